@@ -77,9 +77,11 @@ class ReleasedUses(Result):
             A sentence or two.
         """
         audit, settings = self.audit, self.settings
+        side = settings.area_cells
+        areas = "one state" if side == 1 else f"{side} × {side} cells"
         text = (
-            f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} true contacts to trace; areas of "
-            f"{settings.area_cells} × {settings.area_cells} cells; reproduction number "
+            f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} true contacts to trace; areas of {areas}; "
+            "reproduction number "
             f"{audit.reproduction_number:.3g}, from the estimates {audit.released_reproduction_number:.3g}, at "
             f"{100 * settings.transmission:g} % transmission per hour of contact and {settings.infectious_hours:g} "
             "infectious hours."
@@ -138,7 +140,11 @@ def measure_uses(
         slots=slots,
         period_steps=max(1, round(steps_per_hour)),
     )
-    return ReleasedUses(audit, replace(settings, infectious_hours=infectious_steps / steps_per_hour))
+    # Named places and segments of streets are one area each.
+    area_cells = settings.area_cells if is_grid else 1
+    return ReleasedUses(
+        audit, replace(settings, area_cells=area_cells, infectious_hours=infectious_steps / steps_per_hour)
+    )
 
 
 def align_users(slots: list[IntArray], states: list[IntArray]) -> tuple[IntArray, IntArray]:

@@ -577,7 +577,9 @@ class RegionModelResult(Result):
     warnings: tuple[str, ...] = ()
 
     def _derived(self) -> dict[str, Any]:
-        return {**_model_size(self.model), **(self.model.provenance or {}), "accuracy": REGION_MODEL_ACCURACY}
+        # Measured with grids.
+        accuracy = {"accuracy": REGION_MODEL_ACCURACY} if isinstance(self.model.states, Grid) else {}
+        return {**_model_size(self.model), **(self.model.provenance or {}), **accuracy}
 
 
 REGION_MODEL_ACCURACY = (
@@ -585,7 +587,7 @@ REGION_MODEL_ACCURACY = (
     "learned from other users of their city (GeoLife, Gowalla, by type); an adversary who knows the region better has "
     "smaller errors than reported"
 )
-"""The accuracy of a region model compared with learned models; docs/explanation/models.md has the measurements."""
+"""The accuracy of a region model of a grid, compared with learned ones; see docs/explanation/models.md."""
 
 
 @checked

@@ -9,6 +9,8 @@ from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
 from dphmm.audit import audit_uses, open_visited_states
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs import UsesSettings, compare_uses, sample_users
+from dphmm.jobs.audit.uses import measure_uses
+from dphmm.space.states import Places
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
 # Users often meet at the first cells.
@@ -117,3 +119,15 @@ def test_invalid_policies_and_assumptions_raise():
         compare_uses(MODEL, [ReleaseSettings("utility:600x")], [[0], [1]])
     with pytest.raises(ConfigurationError, match="area_cells must be"):
         UsesSettings(area_cells=0)
+
+
+def test_areas_are_described_as_measured():
+    """Named places are one area each, whatever the side of the areas of a grid."""
+    places = Places(["a", "b", "c"], [45.0, 45.01, 45.02], [7.0, 7.0, 7.0])
+    model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), places, 1800)
+    states = np.array([[0, 1, 1, 2], [1, 1, 0, 2]])
+    at_places = measure_uses(model, UsesSettings(), np.arange(4), states, states)
+    assert "areas of one state" in at_places.describe()
+    assert at_places.to_dict()["area_cells"] == 1
+    on_grid = measure_uses(MODEL, UsesSettings(), np.arange(4), states, states)
+    assert "areas of 4 × 4 cells" in on_grid.describe()

@@ -103,3 +103,9 @@ def test_real_extracts_become_models(real_data, name, tmp_path):
     assert 0.5 * open_km < space.lengths_km.sum() <= open_km * (1 + 1e-4)
     model = blank_model(space, 30, "driving", 60).model
     assert model.provenance["map_credit"] == "© OpenStreetMap contributors."
+
+
+def test_accuracy_that_was_measured_with_grids_is_not_stated_for_streets():
+    box = (44.99, -30.02, 45.01, -29.98)
+    assert "accuracy" not in blank_model(region(streets=STREETS, bbox=box), 60).to_dict()
+    assert "GeoLife" in blank_model(region(bbox=box, cell=1), 60).to_dict()["accuracy"]
