@@ -138,7 +138,7 @@ def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     draw_flows(axes[2], model, occupancy)
     titles = "Stationary distribution", "Stays", f"The {_MAX_ARROWS} largest flows"
     for ax, title in zip(axes, titles, strict=True):
-        draw_ground(ax, space.projection, basemap)
+        draw_ground(ax, space.projection, basemap, space)
         draw_scale(ax)
         label_map(ax)
         ax.set_title(title)
@@ -171,7 +171,7 @@ def crowds_figure(comparison: Comparison) -> Any:
     titles = (f"real users ({comparison.num_users:,})", "synthetic users, same timesteps")
     for ax, share, title in zip(maps, shares, titles, strict=True):
         collection = draw_values(ax, comparison.space, share, "viridis_r", norm, np.flatnonzero(share > 0))
-        draw_ground(ax, comparison.space.projection, None)
+        draw_ground(ax, comparison.space.projection, None, comparison.space)
         draw_scale(ax)
         ax.set_aspect("equal")
         ax.tick_params(labelsize=7)

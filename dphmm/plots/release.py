@@ -198,7 +198,7 @@ class ReleaseMap:
             maps.draw_outside(ax, np.concatenate(outside_points), "outside the region, moved to its border or dropped")
         maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
         maps.draw_scale(ax)
-        draw_ground(ax, self.projection, self.basemap)
+        draw_ground(ax, self.projection, self.basemap, self.space)
         canvas.label_map(ax)
         canvas.legend_below(ax)
         return outside
@@ -286,7 +286,7 @@ class ReleaseMap:
                     maps.draw_track(ax, points[trip])
             if number == 0:
                 low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-                ground = _basemap(self.basemap, self.projection, low, high)
+                ground = _basemap(self.basemap, self.projection, low, high, self.space)
                 ground = replace(ground, names=() if is_small else ground.names)
             maps.draw_basemap(ax, replace(ground, credit=""), self.projection)
             maps.draw_scale(ax, 5.5 if is_small else 7.0)
@@ -351,7 +351,8 @@ class ReleaseMap:
         """
         low, high = self._frame()
         margin = _BASEMAP_MARGIN * float((high - low).max())
-        basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin)
+        basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin, self.space)
+        credit = f"{credit} {_get_credit(self.space)}".strip()
         layers = [*self._background_layers(), *self._release_layers(), *self._true_layers()]
         policy = self._policy()
         page_title = title or self.title
@@ -510,7 +511,9 @@ class ReleaseMap:
         return np.array([middle - half, middle + half])
 
 
-def draw_ground(ax: Axes, projection: LocalProjection, basemap: str | Path | None) -> None:
+def draw_ground(
+    ax: Axes, projection: LocalProjection, basemap: str | Path | None, space: StateSpace | None = None
+) -> None:
     """Plot the basemap of the current view.
 
     Parameters
@@ -521,9 +524,11 @@ def draw_ground(ax: Axes, projection: LocalProjection, basemap: str | Path | Non
         The projection from degrees to kilometres.
     basemap
         A file, as for `ReleaseMap`.
+    space
+        The states that are plotted, if any: the map of streets is credited.
     """
     low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    maps.draw_basemap(ax, _basemap(basemap, projection, low, high), projection)
+    maps.draw_basemap(ax, _basemap(basemap, projection, low, high, space), projection)
 
 
 def edges_up_to(policy: PolicyGraph, max_edges: int) -> IntArray | None:
@@ -594,20 +599,29 @@ def _metres(values: npt.NDArray[Any]) -> str:
     return f"{middle:,.0f} m" if middle < 10_000 else f"{middle / 1000:,.0f} km"
 
 
-def _basemap(path: str | Path | None, projection: LocalProjection, low: FloatArray, high: FloatArray) -> Basemap:
-    """Return the basemap of a rectangle.
+def _get_credit(space: StateSpace | None) -> str:
+    """Return the attribution that plotted states require."""
+    return space.credit if isinstance(space, Streets) else ""
+
+
+def _basemap(
+    path: str | Path | None, projection: LocalProjection, low: FloatArray, high: FloatArray, space: StateSpace | None
+) -> Basemap:
+    """Return the basemap of a rectangle, with the credit of plotted states.
 
     It is empty at the date line and outside the range of the projection.
     """
+    credit = _get_credit(space)
     turns = np.linspace(0.0, 1.0, 17)
     sides = [np.column_stack([turns, np.full(17, end)]) for end in (0.0, 1.0)]
     corners = low + np.concatenate([*sides, *(side[:, ::-1] for side in sides)]) * (high - low)
     if np.abs(corners).max() > 6000:
-        return Basemap()
+        return Basemap(credit=credit)
     north, east = projection.to_latlon(corners).T
     if east.max() - east.min() > 180:
-        return Basemap()
-    return build_basemap(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
+        return Basemap(credit=credit)
+    ground = build_basemap(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
+    return ground if credit in ground.credit else replace(ground, credit=f"{ground.credit} {credit}".strip())
 
 
 _FIGURE_INCHES = 9.0

@@ -230,7 +230,7 @@ def _draw_before_and_after(
     for ax in (ax_after, ax_before):
         show_around(ax, view)
         legend_below(ax, columns=2)  # two rows in both maps, so that the maps have the same size
-    draw_ground(ax_before, space.projection, basemap)
+    draw_ground(ax_before, space.projection, basemap, space)
     label_map(ax_before)
     return (
         Picture(png(figure_before), f"Before: the locations of {track.user}."),

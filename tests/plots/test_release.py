@@ -243,3 +243,15 @@ def test_predictions_between_samples_are_an_area_and_break_the_line_of_estimates
     assert [layers[name]["kind"] for name in layers] == ["area", "dots", "line"]
     assert [layers[name]["n"] for name in layers] == [3, 17, 17]
     assert decode_integers(layers["estimate at a sample"]["trips"]) == [5, 10]
+
+
+@pytest.mark.parametrize("tiles", [None, "https://tiles.example/{z}/{x}/{y}.png"])
+def test_map_of_streets_is_credited(tiles):
+    """As its licence may require, with and without another background."""
+    vertices = [[339500000, -1184000000], [341000000, -1184000000]]
+    shown = ReleaseMap(walks.release_walk(20), Streets(vertices, [2], credit="© Street mappers."))
+    figure, ax = canvas.new_figure(4, 4)
+    shown.draw(ax)
+    assert any("© Street mappers." in text.get_text() for text in (*ax.texts, *figure.texts))
+    assert "© Street mappers." in shown.to_html("Title", tiles, "Tiles." if tiles else "")
+    assert "mappers" not in ReleaseMap(walks.release_walk(20), Streets(vertices, [2])).to_html("Title")
