@@ -749,7 +749,7 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     add_call(
         "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],
-        policy="utility:1km", epsilon=0.5, url="https://relay.example", metres=500.0, hours=12.0,
+        policy="utility:1km", epsilon=0.5, url="https://relay.example", target_error_km=0.5, hours=12.0,
         recipients=["family:owntracks:https://recorder.example/pub"]
     )  # fmt: skip
     add_call("serve.add_device", serve.add_device, "", path="missing.toml", user="ann", url="https://relay.example")

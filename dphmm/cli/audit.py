@@ -280,7 +280,7 @@ _ADDED = Row("repairs", "edges of the exact repair", _format_added_edges)
 @_reader_options
 @settings_key("--top", type=options.COUNT, default=5, help="Number of states for the top-k metrics.")
 @click.option(
-    "--min-adversary-error", metavar="LENGTH", help="Exit with 1 if an adversary's error is below this, e.g. 500m."
+    "--adversary-error", metavar="LENGTH", help="Exit with 1 if an adversary's error is below this, e.g. 500m."
 )
 @click.option("--max-posterior", type=float, help="Exit with 1 if a location is more probable than this.")
 @_output_options
@@ -302,8 +302,8 @@ def session(releases: str | Path, **arguments: Any) -> None:
     _check_report(arguments)
     min_error = (
         None
-        if arguments["min_adversary_error"] is None
-        else options.parse_kilometres(arguments["min_adversary_error"], "--min-adversary-error")
+        if arguments["adversary_error"] is None
+        else options.parse_kilometres(arguments["adversary_error"], "--adversary-error")
     )
     result = audit_session(
         releases,

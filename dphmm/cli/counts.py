@@ -71,7 +71,7 @@ def counts_command() -> None:
 @settings_key("--min-coverage", default=0.0, help="With --daily: fraction of times with a fix for a day to count.")
 @_budget_options
 @_mechanism_option
-@click.option("--private-counts", type=FILE, metavar="FILE", help="Write true counts to this .csv. Do not publish.")
+@click.option("--private-diagnostics", type=FILE, metavar="FILE", help="Write true counts to this .csv.")
 @options.seed_option
 @options.input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
@@ -88,7 +88,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     from dphmm.writers.summary import check_private_name
 
     output = arguments["output"]
-    private = arguments["private_counts"]
+    private = arguments["private_diagnostics"]
     overwrite = arguments["overwrite"]
     check_table_name(output)
     if private is not None:

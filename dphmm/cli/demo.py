@@ -31,9 +31,9 @@ def data_command() -> None:
 @click.argument("name", metavar="geolife|gowalla")
 @click.option("-o", "--output", "folder", default="data", show_default=True, type=FOLDER, help="Folder of the data.")
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 digest of the file.")
-@click.option("--base-url", metavar="URL", help="Mirror to download from.")
+@click.option("--url", metavar="URL", help="Mirror to download from.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def fetch(name: str, folder: Path, sha256: str | None, base_url: str | None, as_json: bool) -> None:
+def fetch(name: str, folder: Path, sha256: str | None, url: str | None, as_json: bool) -> None:
     """Download a public data set, unless it exists already, and verify it.
 
     The publishers state no digest. The digest of the first download is written to SHA256SUMS in the same folder, and
@@ -41,7 +41,7 @@ def fetch(name: str, folder: Path, sha256: str | None, base_url: str | None, as_
     """
     from dphmm.readers import fetch_data
 
-    fetched = fetch_data(name, folder, base_url=base_url, sha256=sha256)
+    fetched = fetch_data(name, folder, base_url=url, sha256=sha256)
     verified = "against the expected digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"
     result = {"file": str(fetched.path), "sha256": fetched.sha256, "verified": verified, "terms": fetched.terms}
     say("Fetched", result, as_json)
@@ -174,7 +174,7 @@ def _commands(
         *("-o", names["releases"], "--summary", names["summary"], "--private-diagnostics", names["diagnostics"]),
         *("--certificate", names["certificate"]),
     ]
-    shown = ["--true", true_file, "--model", model, "--layer", names["districts"]]
+    shown = ["--true", true_file, "--model", model, "--areas", names["districts"]]
     yield ["show", names["releases"], *shown, "-o", names["map"]]
     if "picture" in names:
         day = ["--users", RELEASED_USERS[0], "--start", _PICTURE_DAY[0], "--end", _PICTURE_DAY[1]]

@@ -19,6 +19,7 @@ from dphmm.cli.options import (
     build_space,
     input_options,
     map_options,
+    parse_seconds,
     print_town,
     refuse,
     region_options,
@@ -310,7 +311,7 @@ _BEST_VALUES = {"top_places": "1 is best", "rank_correlation": "1 is best"}
 @click.option("--model", required=True, type=PATH, help="Model file written by 'dphmm learn'.")
 @click.option("-o", "--output", type=FILE, help="Output file of synthetic users (.csv, .parquet or .gpkg).")
 @click.option("--num-users", type=COUNT, default=1000, show_default=True, help="Number of users.")
-@click.option("--days", type=POSITIVE, default=7.0, show_default=True, help="Number of days.")
+@click.option("--horizon", default="7d", show_default=True, metavar="TIME", help="Simulated time: 8h, 7d.")
 @click.option("--start", default="2024-01-01", show_default=True, metavar="DAY", help="First day.")
 @click.option("--compare", multiple=True, metavar="DATA", type=click.Path(), help="Real users to compare with.")
 @click.option(
@@ -349,7 +350,8 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)
     result: dict[str, Any] = {}
     if output is not None:
-        settings = {name: options[name] for name in ("num_users", "days", "start", "overwrite")}
+        settings: dict[str, Any] = {name: options[name] for name in ("num_users", "start", "overwrite")}
+        settings["days"] = parse_seconds(options["horizon"], "--horizon") / 86_400
         synthesis = synthesize(model, output, rng=seed, watch=progress, **settings)
         result = {
             "file": str(synthesis.output),

@@ -621,7 +621,7 @@ def parse_kilometres(text: str, what: str) -> float:
 
     Examples
     --------
-    >>> parse_kilometres("500m", "--min-adversary-error")
+    >>> parse_kilometres("500m", "--adversary-error")
     0.5
     """
     from dphmm.errors import PolicyError

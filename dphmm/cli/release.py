@@ -625,7 +625,7 @@ def certify_command(
     "--policy",
     help="Policy, to plot its edges and hull. [default: that of RELEASES, if found]",
 )
-@click.option("--layer", type=PATH, help="Polygons in the background: GeoJSON, KML or GeoPackage.")
+@click.option("--areas", "layer", type=PATH, help="Polygons in the background: GeoJSON, KML or GeoPackage.")
 @click.option("--basemap", type=PATH, help="More detailed map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
 @click.option("--tiles", metavar="URL", help="Tile server, https://…/{z}/{x}/{y}.png; it learns the viewed area.")
 @options.true_options

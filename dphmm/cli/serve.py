@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.options import parse_seconds, parse_store, print_town
+from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town
 from dphmm.errors import ConfigurationError
 
 _RECIPIENT_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
@@ -48,14 +48,14 @@ def serve_command() -> None:
 @click.option(
     "--epsilon",
     type=float,
-    help="With --init: epsilon per day [default: 3], with --metres per release.",
+    help="With --init: epsilon per day [default: 3], with --target-error per release.",
 )
 @click.option(
-    "--metres",
-    type=float,
-    help="With --init: target mean error in metres. [default: from --epsilon]",
+    "--target-error",
+    metavar="LENGTH",
+    help="With --init: target mean error of estimates, such as 500m. [default: from --epsilon]",
 )
-@click.option("--hours", type=float, help="With --metres: hours of a day with this error. [default: 24]")
+@click.option("--horizon", metavar="TIME", help="With --target-error: time per day with this error. [default: 24h]")
 @click.option(
     "--recipient",
     "recipients",
@@ -68,7 +68,7 @@ def serve_command() -> None:
 @click.option("--workers", default=1, show_default=True, help="Processes. More than one need PostgreSQL.")
 @click.option("--accept-changes", is_flag=True, help="Continue sessions under the changed settings of FILE.")
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
-def run(file: Path | None, model: Path | None, metres: float | None, hours: float | None, **options: Any) -> None:
+def run(file: Path | None, model: Path | None, target_error: str | None, horizon: str | None, **options: Any) -> None:
     """Run the relay of FILE, or write FILE with --init. 'run' may be omitted."""
     if options["demo"] == (file is not None):
         raise ConfigurationError("exactly one of FILE and --demo is required")
@@ -91,19 +91,22 @@ def run(file: Path | None, model: Path | None, metres: float | None, hours: floa
         print_town(options["town"])
         recipients = options["recipients"]
         if is_terminal():
-            if None in (metres, hours):
-                echo("Mean error of the estimates that recipients see, in metres?")
-                answer = click.prompt("Metres, or 'day' for what the budget of a day allows", "day")
+            if None in (target_error, horizon):
+                echo("Mean error of the estimates that recipients see?")
+                answer = click.prompt("Length such as 500m, or 'day' for what the budget of a day allows", "day")
                 if answer != "day":
-                    metres = click.FLOAT(answer)
-                    hours = click.prompt("Hours of a day with this error?", 24.0)
+                    target_error = answer
+                    horizon = click.prompt("Time per day with this error?", "24h")
             if options["url"] is None:
                 echo("Address at which phones will reach the relay, such as https://relay.example?")
                 options["url"] = click.prompt("Address (empty if it has none yet)", "", show_default=False) or None
             recipients = recipients or tuple(_prompt_recipients())
         settings = {name: options[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
-        aim = {"metres": metres, "hours": hours, "recipients": recipients}
-        _echo_lines(write_relay(file, model or region_model, **settings, **aim, watch=progress))
+        aim: dict[str, Any] = {
+            "target_error_km": None if target_error is None else parse_kilometres(target_error, "--target-error"),
+            "hours": None if horizon is None else parse_seconds(horizon, "--horizon") / 3600,
+        }
+        _echo_lines(write_relay(file, model or region_model, **settings, **aim, recipients=recipients, watch=progress))
         return
     from dphmm.serve.server import serve
 

@@ -61,7 +61,11 @@ class FlowSettings:
     """
 
     tables: str = setting(
-        "visits,flows,stay-times,trip-lengths,home-work", "Tables to release.", metavar="A,B,…", shows_default=True
+        "visits,flows,stay-times,trip-lengths,home-work",
+        "Tables to release.",
+        metavar="A,B,…",
+        shows_default=True,
+        name="only",
     )
     split: str = setting("", "Weights of tables in the budget, such as flows=3,visits=1.", heading=_BOUND)
     visits_per_user: _MaxPerUser | None = setting(
@@ -90,8 +94,10 @@ class FlowSettings:
         heading=_TIME,
         shows_default=True,
     )
-    first_day: str | None = setting(None, "First day of visits, such as 2024-03-01.", metavar="DAY", heading=_TIME)
-    last_day: str | None = setting(None, "Last day of visits.", metavar="DAY", heading=_TIME)
+    first_day: str | None = setting(
+        None, "First day of visits, such as 2024-03-01.", metavar="DAY", heading=_TIME, name="start"
+    )
+    last_day: str | None = setting(None, "Last day of visits.", metavar="DAY", heading=_TIME, name="end")
     window: Annotated[int, Integers(1, MAX_DAYS)] | None = setting(
         None, "Daily tables; epsilon is for any DAYS consecutive days.", metavar="DAYS", heading=_TIME
     )
@@ -119,9 +125,7 @@ class FlowSettings:
         if self.window is None:
             return
         if first is None or last is None:
-            raise ConfigurationError(
-                "daily tables need --first-day and --last-day: the days of the data are not public"
-            )
+            raise ConfigurationError("daily tables need first_day and last_day: the days of the data are not public")
         count = last - first + 1
         if count > MAX_DAYS:
             raise ConfigurationError(f"the days must be at most {MAX_DAYS}, got {count}")

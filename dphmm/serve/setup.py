@@ -110,7 +110,7 @@ class SimulatedDay:
         return cls(settings, np.array(errors), tuple(spent))
 
 
-_Metres = Annotated[float, Interval(0, 1e6, "neither", "metres", ConfigurationError)]
+_Kilometres = Annotated[float, Interval(0, 1e3, "neither", "kilometres", ConfigurationError)]
 _Hours = Annotated[float, Interval(0, 24, "right", "hours", ConfigurationError)]
 
 
@@ -118,16 +118,16 @@ _Hours = Annotated[float, Interval(0, 24, "right", "hours", ConfigurationError)]
 def plan_schedule(
     model: MarkovModel,
     policy: str | PolicyLike,
-    metres: _Metres | None = None,
+    target_error_km: _Kilometres | None = None,
     hours: _Hours | None = None,
     epsilon: NoiseEpsilon | None = None,
     watch: ProgressCallback = unwatched,
 ) -> SimulatedDay:
     """Choose a schedule for a relay, and simulate it for one day.
 
-    Without ``metres`` the budget of any 24 hours is fixed, and estimates are as accurate as it allows. With ``metres``
-    the mean error of estimates is the target: the budget of a release is the smallest candidate that reaches it. The
-    budget of a day is the largest epsilon that a simulated user's day spends, times the fraction ``hours / 24``.
+    Without ``target_error_km`` the budget of any 24 hours is fixed, and estimates are as accurate as it allows. With
+    it, the mean error of estimates is the target: the budget of a release is the smallest candidate that reaches it.
+    The budget of a day is the largest epsilon that a simulated user's day spends, times the fraction ``hours / 24``.
 
     Parameters
     ----------
@@ -135,13 +135,13 @@ def plan_schedule(
         The model.
     policy : str or PolicyLike
         Locations that must stay indistinguishable.
-    metres : float, optional
+    target_error_km : float, optional
         Target of the mean error of estimates. None means as small as the budget of a day allows.
     hours : float, optional
-        With ``metres``, the number of hours of a day for which the target is kept, at most 24. Defaults to 24. In the
-        other hours recipients are sent predictions.
+        With ``target_error_km``, the number of hours of a day for which the target is kept, at most 24. Defaults to 24.
+        In the other hours recipients are sent predictions.
     epsilon : float, optional
-        Without ``metres``, the budget of a day, by default that of `ReleaseSettings.for_a_day`. With ``metres``, the
+        Without ``target_error_km``, the budget of a day, by default that of `ReleaseSettings.for_a_day`. With it, the
         budget of a release, by default searched.
     watch : ProgressCallback
         Progress display.
@@ -154,21 +154,21 @@ def plan_schedule(
     Raises
     ------
     ConfigurationError
-        If metres or hours are out of range, or hours are set without metres.
+        If ``target_error_km`` or ``hours`` is out of range, or ``hours`` is set without ``target_error_km``.
     DphmmError
         If the policy cannot be used with the model.
     """
     policy = policy_text(policy)
-    if metres is None:
+    if target_error_km is None:
         if hours is not None:
-            raise ConfigurationError(f"hours requires metres, got hours={hours:g} alone")
+            raise ConfigurationError(f"hours requires target_error_km, got hours={hours:g} alone")
         settings = ReleaseSettings.for_a_day(DEFAULT_DAILY_EPSILON if epsilon is None else epsilon, policy=policy)
         return SimulatedDay.simulate(settings, model, watch)
     hours = 24.0 if hours is None else hours
-    aim = Schedule(target_error=metres / 1000)
+    aim = Schedule(target_error=target_error_km)
     for budget in _EPSILON_CANDIDATES if epsilon is None else (epsilon,):
         day = SimulatedDay.simulate(ReleaseSettings(policy=policy, epsilon=budget, schedule=aim), model, watch)
-        if float(day.errors_m.mean()) <= metres:
+        if float(day.errors_m.mean()) <= 1000 * target_error_km:
             break
     max_epsilon = max(day.settings.epsilon, max(day.spent) * hours / 24)
     digits = 1 - floor(log10(max_epsilon))
@@ -185,7 +185,7 @@ def write_relay(
     epsilon: NoiseEpsilon | None = None,
     url: str | None = None,
     overwrite: bool = False,
-    metres: _Metres | None = None,
+    target_error_km: _Kilometres | None = None,
     hours: _Hours | None = None,
     recipients: Sequence[str] = (),
     watch: ProgressCallback = unwatched,
@@ -202,7 +202,7 @@ def write_relay(
         File of the model; or a model, which is then written next to the relay's file.
     users : sequence of str
         Users with phones that post.
-    policy, epsilon, metres, hours, watch
+    policy, epsilon, target_error_km, hours, watch
         Release settings, see `plan_schedule`.
     url : str, optional
         Address at which phones reach the relay, which is written to the file.
@@ -243,7 +243,7 @@ def write_relay(
         ],
     }
     address = _find_address(content, file)  # before the search for a schedule, which takes long
-    day = plan_schedule(learned, policy, metres, hours, epsilon, watch)
+    day = plan_schedule(learned, policy, target_error_km, hours, epsilon, watch)
     settings = day.settings
     assert settings.schedule is not None, "plan_schedule sets one"
     content["release"] = {
@@ -260,7 +260,7 @@ def write_relay(
     return [
         f"Wrote {file}. It contains digests of the tokens. The tokens are shown here and not again.",
         "",
-        *_describe_day(day, metres),
+        *_describe_day(day, target_error_km),
         "",
         *_describe_reach(address, file),
         *([] if recipients else _describe_missing_recipients(file)),
@@ -271,22 +271,23 @@ def write_relay(
     ]
 
 
-def _describe_day(day: SimulatedDay, metres: float | None) -> Iterator[str]:
+def _describe_day(day: SimulatedDay, target_error_km: float | None) -> Iterator[str]:
     settings, errors = day.settings, day.errors_m
     assert settings.schedule is not None, "plan_schedule sets one"
     assert settings.schedule.window_epsilon is not None, "plan_schedule sets a budget"
     mean_error = errors.mean()
     error_90 = np.quantile(errors, 0.9)
     max_epsilon = settings.schedule.window_epsilon
-    is_missed = metres is not None and mean_error > 1.2 * metres
-    more = f" The requested {metres:,.0f} m need a larger --epsilon." if is_missed else ""
+    more = ""
+    if target_error_km is not None and mean_error > 1.2 * 1000 * target_error_km:
+        more = f" The requested {1000 * target_error_km:,.0f} m need a larger --epsilon."
     policy = policy_label(settings.policy)
-    if metres is None:
+    if target_error_km is None:
         guarantee = (
             f"Take two trajectories that the model considers possible and that the policy '{policy}' connects at every "
             "timestep. The releases of any 24 hours are "
             f"{ratio_in_words(max_epsilon, 'under one', 'under the other', f'epsilon {max_epsilon:g}')}.",
-            "For more accurate estimates, set --metres.",
+            "For more accurate estimates, set --target-error.",
         )
     else:
         guarantee = (

@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_counts_of_trajectories_match_their_states(folder):
-    done = run("release", SAMPLE, *REGION, "--epsilon", 1, "-o", "noisy.csv", "--private-counts", "PRIVATE.csv")
+    done = run("release", SAMPLE, *REGION, "--epsilon", 1, "-o", "noisy.csv", "--private-diagnostics", "PRIVATE.csv")
     assert done.exit_code == 0, done.output
     true = TimedTable.read("PRIVATE.csv")
     counts = true.matrix(list(true.columns))
@@ -156,7 +156,7 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
         ((*RELEASE, "--alpha", 1), "--alpha requires a mobility model: use --model or --transition"),
         ((*RELEASE, "--alpha", 1, "--transition", "two.csv"), "disjoint supports"),
         (RELEASE, "exactly one budget is required: use one of --epsilon, --epsilons and --alpha"),
-        ((*RELEASE, "--epsilon", 1, "--private-counts", "t.csv"), "must contain 'private'; use PRIVATE-t.csv"),
+        ((*RELEASE, "--epsilon", 1, "--private-diagnostics", "t.csv"), "must contain 'private'; use PRIVATE-t.csv"),
         (
             ("release", "--counts", "true.csv", "--epsilon", 1, "-o", "out.txt"),
             "the extension of a table must be .csv or .parquet",

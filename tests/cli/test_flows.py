@@ -102,7 +102,7 @@ def test_uncertain_rows_are_omitted(tmp_path):
 
 def test_days_have_separate_rows(tmp_path):
     path = tmp_path / "f.csv"
-    days = ("--first-day", "2024-03-04", "--last-day", "2024-03-06", "--window", "2", "--tables", "visits")
+    days = ("--start", "2024-03-04", "--end", "2024-03-06", "--window", "2", "--only", "visits")
     done = run(
         "data/sample/geolife",
         *TOWN,
@@ -122,7 +122,7 @@ def test_days_have_separate_rows(tmp_path):
 
 
 def test_plan_reads_no_data(tmp_path):
-    done = run("--plan", *TOWN[:-4], "--tables", "flows", "--trips-per-user", "10", "--json")
+    done = run("--plan", *TOWN[:-4], "--only", "flows", "--trips-per-user", "10", "--json")
     (areas, everything) = json.loads(done.stdout)
     assert areas["num_values"] == 25
     assert areas["min_accurate_count"] == pytest.approx(areas["half_width"] / 0.2)

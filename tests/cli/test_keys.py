@@ -56,7 +56,7 @@ def test_number_of_options_is_limited():
         for option in each.params
         if isinstance(option, click.Option)
     }
-    assert len(names) <= 150
+    assert len(names) <= 140
 
 
 def test_key_has_one_type_in_all_commands():

@@ -261,7 +261,7 @@ def test_data_fetch_accepts_mirror_and_checks_digest(world, run):
             "gowalla",
             "--output",
             "here",
-            "--base-url",
+            "--url",
             f"http://127.0.0.1:{server.server_port}/",
         )
         first = json.loads(run(*words, "--json").stdout)

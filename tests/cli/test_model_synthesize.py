@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib")
 @pytest.mark.usefixtures("blank")
 def test_synthetic_users_are_written_and_compared(world, run):
     result = run(
-        "synthesize", "--model", "m.npz", "-o", "p.csv", "--num-users", 4, "--days", 0.25, "--seed", 1, "--json"
+        "synthesize", "--model", "m.npz", "-o", "p.csv", "--num-users", 4, "--horizon", "6h", "--seed", 1, "--json"
     )
     output = json.loads(result.stdout)
     assert (output["users"], output["locations_per_user"], output["first_time"]) == (4, 360, "2024-01-01T00:00:00Z")
@@ -82,7 +82,7 @@ def test_guarantee_of_model_is_stated_and_absent_for_time_classes(world, run):
     for name, words in (("p", ("--user-epsilon", 1)), ("n", ()), ("h", ("--time-classes", "hour", "--zone", "UTC"))):
         assert run("learn", "walk.csv", *box, *words, "-o", f"{name}.npz").exit_code == 0
         done_synthesis = run(
-            "synthesize", "--model", f"{name}.npz", "-o", f"{name}.csv", "--num-users", 2, "--days", 0.1, "--json"
+            "synthesize", "--model", f"{name}.npz", "-o", f"{name}.csv", "--num-users", 2, "--horizon", "0.1d", "--json"
         )
         guarantees[name] = json.loads(done_synthesis.stdout)["model_guarantee"]
     assert guarantees["p"].startswith("user-level differential privacy")

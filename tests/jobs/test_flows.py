@@ -298,7 +298,7 @@ def test_rows_are_function_of_noisy_counts(monkeypatch):
         ({"tables": "visits,walks"}, "tables must be distinct names of .* got 'visits,walks'"),
         ({"split": "home=2"}, "weights"),
         ({"time_classes": "morning"}, "all, hour, weekday-hour"),
-        ({"window": 7}, "need --first-day and --last-day"),
+        ({"window": 7}, "need first_day and last_day"),
         ({"window": 7, "first_day": "2024-03-01", "last_day": "2024-03-14"}, "need --visits-per-user"),
         ({"first_day": "today", "last_day": "2024-03-01"}, "day must be a date such as 2024-03-01, got 'today'"),
         ({"trips_per_user": 0}, r"trips_per_user must be an integer in \[1, 100000\]"),

@@ -22,7 +22,7 @@ from tests import command_line
 HEADER = "user,time,lat,lon,accuracy\n"
 REGION = ("--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1")
 LEARN = ("learn", "--user-epsilon", "1", "-o", "m.npz", "--json")
-FLOWS = ("flows", "--user-epsilon", "1", *REGION, "--tables", "visits,flows", "--workers", "1", "--json")
+FLOWS = ("flows", "--user-epsilon", "1", *REGION, "--only", "visits,flows", "--workers", "1", "--json")
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ SCHEMA = {
     "map": (list, None),
     "backup_exclude": (list, None),
     "options": (dict, r"[a-z]+"),
-    "schema": (dict, r"[a-z]+"),
+    "schema": (dict, r"[a-z_]+"),
 }
 ELEMENT = r"(str|url|float(\([\d.]*,[\d.]*\))?|match\(.*\))\??"
 

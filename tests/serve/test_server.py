@@ -211,7 +211,7 @@ def test_new_file_states_address_or_that_phones_cannot_reach_it(model, tmp_path,
 def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
     from dphmm.serve import RelayConfig, write_relay
 
-    lines = write_relay(tmp_path / "relay.toml", model, ["ann"], metres=1000.0)
+    lines = write_relay(tmp_path / "relay.toml", model, ["ann"], target_error_km=1.0)
     written = RelayConfig.read(tmp_path / "relay.toml")
     assert written.release.schedule.target_error == 1.0
     assert written.release.schedule.window_epsilon >= written.release.epsilon
