@@ -254,4 +254,4 @@ def test_changed_preset_is_detected(real_data, real_trajectories, tmp_path, chan
     """Each change of the GeoLife preset must be detected."""
     path = SECTION_8["geolife"].path
     config = parse_config({"preset": "geolife", "data": [str(real_data / path)], "epsilons": [], **changed})
-    assert expected <= find_differences(config, "geolife", real_trajectories(path), tmp_path / "run", sequences=4)
+    assert expected <= find_differences(config, "geolife", real_trajectories(path), tmp_path / "run", sequences=2)
