@@ -22,7 +22,7 @@ from dphmm.events import Cap
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.schedule import Schedule
-from dphmm.space import Grid
+from dphmm.space import Grid, Places, Streets
 from tests.certificate import capped
 from tests.certificate.capped import add_stays
 from tests.certificate.certificates import PATH, VERIFIER, Tamperings, canonical, encode, publish_path, town, verifier
@@ -115,9 +115,29 @@ def bent(folder: Path) -> World:
     return World(folder, ReleaseSettings("utility:1km", 0.3).engine(model, 7))
 
 
+def along_streets(folder: Path) -> World:
+    """Bent segments around a block; estimates within the block are moved."""
+    # One side has a third vertex, so that its middle is not that of its ends.
+    sides = [[(0, 0), (8, 0)], [(8, 0), (8, 8)], [(8, 8), (0, 8)], [(0, 8), (-4, 10), (0, 0)]]
+    vertices = np.array([vertex for side in sides for vertex in side]) * 10_000 + np.array([450_000_000, -300_000_000])
+    space = Streets(vertices, list(map(len, sides)))
+    model = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25), space, 300)
+    path = [(state % 4, slot) for state, slot in PATH]
+    return World(folder, ReleaseSettings("streets:300m", 0.3).engine(model, 7), path)
+
+
+def named(folder: Path) -> World:
+    """Places with a limited distance; estimates between them are moved."""
+    inside = town()
+    latitude, longitude = inside.space.latlon().T
+    space = Places([f"place {k}" for k in range(inside.size)], latitude, longitude, within_km=0.05)
+    model = MarkovModel(inside.transition, inside.initial, space, 300)
+    return World(folder, ReleaseSettings("utility:1km", 0.3).engine(model, 7))
+
+
 WORLDS: dict[str, Callable[[Path], World]] = {
     make_world.__name__: make_world
-    for make_world in (plain, another_prior, by_hours, outside, components, tables, bent)
+    for make_world in (plain, another_prior, by_hours, outside, components, tables, bent, along_streets, named)
 }
 
 
@@ -142,8 +162,10 @@ def test_worlds_cover_all_cases(worlds):
         assert len({row["component_num_states"] for row in rows[name]}) > 1
         assert any(row["unprotected"] == "true" for row in rows[name])
     assert any(0 < float(row["component_posterior"]) < 1 for row in rows["components"])
-    places = {tuple(np.round(coordinates, 6)) for coordinates in worlds["bent"].engine.model.space.latlon().tolist()}
-    assert any((float(row["estimate_latitude"]), float(row["estimate_longitude"])) in places for row in rows["bent"])
+    for name in ("bent", "along_streets", "named"):
+        points = {tuple(np.round(point, 6)) for point in worlds[name].engine.model.space.latlon().tolist()}
+        is_moved = [(float(row["estimate_latitude"]), float(row["estimate_longitude"])) in points for row in rows[name]]
+        assert any(is_moved)
 
 
 def test_many_releases_of_multi_part_noise_are_accepted(tmp_path):
