@@ -60,7 +60,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Report the skipped slow tests."""
     if _excludes_slow(config):
         terminalreporter.write_line(
-            "Skipped: slow tests (large sizes, pages in a browser, the "
+            "Skipped: slow tests (a second or more, pages in a browser, the "
             "project's own tools) and most random examples. scripts/test --all includes them."
         )
 

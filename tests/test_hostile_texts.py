@@ -62,6 +62,7 @@ def check_refusal_is_one_line(use: Callable[[str], object], text: str, also: tup
     assert "\n" not in message
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(600, 60), deadline=None)
 @given(build_texts("policy"))
 @example("utility:1km & complete | transition")

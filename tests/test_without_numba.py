@@ -75,6 +75,7 @@ def run_commands_without_numba(folder: Path) -> list[str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_commands_without_numba_publish_same_bytes(tmp_path, monkeypatch):
     pytest.importorskip("numba")
     pytest.importorskip("pyarrow")

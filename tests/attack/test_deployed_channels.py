@@ -177,6 +177,7 @@ def test_trimmed_home_drops_only_positions_near_home():
     assert (points[~near] == user_track.points[~near]).all()
 
 
+@pytest.mark.slow
 def test_beliefs_under_engine_releases_are_calibrated():
     chain = moves(4, 3, seed=1, stay=0.75, redrawn=0.1)
     channel = ReleaseChannel(ReleaseSettings("utility:500m", 2.0))

@@ -107,6 +107,7 @@ def test_components_and_entries_are_plotted():
         assert len(png(figure)) > 2000
 
 
+@pytest.mark.slow
 def test_entry_audit_examines_a_sample_of_many_entries(monkeypatch):
     """Forty zones of two states and forty open states have 1,600 entries.
 

@@ -209,6 +209,7 @@ def compute_expectations(homes, rng):
     return dict(zip(MEASURES, values, strict=True))
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_population():
     """95 % intervals of 60 users cover the expectation in most of 150 samples (seed 12).
 

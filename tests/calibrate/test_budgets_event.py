@@ -128,6 +128,7 @@ def test_share_above_has_exact_interval():
         simulate(engine(), 0.01, 2, 1).estimate_mean("max_event_probability")
 
 
+@pytest.mark.slow
 def test_event_caps_are_respected_in_simulation():
     from dphmm.events import Cap
 

@@ -65,6 +65,7 @@ def no_caps(monkeypatch):
     monkeypatch.setattr(CapTracker, "cells", lambda *arguments: [(True, signs) for _, signs in cells(*arguments)])
 
 
+@pytest.mark.slow
 def test_worlds_are_accepted_by_both_verifiers(worlds):
     for name, lines in worlds.items():
         assert refusal(lines) is None, name
@@ -178,6 +179,7 @@ def sample_world(seed: int) -> tuple[Releaser, Cap, Any]:
     return engine, cap, happens
 
 
+@pytest.mark.slow
 def test_releases_that_could_exceed_cap_are_rejected_without_caps(no_caps):
     """No accepted release can exceed the cap, and few valid releases are rejected."""
     believed = refused = close = 0
@@ -207,6 +209,7 @@ def test_releases_that_could_exceed_cap_are_rejected_without_caps(no_caps):
     assert close <= refused // 8
 
 
+@pytest.mark.slow
 def test_releases_with_caps_are_accepted():
     bound = 0
     for seed in range(fewer(60, 8)):
@@ -359,6 +362,7 @@ def test_powers_bound_long_gaps_on_both_sides(seed):
     assert len(chances.powers) > 5
 
 
+@pytest.mark.slow
 def test_powers_bound_gaps_with_coarse_rounding(monkeypatch):
     """Without the rounding margin the bounds fail."""
     base = verifier()
@@ -424,6 +428,7 @@ def test_tampered_certificates_are_rejected_with_reason(worlds, world, reason, t
     assert re.match(rf"line \d+: .*({reason})", refusal_reason, re.S), refusal_reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_mutations_of_cap_fields_are_rejected(worlds, name):
     """Other cells may prove the same. One of the verifiers rejects every other mutation."""
@@ -438,6 +443,7 @@ def test_mutations_of_cap_fields_are_rejected(worlds, name):
     assert tried > fewer(200, 10)
 
 
+@pytest.mark.slow
 def test_changed_cells_are_accepted_only_if_still_valid(worlds):
     """A changed cell bound is accepted only if it is at least the verifier's own bound."""
     lines, rng = worlds["at_rest"], random.Random(1)

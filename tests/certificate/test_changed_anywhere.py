@@ -153,6 +153,7 @@ def read_layers(path: Path) -> Any:
 # ---- certificates ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["published_sessions", "published_table"])
 def test_changed_value_is_refused_or_means_the_same(folders, tmp_path, world):
     """Change a JSON value, and often the digests that depend on it."""
@@ -171,6 +172,7 @@ def test_changed_value_is_refused_or_means_the_same(folders, tmp_path, world):
     assert num_refused >= fewer(300, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["published_sessions", "published_table"])
 def test_changed_byte_is_refused_or_means_the_same(folders, tmp_path, world):
     """Replace, insert, delete, repeat or swap bytes of the certificate."""
@@ -201,6 +203,7 @@ def change_bytes(data: bytes, rng: random.Random) -> bytes:
     return rng.choice([changed for changed in changes if changed != data] or [data[:-1]])
 
 
+@pytest.mark.slow
 def test_changed_order_of_lines_is_refused_or_means_the_same(folders, tmp_path):
     folder, rng = folders["published_sessions"], random.Random("order")
     data = (folder / "proof.jsonl").read_bytes()
@@ -223,6 +226,7 @@ def test_changed_order_of_lines_is_refused_or_means_the_same(folders, tmp_path):
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["published_sessions", "published_table"])
 def test_changed_csv_is_refused_or_means_the_same(folders, tmp_path, world):
     folder, rng = folders[world], random.Random(f"csv {world}")
@@ -235,6 +239,7 @@ def test_changed_csv_is_refused_or_means_the_same(folders, tmp_path, world):
             assert is_same_table(data.decode(), changed.decode(), text), text
 
 
+@pytest.mark.slow
 def test_changed_geojson_is_refused_or_means_the_same(folders, tmp_path):
     folder, rng = folders["published_sessions"], random.Random("geojson")
     data = (folder / "rows.geojson").read_bytes()
@@ -266,6 +271,7 @@ def test_changed_geojson_is_refused_or_means_the_same(folders, tmp_path):
             assert is_same_table(table, other_table, text), text
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_changed_geopackage_is_refused_or_means_the_same_to_gdal(folders, tmp_path):
     """Styles, metadata and descriptions may change: the verifier states this."""

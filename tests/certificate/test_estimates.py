@@ -394,6 +394,7 @@ def test_cap_probabilities_must_match_model_file(tmp_path):
     assert "the probabilities for event caps are not those of the model file" in str(world.judged())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_changed_estimate_cells_are_rejected(worlds, name):
     """Change values by two units of the last digit or more, and flags and counts arbitrarily."""
@@ -413,6 +414,7 @@ def test_changed_estimate_cells_are_rejected(worlds, name):
         assert "the row has" in str(world.judged(rows)) or rows == world.rows, (column, row[column])
 
 
+@pytest.mark.slow
 def test_changed_model_file_is_rejected(worlds, tmp_path):
     """A changed number, text or byte gives another hash or an unreadable file."""
     base, rng = verifier(), random.Random(5)
@@ -474,6 +476,7 @@ def test_degrees_match_proj(seed):
     assert np.allclose([plane.point(*coordinates) for coordinates in wanted.tolist()], back, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_script_requires_canonical_row_file(worlds, tmp_path):
     world = worlds["plain"]
     (tmp_path / "proof.jsonl").write_text("".join(canonical(line) + "\n" for line in world.lines))

@@ -822,6 +822,7 @@ def mutate(lines: list[Any], rng: random.Random) -> str:
     return f"{where} of line {at + 1}: {canonical(before)[:60]} → {canonical(holder[where[-1]])[:60]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_mutations_of_town_are_rejected(worlds, seed):
     """Mutations of a certificate with its rows and model; 2,000 in the slow tests."""

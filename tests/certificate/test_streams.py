@@ -198,6 +198,7 @@ def test_bounds_of_powers_enclose_mpmath():
             assert high - low < Fraction(1, 10**15)
 
 
+@pytest.mark.slow
 def test_script_lists_what_it_verified_and_what_not(tmp_path):
     np.savetxt(tmp_path / "m.csv", STAY, delimiter=",")
     compute_stream_leakage((STAY, STAY), [0.1] * 5, tmp_path / "good.jsonl")

@@ -101,11 +101,13 @@ def test_every_tampering_has_a_vector(tmp_path):
         assert {tamper.__name__ for _, _, tamper in module.TAMPERINGS} | names[kind] == set(vectors(kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_vectors_are_judged_as_stated(kind, tmp_path):
     assert dict(judge_vectors(kind, verifier(), tmp_path)) == get_expected_lines(kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_command_recognizes_and_judges_every_vector(kind, tmp_path, monkeypatch):
     """Tampered caps may be rejected at an earlier line by a check of all releases."""
@@ -128,6 +130,7 @@ def _joined(lines: list[str], statement: ast.stmt) -> str:
     return text.replace("( ", "(").replace(" )", ")").replace(",)", ")")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "check"),
     [

@@ -104,6 +104,7 @@ def yield_certificates(make: Callable[[int], tuple[Releaser, np.ndarray]] = samp
     yield certify_path(ReleaseSettings("utility:1km", 1).engine(model, 1), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_releases_are_accepted(seed):
     for number in range(fewer(12, 3)):
@@ -224,6 +225,7 @@ def test_step_needs_at_most_1_kb(tmp_path):
     assert size < 60 * 1000
 
 
+@pytest.mark.slow
 def test_script_lists_what_it_verified_and_what_not(tmp_path):
     lines, _, model = town_certificate(tmp_path)
     model.save(tmp_path / "model.npz")

@@ -43,6 +43,7 @@ def is_off_lattice(model: MarkovModel) -> bool:
     return bool(np.abs(metres - np.rint(metres)).max() > 0.01)
 
 
+@pytest.mark.slow
 def test_release_batch_and_session_accept_states_off_lattice(model, run, tmp_path):
     assert is_off_lattice(model)
     done = run("release", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "--session", "s.db", "-o", "r.csv")
@@ -59,6 +60,7 @@ def test_release_batch_and_session_accept_states_off_lattice(model, run, tmp_pat
     assert len(read_releases(user_file(tmp_path / "out", "002", "parquet"))) == len(table)
 
 
+@pytest.mark.slow
 def test_evaluate_accepts_states_off_lattice(region, run, tmp_path):
     keys = {"--bbox": "bbox = [44.97, -30.04, 45.03, -29.96]\ncell_km = 0.3333", "--places": 'places = "stops.csv"'}
     (tmp_path / "e.toml").write_text(

@@ -28,6 +28,7 @@ def run(*words: str):
     return command_line.run("attack", *words)
 
 
+@pytest.mark.slow
 def test_table_and_json_agree(monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ("--channel", "round:2", "--channel", "nothing", {"max_steps": 6})
@@ -41,6 +42,7 @@ def test_table_and_json_agree(monkeypatch):
     assert not table.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(
     ("name", "channel"), [("attack.html", "trim:500m"), ("attack.csv", "nothing"), ("attack.png", "nothing")]

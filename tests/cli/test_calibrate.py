@@ -82,6 +82,7 @@ def test_odds_limit_states_its_horizon(folder, run):
 EVENT = ("--event", "at:3,4 between 2 and 5")
 
 
+@pytest.mark.slow
 def test_event_limit_is_printed_with_simulation_and_cap(folder, run):
     output = json.loads(run(*BASIC, *EVENT, "--max-posterior", "0.8", "--num-users", "5", "--json").stdout)
     assert output["epsilon"] == output["max_epsilon_one_release"] == output["epsilon_by_target"]["max_posterior"]
@@ -102,6 +103,7 @@ def test_event_limit_is_printed_with_simulation_and_cap(folder, run):
     assert "with --max-event-probability instead" in printed
 
 
+@pytest.mark.slow
 def test_longer_horizon_and_failure_rate_reduce_epsilon(run, folder):
     single = json.loads(run(*BASIC, *EVENT, "--max-posterior", "0.8", "--num-users", "0", "--json").stdout)
     all_of_them = json.loads(
@@ -188,6 +190,7 @@ def test_invalid_input_prints_one_line_and_exits_with_2(folder, run, options, wo
     assert run("calibrate", "--error", "1km").exit_code == 2
 
 
+@pytest.mark.slow
 def test_uses_of_policies_and_budgets_are_those_of_compared_settings(run, folder):
     options = ("--error", "1.5km", "--num-users", "12", "--horizon", "4h", "--report-epsilons", "0.2", "--uses")
     done = run(*BASIC, *options, "--json", {"report_policies": ["complete"], "area_cells": 2})

@@ -150,6 +150,7 @@ def test_missing_library_raises_first(run, suffix):
     assert not problems, join_problems(problems)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("world")
 def test_invalid_value_raises_before_writing(run):
     problems = []
@@ -215,6 +216,7 @@ def test_error_of_other_option_leaves_no_file(run, name, words, says):
     assert says in assert_refused(run, name, [*BASES[name], *words])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", ["show", "report sessions"])
 def test_title_with_lone_surrogate_is_written_with_question_mark(run, name):

@@ -60,6 +60,7 @@ def test_invalid_call_prints_one_line_and_exits_with_2(run, words):
     assert "--help" in result.stderr
 
 
+@pytest.mark.slow
 def test_closed_output_pipe_ends_command_quietly(world):
     line = '{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
@@ -74,6 +75,7 @@ def test_closed_output_pipe_ends_command_quietly(world):
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 def test_interrupt_ends_command_quietly(world):
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

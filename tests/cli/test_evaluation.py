@@ -25,6 +25,7 @@ def job(tmp_path_factory):
     return folder / "job.toml"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_command_writes_table_pictures_and_report(job, tmp_path):
     line = ["evaluate", str(job), "-o", str(tmp_path / "run"), "--workers", "1", "--json"]

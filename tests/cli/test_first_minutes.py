@@ -70,6 +70,7 @@ def test_other_words_with_commas_are_unchanged():
     assert console._split_box(words) == words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "words", "has_code"),
     [

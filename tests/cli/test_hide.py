@@ -164,6 +164,7 @@ def test_town_is_printed_with_country_and_coordinates(run, folder):
 REAL_MAP = Path(os.environ.get("DPHMM_REAL_DATA", "")) / "streets/north-bayreuth.osm.gz"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL_MAP.is_file(), reason="needs DPHMM_REAL_DATA")
 def test_real_map_prints_odds_of_buildings(run, tmp_path):
     start, end = (49.992409, 11.546994), (50.03, 11.55)

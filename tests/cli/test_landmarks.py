@@ -150,6 +150,7 @@ def test_home_and_work_of_trajectory_are_landmarks(folder):
     assert out.columns["loss"].max() <= 4.0 * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_trajectory_is_released_by_engine(folder, model):
     options = ("--users", "000", "--model", model, "--policy", "complete", "--epsilon", 4)
     at = read(SAMPLE, user=None).trajectories[0].resample(1800).times[[5, 9]]

@@ -278,6 +278,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_demo_writes_every_named_file(tmp_path, run, monkeypatch):
     """There are fewer users, days and timesteps than in the documentation."""

@@ -328,6 +328,7 @@ def test_every_command_is_covered():
     assert ("counts", "evaluate") in everything
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_files_with_true_locations_are_private_in_name_and_mode(world, run):
     there = world.files()

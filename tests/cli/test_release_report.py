@@ -10,6 +10,7 @@ RELEASED = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:600m
 REPORT = ("report", "r.csv", "--model", "m.npz", "-o")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_page_is_written_and_its_name_printed(world, run):
     assert run(*RELEASED).exit_code == 0

@@ -24,6 +24,7 @@ def _line(minute, latitude=45.001, longitude=-30.001, **more):
     return json.dumps(fix | more)
 
 
+@pytest.mark.slow
 def test_each_line_is_answered_before_next_line_is_sent(world):
     """A line is written only after the previous answer has arrived. Buffering would fail."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -77,6 +77,7 @@ def test_flat_start_has_moments_of_uniform_count_vectors():
     np.testing.assert_allclose(start.root @ start.root.T, np.cov(vectors.T, bias=True), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("online", [False, True])
 @pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), slow(8, 4.0, 1.03)])
 def test_error_is_close_to_posterior_mean(users, scale, bound, online):
@@ -154,6 +155,7 @@ def test_small_integer_noise_keeps_error_small_in_many_places(epsilon, coupled):
     assert np.abs(estimate - true).max() < np.abs(noisy - true).max() + 1
 
 
+@pytest.mark.slow
 def test_coupled_estimate_halves_error_of_single_estimate():
     """200 users, 3 places, s = 0.01, epsilon = 1, 4 runs of 200 times, seeds 0 to 3."""
     coupled, single, raw = [], [], []

@@ -115,6 +115,7 @@ def test_series_of_different_lengths_raises(arrays, words):
         Series("a", *arrays)
 
 
+@pytest.mark.slow
 def test_command_writes_pictures_tables_and_claims(tmp_path):
     pytest.importorskip("matplotlib")
     line = ["figures", "dphmm", "-o", str(tmp_path / "out"), "--only", "figure_7,figure_9", "--json"]

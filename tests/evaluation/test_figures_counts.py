@@ -65,6 +65,7 @@ def means_agree(measured, independent):
     return stats.ttest_ind(measured, independent).pvalue > ALPHA
 
 
+@pytest.mark.slow
 def test_total_epsilon_is_divided_by_the_number_of_times():
     """With total ε = 1 and T = 500, our runs agree with an independent simulation.
 
@@ -78,6 +79,7 @@ def test_total_epsilon_is_divided_by_the_number_of_times():
     assert 100 < np.exp(independent.mean()) < 160
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reading", "ratios"),
     [(TOTAL, {0.2: 87, 1.0: 86, 2.0: 82}), (EACH, {0.2: 4.7, 1.0: 0.9, 2.0: 0.6})],
@@ -91,6 +93,7 @@ def test_ratio_of_mle_to_map_agrees_with_recorded_values(reading, ratios):
         assert ratio.low / 1.2 < expected < ratio.high * 1.2
 
 
+@pytest.mark.slow
 def test_noisy_error_grows_with_the_number_of_times_in_total_only():
     """It is 2 λ² with λ = 2 T / ε. The standard error is 3.2 %."""
     for steps, expected in {100: 7.8e4, 150: 1.7e5, 200: 3.2e5}.items():
@@ -237,6 +240,7 @@ def test_geolife_without_data_raises():
     assert builder.missing(FigureOptions()) == ("geolife",)
 
 
+@pytest.mark.slow
 def test_geolife_has_days_stated_in_documentation(real_data):
     """One run at one level. Sizes and the order of the estimators do not depend on more."""
     options = FigureOptions(runs=1, geolife=real_data / "geolife" / "geolife_beijing.tar.gz")

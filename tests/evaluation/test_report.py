@@ -189,6 +189,7 @@ def page(finished, figures, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_report_loads_nothing_and_states_provenance(finished):
     page = report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
     parser = Loads()
@@ -248,6 +249,7 @@ def test_page_fits_phone_and_desktop(figures, page, browser, width):
     assert looked_at(browser, page, width) == len(figures)
 
 
+@pytest.mark.slow
 def test_page_starts_with_users_data_and_ends_with_paper(finished):
     page = report_html(finished, {}, "dphmm evaluate a.toml")
     headings = re.findall(r"<h2>(.*?)</h2>", page)

@@ -102,6 +102,7 @@ def _count_calls(monkeypatch, rows) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 def test_work_of_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
     """Each recorded step makes equally many calls with and without an earlier sequence.
 
@@ -145,6 +146,7 @@ print(sum(blocks[0::2]), sum(blocks[1::2]))
 """
 
 
+@pytest.mark.slow
 def test_measured_steps_import_no_modules(plain):
     """In a new process the first release of each sequence imports all modules it needs.
 
@@ -180,6 +182,7 @@ def test_resuming_keeps_finished_tasks(config, trajectories, tmp_path, plain_tab
     assert tables_are_equal(plain_table, again.table())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_killed_process_loses_only_its_tasks(tmp_path):
     done = list(Processes(2).run(die_once, [(str(tmp_path / "died"), index) for index in range(6)]))
@@ -187,6 +190,7 @@ def test_killed_process_loses_only_its_tasks(tmp_path):
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 def test_repeatedly_dying_processes_end_run():
     with pytest.raises(EngineError, match="died 4 times"):
@@ -314,6 +318,7 @@ def test_dask_gives_same_table_with_killed_worker(plain_table, config, trajector
     assert tables_are_equal(plain_table, evaluation.table())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_threads_of_dask_worker_give_same_table(plain_table, config, trajectories, tmp_path):
     """Four tasks run in parallel in this process, with two BLAS threads."""

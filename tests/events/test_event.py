@@ -127,6 +127,7 @@ def test_automaton_with_too_many_progress_states_raises():
         Automaton.compile(AtLeast(4, counts), 4)
 
 
+@pytest.mark.slow
 def test_event_over_too_many_timesteps_raises():
     with pytest.raises(EventError, match="1,000,000 steps"):
         Automaton.compile(Presence([1], 5, 1_000_005), 3)

@@ -100,6 +100,7 @@ def learn_ring(ring) -> MarkovModel:
     return learn([drive(space, seed) for seed in range(4)], space, step_seconds=60).model
 
 
+@pytest.mark.slow
 def test_saved_model_opens_in_another_process(ring, tmp_path):
     model = learn_ring(ring)
     model.save(tmp_path / "ring.npz")

@@ -194,6 +194,7 @@ def count_covered_rows(world, source):
     return shown, rests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [FlowSettings("visits,flows", time_classes="all"), DAILY])
 @pytest.mark.parametrize("epsilon", [Fraction(1, 5), Fraction(3)])
 def test_rows_and_rests_have_stated_coverage_whatever_is_selected(settings, epsilon, monkeypatch):

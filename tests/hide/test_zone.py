@@ -173,6 +173,7 @@ def test_crossing_counts_as_stop_if_it_takes_two_minutes_longer_than_straight_wa
     assert zone.is_stop(Stretch(*gates, times[0], has_stop=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["walking", "cycling", "driving"])
 def test_adversary_without_times_is_never_more_confident_about_a_stop(kind):
     """Ten pairs of gates (seed 4), and stops of zero to ten hours."""

@@ -235,6 +235,7 @@ def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
         assert supports == {(0,), (0, 1), (0, 1, 2)}
 
 
+@pytest.mark.slow
 def test_limits_with_delta_raise_and_errors_are_simulated():
     """Plans depend on the releases, so a bound from the first plan is exceeded later."""
     moves = model()

@@ -103,6 +103,7 @@ def make_capped_settings(*texts: str) -> ReleaseSettings:
     return ReleaseSettings("utility:1km", 8, caps=tuple(Cap(text, 0.6) for text in texts))
 
 
+@pytest.mark.slow
 def test_caps_are_certified_during_release_and_afterwards(model_and_data, tmp_path):
     model, data = model_and_data
     settings = make_capped_settings("state:7 between 0 and 3")
@@ -171,6 +172,7 @@ def test_batch_with_sessions_ending_at_gaps_is_certified(model_and_data, tmp_pat
         assert "the window budget of the schedule is exceeded" in (refusal(smaller) or "")
 
 
+@pytest.mark.slow
 def test_batch_writes_same_certificate_as_certify(model_and_data, tmp_path):
     model, data = model_and_data
     how = {"kind": "csv", "seed": 3, "allow_training_users": True}

@@ -95,6 +95,7 @@ def compare(view, explorer, fields, policy=None):
     return [name for name in audited if shown[name] != audited[name]]
 
 
+@pytest.mark.slow
 def test_page_shows_what_audit_policy_reports_for_50_random_settings():
     rng = np.random.default_rng(60)
     num_views = num_exposed = num_noticed = 0

@@ -92,6 +92,7 @@ def short_lives():
     ]
 
 
+@pytest.mark.slow
 def test_table_sensitivity_is_bounded_and_attained(recorder):
     worst = max_relative_changes(recorder, ALL, short_lives())
     assert set(worst) >= {"visits", "flows", "stay-times", "trip-lengths", "home-work", "flows by district"}
@@ -107,6 +108,7 @@ def test_sensitivity_is_bounded_if_bound_is_chosen(recorder):
             assert np.abs(noisy_counts[name][0] - before[name][0]).sum() <= noisy_counts[name][1] == 1
 
 
+@pytest.mark.slow
 def test_sensitivity_is_exceeded_without_contribution_bound(recorder, monkeypatch):
     """Without the bound, changes exceed the sensitivity."""
     monkeypatch.setattr(
@@ -172,6 +174,7 @@ def test_plan_matches_tables():
         assert (level, half) == (planned_level.level, planned_level.half_width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "alone"), [(0.2, False), (0.2, True), (8.0, False), (8.0, True)])
 def test_intervals_have_stated_coverage(epsilon, alone):
     """All 36 flows and all 6 sums are covered in 95 % of tables, less four standard errors.
@@ -258,6 +261,7 @@ def test_rows_of_real_data_are_covered(real_data, name):
         assert np.mean(separate) < 0.6
 
 
+@pytest.mark.slow
 def test_tables_do_not_depend_on_number_of_processes():
     settings, data = FlowSettings("visits,flows", visits_per_user=4, trips_per_user=3), "data/sample/geolife"
     sequential, parallel = (flows(data, AREAS, 1, settings, rng=3, engine=engine) for engine in (None, Processes(2)))

@@ -47,6 +47,7 @@ def move_inside(ride, rng):
     )
 
 
+@pytest.mark.slow
 def test_output_is_equal_for_all_places_in_square(ride, tmp_path):
     rng, files = np.random.default_rng(3), []
     south, west, north, east = SQUARE.box
@@ -92,6 +93,7 @@ def test_output_is_exact_outside_and_omits_points_near_place(tmp_path, ride):
     assert (len(done.public), done.hidden, done.points) == (outside.sum(), (~outside).sum(), len(segment))
 
 
+@pytest.mark.slow
 def test_output_omits_metadata_and_cumulative_sensors(tmp_path):
     """Names, bounds, file times, totals, waypoints and cumulative sensors are removed.
 

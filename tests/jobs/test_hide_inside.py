@@ -171,6 +171,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [True, False])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(case=pairs())
@@ -207,6 +208,7 @@ def keep_segments(publish, kept, *rest):
     return Recording(tuple(parts), public.activity), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [keep_empty_columns, keep_segments])
 def test_broken_variants_are_detected(tmp_path, monkeypatch, broken):
     monkeypatch.setattr(sys.modules[hide.__module__], "publish", partial(broken, publish))

@@ -88,6 +88,7 @@ def test_odds_do_not_depend_on_the_removed_points(tmp_path):
     assert results[0].sentences == results[1].sentences
 
 
+@pytest.mark.slow
 def test_session_adds_up_recordings_with_a_map_also_those_hidden_without(tmp_path):
     session = tmp_path / "home.json"
     ride = read_recording(RIDE)
@@ -105,6 +106,7 @@ def test_session_adds_up_recordings_with_a_map_also_those_hidden_without(tmp_pat
     assert total.max_candidate_posterior == pytest.approx((mass / mass.sum()).max(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_path):
     few = hide(RIDE, [HOME], among=20, map_file=STREETS).places[0].zone
     many = hide(RIDE, [HOME], among=150, map_file=STREETS).places[0].zone

@@ -64,6 +64,7 @@ def test_leakage_depends_on_clock():
     assert np.abs(leakages[0] - leakages[1]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_release_leakage_uses_clock():
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
     town = "data/sample/geolife"

@@ -110,6 +110,7 @@ def test_settings_combine_with_graph(model_and_data, tmp_path, changes):
     assert rows(tmp_path / "graph.csv") == rows(tmp_path / "text.csv")
 
 
+@pytest.mark.slow
 def test_batch_with_graph_does_not_depend_on_workers(model_and_data, release_files, tmp_path):
     model, data = model_and_data
     how = {"kind": "csv", "seed": 3, "allow_training_users": True}

@@ -150,6 +150,7 @@ def test_small_islands_are_announced_with_their_distance(tmp_path):
     assert f"by up to {gap:.3g} km" in warnings[0]
 
 
+@pytest.mark.slow
 def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(tmp_path):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
     # The sample's region is sea on the bundled map: it contains nothing there, and no bit of the model changes.

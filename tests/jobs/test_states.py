@@ -44,6 +44,7 @@ def find_violations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.flatnonzero(first > np.exp(EPSILON) * second + slack)
 
 
+@pytest.mark.slow
 def test_frequencies_of_neighbours_differ_by_at_most_epsilon():
     rounds = 120
     home, news, clinic = (count_released(page, rounds) for page in ("home", "news", "clinic"))

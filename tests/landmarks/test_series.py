@@ -62,6 +62,7 @@ def test_invalid_series_raises():
         laplace_noise(0.0)
 
 
+@pytest.mark.slow
 def test_planar_noise_has_length_of_step():
     """Kolmogorov-Smirnov test, alpha 1e-4, seed 4; half the scale must fail.
 

@@ -71,6 +71,7 @@ def radii() -> CalibratedRadii:
     return factors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window_epsilon", [None, slow(5.0)])
 def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(radii, window_epsilon):
     """Test with 20 other users who move less than the model assumes (seed 2)."""
@@ -102,6 +103,7 @@ def simulate_commuters(count: int, seed: int, days: int = 2) -> list[Trajectory]
     return tracks
 
 
+@pytest.mark.slow
 def test_calibration_covers_whole_days_of_users_who_live_outside():
     """Calibrate with 20 commuters, and test with whole days of six others.
 
@@ -146,6 +148,7 @@ def test_quantile_covers_90_percent_of_users_at_80_percent_of_timesteps():
     assert _quantile(np.concatenate([*19 * near, far[1]]), user) == 1.0
 
 
+@pytest.mark.slow
 def test_exchangeable_users_are_covered_with_conformal_probability():
     """The ratios of a user are the user's scale times a common spread.
 

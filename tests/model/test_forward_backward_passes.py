@@ -76,6 +76,7 @@ def compute_in_logarithms(model: MarkovModel, observed: Observations):
     return filtered, smoothed, total, best.max(), counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("density", [0.1, 0.9, 1.0])
 @pytest.mark.parametrize("spread", [10.0, 800.0, 10_000.0])
 def test_filter_smoother_path_and_counts_match_logarithms(density, spread):

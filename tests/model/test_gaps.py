@@ -80,6 +80,7 @@ def test_long_gap_with_outside_states_matches_single_steps(varies, monkeypatch):
     assert not (far.chain_logs > -np.inf).all()  # an unreachable context has probability zero
 
 
+@pytest.mark.slow
 def test_long_gap_of_minutes_is_exact():
     """Columns that differ by a factor of 1e5 must not add their rounding errors to each other."""
     model = build_time_dependent_model(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)

@@ -199,6 +199,7 @@ def write_table(folder: Path, tracks: list[Trajectory]) -> Data:
     return Data((str(folder / "users.csv"),))
 
 
+@pytest.mark.slow
 def test_learned_outside_states_give_honest_errors_for_other_users(tmp_path):
     """Fit to 30 users and release 8 others with the fitted model (seeds 1 and 2)."""
     data = write_table(tmp_path, simulate_users(30, 1))

@@ -90,6 +90,7 @@ def test_impossible_release_is_named_by_its_index(monkeypatch):
         smooth(model, Observations(rows))
 
 
+@pytest.mark.slow
 def test_memory_does_not_depend_on_number_of_releases():
     """Measure the peak of Python and NumPy.
 

@@ -36,6 +36,7 @@ def make_result(channels: int = 3, num_users: int = 2) -> AttackResult:
     return AttackResult("users", num_users, 20, 0, num_users, 0.25, 0.05, 600.0, 0.2, "no", 0, tuple(results), True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3, 40])
 def test_plot_elements_lie_within_figure(channels):
     figure = draw_attack_figure(make_result(channels))

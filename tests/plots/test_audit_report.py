@@ -40,6 +40,7 @@ def sections(audit_result):
     return build_audit_sections(audit_result)
 
 
+@pytest.mark.slow
 def test_equally_exposed_states_share_a_row(sections):
     what, noise = sections[1:]
     assert what.heading.endswith("exposed states")

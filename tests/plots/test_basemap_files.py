@@ -240,6 +240,7 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["town.geojson", "town.geojson.gz"])
 def test_map_extracted_for_model_matches_extract(extract, tmp_path, model, name):
     summary = extract_basemap(extract, model, tmp_path / name)

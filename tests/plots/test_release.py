@@ -171,6 +171,7 @@ def test_page_contains_every_segment_of_streets():
     np.testing.assert_allclose(line, [[33.95, -118.4], [34.1, -118.4], [34.1, -118.2]], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_legend_of_written_map_does_not_overlap_axis_label(tmp_path, monkeypatch):
     """With a single layout pass, the legend of this map overlaps the axis label."""
     (tmp_path / "data").symlink_to(ROOT / "data")

@@ -60,6 +60,7 @@ def wide(release_folder):
     return write_page(release_folder, "wide.html", title=SECRET)[0]
 
 
+@pytest.mark.slow
 def test_page_is_one_file_with_all_parts(plain):
     _, page = plain
     headings = re.findall(r"<h2>(.*?)</h2>", page)
@@ -79,6 +80,7 @@ def test_page_is_one_file_with_all_parts(plain):
     assert "PRIVATE" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_page_contains_true_locations_only_on_request(release_folder, monkeypatch):
     """Only the releases and the model are read.
@@ -108,6 +110,7 @@ def test_open_places_are_not_described_as_noisy(release_folder, plain):
     assert summary.startswith(f"{len(table):,} locations of 2 users, with noise except for 5 that are unprotected.")
 
 
+@pytest.mark.slow
 def test_page_is_reproducible_and_seed_changes_synthetic_user(release_folder, plain):
     """This includes the plots: the plain page has seed 0."""
     same, other = (
@@ -141,6 +144,7 @@ def test_incompatible_arguments_raise_and_write_nothing(release_folder, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_batch_and_sessions_contain_their_settings(release_folder, tmp_path):
     ann = Data((TOWN,), users=("000",))
@@ -184,6 +188,7 @@ def test_printed_page_has_at_most_three_sheets(plain, browser):
     assert 1 <= len(re.findall(rb"/Type\s*/Page\b", paper)) <= 3
 
 
+@pytest.mark.slow
 def test_both_maps_have_same_view_and_are_not_empty(release_folder, monkeypatch):
 
     figures = []

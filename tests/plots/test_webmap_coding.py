@@ -53,6 +53,7 @@ def test_steps_within_eight_kilometres_take_two_bytes():
     assert len(base64.b64decode(coded_numbers(values)["code"])) < 2 * 30_000
 
 
+@pytest.mark.slow
 @given(st.lists(st.text()))
 def test_texts_are_decoded(texts):
     coded = coded_texts(texts)

@@ -112,6 +112,7 @@ def test_calibration_with_frontier_fits(calibration):
     assert flaws(figure) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3, 4), (30, 8)], ids=["small", "large"])
 def test_model_figure_fits(shape):
     height, width = shape

@@ -156,6 +156,7 @@ def test_repair_without_work_is_valid_and_reports_gap():
     assert 0 <= full.optimality_gap <= short.optimality_gap <= 1
 
 
+@pytest.mark.slow
 def test_bounds_count_towards_repair_work(monkeypatch):
     """A bound costs 40,000 units. Many useless partners therefore end the search, too."""
     bound, calls = merging._MergeSearch._total, []

@@ -137,6 +137,7 @@ def build_oracles(kind, objective, count: int):
     return [oracle for oracle in candidates if len(oracle.exposed) > 1 and min(oracle.values.values()) > 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("kind", ORACLES)
 def test_search_matches_enumeration_and_bounds_are_valid(kind, objective):

@@ -65,6 +65,7 @@ def parse_both_ways(data, parse_block, parse_line):
     return list_rows(fast), list_rows(slow)
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(300, 90))
 @given(
     st.lists(st.tuples(plain, plain, timestamps, st.sampled_from(["\n", "\r\n", ",x\n", "\n\n"])), max_size=4),
@@ -77,6 +78,7 @@ def test_both_forms_of_plt_agree(records, ended):
     assert fast == slow
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(300, 90))
 @given(
     st.lists(

@@ -233,6 +233,7 @@ def test_all_forms_of_a_table_are_the_same_data():
         assert result == reference, name
 
 
+@pytest.mark.slow
 def test_jobs_have_equal_results_for_all_forms():
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
     expected = learn("data/sample/geolife", space, step_seconds=300).model.content_hash

@@ -396,6 +396,7 @@ def test_fit_that_is_damaged_or_without_library_raises(tmp_path, monkeypatch):
 # ---- large and hostile files -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_large_records_are_read_in_constant_memory(tmp_path, monkeypatch):
     item = b'{"latitudeE7": 450000000, "longitudeE7": -300200000, "timestamp": "2024-03-09T10:%02d:%02dZ"},'
     items = b"".join(item % divmod(second % 3600, 60) for second in range(3600))

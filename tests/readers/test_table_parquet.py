@@ -260,6 +260,7 @@ for most in (int(sys.argv[1]), 10**9):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_file_size(tmp_path):
     """Reading all users in one call needs about twice as much memory here."""

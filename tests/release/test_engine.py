@@ -280,6 +280,7 @@ def test_posterior_mean_has_smaller_mean_squared_error_than_release():
     assert estimated < 0.5 * released
 
 
+@pytest.mark.slow
 def test_expected_error_is_root_mean_square_of_noise():
     # 4,000 releases, 1,200 in the fast tests, seed 11: within five standard errors of the mean square.
     releaser = Releaser(running_model(), F, graph(), 1.0, rng=11)

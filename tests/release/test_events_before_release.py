@@ -107,6 +107,7 @@ def release_and_audit(folder, text: str, seed: int) -> tuple[np.ndarray, float]:
     return probability, audit.prior_probability
 
 
+@pytest.mark.slow
 def test_cap_holds_for_full_event_and_is_exceeded_with_clipped_window(tmp_path):
     """Compare with a broken variant that uses only the window after the first release.
 

@@ -150,6 +150,7 @@ def continue_elsewhere(session: Session, *slots: int) -> list[str]:
     return done.stdout.decode().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lattice", "time and outside", "caps"])
 def test_pickled_session_continues_with_releases_of_all_processes(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -130,6 +130,7 @@ def enumerated(prior, epsilon):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 def test_predicted_error_matches_enumeration(epsilon):
     """Quadrature with 96 nodes is coarse, with 20,000 fine; the nodes are fixed."""
@@ -335,6 +336,7 @@ def test_log_ratio_of_adjacent_paths_is_bounded_by_window_budget():
         assert compute_largest_window_loss(engine(None, seed, 5.0), 24, 96, seed) > 5.0
 
 
+@pytest.mark.slow
 def test_target_spends_less_than_constant_budget_of_equal_error():
     """The constant's spending is interpolated at the target's error; seed 0, 200 steps each.
 

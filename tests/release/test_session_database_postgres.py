@@ -108,6 +108,7 @@ def _release_endlessly(url, answered):
             slot += 1
 
 
+@pytest.mark.slow
 def test_killed_client_loses_no_answered_release(postgres):
     seen = {}
     for _ in range(2):

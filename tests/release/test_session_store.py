@@ -184,6 +184,7 @@ def test_chunked_reading_matches_and_detects_changed_record(path, monkeypatch, a
         list(store.costs(1, 0, 20))
 
 
+@pytest.mark.slow
 def test_reopening_store_in_use_keeps_locks(path):
     # Closing any handle to a file drops the process's locks on it. SQLite could then assume exclusive use.
     with Session.open(path, "a", engine()) as session:

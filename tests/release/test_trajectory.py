@@ -111,6 +111,7 @@ def test_wrong_number_of_budgets_raises():
         list(release_trajectory(releaser(), GRID, trajectory([1, 2], [3, 4]), np.array([1.0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "preset", "step"),
     [slow("geolife/geolife_beijing.tar.gz", "geolife", 60.0), ("gowalla/loc-gowalla_LA.txt.gz", "gowalla", 3600.0)],

@@ -167,6 +167,7 @@ def test_broker_keeps_session_and_may_send_all_messages_together(config):
     assert kept == {b"\x11\xff\xff\xff\xff", b"\x21\xff\xff", b"\x27\x00\x01\x00\x00"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("honours_limit", [True, False], ids=["broker drops it", "broker sends it"])
 def test_large_message_does_not_delay_others(config, mosquitto, tmp_path, monkeypatch, honours_limit):
     """A message of 48 MB is not parsed: parsing it would take most of a minute."""
@@ -369,6 +370,7 @@ def test_share_that_was_lost_and_taken_again_is_not_confirmed():
     assert shares.confirm(3, shares.get_hold(3))
 
 
+@pytest.mark.slow
 def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, restartable, caplog):
     """Workers lose their locks, and the first that returns takes the sessions of the other.
 

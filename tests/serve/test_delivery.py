@@ -259,6 +259,7 @@ def measure_answer(mode, megabytes):
     return int(subprocess.run(run, capture_output=True, check=True, text=True, timeout=300).stdout)
 
 
+@pytest.mark.slow
 def test_answer_of_one_gigabyte_does_not_grow_memory():
     """One megabyte of gzip decompresses to 1 GiB.
 

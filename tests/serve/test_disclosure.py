@@ -73,6 +73,7 @@ def published(monkeypatch):
     return messages
 
 
+@pytest.mark.slow
 def test_messages_of_each_recipient_have_one_form(config, inbox, clock, mosquitto, published, monkeypatch):  # noqa: F811
     """Send releases and predictions to every kind of recipient.
 
@@ -185,6 +186,7 @@ def compute_total_variation(engine):
     return sum((abs(laws[0].get(key, 0) - laws[1].get(key, 0)) for key in {*laws[0], *laws[1]}), Fraction(0)) / 2
 
 
+@pytest.mark.slow
 def test_withheld_timesteps_after_a_pause_reveal_earlier_locations_as_stated():
     """Observe which timesteps are withheld after the location of interest.
 

@@ -48,6 +48,7 @@ def describe_operations(without=None):
     return {f"{result.ok().method} {result.ok().path}": result.ok() for result in schema.get_all_operations()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("mode", "requests"), [("positive", 8), ("negative", 8), slow("positive", 40), slow("negative", 40)]
@@ -140,6 +141,7 @@ def every_operation(app):
     return {"openapi": "3.1.0", "info": {"title": "all", "version": "1"}, "paths": paths}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("requests", [3, slow(20)])
 def test_no_endpoint_fails_or_releases_for_random_requests(config, inbox, requests):

@@ -76,6 +76,7 @@ def run(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
+@pytest.mark.slow
 def test_session_file_is_served_by_one_relay_only(model, tmp_path):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     with run_relay(path, url) as process:
@@ -159,6 +160,7 @@ def test_number_of_another_users_process_is_refused(config, monkeypatch, content
             find_process(settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, slow(2)])
 def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, tmp_path, request, workers):
     store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
@@ -227,6 +229,7 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
 
 
+@pytest.mark.slow
 def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     path.write_text(format_devices_as_tables(path))
@@ -249,6 +252,7 @@ def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
     assert (tmp_path / "relay.toml.runs").read_text() == "run "
 
 
+@pytest.mark.slow
 def test_relay_reloaded_while_starting_continues_with_last_file(model, tmp_path):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     path.write_text(format_devices_as_tables(path))
@@ -549,6 +553,7 @@ def silent_server():
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "number"),
     [
@@ -591,6 +596,7 @@ serve(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_relay_ends_in_time_although_the_store_hangs(model, tmp_path, number):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))

@@ -72,6 +72,7 @@ def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True
     return logged
 
 
+@pytest.mark.slow
 def test_one_process_keeps_store_and_logs_no_location(model, tmp_path):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     logged = ask([sys.executable, "-m", "dphmm", "serve", str(path)], url)
@@ -208,6 +209,7 @@ def test_new_file_states_address_or_that_phones_cannot_reach_it(model, tmp_path,
     assert f"URL {url or 'http://127.0.0.1:8787'}/owntracks" in " ".join(add_device(tmp_path / "relay.toml", "bob"))
 
 
+@pytest.mark.slow
 def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
     from dphmm.serve import RelayConfig, write_relay
 
@@ -221,6 +223,7 @@ def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
     assert 0 <= float(most) - exp(written.release.epsilon) < 0.1, "upper bounds are rounded up"
 
 
+@pytest.mark.slow
 def test_demo_is_a_relay_with_simulated_phones():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -254,6 +257,7 @@ def test_demo_rejects_file_and_relay_requires_one():
         assert "exactly one of FILE and --demo is required" in done.stderr
 
 
+@pytest.mark.slow
 def test_missing_server_is_named_with_installation_command():
     code = "import runpy, sys; sys.modules['uvicorn'] = None; sys.argv[1:] = ['serve', 'relay.toml']; "
     code += "runpy.run_module('dphmm', run_name='__main__')"
@@ -262,6 +266,7 @@ def test_missing_server_is_named_with_installation_command():
     assert ran.stderr == "Error: uvicorn is not installed; install it with: pip install 'dphmm[serve]'\n"
 
 
+@pytest.mark.slow
 def test_relay_is_initialised_from_region_only(tmp_path, monkeypatch):
     from click.testing import CliRunner
 

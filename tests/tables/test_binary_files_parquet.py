@@ -42,6 +42,7 @@ def _table(path, **options) -> None:
     parquet.write_table(pa.table(columns), path, **options)
 
 
+@pytest.mark.slow
 def test_flipped_footer_bytes_never_end_the_process(tmp_path):
     """Arrow throws where nothing catches if column metadata contradict each other."""
     _table(tmp_path / "a.parquet")

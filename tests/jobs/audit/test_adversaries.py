@@ -106,6 +106,7 @@ def test_event_probability_of_each_adversary_matches_path_enumeration(town):
     assert audit_result.private
 
 
+@pytest.mark.slow
 def test_audit_learns_habits_of_one_user_at_a_time(town, monkeypatch):
     """Models and beliefs of thousands of users do not fit into memory."""
     model, _ = town
@@ -152,6 +153,7 @@ def test_private_summary_states_knowledge_of_each_adversary(town):
     assert not [name for name in done.to_dict() if "habits" in name], "nothing of it is public"
 
 
+@pytest.mark.slow
 def test_batch_private_summary_matches_session_audits(tmp_path, town):
     model, _ = town
     for workers in (1, 2):
@@ -182,6 +184,7 @@ def test_batch_private_summary_matches_session_audits(tmp_path, town):
         assert not [name for name in done.to_dict() if "habits" in name]
 
 
+@pytest.mark.slow
 def test_public_summary_of_batch_does_not_depend_on_auxiliary_data(tmp_path, town):
     """The belief restarts every day, since the hours from 10 to 19 are missing."""
     lines = Path("later.csv").read_text().splitlines(keepends=True)
@@ -193,6 +196,7 @@ def test_public_summary_of_batch_does_not_depend_on_auxiliary_data(tmp_path, tow
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_target_against_informed_adversary_needs_smaller_epsilon(town):
     """16 simulated users with the habits of three known users (seed 0)."""
     model, states_by_user = town
@@ -234,6 +238,7 @@ def test_estimate_error_of_users_with_habits_uses_their_paths(town):
     assert abs(habit_error.mean - public.mean) > habit_error.margin, "users with two places each are elsewhere"
 
 
+@pytest.mark.slow
 def test_session_event_and_calibrate_commands_accept_adversaries(town):
     line = ["audit", "session", "r.csv", "--model", "m.npz", "--policy", "centres:500m"]
     done = command_line.run(

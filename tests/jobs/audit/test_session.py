@@ -31,6 +31,7 @@ def is_off_lattice(model: MarkovModel) -> bool:
     return bool((np.abs(model.space.points * 1000 - np.rint(model.space.points * 1000)) > 1e-3).any())
 
 
+@pytest.mark.slow
 def test_session_audit_is_equal_in_python_and_command(town, monkeypatch):
     monkeypatch.chdir(town)
     assert is_off_lattice(load_model("m.npz"))
@@ -121,6 +122,7 @@ def test_batch_is_audited_with_its_settings(town, tmp_path):
         list(replay(tmp_path / "batch", town / "m.npz", "utility:2km"))
 
 
+@pytest.mark.slow
 def test_prior_is_read_from_table_or_array(town, tmp_path):
     model = load_model(town / "m.npz")
     prior = np.zeros(model.size)

@@ -67,6 +67,7 @@ def test_every_user_has_file_without_true_locations(model_path, trajectories, tm
         assert header.split(",") == [*(column.name for column in COLUMNS), "crs"]
 
 
+@pytest.mark.slow
 def test_batch_bytes_do_not_depend_on_workers_order_or_other_users(model_path, trajectories, tmp_path):
     for name, crowd, workers in (
         ("one", trajectories, 1),
@@ -81,6 +82,7 @@ def test_batch_bytes_do_not_depend_on_workers_order_or_other_users(model_path, t
     assert len(set(whole.values())) == 9
 
 
+@pytest.mark.slow
 def test_batch_bytes_do_not_depend_on_forked_workers(model_path, trajectories, walkers_file, tmp_path):
     """The command has one thread, so its workers are forked where the system allows it."""
     list(release_everyone(make_job(tmp_path / "here", model_path), trajectories, Processes(1)))
@@ -482,6 +484,7 @@ def test_truncated_journal_line_has_no_file_and_is_recreated(unfinished_batch):
     assert [json.loads(line)["user"] for line in journal.read_text().splitlines()] == [f"w{i}" for i in range(9)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv", "geojson", "gpkg"])
 def test_parts_of_unfinished_batch_match_no_pattern_of_released_files(
     kind, model_path, walkers_file, tmp_path, monkeypatch

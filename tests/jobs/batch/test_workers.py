@@ -58,6 +58,7 @@ def wait_until(true, seconds: float = 60) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
 @pytest.mark.parametrize("names", [("alone",), ("main", "other")], ids=["one thread", "two threads"])
 def test_workers_end_with_killed_parent(tmp_path, names):
@@ -119,6 +120,7 @@ def odd(number: int) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_work_is_created_lazily_and_its_error_is_raised(workers):
     created, done = [], []
@@ -181,6 +183,7 @@ def run_script(folder: Path, text: str) -> tuple[str, int]:
     return lines[-1], len((folder / "runs").read_text().splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", STARTS)
 def test_unguarded_script_runs_once(tmp_path, start):
     if start == "polars":

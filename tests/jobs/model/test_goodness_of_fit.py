@@ -193,6 +193,7 @@ def test_preset_regions_have_few_enough_states_for_matrix_powers(preset):
     assert region(preset, cell=3).size < region(preset).size
 
 
+@pytest.mark.slow
 def test_default_step_on_published_gowalla_cells_has_too_many_moves():
     """The cells of `region` are larger by default, so that this step is within the limit."""
     with pytest.raises(ConfigurationError, match="6640 states"):

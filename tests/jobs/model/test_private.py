@@ -118,6 +118,7 @@ class _Learner:
         return np.array(probabilities)[:, None]
 
 
+@pytest.mark.slow
 def test_empirical_audit_accepts_learner_and_detects_missing_thinning(monkeypatch):
     """200 models (100 in the short run), confidence 0.999, seed 5.
 

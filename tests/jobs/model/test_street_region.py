@@ -92,6 +92,7 @@ def test_release_keeps_the_ratio_of_the_policy_between_ends_of_every_edge(tmp_pa
     assert np.abs(np.log(ratios)).max() > 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["monaco.osm.gz", "helsinki_small.osm.pbf", "andorra.osm.pbf"])
 def test_real_extracts_become_models(real_data, name, tmp_path):
     path = real_data / "streets" / name

@@ -116,6 +116,7 @@ def test_training_users_are_excluded_from_comparison(model):
         compare_users(model, Data((TOWN,), exclude_users=("002",)))
 
 
+@pytest.mark.slow
 def test_users_from_true_model_are_nearer_than_from_uniform_model(tmp_path):
     """Real users are sampled from a model.
 

@@ -47,6 +47,7 @@ def _check_sentence(text):
     assert match[1] == "4.5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("release", "walk.csv", "-o", "o.csv"), ("batch", "walk.csv", "-o", "folder")])
 def test_release_and_batch_announce_repair_with_edge_state_errors_and_remedy(island, arguments):
     result = command_line.run(*arguments, *ISLAND)

@@ -75,6 +75,7 @@ def audited_figures(model, files, settings=SETTINGS):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "view"), [("release", "smoothed"), ("batch", "smoothed"), ("session", "smoothed")])
 def test_sentence_names_releases_of_its_figure(way, view, world):
     result, files = release_by(way, world)

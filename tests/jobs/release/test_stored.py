@@ -64,6 +64,7 @@ DEFAULTS = ReleaseSettings.for_a_day()
 OTHERS = ReleaseSettings("utility:1km", 1.0, schedule=Schedule(window_epsilon=4.0), delta=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "geojson", "gpx", "gpkg", "parquet"])
 def test_file_with_default_settings_needs_no_options(folder, tmp_path, suffix):
     """The default schedule withholds timesteps, which have an epsilon of 0."""
@@ -78,6 +79,7 @@ def test_file_with_default_settings_needs_no_options(folder, tmp_path, suffix):
             list(replay(file, folder / "model.npz", replace(settings, delta=0.2)))
 
 
+@pytest.mark.slow
 def test_other_settings_are_in_metadata_or_in_certificate_beside(folder, tmp_path):
     model, data = folder / "model.npz", Data((TOWN,), users=SOME)
     for suffix in ("csv", "gpkg", "parquet"):
@@ -95,6 +97,7 @@ def test_other_settings_are_in_metadata_or_in_certificate_beside(folder, tmp_pat
     assert len(list(replay(tmp_path / "csv" / "r.csv", model))) == 2
 
 
+@pytest.mark.slow
 def test_changed_metadata_are_not_used(folder, tmp_path):
     """Settings are accepted only if their hash is in the rows."""
     release(Data((TOWN,), users=SOME), folder / "model.npz", OTHERS, output=tmp_path / "r.csv")
