@@ -148,10 +148,13 @@ def test_figures_are_those_of_plain_forward_filter_with_map(config, blank, lake,
             check(wrong, expected)
 
 
-@pytest.mark.parametrize("max_call_s", [0.5, -1.0])
-def test_figures_are_those_of_audit_with_gaps_zones_and_short_calls(config, lake, tmp_path, monkeypatch, max_call_s):
+@pytest.mark.parametrize(("where", "max_call_s"), [("file", 0.5), ("file", -1.0), ("server", 0.5)])
+def test_figures_are_those_of_audit_with_gaps_zones_and_short_calls(
+    config, lake, tmp_path, monkeypatch, request, where, max_call_s
+):
     monkeypatch.setattr(map_adversary, "_MAX_CALL_S", max_call_s)
-    relay_config = config(adversary_map=lake)
+    store = request.getfixturevalue("postgres") if where == "server" else str(tmp_path / "users.db")
+    relay_config = config(adversary_map=lake, store=store)
     with relay(relay_config) as client:
         log_in(client)
         post(client, 0, 1, 5)
