@@ -35,7 +35,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import sum_budgets
 from dphmm.release.planning import StepPlan
 from dphmm.threads import run_in_background
-from dphmm.validation import OpenProbability, PositiveInt, PositiveNumber, checked, checked_as
+from dphmm.validation import NonNegativeInt, OpenProbability, PositiveInt, PositiveNumber, checked, checked_as
 
 
 @checked
@@ -325,10 +325,12 @@ class SequenceAudit(Result):
 
 
 @checked
-def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[Replay]:
+def replay_sequence(
+    releaser: Releaser, sequence: ReleasedSequence, belief: Belief | None = None, num_earlier: NonNegativeInt = 0
+) -> Iterator[Replay]:
     """Replay a released sequence as an adversary who knows the engine's settings.
 
-    The engine is restarted.
+    The engine is restarted, or continues after earlier releases.
 
     Parameters
     ----------
@@ -336,6 +338,11 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         An engine with the settings of the first release.
     sequence
         The releases.
+    belief
+        The public belief after the last of the earlier releases, the posterior of their replay. The first entry of
+        `steps` then counts from that release. Defaults to None: there are no earlier releases.
+    num_earlier
+        Number of the earlier releases.
 
     Yields
     ------
@@ -351,17 +358,21 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
         If a single state is possible and the engine does not allow that.
     """
     slots = sequence.slots
-    releaser.restart(slots[0])
+    if belief is None:
+        releaser.restart(slots[0])
+    else:
+        before = None if slots[0] is None else slots[0] - int(sequence.steps[0])
+        releaser.resume(belief, num_earlier, slot=before)
     hint = "check that the model, policy, mechanism and delta are those of the releases"
     engines: dict[int, Releaser] = {}
     for t in range(len(sequence)):
-        where = f"user {sequence.user}, release {t + 1}"
-        steps = 1 if t == 0 else int(sequence.steps[t])
+        where = f"user {sequence.user}, release {num_earlier + t + 1}"
+        steps = 1 if t == 0 and belief is None else int(sequence.steps[t])
         if t in sequence.engines:
-            belief = releaser.belief
+            last_belief = releaser.belief
             engine = sequence.engines[t]
             releaser = engines.setdefault(id(engine), engine.spawn())
-            releaser.resume(belief, t, slot=slots[t - 1])
+            releaser.resume(last_belief, num_earlier + t, slot=slots[t - 1])
         if len(sequence.restarts) and sequence.restarts[t]:
             releaser.restart(slots[t])
         try:
@@ -377,7 +388,7 @@ def replay_sequence(releaser: Releaser, sequence: ReleasedSequence) -> Iterator[
             raise InvalidInputError(f"{where}: no possible state can produce this release; {hint}") from None
         except SingletonConstraintError as problem:
             raise SingletonConstraintError(f"{where}: {problem}") from None
-        releaser.resume(replay.posterior, t + 1, slot=slots[t])
+        releaser.resume(replay.posterior, num_earlier + t + 1, slot=slots[t])
         _check_record(sequence, t, step, where, hint)
         yield replay
 

@@ -23,6 +23,7 @@ from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, Inv
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.space.grid import Box
 from dphmm.space.states import StateSpace
+from dphmm.space.streets import Streets
 from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
 from dphmm.space.world_map import PlaceName as PlaceName
 from dphmm.tables.output import check_output, new_file
@@ -330,6 +331,16 @@ def _collection(basemap: Basemap) -> dict[str, Any]:
         point = {"type": "Point", "coordinates": [round(name.longitude, 5), round(name.latitude, 5)]}
         features.append({"type": "Feature", "properties": properties, "geometry": point})
     return {"type": "FeatureCollection", "features": features}
+
+
+def get_states_credit(space: StateSpace | None) -> str:
+    """Return the attribution that drawn states require."""
+    return space.credit if isinstance(space, Streets) else ""
+
+
+def add_credit(basemap: Basemap, credit: str) -> Basemap:
+    """Return a basemap with a further attribution, unless it contains it."""
+    return basemap if credit in basemap.credit else replace(basemap, credit=f"{basemap.credit} {credit}".strip())
 
 
 def coded_basemap(basemap: Basemap) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps
-from dphmm.plots.basemap import Basemap, build_basemap
+from dphmm.plots.basemap import Basemap, add_credit, build_basemap, get_states_credit
 from dphmm.plots.canvas import Axes
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
@@ -352,7 +352,7 @@ class ReleaseMap:
         low, high = self._frame()
         margin = _BASEMAP_MARGIN * float((high - low).max())
         basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin, self.space)
-        credit = f"{credit} {_get_credit(self.space)}".strip()
+        credit = f"{credit} {get_states_credit(self.space)}".strip()
         layers = [*self._background_layers(), *self._release_layers(), *self._true_layers()]
         policy = self._policy()
         page_title = title or self.title
@@ -364,10 +364,7 @@ class ReleaseMap:
             lines = [self.projection.to_latlon(line) for line in _grid_lines(self.space)]
             layers.append(MapLayer("states", "strokes", "#d3d0c6", lines))
         elif isinstance(self.space, Streets):
-            segments = self.space.lines()
-            ends = np.cumsum([len(segment) for segment in segments])[:-1]
-            lines = np.split(self.projection.to_latlon(np.concatenate(segments)), ends)
-            layers.append(MapLayer("states", "strokes", "#b5b1a4", lines))
+            layers.append(MapLayer("states", "strokes", "#b5b1a4", self.space.latlon_lines()))
         elif self.space is not None:
             layers.append(MapLayer("states", "dots", "#888888", self.space.latlon()))
         if self.rings:
@@ -599,11 +596,6 @@ def _metres(values: npt.NDArray[Any]) -> str:
     return f"{middle:,.0f} m" if middle < 10_000 else f"{middle / 1000:,.0f} km"
 
 
-def _get_credit(space: StateSpace | None) -> str:
-    """Return the attribution that plotted states require."""
-    return space.credit if isinstance(space, Streets) else ""
-
-
 def _basemap(
     path: str | Path | None, projection: LocalProjection, low: FloatArray, high: FloatArray, space: StateSpace | None
 ) -> Basemap:
@@ -611,7 +603,7 @@ def _basemap(
 
     It is empty at the date line and outside the range of the projection.
     """
-    credit = _get_credit(space)
+    credit = get_states_credit(space)
     turns = np.linspace(0.0, 1.0, 17)
     sides = [np.column_stack([turns, np.full(17, end)]) for end in (0.0, 1.0)]
     corners = low + np.concatenate([*sides, *(side[:, ::-1] for side in sides)]) * (high - low)
@@ -621,7 +613,7 @@ def _basemap(
     if east.max() - east.min() > 180:
         return Basemap(credit=credit)
     ground = build_basemap(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
-    return ground if credit in ground.credit else replace(ground, credit=f"{ground.credit} {credit}".strip())
+    return add_credit(ground, credit)
 
 
 _FIGURE_INCHES = 9.0

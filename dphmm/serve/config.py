@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dphmm.errors import ConfigurationError, DphmmError, PolicyError
+from dphmm.jobs.region_map import COAST
 from dphmm.plots.webmap import tile_host
 from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
@@ -385,6 +386,9 @@ class RelayConfig(_StrictModel):
         from no other. None means that they request none.
     tiles_attribution : str
         Attribution of the tiles, shown on the page.
+    adversary_map : str, optional
+        Map of an adversary whose figures the page shows, too: ``"coast"`` or a map file, see
+        `dphmm.jobs.region_map.build_region_map`. None means no such figures. Releases do not depend on it.
     clock_skew_seconds : float
         Maximum time by which a fix may lie ahead of this machine's clock.
     max_accuracy_m : float
@@ -410,6 +414,7 @@ class RelayConfig(_StrictModel):
     basemap: str | None = None
     tiles: str | None = None
     tiles_attribution: str = ""
+    adversary_map: str | None = None
     clock_skew_seconds: float = Field(default=300.0, ge=0, le=86400)
     max_accuracy_m: float = Field(default=MAX_ACCURACY_M, gt=0)
     preferred_silence_seconds: float = Field(default=1800.0, gt=0, le=604800)
@@ -564,7 +569,14 @@ class RelayConfig(_StrictModel):
         """
         store = self.store if is_server(self.store) else str(folder / self.store)
         basemap = self.basemap and str(folder / self.basemap)
-        return self.model_copy(update={"model": str(folder / self.model), "store": store, "basemap": basemap})
+        region_map = self.adversary_map
+        paths = {
+            "model": str(folder / self.model),
+            "store": store,
+            "basemap": basemap,
+            "adversary_map": region_map if region_map in (None, COAST) else str(folder / region_map),
+        }
+        return self.model_copy(update=paths)
 
 
 def _check_url(url: str, schemes: tuple[str, ...]) -> str:

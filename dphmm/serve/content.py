@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import atan2, ceil, cos, degrees, hypot, radians, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,9 @@ class PageContent:
         self._towns = shipped_basemap(around(space, _TOWN_MARGIN)).names or basemap.names
         self.basemap = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
         """Background map as JSON."""
+        path, map_model = config.adversary_map, sessions.engines.map_model
+        # The page discards the figures of another map when the relay was restarted with one.
+        self._adversary_map = path and map_model and {"name": Path(path).name, "model": map_model.content_hash[:12]}
         self._last_messages: dict[tuple[str, int], tuple[int, dict[str, Any] | None]] = {}
 
     def get_state(self, user: str, others: Sequence[str] = ()) -> dict[str, Any]:
@@ -158,6 +162,7 @@ class PageContent:
             ],
             "zones": zones.to_page(),
             "elsewhere": policy_in_words(rest) if rest else None,
+            "adversary_map": self._adversary_map,
             "terms": [
                 {"first_release": amendment.first, "settings_hash": amendment.terms["main"].settings_hash[:12]}
                 for amendment in session.agreements

@@ -35,12 +35,21 @@ from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model
-from dphmm.plots.basemap import MAX_EXTRACT_POINTS, Basemap, around, build_basemap, coded_basemap
+from dphmm.plots.basemap import (
+    MAX_EXTRACT_POINTS,
+    Basemap,
+    add_credit,
+    around,
+    build_basemap,
+    coded_basemap,
+    get_states_credit,
+)
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
+from dphmm.space.streets import Streets
 from dphmm.validation import Integers, NonNegativeInt, checked
 
 try:
@@ -144,7 +153,8 @@ class _ExplorePage:
         """Answer what does not depend on settings, and the first settings of an example."""
         name = request.query_params.get("example", "")
         explorer = await self._find_explorer(name)
-        coordinates = explorer.model.space.latlon()
+        space = explorer.model.space
+        coordinates = np.concatenate(space.latlon_lines()) if isinstance(space, Streets) else space.latlon()
         content = {
             **explorer.describe(),
             "bounds": np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist(),
@@ -319,6 +329,7 @@ def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None)
         if explorer.is_invented_city and basemap is None
         else build_basemap(basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
     )
+    ground = add_credit(ground, get_states_credit(space))
     routes = [*_ExplorePage(explorer, ground).routes(), *static_routes()]
     middleware = [
         Middleware(SecurityHeaders, tiles=None),

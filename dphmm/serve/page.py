@@ -30,6 +30,7 @@ from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
 from dphmm.serve.config import RelayConfig, find_entry
 from dphmm.serve.content import PageContent, compute_policy_effects
+from dphmm.serve.map_adversary import MapAdversary
 from dphmm.serve.recipients import FOREVER, Login, now
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
@@ -55,6 +56,8 @@ _REASON_PATTERNS = {
     "ended": r"the expiry of a link must be in the future",
     "many": r"there are (?P<count>\d+) links already",
     "when": r"ends must be a second within a year",
+    "pruned": r"the first (?P<count>\d+) releases of session .* were pruned",
+    "rewound": r"was rewound after a wrong time",
 }
 
 TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "texts.json").read_text(encoding="utf-8"))
@@ -145,11 +148,13 @@ class _Page:
         self._run, self._content = sessions.run, PageContent(config, sessions)
         self._gzipped_basemap = gzip.compress(self._content.basemap)
         self._tiles = {"tiles": {"url": config.tiles, "attribution": config.tiles_attribution}}
+        model, map_model = sessions.engines.model, sessions.engines.map_model
+        self._map_adversary = None if map_model is None else MapAdversary(config.store, model, map_model)
         self._work_lock = asyncio.Semaphore(1)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes below ``/page``. Each path is the name of its method."""
-        gets = (self.state, self.trail, self.basemap, self.proof)
+        gets = (self.state, self.trail, self.map_adversary, self.basemap, self.proof)
         posts = (self.preview, self.zones, self.pause, self.link, self.unlink)
         return [
             Route("/login", self.log_in, methods=["POST"]),
@@ -226,6 +231,18 @@ class _Page:
         if trail is None:
             raise HTTPException(404, "unknown recipient")
         return JSONResponse(trail)
+
+    async def map_adversary(self, request: Request) -> Response:
+        """Answer the inference of an adversary with the map, as far as it is computed."""
+        user, _ = await self._authenticate(request, changes=False)
+        first = _parse_first_release(request)
+        if self._map_adversary is None:
+            raise HTTPException(404, "the relay's file has no adversary_map")
+        try:
+            async with self._work_lock:
+                return JSONResponse(await asyncio.to_thread(self._map_adversary.infer, user, first))
+        except DphmmError as problem:
+            return JSONResponse({"problem": localize_reason(request, problem)})
 
     async def basemap(self, request: Request) -> Response:
         """Answer the background map."""

@@ -35,6 +35,7 @@ from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_re
 from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.incoming import Fix, Received, to_seconds
+from dphmm.serve.map_adversary import build_map_model
 from dphmm.serve.outgoing import Message
 from dphmm.serve.precision import PrecisionGrid
 from dphmm.serve.recipients import FOREVER, Lease, RecipientState, RecipientTables, now
@@ -81,11 +82,14 @@ class Engines:
         Settings of the relay.
     model : MarkovModel
         The model.
+    map_model : MarkovModel, optional
+        Model of an adversary who has a map, see `dphmm.serve.map_adversary`. No release depends on it.
     """
 
-    def __init__(self, base: ReleaseSettings, model: MarkovModel) -> None:
+    def __init__(self, base: ReleaseSettings, model: MarkovModel, map_model: MarkovModel | None = None) -> None:
         self._base = base
         self.model = model
+        self.map_model = map_model
         self.engine: Callable[[str], Releaser] = lru_cache(_ENGINE_CACHE_SIZE)(self._make_engine)
         """Return the engine of a note, or that of the relay's settings for an empty note. Use `spawn` on it."""
 
@@ -99,7 +103,8 @@ class Engines:
             If the file cannot be served.
         """
         config.check_environment()
-        engines = cls(config.release, load_model(config.model))
+        model = load_model(config.model)
+        engines = cls(config.release, model, build_map_model(config, model))
         engines.engine("")
         return engines
 

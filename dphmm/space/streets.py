@@ -192,6 +192,16 @@ class Streets(StateSpace):
         """
         return np.split(self._plane, np.cumsum(self._counts)[:-1])
 
+    def latlon_lines(self) -> list[FloatArray]:
+        """Return the vertices of each segment in degrees.
+
+        Returns
+        -------
+        list of FloatArray
+            ``(k, 2)`` each: latitude and longitude, k at least two.
+        """
+        return np.split(self._vertices / _STEPS_PER_DEGREE, np.cumsum(self._counts)[:-1])
+
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
         """Return the share of each segment's length in a polygon; see `StateSpace.share_within`.
 

@@ -67,6 +67,26 @@ def test_replay_matches_engine_beliefs_bit_for_bit(mechanism, delta):
         assert int(replay.step.constraint.sum()) == record.num_possible_states
 
 
+@pytest.mark.parametrize("first", [1, 5])
+def test_replay_continues_after_earlier_releases_bit_for_bit(first):
+    sequence, _, beliefs, _ = release_walk(engine(delta=0.1))
+
+    def select(rows):
+        names = ("released", "epsilons", "steps", "num_possible_states", "constrained_dp_factors")
+        return replace(sequence, **{name: getattr(sequence, name)[rows] for name in names})
+
+    earlier = list(replay_sequence(engine(delta=0.1), select(slice(first))))
+    later = list(replay_sequence(engine(delta=0.1), select(slice(first, None)), earlier[-1].posterior, first))
+    for replay, belief in zip((*earlier, *later), beliefs, strict=True):
+        assert np.array_equal(replay.posterior.log_mass, belief.log_mass)
+    rest = select(slice(first, None))
+    with pytest.raises(InvalidInputError, match="anna, release 1: no possible state"):  # without the earlier ones
+        list(replay_sequence(engine(delta=0.1), rest))
+    wrong = replace(rest, num_possible_states=rest.num_possible_states + 1)
+    with pytest.raises(InvalidInputError, match=rf"anna, release {first + 1}: the record states"):
+        list(replay_sequence(engine(delta=0.1), wrong, earlier[-1].posterior, first))
+
+
 def test_audit_agrees_with_records_and_ledger():
     sequence, records, beliefs, states = release_walk(engine())
     audit = audit_sequence(engine(), sequence, truth=states)

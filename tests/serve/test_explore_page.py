@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from dphmm.jobs.explore.users import ExploredUser
 from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places
+from dphmm.space.streets import Streets
 from tests.pages import list_low_contrasts
 from tests.serve.conftest import serve_app, wait_for
 from tests.serve.test_texts import Words, check_translation
@@ -366,6 +368,61 @@ def click_map(page, right, up=0):
     page.locator("[data-part=map]").scroll_into_view_if_needed()
     box = page.locator("[data-part=map]").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - up)
+
+
+CROSSING = 450000000, 70000000
+"""Latitude and longitude of the west end of a street, in 1e-7 degrees."""
+
+
+@pytest.fixture(scope="module")
+def street_model():
+    """Return a model of a street of 1.6 km, and of two short streets at its ends."""
+    latitude, longitude = CROSSING
+    east = longitude + 203_000
+    bends = [(latitude, longitude), (latitude, longitude + 100_000), (latitude, east)]
+    vertices = [
+        *bends,
+        (latitude, east),
+        (latitude + 20_000, east),
+        (latitude, longitude),
+        (latitude - 20_000, longitude),
+    ]
+    streets = Streets(vertices, [3, 2, 2], credit="© Street <mappers>.")
+    return MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), streets, 300)
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_segments_of_streets_are_drawn_on_map_and_pointed_at(street_model, browser, size):
+    states = np.array([1, 1, 0])
+    slots = 5_700_000 + np.arange(3)
+    explorer = Explorer(street_model, ExploredUser("", slots, states, (slots - 6, states)))
+    scene = explorer.describe()
+    assert [np.shape(line) for line in scene["segments"]] == [(3, 2), (2, 2), (2, 2)]
+    assert scene["segments"][1] == [[45.0, 7.0203], [45.002, 7.0203]]
+    with serve_app(make_explore_app(explorer, TOKEN)) as url, open_page(browser, url, size) as page:
+        set_field(page, "policy", "complete")
+        wait_for(lambda: figure(page, "exposed_states") == "none")
+        assert "© Street <mappers>." in page.inner_text(".leaflet-control-attribution")
+        area = page.locator("[data-part=map]")
+        area.scroll_into_view_if_needed()
+        for box in page.locator("[data-layer]").all():
+            box.uncheck()
+        pixels = np.asarray(Image.open(io.BytesIO(area.screenshot())).convert("RGB")).astype(int)
+        # All have the largest degree, and the last colour of the ramp with an opacity of 0.9, on a pale map.
+        rows, columns = np.nonzero((abs(pixels - (0.9 * np.array([68, 1, 84]) + 24)) < 12).all(axis=2))
+        width, height = np.ptp(columns), np.ptp(rows)
+        # As wide and high as on the ground: discs at the middles of the segments would be half as high.
+        lengths = 0.0203 * np.cos(np.radians(45)), 0.004
+        assert width / height == pytest.approx(lengths[0] / lengths[1], rel=0.1)
+        middle = int(np.median(rows))
+        share = np.isin(np.arange(columns.min(), columns.max()), columns[abs(rows - middle) <= 1]).mean()
+        assert share > 0.85  # the discs of the estimate and the release may cover a part
+        # Near its east end the long street is nearest, although the middle of the short one is nearer than its own.
+        corner = area.bounding_box()
+        for right, down, state in ((columns.max() - 12, middle + 2, 0), (columns.max() - 2, rows.min() + 4, 1)):
+            page.mouse.move(corner["x"] + float(right), corner["y"] + float(down))
+            wait_for(lambda name=f"State {state}:": name in page.inner_text("[data-part=state-shown]"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
 
 
 def test_edges_are_added_and_removed_by_mouse_and_keyboard(model, browser, tmp_path):

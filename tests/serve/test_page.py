@@ -108,7 +108,7 @@ def test_users_cannot_see_or_change_data_of_others(config, inbox):
         assert client.get("/page/trail?recipient=family").status_code == 404
         assert client.get("/page/trail?user=ann").status_code == client.get("/page/state?user=ann").status_code == 403
         assert client.get("/page/trail?from=x").status_code == 400
-    for path in ("state", "trail", "proof", "basemap"):
+    for path in ("state", "trail", "map_adversary", "proof", "basemap"):
         with relay(config()) as client:
             client.cookies.set("dphmm", "made up")
             assert client.get(f"/page/{path}").status_code == 401

@@ -19,14 +19,20 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from dphmm.errors import ConfigurationError
 from dphmm.jobs.model.learn import load_model
 from dphmm.serve import page as pages
+from dphmm.serve.map_adversary import MapAdversary
 from dphmm.serve.page import TEXTS
+from dphmm.serve.server import reload_relay
 from tests.openstreetmap import write_extract
 from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, serve_app, wait_for
-from tests.serve.test_delivery import post, recipient
+from tests.serve.test_delivery import log_in, post, recipient
 from tests.serve.test_endpoints import ANN, releases
+from tests.serve.test_map_adversary import LAKE, write_map
+from tests.serve.test_operating import run_relay
 from tests.serve.test_page import HOME, zones
+from tests.serve.test_server import relay_file
 
 PHONE, DESK = (420, 800), (1280, 900)
 
@@ -571,3 +577,98 @@ def test_page_states_what_is_left_of_window_budget_of_schedule(config, browser, 
     release = {"policy": "utility:1km", "epsilon": 0.5, "schedule": {"window_epsilon": 30.0}}
     with relay(config(release=release)) as client, open_page(browser, client, language=language) as page:
         assert words in page.inner_text("#budget").replace("\n", " ")
+
+
+def read_map_figures(page, client, texts, number):
+    """Return the figures of a release with the map: shown, and formatted by the page."""
+    page.evaluate(
+        "number => { const at = document.getElementById('timestep'); at.value = number; "
+        "at.dispatchEvent(new Event('input')); }",
+        number,
+    )
+    values = client.get(f"/page/map_adversary?from={number}").json()
+    formatted = page.evaluate(
+        "async ([error, share]) => { const words = await import('/static/words.js'); "
+        "return [words.formatLength(error), words.formatPercent(share)]; }",
+        [values["error_m"][0], values["max_posterior"][0]],
+    )
+    names = [json.dumps(texts[key], ensure_ascii=False) for key in ("map_error", "map_posterior")]
+    return [page.inner_text(f"#inference dt:text-is({name}) + dd") for name in names], formatted
+
+
+@pytest.mark.parametrize(
+    ("size", "language"), [(DESK, "en-GB"), *(((390, 800), language) for language in ("en-GB", "de", "fr", "es", "zh"))]
+)
+def test_page_shows_inference_of_adversary_with_map_at_each_release(config, browser, tmp_path, size, language):
+    lake = write_map(tmp_path / "lake.geojson", LAKE)
+    texts = TEXTS[language[:2]]
+    with relay(config(adversary_map=lake)) as client:
+        post(client, 0, 1, 2)
+        log_in(client)
+        with open_page(browser, client, size, language=language) as page:
+            for count in (3, 4):
+                page.wait_for_selector(f"#timestep[max='{count - 1}']", state="attached")
+                wait_for(lambda last=count - 1: "–" not in read_map_figures(page, client, texts, last)[0])
+                for number in range(count):
+                    shown, formatted = read_map_figures(page, client, texts, number)
+                    assert shown == formatted
+                values = {"map": "lake.geojson", "error": formatted[0], "share": formatted[1]}
+                sentence = re.sub(r"{(\w+)}", lambda key, values=values: values[key[1]], texts["map_summary"])
+                assert page.inner_text("#map-adversary") == sentence
+                post(client, 3)  # the second time, its release is there already
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
+def test_open_page_follows_map_that_is_added_changed_and_removed(model, browser, tmp_path):
+    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    text = path.read_text()
+    with run_relay(path, url), httpx.Client(base_url=url, timeout=60) as client:
+        post(client, 0, 1)
+        log_in(client)
+        with open_page(browser, client) as page:
+            page.wait_for_selector("#inference dt:has-text('Location shown')")
+            assert page.is_hidden("#map-adversary")
+            for name, shape in (("lake", LAKE), ("sea", shapely.box(-29.99, 44.9, -29.9, 45.1))):
+                path.write_text(f"adversary_map = {json.dumps(write_map(tmp_path / f'{name}.json', shape))}\n{text}")
+                reload_relay(path)
+                page.wait_for_selector(f"#map-adversary:has-text('({name}.json) has an expected error')")
+                shown, formatted = read_map_figures(page, client, TEXTS["en"], 0)
+                assert shown == formatted
+            path.write_text(text)
+            reload_relay(path)
+            page.wait_for_selector("#map-adversary", state="hidden")
+            wait_for(lambda: page.locator("#inference dt:has-text('the map')").count() == 0)
+
+
+def test_page_states_progress_of_figures_with_map_and_why_there_are_none(config, browser, tmp_path, monkeypatch):
+    lake = write_map(tmp_path / "lake.geojson", LAKE)
+    answers = {"num_computed": 1}
+    real = MapAdversary.infer
+
+    def infer(self, *arguments):
+        """Pretend that one release is computed until the test proceeds."""
+        answer = real(self, *arguments)
+        if "num_computed" not in answers:
+            return answer
+        return answer | {"error_m": [], "max_posterior": [], **answers}
+
+    monkeypatch.setattr(MapAdversary, "infer", infer)
+    with relay(config(adversary_map=lake)) as client:
+        post(client, 0, 1, 2)
+        with open_page(browser, client) as page:
+            page.wait_for_selector("#map-adversary:has-text('1 of 3 releases')")
+            assert page.inner_text("#inference dt:has-text('also has the map') + dd") == "–"
+            answers.clear()
+            page.wait_for_selector("#map-adversary:has-text('the latest release')")
+            answers["problem"] = "the first 2 releases of session 'ann' were pruned"
+
+            def refuse(self, *arguments):
+                raise ConfigurationError(answers["problem"])
+
+            monkeypatch.setattr(MapAdversary, "infer", refuse)
+            post(client, 3)
+            page.wait_for_selector("#map-adversary:has-text('2 releases have been deleted')")
+    with relay(config()) as client, open_page(browser, client) as page:
+        page.wait_for_selector("#inference dt:has-text('Location shown')")
+        assert page.is_hidden("#map-adversary")
+        assert page.locator("#inference dt:has-text('map')").count() == 0

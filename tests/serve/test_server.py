@@ -109,6 +109,7 @@ def test_several_processes_share_database_and_send_each_timestep_once(model, tmp
             {"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "users": ["eve"]}]},
             "must have a device, got 'eve'",
         ),
+        ({"adversary_map": "none.osm.pbf"}, "adversary_map"),
         ({"speed": 3}, "'speed' is unknown"),
     ],
 )

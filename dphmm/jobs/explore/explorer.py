@@ -44,6 +44,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
+from dphmm.space.streets import Streets
 from dphmm.validation import NonNegativeInt, checked
 
 MAX_EDGE_STATES = 500
@@ -167,13 +168,16 @@ class Explorer:
         Returns
         -------
         dict
-            The states with names and coordinates, the times, the fields, and whether the user is a real one.
+            The states with names and coordinates, the vertices of segments of streets, the times, the fields, and
+            whether the user is a real one.
         """
         space = self.model.space
+        lines = space.latlon_lines() if isinstance(space, Streets) else []
         corners = to_degrees(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]), space)
         return {
             "names": list(self.names),
             "states": np.round(space.latlon(), 6).tolist(),
+            "segments": [np.round(line, 6).tolist() for line in lines],
             "cell_degrees": np.abs(corners[1] - corners[0]).tolist(),
             "times": (self.user.slots * self.model.step).tolist(),
             "is_private": self.user.is_private,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -496,30 +496,61 @@ def _from_store(
         if len(stored) > max_releases:
             raise ConfigurationError(f"session {name!r} must have at most {max_releases} releases, got {len(stored)}")
         if content.pruned.count:
-            raise ConfigurationError(
-                f"the first {content.pruned.count} releases of session {name!r} were pruned, and an audit replays all: "
-                "use a copy from before"
-            )
-        if any(after.slot < before.slot for before, after in pairwise(stored)):
-            raise ConfigurationError(
-                f"session {name!r} was rewound after a wrong time, so that an audit cannot replay it"
-            )
+            raise pruned_error(name, content.pruned.count)
         if stored:
             engines = _engines(session, len(stored), requested, get_engine)
-            slots = np.array([release.slot for release in stored])
-            records = [release.record for release in stored]
-            sequence = ReleasedSequence(
-                name,
-                np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
-                np.array([record.epsilon for record in records]),
-                np.diff(slots, prepend=slots[0]),
-                np.array([record.num_possible_states for record in records]),
-                np.array([record.constrained_dp_factor for record in records]),
-                first_slot=int(slots[0]),
-                engines={number: engine for number, engine in engines.items() if number},
-            )
+            sequence = build_sequence(name, stored, {number: engine for number, engine in engines.items() if number})
             is_private = all(agreed.terms[MAIN_QUERY].randomness == "system" for agreed in session.agreements)
-            yield ReplayResult(sequence, engines[0], tuple(slots.tolist()), is_private)
+            slots = tuple(release.slot for release in stored)
+            yield ReplayResult(sequence, engines[0], slots, is_private)
+
+
+def pruned_error(name: str, count: int) -> ConfigurationError:
+    """Build the error for a session without the records of its first releases."""
+    return ConfigurationError(
+        f"the first {count} releases of session {name!r} were pruned, and an audit replays all: use a copy from before"
+    )
+
+
+def build_sequence(
+    name: str,
+    releases: Sequence[StoredRelease],
+    engines: Mapping[int, Releaser] | None = None,
+    last_slot: int | None = None,
+) -> ReleasedSequence:
+    """Build the sequence of stored releases for a replay.
+
+    Parameters
+    ----------
+    name
+        The name of the session.
+    releases
+        Releases in their order, at least one.
+    engines
+        See `ReleasedSequence`. Defaults to one engine for all.
+    last_slot
+        Slot of the release before them. Defaults to None: there is none.
+
+    Raises
+    ------
+    ConfigurationError
+        If the session was rewound: its releases are not in the order of time.
+    """
+    slots = np.array([release.slot for release in releases])
+    steps = np.diff(slots, prepend=slots[0] if last_slot is None else last_slot)
+    if (steps < 0).any():
+        raise ConfigurationError(f"session {name!r} was rewound after a wrong time, so that an audit cannot replay it")
+    records = [release.record for release in releases]
+    return ReleasedSequence(
+        name,
+        np.array([record.released or (0.0,) * len(record.estimate) for record in records]),
+        np.array([record.epsilon for record in records]),
+        steps,
+        np.array([record.num_possible_states for record in records]),
+        np.array([record.constrained_dp_factor for record in records]),
+        first_slot=int(slots[0]),
+        engines=engines or {},
+    )
 
 
 def _engines(

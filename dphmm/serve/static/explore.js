@@ -12,7 +12,7 @@ const SETTINGS = ["policy", "epsilon", "delta", "mechanism", "optimal_fallback",
 const DEGREE_RAMP = [[253, 231, 37], [94, 201, 98], [33, 145, 140], [59, 82, 139], [68, 1, 84]];
 const PROBABILITY_RAMP = [[255, 245, 235], [253, 174, 107], [230, 85, 13], [127, 39, 4]];
 const BESIDE_TOOLS = { paddingTopLeft: [48, 24], paddingBottomRight: [56, 32] }; // otherwise they cover some of a few states
-const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111";
+const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#111111", OUTLINE = "#5b6673";
 
 let scene = null, example = ""; // the name of an example of the paper; empty for the user's own model
 let own = null; // what was shown before an example
@@ -41,6 +41,17 @@ function makeElement(tag, text, properties = {}) {
 function mix(ramp, share) {
   const at = Math.min(1, Math.max(0, share)) * (ramp.length - 1), low = Math.min(ramp.length - 2, Math.floor(at));
   return `rgb(${ramp[low].map((part, k) => Math.round(part + (ramp[low + 1][k] - part) * (at - low))).join()})`;
+}
+
+function measureToLine(points) {
+  // The squared distance of a line from the origin.
+  let least = Infinity;
+  points.forEach(([y, x], k) => {
+    const [beforeY, beforeX] = points[Math.max(0, k - 1)], along = (y - beforeY) ** 2 + (x - beforeX) ** 2;
+    const share = along ? Math.min(1, Math.max(0, -(beforeY * (y - beforeY) + beforeX * (x - beforeX)) / along)) : 0;
+    least = Math.min(least, (beforeY + share * (y - beforeY)) ** 2 + (beforeX + share * (x - beforeX)) ** 2);
+  });
+  return least;
 }
 
 function listNames(states) {
@@ -187,6 +198,12 @@ function makePanel(index, fields) {
       const share = probability ? Math.sqrt(values[k] / top) : Math.log(values[k] / MIN_PROTECTED) / Math.log(top / MIN_PROTECTED), [latitude, longitude] = place(state);
       const isBad = !probability && exposed.has(state);
       const colour = isBad ? COLOUR.exposed : open.has(state) && !probability ? "#ffffff" : mix(ramp, share);
+      if (scene.segments.length) {
+        // White segments have an outline: most streets of the background are white.
+        if (colour === "#ffffff") L.polyline(scene.segments[state], { color: OUTLINE, weight: 8, lineCap: "butt", ...STATIC_LAYER }).addTo(layers.states);
+        L.polyline(scene.segments[state], { color: colour, weight: isBad ? 7 : 5, opacity: 0.9, lineCap: "butt", ...STATIC_LAYER }).addTo(layers.states);
+        return;
+      }
       const style = { stroke: isBad, color: COLOUR.exposed, weight: 2, fillColor: colour, fillOpacity: isBad ? 0.9 : 0.6, ...STATIC_LAYER };
       (isCell ? L.rectangle([[latitude - high / 2, longitude - wide / 2], [latitude + high / 2, longitude + wide / 2]], style)
         : L.circleMarker([latitude, longitude], { radius: 6, ...style })).addTo(layers.states);
@@ -243,10 +260,10 @@ function makePanel(index, fields) {
   }
 
   function findState({ lat, lng }) {
-    const right = Math.cos(lat * Math.PI / 180);
+    const right = Math.cos(lat * Math.PI / 180), fromPoint = ([latitude, longitude]) => [latitude - lat, (longitude - lng) * right];
     let best = -1, least = Infinity;
     for (const state of view.constraint) {
-      const [latitude, longitude] = place(state), distance = (latitude - lat) ** 2 + ((longitude - lng) * right) ** 2;
+      const distance = measureToLine((scene.segments[state] || [place(state)]).map(fromPoint));
       if (distance < least) { least = distance; best = state; }
     }
     return best;
@@ -382,7 +399,7 @@ function makePanel(index, fields) {
   return {
     root, apply, fields: () => applied || read(),
     number(many) { heading.textContent = many ? translate("settings_numbered", { number: index + 1 }) : translate("settings"); map.invalidateSize(); },
-    fit() { map.fitBounds(scene.bounds, { animate: false, ...(example ? BESIDE_TOOLS : {}) }); },
+    fit() { map.fitBounds(scene.bounds, { animate: false, ...(example || scene.segments.length ? BESIDE_TOOLS : {}) }); },
     remove() { clearTimeout(timer); clearTimeout(pointTimer); if (pending) pending.abort(); map.remove(); root.remove(); },
   };
 }

@@ -16,6 +16,7 @@ let shown = null; // index of the timestep that is shown; null for the last
 let timer = 0;
 let page = new AbortController(); // of the open page: answers to its requests are dropped once it is closed
 let numReads = 0; // how often the trail was read
+let mapFigures = makeMapFigures(); // what an adversary who has the map infers
 let pendingLogin = null; // the last login
 let map = null, zones = null;
 const layers = {};
@@ -201,6 +202,7 @@ async function readTrail() {
     next = answer.next;
   }
   showTrail();
+  readMapFigures();
 }
 
 function showTrail() {
@@ -217,6 +219,7 @@ function showTrail() {
     [translate("estimate_at"), `${formatNumber(selected.latitude)}, ${formatNumber(selected.longitude)}`],
     [translate("expected_error"), formatLength(selected.error_m)],
     ...(selected.max_posterior === null ? [] : [[translate("adversary_error"), formatLength(selected.adversary_error_m)], [translate("max_posterior"), formatPercent(selected.max_posterior)]]),
+    ...listMapFigures(selected),
     [translate("median_error"), formatLength(median(errors))],
     [translate("min_error"), formatLength(Math.min(...errors))],
   ] : [["", translate("no_release")]]);
@@ -227,6 +230,7 @@ function showTrail() {
     return row;
   }));
   showHousehold();
+  showMapAdversary();
   if (!selected) return;
   const points = trail.map((entry) => [entry.latitude, entry.longitude]);
   L.polyline(points, { color: COLOUR.estimate, weight: 1, opacity: 0.25, ...STATIC_LAYER }).addTo(layers.trail);
@@ -245,6 +249,54 @@ function reloadTrail() {
 
 $("timestep").addEventListener("input", () => { shown = Number($("timestep").value); showTrail(); });
 $("recipient").addEventListener("change", withErrors(reloadTrail));
+
+// ---- an adversary who has the map -----------------------------------------------------------------------------------
+
+function makeMapFigures(model = "") {
+  // `errors` and `posteriors` begin with the release `first`; `numRead` is the number of releases when they were complete.
+  return { model, first: Infinity, errors: [], posteriors: [], answer: null, numRead: -1, reading: false };
+}
+
+async function readMapFigures() {
+  // The relay replays releases for half a second in each answer, while the trail is shown without these figures.
+  const model = state.adversary_map ? state.adversary_map.model : "";
+  if (mapFigures.model !== model) { mapFigures = makeMapFigures(model); showTrail(); }
+  const figures = mapFigures, first = trail.length ? trail[0].number : 0;
+  if (first < figures.first) Object.assign(figures, { first, errors: [], posteriors: [], numRead: -1 });
+  if (!model || figures.reading || figures.numRead === state.num_releases) return;
+  figures.reading = true;
+  try {
+    let answer = null;
+    do {
+      answer = await request(`map_adversary?from=${figures.first + figures.errors.length}`);
+      if (figures !== mapFigures) return; // of another user or map
+      if (answer.first === figures.first + figures.errors.length) {
+        figures.errors.push(...(answer.error_m || []));
+        figures.posteriors.push(...(answer.max_posterior || []));
+      }
+      figures.answer = answer;
+      showTrail();
+    } while (answer.num_computed < answer.num_releases);
+    figures.numRead = answer.problem ? state.num_releases : answer.num_releases;
+  } catch (problem) { showProblem(problem); } finally { figures.reading = false; }
+}
+
+function showMapAdversary() {
+  const { answer, errors, posteriors } = mapFigures, { adversary_map: region } = state, isShown = region && answer && (answer.problem || answer.num_releases > 0);
+  $("map-adversary").hidden = !isShown;
+  if (!isShown) return;
+  const map = region.name === "coast" ? translate("map_coast") : region.name;
+  if (answer.problem) $("map-adversary").textContent = translate("map_problem", { map, reason: answer.problem });
+  else if (answer.num_computed < answer.num_releases || !errors.length) $("map-adversary").textContent = translate("map_computing", { map, count: formatNumber(answer.num_computed), total: formatNumber(answer.num_releases) });
+  else $("map-adversary").textContent = translate("map_summary", { map, error: formatLength(errors.at(-1)), share: formatPercent(posteriors.at(-1)) });
+}
+
+function listMapFigures({ number }) {
+  // They are those of a recipient of all releases.
+  if (!state.adversary_map || $("recipient").value !== "") return [];
+  const posterior = mapFigures.posteriors[number - mapFigures.first];
+  return [[translate("map_error"), formatLength(mapFigures.errors[number - mapFigures.first])], [translate("map_posterior"), posterior === undefined ? "–" : formatPercent(posterior)]];
+}
 
 // ---- the household --------------------------------------------------------------------------------------------------
 
@@ -352,6 +404,7 @@ async function refresh() {
   showState();
   if (![...$("recipient").options].some((option) => option.value === $("recipient").value)) await reloadTrail();
   else if (state.num_releases !== next || !trail.length) await readTrail();
+  else readMapFigures(); // also after a reload of the relay with another map
 }
 
 async function poll() {
@@ -369,6 +422,7 @@ function schedulePoll() {
 
 async function openPage() {
   closePage();
+  mapFigures = makeMapFigures();
   state = withAllRecipients(await request("state"));
   if (state.user === null) { showLogin(); return; }
   user = state.user;
