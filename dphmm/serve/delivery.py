@@ -222,16 +222,21 @@ class MqttConnection:
             keepalive=_KEEPALIVE_S,
             timeout=_CONNECT_TIMEOUT_S,
         )
+        connecting = asyncio.create_task(client.__aenter__())
         try:
-            return await client.__aenter__()
+            # aiomqtt logs an error for a client whose attempt to connect was cancelled. It ends by its timeout.
+            return await asyncio.shield(connecting)
         except BaseException:
-            self._abandon(client)
+            self._abandon(client, connecting)
             raise
 
-    def _abandon(self, client: Any) -> None:
-        """Close a connection in the background."""
+    def _abandon(self, client: Any, connecting: asyncio.Task[Any] | None = None) -> None:
+        """Close a connection in the background, after the attempt to open it if that is unfinished."""
 
         async def close() -> None:
+            if connecting is not None:
+                with suppress(self._mqtt.MqttError, OSError, TimeoutError):
+                    await connecting
             with suppress(self._mqtt.MqttError, OSError, TimeoutError):
                 await client.__aexit__(None, None, None)
 

@@ -586,6 +586,7 @@ def test_relay_stops_and_reloads_in_time_with_silent_recipients(model, tmp_path,
                 else:
                     wait_for(lambda: "DPHMM_RELAY_SOCKET=" in read_environment(process.pid))
                 assert time.monotonic() - began < LIMIT_S
+    assert "Exception" not in path.with_suffix(".log").read_text()
 
 
 HANGING_STORE = """
