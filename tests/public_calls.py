@@ -77,6 +77,7 @@ ONE = space.Grid.over((44.99, -30.01, 45.01, -29.99), 5.0)
 TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
 TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
 SLOTTED = TRACK.resample(60.0)
+CONTENT = readers.read("data/sample/table.csv").trajectories
 BELIEF = movement.Belief.from_probabilities(EVEN)
 OBSERVED = movement.Observations(np.log(np.full((3, SIZE), 0.5)))
 SETTINGS = release.ReleaseSettings("complete", 1.0)
@@ -157,6 +158,9 @@ def tables_and_space() -> None:
     add_call("readers.read_frame", readers.read_frame, "frame", frame=FRAME, user="ann", columns={}, time_zone="UTC")
     add_call("readers.read_places", readers.read_places, path="missing.csv", within_km=1.0)
     add_call("readers.recognise", readers.recognise, path=track)
+    add_call(
+        "readers.check_reader", readers.check_reader, "trajectories", name="table", path=table, trajectories=CONTENT
+    )
     add_call(
         "readers.fetch_data", readers.fetch_data, "base_url", name="geolife", folder=".", base_url="file:///nowhere/",
         timeout_seconds=0.01

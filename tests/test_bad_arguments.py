@@ -56,6 +56,8 @@ NOT_VARIED = {
     "mechanisms.NormMechanism": "is a base class",
     "mechanisms.register_mechanism": "takes only a class",
     "space.register_space": "takes only a class",
+    "readers.Reader": "is a base class",
+    "readers.register_reader": "takes only a class",
     "flows.NoisyTable": "takes only noisy tables",
     "jobs.AttackedTable": "is the result of an attack",
     "jobs.Flows": "takes only tables",

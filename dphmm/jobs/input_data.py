@@ -133,8 +133,8 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or tables and trajectories in memory, as
-        for `dphmm.readers.read_frame`. A user in several of them is one user.
+        Files, folders or archives in any format of `dphmm.readers.FORMATS` or of a registered reader; or tables and
+        trajectories in memory, as for `dphmm.readers.read_frame`. A user in several of them is one user.
     input_format
         As in `dphmm.read`. Defaults to detection.
     columns
@@ -392,6 +392,8 @@ class Data:
             or self.input_format not in (None, "table")
             or fixes_in(path) <= parquet.MAX_FIXES
         ):
+            return None
+        if self._get_format(path) != "table":  # a registered reader may recognise it
             return None
         instants = Instants(self.time_unit, self.time_zone, self.time_format)
         file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))
