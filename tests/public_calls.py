@@ -699,7 +699,7 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     add_call(
         "jobs.attack_tables", jobs.attack_tables, "areas", data=str(town), areas=areas, user_epsilon=1.0, rounds=4,
-        hours_per_user=24, max_users=4, zone="UTC", seed=1
+        hours_per_user=24, max_users=4, zone="UTC", rng=1
     )  # fmt: skip
     add_call("writers.FlowRows.read", writers.FlowRows.read, path="missing.json")
     add_call("jobs.LandmarkFinder", jobs.LandmarkFinder, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
@@ -812,11 +812,11 @@ def audits_and_jobs() -> None:
         space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0
     )  # fmt: skip
     add_call(
-        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, seed=1
+        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, rng=1
     )  # fmt: skip
     add_call(
         "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit=1.0,
-        centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, seed=1
+        centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, rng=1
     )  # fmt: skip
     add_call(
         "jobs.live",
@@ -828,7 +828,7 @@ def audits_and_jobs() -> None:
     )
     add_call(
         "jobs.batch", jobs.batch, "settings", data=str(town), folder="users", model="missing.npz", settings=SETTINGS,
-        kind="csv", session_gap=10, workers=1, seed=1
+        kind="csv", session_gap=10, workers=1, rng=1
     )  # fmt: skip
     add_call(
         "jobs.realized_leakage", jobs.realized_leakage, "settings", model="missing.npz", releases="missing.csv",
@@ -845,10 +845,10 @@ def audits_and_jobs() -> None:
     add_call(
         "attack.attack_tracks", attack.attack_tracks, "tracks channels moves habits watch",
         tracks=[attack.Track.from_trajectory(TRACK, moves, 9)], channels=[attack.parse_channel("round:2")],
-        moves=moves, home_within_m=200.0, seed=0
+        moves=moves, home_within_m=200.0, rng=0
     )  # fmt: skip
     add_call(
-        "jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], seed=1, max_steps=2,
+        "jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], rng=1, max_steps=2,
         home_within_km=0.1
     )  # fmt: skip
     add_call(
@@ -863,7 +863,7 @@ def audits_and_jobs() -> None:
     add_call(
         "jobs.calibrate", jobs.calibrate, "settings targets", model="missing.npz", settings=SETTINGS,
         targets=jobs.CalibrationTargets(error=0.3), horizon_seconds=3600.0, num_users=2, report_epsilons=[0.1, 1.0],
-        seed=1
+        rng=1
     )  # fmt: skip
     add_call(
         "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",
@@ -876,9 +876,9 @@ def audits_and_jobs() -> None:
     add_call("jobs.audit_utility", jobs.audit_utility, source="missing.csv", model="missing.npz", true=str(town))
     add_call(
         "jobs.compare_uses", jobs.compare_uses, "model", model="missing.npz", settings=[], states=[[0, 1], [0, 1]],
-        first=3, num_patients=1, seed=1
+        first=3, num_patients=1, rng=1
     )  # fmt: skip
-    add_call("jobs.sample_users", jobs.sample_users, "model", model=MODEL, num_users=2, steps=3, first=5, seed=1)
+    add_call("jobs.sample_users", jobs.sample_users, "model", model=MODEL, num_users=2, steps=3, first=5, rng=1)
     add_call("jobs.UsesSettings", jobs.UsesSettings, "", area_cells=2, transmission=0.1, infectious_hours=3.0)
     add_call(
         "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", auxiliary_data=str(town),
@@ -891,7 +891,7 @@ def audits_and_jobs() -> None:
     add_call(
         "evaluation.compare_noise", evaluation.compare_noise, "model settings",
         model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0), settings=SETTINGS,
-        sequences=[[0, 1, 2]], seed=0
+        sequences=[[0, 1, 2]], rng=0
     )  # fmt: skip
     add_call("evaluation.compare_noise_on_data", evaluation.compare_noise_on_data, config="missing.toml", folder="out")
     add_call("evaluation.load_config", evaluation.load_config, path="missing.toml")

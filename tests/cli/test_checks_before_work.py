@@ -305,14 +305,17 @@ _LATE = [
         ((*_FLOWS, {"relative_error": -1}), "key 'relative_error' must be a number, above 0, got -1"),
         ((*_FLOWS, "--workers", "0"), "range x>=1"),
         (("synthesize", "--model", "m.npz", "--compare", "nowhere", "--gap", "-1"), "range x>0"),
-        ((*_IDENTITY, "--seed", "-1"), "seed must be"),
+        ((*_IDENTITY, "--seed", "-1"), "'--seed': -1 is not in the range"),
         (
             ("audit", "session", "releases.csv", "--model", "m.npz", "--policy", "complete", {"top": 0}),
             "key 'top' must be an integer, at least 1, got 0",
         ),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"pairs": -1}), "pairs must be"),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"confidence": 2}), "confidence must be"),
-        (("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--seed", "-1"), "seed must be"),
+        (
+            ("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--seed", "-1"),
+            "'--seed': -1 is not in the range",
+        ),
     ],
 )
 def test_invalid_option_raises_before_reading_data(run, words, says):

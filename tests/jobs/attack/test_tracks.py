@@ -36,7 +36,7 @@ def two_users() -> Data:
 
 def test_attack_is_reproducible_and_depends_on_seed(model):
     channels = ("gaussian:300m", "offset:300m")
-    once, again, other = (attack(two_users(), model, channels, max_steps=30, seed=seed).to_dict() for seed in (0, 0, 1))
+    once, again, other = (attack(two_users(), model, channels, max_steps=30, rng=seed).to_dict() for seed in (0, 0, 1))
     assert once == again
     assert once["channels"] != other["channels"]
 
@@ -111,7 +111,7 @@ def test_table_and_samples_channels_are_read_from_files(model, tmp_path):
         ({"home_within_km": 0.0}, "home_within_km must be a positive, finite number"),
         ({"home_within_km": float("inf")}, "home_within_km must be a positive, finite number"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
-        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"rng": -1}, "rng must be a non-negative integer or a numpy.random.Generator"),
     ],
 )
 def test_invalid_arguments_raise(arguments, message):

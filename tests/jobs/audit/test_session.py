@@ -111,7 +111,7 @@ def test_scheduled_releases_need_their_schedule(town, tmp_path):
 def test_batch_is_audited_with_its_settings(town, tmp_path):
     """A batch contains its settings; another policy is refused."""
     settings = ReleaseSettings(POLICY, 1.0, schedule=Schedule(window_epsilon=4), delta=0.001)
-    batch(ANNA, tmp_path / "batch", town / "m.npz", settings, workers=1, seed=3)
+    batch(ANNA, tmp_path / "batch", town / "m.npz", settings, workers=1, rng=3)
     (user_file,) = (tmp_path / "batch").glob("*/*.parquet")
     (replayed,) = replay(tmp_path / "batch", town / "m.npz")
     assert replayed.engine.settings == settings
@@ -162,7 +162,7 @@ def test_batch_with_restarts_is_audited_for_adversary_without_restarts(tmp_path)
         kind="csv",
         session_gap=10,
         workers=1,
-        seed=4,
+        rng=4,
     )
     assert done.to_dict()["num_releases_after_gap"] == 2
     assert done.to_dict()["num_users_with_gap"] == 1
