@@ -500,10 +500,12 @@ def streams() -> None:
         scheme=landmarks.uniform_scheme([0, 1, 2, 3], [1, 3], 1.0), mechanism=landmarks.laplace_noise(1.0, 0)
     )  # fmt: skip
     add_call(
-        "landmarks.stay_points", landmarks.stay_points, times=TIMES, points=np.zeros((5, 2)), radius=1.0, minutes=1.0
+        "landmarks.stay_points", landmarks.stay_points, times=TIMES, points=np.zeros((5, 2)), radius_km=1.0, minutes=1.0
     )
     stays = landmarks.stay_points(TIMES, np.zeros((5, 2)), 1.0, 1.0)
-    add_call("landmarks.repeated_places", landmarks.repeated_places, "stays", stays=stays, radius=1.0, utc_offset=1.0)
+    add_call(
+        "landmarks.repeated_places", landmarks.repeated_places, "stays", stays=stays, radius_km=1.0, utc_offset=1.0
+    )
 
     noisy, true = np.array([[7.2, -0.8], [1.1, 4.9], [3.3, 2.2]]), np.array([[6, 0], [1, 5], [3, 3]])
     scales = np.array([2.0, 2.0, 1.0])
@@ -702,7 +704,7 @@ def audits_and_jobs() -> None:
         hours_per_user=24, max_users=4, zone="UTC", rng=1
     )  # fmt: skip
     add_call("writers.FlowRows.read", writers.FlowRows.read, path="missing.json")
-    add_call("jobs.LandmarkFinder", jobs.LandmarkFinder, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
+    add_call("jobs.LandmarkFinder", jobs.LandmarkFinder, rule="stays", radius_km=0.2, minutes=20.0, utc_offset=1.0)
     add_call("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, min_rate=0.1)
     add_call("jobs.Adversaries", jobs.Adversaries, auxiliary_data=str(town), auxiliary_locations=("home", "clinic"))
     add_call("jobs.Data.from_any", jobs.Data.from_any, data=str(town))
@@ -713,7 +715,7 @@ def audits_and_jobs() -> None:
     add_call("jobs.load_model", jobs.load_model, model="missing.npz")
     add_call(
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
-        within=None, cell=0.5, streets=None
+        within_km=None, cell_km=0.5, streets=None
     )  # fmt: skip
     add_call("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
     add_call(
@@ -815,7 +817,7 @@ def audits_and_jobs() -> None:
         "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, rng=1
     )  # fmt: skip
     add_call(
-        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit=1.0,
+        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit_km=1.0,
         centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, rng=1
     )  # fmt: skip
     add_call(

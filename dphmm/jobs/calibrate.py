@@ -519,7 +519,7 @@ def calibrate(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import CalibrationTargets, calibrate, learn, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> result = calibrate(model, ReleaseSettings("utility:1km", 1.0), CalibrationTargets(error=2.0), num_users=0)
     >>> result.settings.epsilon, round(result.achieved.released_error, 4)

@@ -66,7 +66,7 @@ class LandmarkFinder:
     rule
         All ``"stays"``, stays at places with several stays (``"repeated"``), or stays at ``"home"``, at ``"work"``, or
         at both (``"home-and-work"``).
-    radius
+    radius_km
         Radius of a stay or place, kilometres.
     minutes
         Minimum duration of a stay, minutes.
@@ -80,7 +80,7 @@ class LandmarkFinder:
     """
 
     rule: Rule
-    radius: StayRadius = 0.2
+    radius_km: StayRadius = 0.2
     minutes: StayMinutes = 20.0
     utc_offset: UtcOffset = 0.0
 
@@ -112,16 +112,16 @@ class LandmarkFinder:
         >>> LandmarkFinder("stays").mask(times, np.array([[0, 0], [0, 0.1], [0.1, 0], [3, 0]])).tolist()
         [True, True, True, False]
         """
-        stays = stay_points(times, points, self.radius, self.minutes)
+        stays = stay_points(times, points, self.radius_km, self.minutes)
         chosen = None
         if self.rule != "stays":
-            places = repeated_places(stays, self.radius, self.utc_offset)
+            places = repeated_places(stays, self.radius_km, self.utc_offset)
             wanted = [getattr(places, name) for name in ("home", "work") if name in self.rule]  # -1: no place
             chosen = np.isin(places.place, wanted) if wanted else places.visits[places.place] > 1
         mask = stays.mask(chosen)
         if not mask.any():
             raise LandmarkError(
-                f"--find {self.rule}: no stay within {self.radius:g} km for {self.minutes:g} minutes: use a larger "
+                f"--find {self.rule}: no stay within {self.radius_km:g} km for {self.minutes:g} minutes: use a larger "
                 "--radius or fewer --minutes"
             )
         return mask
@@ -418,7 +418,7 @@ def landmark_series(
 @checked
 def landmark_planar(
     data: DataLike,
-    unit: float,
+    unit_km: float,
     centre: tuple[float, float],
     epsilon: Epsilon,
     landmarks: LandmarkSource = (),
@@ -436,7 +436,7 @@ def landmark_planar(
     ----------
     data
         Locations of one user.
-    unit
+    unit_km
         Budgets are for locations at most this many kilometres apart, and proportional for larger distances.
     centre
         Latitude and longitude of a nearby point, identical for every user.
@@ -480,7 +480,7 @@ def landmark_planar(
     seed = None if rng is None else derive_seed(rng)
     if not isinstance(centre, tuple | list) or len(centre) != 2:
         raise ConfigurationError(f"centre must be a latitude and a longitude, got {shorten(centre)}")
-    noise = planar_lattice(unit, spacing, seed) if mechanism == "lattice" else planar_laplace(unit, seed)
+    noise = planar_lattice(unit_km, spacing, seed) if mechanism == "lattice" else planar_laplace(unit_km, seed)
     plane = LocalProjection(*centre)
     box = None if bbox is None else check_box(bbox)
     user_tracks = Data.from_any(data).read()
@@ -488,7 +488,7 @@ def landmark_planar(
     track = trajectory if step_seconds is None else trajectory.resample(step_seconds)
     points = plane.to_plane(track.latitude, track.longitude)
     marks = parse_landmarks(landmarks, track.times, points)
-    out = release_series(points, scheme.allocate(track.times, marks, epsilon, unit, seed), noise)
+    out = release_series(points, scheme.allocate(track.times, marks, epsilon, unit_km, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
     left = len(trajectory) - len(track)
     dropped = (*user_tracks.not_read, *([Dropped(SAME_TIMESTEP, left, 1)] if left else []))
@@ -543,7 +543,7 @@ def landmark_engine(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, Scheme, landmark_engine, learn, region
-    >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2), "data/sample/geolife"
+    >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2), "data/sample/geolife"
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> settings = ReleaseSettings(policy="complete", epsilon=2)
     >>> done = landmark_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))

@@ -285,7 +285,7 @@ _LATE = [
             "--users cannot be combined with --sensitivity: it is for trajectories: remove it",
         ),
         ((*_PLANAR, "--epsilon", "-1"), "epsilon must be"),
-        ((*_PLANAR, "--epsilon", "1", "--find", "home", {"radius": -1}), "radius must be"),
+        ((*_PLANAR, "--epsilon", "1", "--find", "home", {"radius": -1}), "radius_km must be"),
         ((*_PLANAR, "--epsilon", "1", "--find", "home", "--utc-offset", "99"), "utc_offset must be in [-24, 24]"),
         ((*_RELEASE, {"limit_epsilon": 3}), "limits need a session"),
         (("synthesize", "--model", "m.npz", "-o", "new.csv", "--gap", "60"), "--gap requires --compare: remove it"),

@@ -490,7 +490,7 @@ def test_files_without_users_are_not_split_into_several_users(fleet, tmp_path):
 def test_jobs_read_the_file_by_its_path(log, tmp_path):
     assert Data(log, users=("bob",)).read().trajectories == EXPECTED[1:2]
     assert tuple(Data((log,)).one_after_another()) == EXPECTED
-    space = region(bbox=(44.9, -30.1, 45.1, -29.9), cell=1)
+    space = region(bbox=(44.9, -30.1, 45.1, -29.9), cell_km=1)
     models = [learn(data, space, step_seconds=600).model.content_hash for data in (log, list(EXPECTED))]
     assert models[0] == models[1]
     log.write_text(fleet_lines(("ann", 1711846800 + 20 * step, 45 + step * 1e-3, -30.0) for step in range(20)))

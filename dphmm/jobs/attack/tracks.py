@@ -269,7 +269,7 @@ def _simulate_city() -> tuple[tuple[Trajectory, ...], MarkovModel]:
     """Simulate users of the synthetic city, and fit a model to other users there."""
     city = build_city()
     trajectories = synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
-    grid = region(bbox=city.box, cell=_CITY_CELL_KM)
+    grid = region(bbox=city.box, cell_km=_CITY_CELL_KM)
     step = 60 * _CITY_MINUTES
     return trajectories[:_CITY_ATTACKED], fit_shrunk(
         state_sequences(trajectories[_CITY_ATTACKED:], grid, step), grid, step

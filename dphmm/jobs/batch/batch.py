@@ -463,7 +463,7 @@ def batch(
     >>> import tempfile
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, batch, learn, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> town, users = "data/sample/geolife", ("000", "001")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = learn(Data((town,), exclude_users=users), space, 300, output=f"{folder}/m.npz")

@@ -88,7 +88,7 @@ def test_releases_of_graph_engine_are_audited_with_policy_text(tmp_path):
     from dphmm.writers.formats import write_releases
     from dphmm.writers.table import ReleaseTable
 
-    space = region(bbox=BBOX, cell=0.5)
+    space = region(bbox=BBOX, cell_km=0.5)
     model = learn(TOWN, space, step_seconds=1800, smoothing=0.5).model
     engine = Releaser(model, space.points, parse_policy(POLICY, space), 0.8, "k-norm", rng=1)
     track = ANNA.read().trajectories[0].resample(1800.0)

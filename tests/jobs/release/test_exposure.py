@@ -44,7 +44,7 @@ WORDS = {
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     learn(Data((TOWN,), exclude_users=USERS), space, step_seconds=900, output=folder / "m.npz")
     return folder, folder / "m.npz", Data((TOWN,), users=USERS)
 
