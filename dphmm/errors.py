@@ -21,7 +21,7 @@
     │   │   ├── EmptyDataError                input without a fix
     │   │   └── NotRecordingError             a file with another content than locations and times
     │   └── ConfigurationError                an invalid job or option
-    │       ├── MissingExtensionError         an own mechanism or state space that is not installed
+    │       ├── MissingExtensionError         an own mechanism, space or reader that is not installed
     │       └── SessionMismatchError          a session with other terms
     ├── DownloadError                         a public data set that cannot be downloaded
     ├── OutputError                           an output that exists or cannot be written
@@ -176,7 +176,7 @@ class ConfigurationError(InvalidInputError):
 
 
 class MissingExtensionError(ConfigurationError):
-    """A mechanism or state space of another package that is neither installed nor registered."""
+    """An extension by another package that is neither installed nor registered."""
 
 
 class SessionMismatchError(ConfigurationError):

@@ -7,6 +7,8 @@ process or of an entry point of an installed distribution.
 from __future__ import annotations
 
 import re
+import sys
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -104,8 +106,11 @@ class Registry(Generic[Base]):
         return extension
 
     def names(self) -> list[str]:
-        """Return the sorted names of registered and installed extensions, without imports."""
-        return sorted({*self._classes, *(point.name for point in entry_points(group=self._group))})
+        """Return the sorted names of registered and installed extensions, without imports.
+
+        Installed packages are listed once in each process, unless ``sys.path`` changes.
+        """
+        return sorted({*self._classes, *_list_installed(self._group, tuple(sys.path))})
 
     def _load(self, name: str, version: str | None) -> type[Base]:
         points = tuple(entry_points(group=self._group, name=name))
@@ -122,6 +127,12 @@ class Registry(Generic[Base]):
             del self._classes[vars(extension)["name"]]
             raise ConfigurationError(f"entry point {name!r} of {self._group} must be a class of this name")
         return extension
+
+
+# The metadata of all installed packages are read, which takes longer than reading a small file of trajectories.
+@lru_cache(maxsize=16)
+def _list_installed(group: str, search_path: tuple[str, ...]) -> frozenset[str]:  # noqa: ARG001 - a part of the key
+    return frozenset(point.name for point in entry_points(group=group))
 
 
 def build_missing_error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,35 @@ def _copy_seeded(read: Callable[[int], bytes]) -> RandomSource:
 
 
 Rng = np.random.Generator | int | RandomSource | None
+
+
+def derive_seed(rng: np.random.Generator | int) -> int:
+    """Return the seed of the separate streams of users and settings.
+
+    Parameters
+    ----------
+    rng
+        A seed, which is returned unchanged, or a generator, from which one is sampled.
+
+    Returns
+    -------
+    int
+        Non-negative.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is neither.
+    """
+    try:
+        seed = int(rng.integers(2**63)) if isinstance(rng, np.random.Generator) else index(rng)
+    except TypeError:
+        seed = -1
+    if seed < 0:
+        raise InvalidInputError(
+            f"rng must be a non-negative integer or a numpy.random.Generator, got {type(rng).__name__} {rng!s:.40}"
+        )
+    return seed
 
 
 def random_source(rng: Rng = None) -> RandomSource:

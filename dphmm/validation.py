@@ -330,6 +330,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), (ARRAY,)),
     **dict.fromkeys(("npt.NDArray[Any]", "Times", "TimeArray", "csr_array", "sparse.csr_array"), (ARRAY,)),
     "PolicyLike": (GRAPH,),
+    "Generator": (Requirement("a numpy.random.Generator", _named("Generator"), (None, 1.5, "a", [1])),),
     **{
         name: (Requirement(f"a {name}", _named(name), (1, b"a", object())),)
         for name in (
@@ -380,6 +381,7 @@ Kilometres = Annotated[float, Interval(0, inf, "neither", "kilometres", Configur
 Seconds = Annotated[float, Interval(0, inf, "neither", "seconds", ConfigurationError)]
 PositiveInt = Annotated[int, Integers(1)]
 NonNegativeInt = Annotated[int, Integers(0)]
+SeedOrGenerator = NonNegativeInt | np.random.Generator
 Text = Annotated[str, Requirement("a non-empty string", is_name, (None, 1, b"a", "", "x\0y", "\ud800"))]
 
 

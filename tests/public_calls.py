@@ -77,6 +77,7 @@ ONE = space.Grid.over((44.99, -30.01, 45.01, -29.99), 5.0)
 TIMES = np.datetime64("2024-03-07T09:00:00", "us") + np.arange(5) * np.timedelta64(60, "s")
 TRACK = space.Trajectory("ann", TIMES, 45 + np.arange(5) / 1000, -30 + np.arange(5) / 1000)
 SLOTTED = TRACK.resample(60.0)
+CONTENT = readers.read("data/sample/table.csv").trajectories
 BELIEF = movement.Belief.from_probabilities(EVEN)
 OBSERVED = movement.Observations(np.log(np.full((3, SIZE), 0.5)))
 SETTINGS = release.ReleaseSettings("complete", 1.0)
@@ -157,6 +158,9 @@ def tables_and_space() -> None:
     add_call("readers.read_frame", readers.read_frame, "frame", frame=FRAME, user="ann", columns={}, time_zone="UTC")
     add_call("readers.read_places", readers.read_places, path="missing.csv", within_km=1.0)
     add_call("readers.recognise", readers.recognise, path=track)
+    add_call(
+        "readers.check_reader", readers.check_reader, "trajectories", name="table", path=table, trajectories=CONTENT
+    )
     add_call(
         "readers.fetch_data", readers.fetch_data, "base_url", name="geolife", folder=".", base_url="file:///nowhere/",
         timeout_seconds=0.01
@@ -496,10 +500,12 @@ def streams() -> None:
         scheme=landmarks.uniform_scheme([0, 1, 2, 3], [1, 3], 1.0), mechanism=landmarks.laplace_noise(1.0, 0)
     )  # fmt: skip
     add_call(
-        "landmarks.stay_points", landmarks.stay_points, times=TIMES, points=np.zeros((5, 2)), radius=1.0, minutes=1.0
+        "landmarks.stay_points", landmarks.stay_points, times=TIMES, points=np.zeros((5, 2)), radius_km=1.0, minutes=1.0
     )
     stays = landmarks.stay_points(TIMES, np.zeros((5, 2)), 1.0, 1.0)
-    add_call("landmarks.repeated_places", landmarks.repeated_places, "stays", stays=stays, radius=1.0, utc_offset=1.0)
+    add_call(
+        "landmarks.repeated_places", landmarks.repeated_places, "stays", stays=stays, radius_km=1.0, utc_offset=1.0
+    )
 
     noisy, true = np.array([[7.2, -0.8], [1.1, 4.9], [3.3, 2.2]]), np.array([[6, 0], [1, 5], [3, 3]])
     scales = np.array([2.0, 2.0, 1.0])
@@ -695,10 +701,10 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     add_call(
         "jobs.attack_tables", jobs.attack_tables, "areas", data=str(town), areas=areas, user_epsilon=1.0, rounds=4,
-        hours_per_user=24, max_users=4, zone="UTC", seed=1
+        hours_per_user=24, max_users=4, zone="UTC", rng=1
     )  # fmt: skip
     add_call("writers.FlowRows.read", writers.FlowRows.read, path="missing.json")
-    add_call("jobs.LandmarkFinder", jobs.LandmarkFinder, rule="stays", radius=0.2, minutes=20.0, utc_offset=1.0)
+    add_call("jobs.LandmarkFinder", jobs.LandmarkFinder, rule="stays", radius_km=0.2, minutes=20.0, utc_offset=1.0)
     add_call("jobs.Scheme", jobs.Scheme, name="adaptive", rate=1.0, change=0.2, min_rate=0.1)
     add_call("jobs.Adversaries", jobs.Adversaries, auxiliary_data=str(town), auxiliary_locations=("home", "clinic"))
     add_call("jobs.Data.from_any", jobs.Data.from_any, data=str(town))
@@ -709,7 +715,7 @@ def audits_and_jobs() -> None:
     add_call("jobs.load_model", jobs.load_model, model="missing.npz")
     add_call(
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
-        within=None, cell=0.5, streets=None
+        within_km=None, cell_km=0.5, streets=None
     )  # fmt: skip
     add_call("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
     add_call(
@@ -808,11 +814,11 @@ def audits_and_jobs() -> None:
         space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0
     )  # fmt: skip
     add_call(
-        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, seed=1
+        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, rng=1
     )  # fmt: skip
     add_call(
-        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit=1.0,
-        centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, seed=1
+        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit_km=1.0,
+        centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, rng=1
     )  # fmt: skip
     add_call(
         "jobs.live",
@@ -824,7 +830,7 @@ def audits_and_jobs() -> None:
     )
     add_call(
         "jobs.batch", jobs.batch, "settings", data=str(town), folder="users", model="missing.npz", settings=SETTINGS,
-        kind="csv", session_gap=10, workers=1, seed=1
+        kind="csv", session_gap=10, workers=1, rng=1
     )  # fmt: skip
     add_call(
         "jobs.realized_leakage", jobs.realized_leakage, "settings", model="missing.npz", releases="missing.csv",
@@ -841,10 +847,10 @@ def audits_and_jobs() -> None:
     add_call(
         "attack.attack_tracks", attack.attack_tracks, "tracks channels moves habits watch",
         tracks=[attack.Track.from_trajectory(TRACK, moves, 9)], channels=[attack.parse_channel("round:2")],
-        moves=moves, home_within_m=200.0, seed=0
+        moves=moves, home_within_m=200.0, rng=0
     )  # fmt: skip
     add_call(
-        "jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], seed=1, max_steps=2,
+        "jobs.attack", jobs.attack, data=str(town), model="missing.npz", channels=["round:2"], rng=1, max_steps=2,
         home_within_km=0.1
     )  # fmt: skip
     add_call(
@@ -859,7 +865,7 @@ def audits_and_jobs() -> None:
     add_call(
         "jobs.calibrate", jobs.calibrate, "settings targets", model="missing.npz", settings=SETTINGS,
         targets=jobs.CalibrationTargets(error=0.3), horizon_seconds=3600.0, num_users=2, report_epsilons=[0.1, 1.0],
-        seed=1
+        rng=1
     )  # fmt: skip
     add_call(
         "jobs.audit_event", jobs.audit_event, path="missing.csv", model="missing.npz", event="state:3 between 1 and 2",
@@ -872,9 +878,9 @@ def audits_and_jobs() -> None:
     add_call("jobs.audit_utility", jobs.audit_utility, source="missing.csv", model="missing.npz", true=str(town))
     add_call(
         "jobs.compare_uses", jobs.compare_uses, "model", model="missing.npz", settings=[], states=[[0, 1], [0, 1]],
-        first=3, num_patients=1, seed=1
+        first=3, num_patients=1, rng=1
     )  # fmt: skip
-    add_call("jobs.sample_users", jobs.sample_users, "model", model=MODEL, num_users=2, steps=3, first=5, seed=1)
+    add_call("jobs.sample_users", jobs.sample_users, "model", model=MODEL, num_users=2, steps=3, first=5, rng=1)
     add_call("jobs.UsesSettings", jobs.UsesSettings, "", area_cells=2, transmission=0.1, infectious_hours=3.0)
     add_call(
         "jobs.audit_identity", jobs.audit_identity, path="missing.csv", model="missing.npz", auxiliary_data=str(town),
@@ -887,7 +893,7 @@ def audits_and_jobs() -> None:
     add_call(
         "evaluation.compare_noise", evaluation.compare_noise, "model settings",
         model=movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0), settings=SETTINGS,
-        sequences=[[0, 1, 2]], seed=0
+        sequences=[[0, 1, 2]], rng=0
     )  # fmt: skip
     add_call("evaluation.compare_noise_on_data", evaluation.compare_noise_on_data, config="missing.toml", folder="out")
     add_call("evaluation.load_config", evaluation.load_config, path="missing.toml")

@@ -14,7 +14,7 @@ from dphmm.jobs import Data, learn, region, release
 from dphmm.plots import draw_estimates, draw_releases, draw_space, draw_track
 from dphmm.readers import read
 
-town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 learned = learn(Data((town,), exclude_users=("000",)), space, step_seconds=300)
 result = release(Data((town,), users=("000",)), learned.model, ReleaseSettings("utility:1km", 1.0), rng=1)
 

@@ -13,7 +13,7 @@ from dphmm.jobs import Data, learn, region
 from dphmm.model import sample_paths
 from dphmm.readers import read
 
-town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 model = learn(Data((town,), exclude_users=("000",)), space, step_seconds=300).model
 paths = sample_paths(model, num_users=12, length=288, rng=3)
 

@@ -15,7 +15,7 @@ from dphmm.jobs import CalibrationTargets, Data, calibrate, learn, region
 from dphmm.jobs.calibrate import COMPARED_CHANNELS
 from dphmm.plots import draw_calibration_figure
 
-space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
+space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)
 learned = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=600)
 calibration = calibrate(
     learned.model,

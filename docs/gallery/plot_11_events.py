@@ -16,7 +16,7 @@ from dphmm import ReleaseSettings
 from dphmm.jobs import Data, audit_event, learn, region, release
 from dphmm.plots import draw_event_probability
 
-town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 learned = learn(Data((town,), exclude_users=("000",)), space, step_seconds=300)
 with tempfile.TemporaryDirectory() as folder:
     database = Path(folder) / "users.db"

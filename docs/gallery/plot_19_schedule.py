@@ -12,7 +12,7 @@ import numpy as np
 from dphmm import ReleaseSettings, Schedule
 from dphmm.jobs import Data, learn, region, release
 
-town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 learned = learn(Data((town,), exclude_users=("000",)), space, step_seconds=300)
 schedules = {
     "constant ε = 1": ReleaseSettings("utility:1km", 1.0),

@@ -23,8 +23,9 @@ from dphmm.calibrate.simulation import MeanEstimate
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.formatting import Result, as_plain
 from dphmm.model.model import MarkovModel
+from dphmm.random import derive_seed
 from dphmm.release.engine import ReleaseSettings
-from dphmm.validation import NonNegativeInt, PositiveNumber, checked
+from dphmm.validation import PositiveNumber, SeedOrGenerator, checked
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def attack_tracks(
     channels: Sequence[Channel],
     moves: MeshMovement,
     home_within_m: PositiveNumber,
-    seed: NonNegativeInt,
+    rng: SeedOrGenerator,
     habits: Sequence[MarkovModel | None] = (),
     watch: Callable[[Sequence[tuple[int, Channel]]], Iterable[tuple[int, Channel]]] = iter,
 ) -> tuple[ChannelResult, ...]:
@@ -221,8 +222,8 @@ def attack_tracks(
         The channels, at least one, and the adversary's movement model.
     home_within_m
         Largest error of an estimated home that counts as found, metres; positive.
-    seed
-        Seed, non-negative. A user's noise follows from it, the user's index and the channel's name.
+    rng
+        Seed or generator. A user's noise follows from it, the user's index and the channel's name.
     habits
         A movement model for each track, over the cells of ``moves``, or None. The informed adversary uses it for the
         same releases. By default there is no informed adversary.
@@ -241,6 +242,7 @@ def attack_tracks(
     StochasticError
         If the model excludes the releases.
     """
+    seed = derive_seed(rng)
     if not tracks or not channels:
         raise InvalidInputError(
             f"there must be a track and a channel, got {len(tracks)} tracks and {len(channels)} channels"

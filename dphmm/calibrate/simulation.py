@@ -23,9 +23,10 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
+from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.caps import make_chain
-from dphmm.validation import Integers, NoiseEpsilon, NonNegativeInt, PositiveInt, checked
+from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
 
 # Approximate number of output–state pairs with densities computed at a time.
 _BLOCK_PAIRS = 1 << 20
@@ -345,7 +346,7 @@ def simulate(
     epsilon: NoiseEpsilon,
     num_users: Annotated[int, Integers(2)],
     steps: PositiveInt,
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     watch: Callable[[Iterable[int]], Iterable[int]] = iter,
     event: Event | None = None,
     first: int = 0,
@@ -366,8 +367,8 @@ def simulate(
         The budget of each release, or its maximum.
     num_users, steps
         Number of users, at least 2, and of timesteps of each.
-    seed
-        Seed of the users. One seed gives the same paths and the same random bytes for every budget.
+    rng
+        Seed or generator of the users. One seed gives the same paths and the same random bytes for every budget.
     watch
         Iterates over the users' indices and may show the progress.
     event
@@ -405,6 +406,7 @@ def simulate(
     >>> simulation.num_users, smoothed < filtered < 0.5
     (8, True)
     """
+    seed = derive_seed(rng)
     releases = PathReleaser(releaser, epsilon, steps, first)
     odds = None if event is None else EventOdds(*make_chain(releaser.model, first), event)
     if habits and event is not None:

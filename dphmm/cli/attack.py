@@ -42,7 +42,7 @@ _PICTURES = (".png", ".svg", ".pdf")
 @click.option("--zone", metavar="ZONE", help="With --areas: time zone of hours. [default: UTC]")
 @settings_key("--home-within", default="200m", help="Largest error of a home that counts as found.")
 @settings_key("--max-steps", default=288, help="Maximum number of times of each user.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("-o", "--output", type=FILE, help="New .html page, .csv table, or .png, .svg or .pdf.")
 @input_options
 @own_model_option
@@ -76,7 +76,7 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         home_within_km=parse_kilometres(arguments["home_within"], named("home_within")),
         max_steps=arguments["max_steps"],
         allow_training_users=bool(arguments["allow_training_users"]),
-        seed=arguments["seed"],
+        rng=arguments["seed"],
         watch=progress,
     )
     if arguments["output"] is not None:
@@ -104,7 +104,7 @@ def _attack_tables(data: tuple[str, ...], arguments: dict[str, Any]) -> None:
         Areas.from_polygons(arguments["areas"], arguments["label"]),
         arguments["user_epsilon"] or 1,
         zone=arguments["zone"] or "UTC",
-        seed=arguments["seed"],
+        rng=arguments["seed"],
         watch=progress,
     )
     tables = [result.to_dict() for result in results]

@@ -525,7 +525,9 @@ _PAIRS = Table(
     help="Exit with 1 if a user is linked with a higher probability.",
 )
 @click.option("--no-names", is_flag=True, help="Print shares only, nothing about single users.")
-@click.option("--seed", type=int, default=0, show_default=True, help="With --true: seed of the known points.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="With --true: seed of the known points."
+)
 @_output_options
 def identity(releases: str | Path, **arguments: Any) -> None:
     """Audit the linkage of the releases in RELEASES to users.
@@ -550,7 +552,8 @@ def identity(releases: str | Path, **arguments: Any) -> None:
         users=arguments["users"] or (),
         true=options.true_data(arguments),
         watch=progress,
-        **{name: arguments[name] for name in ("prior", "k", "max_posterior", "seed")},
+        **{name: arguments[name] for name in ("prior", "k", "max_posterior")},
+        rng=arguments["seed"],
     )
     result = audit.to_dict_without_users() if arguments["no_names"] else audit.to_dict()
     if not arguments["no_names"]:

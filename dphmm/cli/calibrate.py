@@ -52,7 +52,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
     type=click.IntRange(0, 100_000),
     help="Number of simulated users. [default: 16, more for error targets]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the simulated users.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the simulated users.")
 @click.option("--report-epsilons", metavar="E,E,…", help="Other budgets to evaluate.")
 @options.uses_options
 @settings_key("--report-policies", type=NAME_LIST, help="With --uses: other policies to compare.")
@@ -128,7 +128,7 @@ def calibrate_command(**arguments: Any) -> None:
         else options.parse_seconds(arguments["horizon"], "--horizon"),
         num_users=arguments["num_users"],
         report_epsilons=report_epsilons,
-        seed=arguments["seed"],
+        rng=arguments["seed"],
         first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
         auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
         adversary_map=adversary_map,

@@ -91,7 +91,7 @@ def _check_settings(policy: str, epsilon: float | None) -> None:
     from dphmm.readers.synthetic_city import build_city
     from dphmm.release.engine import ReleaseSettings
 
-    space = region(bbox=build_city().box, cell=CELL_KM)
+    space = region(bbox=build_city().box, cell_km=CELL_KM)
     settings = ReleaseSettings.for_a_day(policy=policy) if epsilon is None else ReleaseSettings(policy, epsilon)
     settings.engine(blank_model(space, STEP_SECONDS).model)
 

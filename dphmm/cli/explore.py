@@ -61,7 +61,7 @@ def explore_command(
         data=data or None,
         user=user,
         num_steps=steps,
-        seed=seed,
+        rng=seed,
         basemap=None if basemap is None else str(basemap),
         port=port,
         open_browser=not no_browser,

@@ -126,7 +126,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
     from dphmm.jobs.landmarks import Scheme, landmark_engine, landmark_planar, landmark_series
 
     scheme = Scheme(arguments["scheme"], arguments["rate"], arguments["change"], arguments["min_rate"])
-    more = {"landmarks": _get_landmarks(arguments), "scheme": scheme, "seed": arguments["seed"]}
+    more = {"landmarks": _get_landmarks(arguments), "scheme": scheme, "rng": arguments["seed"]}
     epsilon = arguments["epsilon"]
     matrices = ("backward", "forward", "initial")
     noise = {name: arguments[name] for name in ("mechanism", "spacing") if arguments[name] is not None}

@@ -457,7 +457,8 @@ def build_space(values: Mapping[str, Any]) -> StateSpace:
     """Return the state space of the `region_options`; see `dphmm.jobs.region`."""
     from dphmm.jobs.model.learn import region
 
-    space = region(**{name: values[name] for name in REGION})
+    lengths = {"cell_km": values["cell"], "within_km": values["within"]}
+    space = region(**lengths, **{name: values[name] for name in REGION if name not in ("cell", "within")})
     print_town(values["town"])
     return space
 

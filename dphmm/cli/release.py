@@ -573,7 +573,7 @@ def batch_command(
     arguments["auxiliary_data"] = options.true_data(values, "auxiliary_data")
     engine = options.build_engine(values)
     inputs = options.build_data(data, values)
-    done = batch(inputs, folder, model, settings, engine=engine, seed=seed, watch=progress, **arguments)
+    done = batch(inputs, folder, model, settings, engine=engine, rng=seed, watch=progress, **arguments)
     certificate = None if values["certificate"] is None else str(values["certificate"])
     result = {**done.to_dict(), "output": str(folder), "certificate": certificate, "private": done.to_private_dict()}
     _say_released(done, result, done.ratio_levels, as_json, details)

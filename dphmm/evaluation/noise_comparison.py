@@ -29,12 +29,12 @@ from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.lengths import length
-from dphmm.random import random_source
+from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.states import StateSpace
 from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten
-from dphmm.validation import NonNegativeInt, checked
+from dphmm.validation import SeedOrGenerator, checked
 
 NOISES: tuple[tuple[str, MechanismName, NoiseScope], ...] = (
     ("K-norm, one hull", "lattice", "graph"),
@@ -89,7 +89,7 @@ def compare_noise(
     model: MarkovModel,
     settings: ReleaseSettings,
     sequences: Sequence[IntArray] | IntArray,
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     policy: PolicyLike | None = None,
 ) -> tuple[NoiseRow, ...]:
     """Compare all noises on the same true sequences at equal budgets and equal guarantees.
@@ -102,8 +102,8 @@ def compare_noise(
         The policy, the budget of an edge and all other settings. Mechanism and noise scope are replaced.
     sequences
         True states, one sequence per row.
-    seed
-        Seed of the noise. Seeded noise provides no privacy.
+    rng
+        Seed or generator of the noise. Seeded noise provides no privacy.
     policy
         The policy's graph, in place of the settings' string; a `PolicyGraph` or a `networkx.Graph`.
 
@@ -128,7 +128,7 @@ def compare_noise(
     paths = [model.space.check(as_integers(sequence, "the states of a sequence").ravel()) for sequence in sequences]
     if not sum(map(len, paths)):
         raise InvalidInputError("sequences must contain at least one state, got none")
-    random_source(seed)
+    seed = derive_seed(rng)
     graph = settings.graph(model) if policy is None else as_policy(policy, model.size, get_state_names(model.space))
     rows: list[NoiseRow] = []
     reference = nan

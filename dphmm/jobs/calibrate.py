@@ -53,11 +53,21 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.mechanisms.exact import rational
 from dphmm.model import Belief, MarkovModel
 from dphmm.policy.expression import policy_in_words
+from dphmm.random import derive_seed
 from dphmm.release import Releaser, ReleaseSettings, StepPlan
 from dphmm.release.caps import make_chain
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day
 from dphmm.space.trajectory import Trajectory
-from dphmm.validation import Interval, NonNegativeInt, OpenProbability, PositiveNumber, Seconds, checked, checked_as
+from dphmm.validation import (
+    Interval,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveNumber,
+    Seconds,
+    SeedOrGenerator,
+    checked,
+    checked_as,
+)
 
 
 @checked_as(ConfigurationError)
@@ -426,7 +436,7 @@ def calibrate(
     horizon_seconds: Seconds | None = None,
     num_users: NonNegativeInt | None = None,
     report_epsilons: Sequence[float] = (),
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     first: int | None = None,
     auxiliary_data: DataLike | None = None,
     adversary_map: str | Path | None = None,
@@ -465,14 +475,14 @@ def calibrate(
         target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
     report_epsilons
         Other budgets to evaluate.
-    seed
-        Seed of the users.
+    rng
+        Seed or generator of the users.
     first
         Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models it
         defaults to 0.
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
-        turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. The seed selects 64 users if there
+        turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there
         are more. The result is then private.
     adversary_map
         A map that the adversary has, ``"coast"`` or a file (`dphmm.jobs.region_map.build_region_map`). Simulated users
@@ -509,12 +519,13 @@ def calibrate(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import CalibrationTargets, calibrate, learn, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> result = calibrate(model, ReleaseSettings("utility:1km", 1.0), CalibrationTargets(error=2.0), num_users=0)
     >>> result.settings.epsilon, round(result.achieved.released_error, 4)
     (1.832, 2.0003)
     """
+    seed = derive_seed(rng)
     if settings.caps or settings.schedule is not None:
         raise ConfigurationError(
             "event caps and schedules cannot be combined with a calibration: they choose each budget themselves"
@@ -587,7 +598,7 @@ def calibrate(
             first=start,
             num_patients=max(1, num_compared // 10),
             uses=uses,
-            seed=seed,
+            rng=seed,
             watch=watch,
         ),
     )

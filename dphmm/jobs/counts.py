@@ -488,7 +488,7 @@ def count_users(
     Examples
     --------
     >>> from dphmm.jobs import Budgets, DayAlignment, count_users, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)
     >>> done = count_users("data/sample/geolife", Budgets(epsilon=1), space, 600, days=DayAlignment(hours=(8, 20)))
     >>> done.true.values.shape, done.noisy.scales[0].item(), done.noisy.exact
     ((72, 16), 2.0, True)
@@ -608,7 +608,7 @@ def repair_counts(
     Examples
     --------
     >>> from dphmm.jobs import Budgets, DayAlignment, Mobility, count_users, learn, region, repair_counts
-    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)
     >>> moves = Mobility.from_source(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
     >>> done = count_users(town, Budgets(epsilon=1), mobility=moves, days=DayAlignment())
     >>> users = int(done.true.values[0].sum())
@@ -685,7 +685,7 @@ def compare_counts(
     Examples
     --------
     >>> from dphmm.jobs import Budgets, DayAlignment, Mobility, compare_counts, count_users, learn, region
-    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> town, space = "data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)
     >>> moves = Mobility.from_source(learn(town, space, 600, smoothing=0.5).model, smoothing=0.001)
     >>> true = count_users(town, Budgets(epsilon=1), mobility=moves, days=DayAlignment()).true
     >>> errors = compare_counts(true, Budgets(epsilon="1/2"), moves, runs=2, rng=1)

@@ -80,14 +80,14 @@ class UserTracks:
         """The number of fixes of all users."""
         return sum(len(trajectory) for trajectory in self.trajectories)
 
-    def dropped(self, space: StateSpace, step: float, at_border: bool = False) -> tuple[Dropped, ...]:
+    def dropped(self, space: StateSpace, step_seconds: float, at_border: bool = False) -> tuple[Dropped, ...]:
         """Return the fixes that did not become a location of the region, by reason. Private.
 
         Parameters
         ----------
         space
             The region.
-        step
+        step_seconds
             The time step, seconds.
         at_border
             Whether locations outside the region are moved to its nearest state instead of dropped.
@@ -99,7 +99,7 @@ class UserTracks:
         """
         shared = outside = num_sharing_users = num_outside_users = num_never_inside = 0
         for trajectory in self.trajectories:
-            track = trajectory.resample(step)
+            track = trajectory.resample(step_seconds)
             num_outside = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
             shared += len(trajectory) - len(track)
             num_sharing_users += len(trajectory) > len(track)
@@ -133,8 +133,8 @@ class Data:
     Parameters
     ----------
     paths
-        Files, folders or archives in any format of `dphmm.readers.FORMATS`; or tables and trajectories in memory, as
-        for `dphmm.readers.read_frame`. A user in several of them is one user.
+        Files, folders or archives in any format of `dphmm.readers.FORMATS` or of a registered reader; or tables and
+        trajectories in memory, as for `dphmm.readers.read_frame`. A user in several of them is one user.
     input_format
         As in `dphmm.read`. Defaults to detection.
     columns
@@ -392,6 +392,8 @@ class Data:
             or self.input_format not in (None, "table")
             or fixes_in(path) <= parquet.MAX_FIXES
         ):
+            return None
+        if self._get_format(path) != "table":  # a registered reader may recognise it
             return None
         instants = Instants(self.time_unit, self.time_zone, self.time_format)
         file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))

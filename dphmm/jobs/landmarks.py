@@ -44,13 +44,14 @@ from dphmm.leakage.loss_function import read_numbers
 from dphmm.leakage.stream import highest
 from dphmm.mechanisms.exact import Rational
 from dphmm.model import reverses
+from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import locate_states
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
 from dphmm.space.grid import Box, check_box
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
-from dphmm.validation import Epsilon, NonNegativeInt, Seconds, checked
+from dphmm.validation import Epsilon, Seconds, SeedOrGenerator, checked
 
 Rule = Literal["stays", "repeated", "home", "work", "home-and-work"]
 
@@ -65,7 +66,7 @@ class LandmarkFinder:
     rule
         All ``"stays"``, stays at places with several stays (``"repeated"``), or stays at ``"home"``, at ``"work"``, or
         at both (``"home-and-work"``).
-    radius
+    radius_km
         Radius of a stay or place, kilometres.
     minutes
         Minimum duration of a stay, minutes.
@@ -79,7 +80,7 @@ class LandmarkFinder:
     """
 
     rule: Rule
-    radius: StayRadius = 0.2
+    radius_km: StayRadius = 0.2
     minutes: StayMinutes = 20.0
     utc_offset: UtcOffset = 0.0
 
@@ -111,16 +112,16 @@ class LandmarkFinder:
         >>> LandmarkFinder("stays").mask(times, np.array([[0, 0], [0, 0.1], [0.1, 0], [3, 0]])).tolist()
         [True, True, True, False]
         """
-        stays = stay_points(times, points, self.radius, self.minutes)
+        stays = stay_points(times, points, self.radius_km, self.minutes)
         chosen = None
         if self.rule != "stays":
-            places = repeated_places(stays, self.radius, self.utc_offset)
+            places = repeated_places(stays, self.radius_km, self.utc_offset)
             wanted = [getattr(places, name) for name in ("home", "work") if name in self.rule]  # -1: no place
             chosen = np.isin(places.place, wanted) if wanted else places.visits[places.place] > 1
         mask = stays.mask(chosen)
         if not mask.any():
             raise LandmarkError(
-                f"--find {self.rule}: no stay within {self.radius:g} km for {self.minutes:g} minutes: use a larger "
+                f"--find {self.rule}: no stay within {self.radius_km:g} km for {self.minutes:g} minutes: use a larger "
                 "--radius or fewer --minutes"
             )
         return mask
@@ -204,7 +205,7 @@ class Scheme:
         self.allocate(np.arange(1), (), 1.0, 1.0, 0)  # raises for invalid rates
 
     def allocate(
-        self, times: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float, scale: float, seed: int | None
+        self, times: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: float, scale: float, rng: SeedOrGenerator | None
     ) -> LandmarkBudget | Adaptive:
         """Return the budgets, or the adaptive scheme, for these timestamps.
 
@@ -214,8 +215,8 @@ class Scheme:
             As in `dphmm.landmarks.timeline`, and the bound on the budget of ``L ∪ {t}`` for every t.
         scale
             The length with which the adaptive scheme compares changes.
-        seed
-            Seed of the adaptive scheme's coins. Defaults to the operating system's randomness.
+        rng
+            Seed or generator of the adaptive scheme's coins. Defaults to the operating system's randomness.
 
         Returns
         -------
@@ -224,7 +225,8 @@ class Scheme:
         """
         if self.name != "adaptive":
             return {"skip": skip_scheme, "uniform": uniform_scheme}[self.name](times, landmarks, epsilon)
-        coins = None if seed is None else np.random.default_rng([seed, 1])  # independent of the noise's stream
+        # Independent of the noise's stream.
+        coins = None if rng is None else np.random.default_rng([derive_seed(rng), 1])
         return Adaptive(times, landmarks, epsilon, scale, self.rate, self.change, self.min_rate, rng=coins)
 
 
@@ -329,7 +331,7 @@ def landmark_series(
     backward: Matrix | None = None,
     forward: Matrix | None = None,
     initial: npt.ArrayLike | Path | None = None,
-    seed: NonNegativeInt | None = None,
+    rng: SeedOrGenerator | None = None,
 ) -> LandmarkResult:
     """Release a series of values, as ``dphmm landmarks --sensitivity`` does.
 
@@ -358,8 +360,8 @@ def landmark_series(
     initial
         For losses, with `forward` and instead of `backward`: the distribution of the first time, or its file. The
         backward matrix of each step follows by Bayes' rule.
-    seed
-        Defaults to the operating system's randomness. A seed makes releases repeatable, hence not private.
+    rng
+        Defaults to the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
 
     Returns
     -------
@@ -386,6 +388,7 @@ def landmark_series(
     >>> done.losses.tolist()
     [3.0, 3.0, 2.0, 2.0, 3.0]
     """
+    seed = None if rng is None else derive_seed(rng)
     if mechanism != "lattice" and spacing is not None:
         raise ConfigurationError(f"spacing cannot be combined with mechanism {mechanism!r}: it needs 'lattice'")
     noise = lattice_noise(sensitivity, spacing, seed) if mechanism == "lattice" else laplace_noise(sensitivity, seed)
@@ -415,7 +418,7 @@ def landmark_series(
 @checked
 def landmark_planar(
     data: DataLike,
-    unit: float,
+    unit_km: float,
     centre: tuple[float, float],
     epsilon: Epsilon,
     landmarks: LandmarkSource = (),
@@ -425,7 +428,7 @@ def landmark_planar(
     mechanism: Literal["lattice", "planar-laplace"] = "lattice",
     spacing: Rational = DEFAULT_SPACING_KM,
     bbox: tuple[float, float, float, float] | None = None,
-    seed: NonNegativeInt | None = None,
+    rng: SeedOrGenerator | None = None,
 ) -> LandmarkResult:
     """Release one user's trajectory with planar noise, as ``dphmm landmarks --unit`` does.
 
@@ -433,11 +436,11 @@ def landmark_planar(
     ----------
     data
         Locations of one user.
-    unit
+    unit_km
         Budgets are for locations at most this many kilometres apart, and proportional for larger distances.
     centre
         Latitude and longitude of a nearby point, identical for every user.
-    epsilon, landmarks, scheme, seed
+    epsilon, landmarks, scheme, rng
         As in `landmark_series`; landmarks can also be found.
     step_seconds
         Resample the trajectory to this clock first, seconds.
@@ -474,9 +477,10 @@ def landmark_planar(
     >>> done.to_dict()["num_landmarks"] > 0, done.to_dict()["max_leakage"]
     (True, 5.0)
     """
+    seed = None if rng is None else derive_seed(rng)
     if not isinstance(centre, tuple | list) or len(centre) != 2:
         raise ConfigurationError(f"centre must be a latitude and a longitude, got {shorten(centre)}")
-    noise = planar_lattice(unit, spacing, seed) if mechanism == "lattice" else planar_laplace(unit, seed)
+    noise = planar_lattice(unit_km, spacing, seed) if mechanism == "lattice" else planar_laplace(unit_km, seed)
     plane = LocalProjection(*centre)
     box = None if bbox is None else check_box(bbox)
     user_tracks = Data.from_any(data).read()
@@ -484,7 +488,7 @@ def landmark_planar(
     track = trajectory if step_seconds is None else trajectory.resample(step_seconds)
     points = plane.to_plane(track.latitude, track.longitude)
     marks = parse_landmarks(landmarks, track.times, points)
-    out = release_series(points, scheme.allocate(track.times, marks, epsilon, unit, seed), noise)
+    out = release_series(points, scheme.allocate(track.times, marks, epsilon, unit_km, seed), noise)
     losses = leakage(track.times, marks, out.budget.epsilons)
     left = len(trajectory) - len(track)
     dropped = (*user_tracks.not_read, *([Dropped(SAME_TIMESTEP, left, 1)] if left else []))
@@ -502,7 +506,7 @@ def landmark_engine(
     *,
     allow_training_users: bool = False,
     bbox: tuple[float, float, float, float] | None = None,
-    seed: NonNegativeInt | None = None,
+    rng: SeedOrGenerator | None = None,
 ) -> LandmarkResult:
     """Release one user's trajectory with the engine, as ``dphmm landmarks --policy`` does.
 
@@ -514,7 +518,7 @@ def landmark_engine(
         The public model, which also determines the losses.
     settings
         Settings of the engine. Its epsilon is that of all landmarks and any one regular time together.
-    landmarks, scheme, seed
+    landmarks, scheme, rng
         As in `landmark_planar`.
     allow_training_users
         Whether users of the training data can be released; see `dphmm.jobs.model.learn`.
@@ -539,13 +543,14 @@ def landmark_engine(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, Scheme, landmark_engine, learn, region
-    >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2), "data/sample/geolife"
+    >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2), "data/sample/geolife"
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> settings = ReleaseSettings(policy="complete", epsilon=2)
     >>> done = landmark_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))
     >>> done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     2.0
     """
+    seed = None if rng is None else derive_seed(rng)
     box = None if bbox is None else check_box(bbox)
     learned = load_model(model)
     mobility = Mobility.from_source(learned)  # raises for a model with several matrices

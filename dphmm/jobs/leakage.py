@@ -260,7 +260,7 @@ def compute_release_leakage(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, compute_release_leakage, learn, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)
     >>> town = "data/sample/geolife"
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> done = release(Data((town,), users=("002",)), model, ReleaseSettings(policy="complete", epsilon=0.1))
@@ -405,7 +405,7 @@ def realized_leakage(
     >>> import tempfile
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, learn, realized_leakage, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
     >>> model = learn(others, space, step_seconds=300).model
     >>> with tempfile.TemporaryDirectory() as folder:

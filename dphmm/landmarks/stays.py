@@ -89,12 +89,12 @@ class Stays:
 
 
 @checked
-def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: StayRadius, minutes: StayMinutes) -> Stays:
+def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius_km: StayRadius, minutes: StayMinutes) -> Stays:
     """Find the stay points of a trajectory.
 
-    The run of fixes from a fix on that are within `radius` of it is a stay if it lasts at least `minutes`. The search
-    continues after the stay, or else at the next fix (Li et al., *Mining user similarity based on location history*,
-    GIS 2008).
+    The run of fixes from a fix on that are within `radius_km` of it is a stay if it lasts at least `minutes`. The
+    search continues after the stay, or else at the next fix (Li et al., *Mining user similarity based on location
+    history*, GIS 2008).
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: StayRadius,
         ``(n,)`` strictly increasing ``datetime64`` or ISO strings, UTC.
     points
         ``(n, d)`` kilometres.
-    radius
+    radius_km
         Kilometres, positive.
     minutes
         Positive.
@@ -129,7 +129,7 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius: StayRadius,
     if len(stamps) != len(where):
         raise CoordinateError(f"points must be one per time, got {len(where)} points and {len(stamps)} times")
     check_increasing(stamps, "times")
-    reach = float(radius)
+    reach = float(radius_km)
     needed = np.timedelta64(round(min(float(minutes), _MAX_MINUTES) * 60e6), "us")
     spans = []
     at = 0
@@ -185,18 +185,18 @@ class RepeatedPlaces:
 
 
 @checked
-def repeated_places(stays: Stays, radius: StayRadius, utc_offset: UtcOffset = 0.0) -> RepeatedPlaces:
+def repeated_places(stays: Stays, radius_km: StayRadius, utc_offset: UtcOffset = 0.0) -> RepeatedPlaces:
     """Group stays into places, and identify home and work by the hours spent there.
 
-    Stays within `radius` of each other form one place, and so do chains of such stays. Home is the place with most time
-    between 22:00 and 6:00. Work is the place other than home with most time from Monday to Friday between 9:00 and
-    17:00.
+    Stays within `radius_km` of each other form one place, and so do chains of such stays. Home is the place with most
+    time between 22:00 and 6:00. Work is the place other than home with most time from Monday to Friday between 9:00
+    and 17:00.
 
     Parameters
     ----------
     stays
         Stays of one trajectory.
-    radius
+    radius_km
         Kilometres, positive.
     utc_offset
         Hours by which local time is ahead of UTC, constant over the trajectory, -24 to 24.
@@ -213,7 +213,7 @@ def repeated_places(stays: Stays, radius: StayRadius, utc_offset: UtcOffset = 0.
     ConfigurationError
         When the offset is out of range.
     """
-    reach = float(radius)
+    reach = float(radius_km)
     if len(stays) == 0:
         empty = np.zeros(0, dtype=np.int64)
         return RepeatedPlaces(empty, np.zeros((0, stays.centre.shape[1])), np.zeros(0), empty, -1, -1)

@@ -266,7 +266,7 @@ def draw_body(
 
 
 @checked
-def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
+def draw_noise(ax: Axes, hull: SensitivityHull | None, error_km: float) -> None:
     """Plot the shape of the noise and the RMS error of a release next to the data.
 
     The limits of the axes are extended to the east. Noise that is too wide for the map is plotted at a part of the
@@ -276,7 +276,7 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
     ----------
     hull
         The sensitivity hull, kilometres; None if unknown.
-    error
+    error_km
         The root mean square error of a release, kilometres; NaN if unknown.
     ax
         The axes.
@@ -285,7 +285,7 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error: float) -> None:
 
     (west, east) = ax.get_xlim()
     (south, north) = ax.get_ylim()
-    radius = error if np.isfinite(error) else 0.0
+    radius = error_km if np.isfinite(error_km) else 0.0
     reach = max(radius, 0.0 if hull is None else float(np.abs(hull.vertices).max(initial=0.0)))
     if not reach > 0:
         return

@@ -1,9 +1,23 @@
 """Read trajectories from files and data frames; `read` recognises the format."""
 
+from dphmm.readers.conformance import check_reader
 from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fixes import ReadResult
+from dphmm.readers.formats import FORMATS, Reader, register_reader
 from dphmm.readers.frames import read_frame
-from dphmm.readers.reading import FORMATS, read, recognise
+from dphmm.readers.reading import read, recognise
 from dphmm.readers.table import read_places
 
-__all__ = ["DATA_SETS", "FORMATS", "ReadResult", "fetch_data", "read", "read_frame", "read_places", "recognise"]
+__all__ = [
+    "DATA_SETS",
+    "FORMATS",
+    "ReadResult",
+    "Reader",
+    "check_reader",
+    "fetch_data",
+    "read",
+    "read_frame",
+    "read_places",
+    "recognise",
+    "register_reader",
+]

@@ -6,68 +6,25 @@ import codecs
 import logging
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotRecordingError
-from dphmm.readers.data_sets import CAB_NAME, cabs_fixes, checkins_fixes, geolife_fixes
-from dphmm.readers.fit import fit_fixes
+from dphmm.readers.data_sets import CAB_NAME
 from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, trajectories
-from dphmm.readers.geojson import geojson_fixes, json_fixes
+from dphmm.readers.formats import FORMATS, Reader, find_format, find_readers, recognise_own
 from dphmm.readers.instants import Instants
-from dphmm.readers.owntracks import owntracks_fixes
-from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
-from dphmm.readers.timeline import timeline_fixes
-from dphmm.readers.xml_tracks import gpx_fixes, kml_fixes, tcx_fixes
 from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, documents, get_suffix, is_archive, member_names
 from dphmm.validation import checked
-
-
-class Format(NamedTuple):
-    """A file format: its extensions and its reader.
-
-    Attributes
-    ----------
-    suffixes
-        The extensions of such files.
-    fixes
-        Function of a document and the options of the caller that yields blocks of fixes.
-    wanted
-        The record that an empty file lacks, for the message.
-    has_columns
-        Whether the options of tables apply: names of columns, the unit and the zone of times.
-    """
-
-    suffixes: frozenset[str]
-    fixes: Callable[[Document, ReadOptions], Iterator[Fixes]]
-    wanted: str = "usable fix"
-    has_columns: bool = False
-
-
-FORMATS: Mapping[str, Format] = {
-    "geolife": Format(frozenset({".plt"}), geolife_fixes),
-    "checkins": Format(frozenset({".txt"}), checkins_fixes),
-    "table": Format(TABLE_SUFFIXES, table_fixes, has_columns=True),
-    "gpx": Format(frozenset({".gpx"}), gpx_fixes),
-    "tcx": Format(frozenset({".tcx"}), tcx_fixes),
-    "kml": Format(frozenset({".kml"}), kml_fixes),
-    "fit": Format(frozenset({".fit"}), fit_fixes),
-    "geojson": Format(frozenset({".geojson", ".json", ".geojsonl", ".geojsons"}), geojson_fixes, has_columns=True),
-    "json": Format(frozenset({".json", ".jsonl", ".ndjson"}), json_fixes, has_columns=True),
-    "timeline": Format(frozenset({".json"}), timeline_fixes),
-    "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
-    "owntracks": Format(frozenset({".rec", ".json"}), owntracks_fixes, "record of type location"),
-}
-"""The formats by name."""
 
 _LOG = logging.getLogger(__name__)
 # The number of files that a warning names.
@@ -100,11 +57,12 @@ def read(
     path
         File, folder or archive.
     format
-        One of `dphmm.readers.FORMATS`. By default each file is recognised by its content; the data sets GeoLife and
-        cabspotting by the names of their files. In a folder or archive, files that are not recordings are passed over
-        and named in a warning.
+        One of `dphmm.readers.FORMATS`, or the name of a registered `Reader`. By default each file is recognised by its
+        content; the data sets GeoLife and cabspotting by the names of their files. Registered readers precede the
+        other formats. In a folder or archive, files that are not recordings are passed over and named in a warning.
     skip_bad
-        By default the first malformed record raises an error. True to skip and count such records.
+        By default the first malformed record raises an error. True to skip and count such records; not with registered
+        readers.
     user
         The user of all fixes, if the file does not specify users or is to be overruled; with check-ins, the only user
         to read. By default GeoLife's user is the folder above ``Trajectory``, at whatever level the path enters the
@@ -143,8 +101,10 @@ def read(
     EmptyDataError
         If there is no fix, unless `may_be_empty`.
     ConfigurationError
-        For an unknown format, unit or zone; for columns, a unit or a zone with a format without columns; or for both
-        a user and one user per file.
+        For an unknown format, unit or zone; for columns, a unit or a zone with a format without columns; for a file
+        that several registered readers recognise; or for both a user and one user per file.
+    MissingExtensionError
+        If a registered reader cannot be imported, and no format is named.
     MissingDependencyError
         If the format needs a library that is not installed.
     """
@@ -209,6 +169,7 @@ class _Files:
         self._options = options
         self._may_be_empty = may_be_empty
         self._format = format
+        self._readers: tuple[Reader, ...] = ()
         # Errors of files that are passed over, by format. They count if nothing else is read.
         self._problems: list[tuple[str | None, DataFileError]] = []
         if format is not None:
@@ -217,7 +178,7 @@ class _Files:
     @property
     def wanted(self) -> str:
         """The record that files of these formats lack if they are empty."""
-        return FORMATS[self.formats[0]].wanted if self.formats else "usable fix"
+        return find_format(self.formats[0]).wanted if self.formats else "usable fix"
 
     def blocks(self) -> Iterator[Fixes]:
         """Yield the fixes of all files.
@@ -230,10 +191,11 @@ class _Files:
         ignored = (EmptyDataError,) if self._may_be_empty else ()
         with suppress(*ignored):  # of a folder without files
             format_name = self._format or find_data_set(self._path)
-            suffixes = None if format_name is None else FORMATS[format_name].suffixes
+            suffixes = None if format_name is None else find_format(format_name).suffixes
             is_single = Path(self._path).is_file() and not is_archive(self._path)
             if format_name is None:
                 _check_zipped_document(self._path)
+                self._readers = find_readers()
             for part in documents(self._path, suffixes):
                 with suppress(*ignored):
                     yield from self._read(_whole_path(part, self._path), format_name, is_single)
@@ -242,11 +204,12 @@ class _Files:
     def _read(self, document: Document, format_name: str | None, is_single: bool) -> Iterator[Fixes]:
         recognised = None
         try:
-            recognised = format_name or _recognise_document(document)
+            recognised = format_name or _recognise_document(document, self._readers)
             self._check_format(recognised)
             self.formats.append(recognised)
             self.num_files += 1
-            yield from FORMATS[recognised].fixes(_to_utf8(document), self._options)
+            file_format = find_format(recognised)
+            yield from file_format.fixes(document if file_format.is_own else _to_utf8(document), self._options)
         except (NotRecordingError, EmptyDataError) as problem:
             if is_single or self._format is not None or (isinstance(problem, EmptyDataError) and self._may_be_empty):
                 raise
@@ -257,10 +220,11 @@ class _Files:
                 self.num_files -= 1
 
     def _check_format(self, name: str) -> None:
-        if name not in FORMATS:
-            raise ConfigurationError(f"format must be one of {sorted(FORMATS)}, got {name!r}")
-        if FORMATS[name].has_columns:
+        file_format = find_format(name)
+        if file_format.has_columns:
             return
+        if file_format.is_own and self._options.skip_bad:
+            raise ConfigurationError(f"skip_bad cannot be combined with format {name!r}: its reader skips no records")
         if self._options.columns:
             raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
         if self._options.instants != Instants():
@@ -309,7 +273,7 @@ def recognise(path: str | Path) -> str:
     Returns
     -------
     str
-        A key of `FORMATS`.
+        A key of `FORMATS`, or the name of a registered reader.
 
     Raises
     ------
@@ -318,17 +282,20 @@ def recognise(path: str | Path) -> str:
     EmptyDataError
         If it contains no file, or an empty one of a format that its extension does not determine.
     ConfigurationError
-        If a folder or archive contains several formats.
+        If a folder or archive contains several formats, or several registered readers recognise a file.
+    MissingExtensionError
+        If a registered reader cannot be imported.
     """
     data_set = find_data_set(path)
     if data_set is not None:
         return data_set
     _check_zipped_document(path)
+    readers = find_readers()
     formats: set[str] = set()
     problems = []
     for document in documents(path):
         try:
-            formats.add(_recognise_document(document))
+            formats.add(_recognise_document(document, readers))
         except DataFileError as problem:
             problems.append(problem)
     if len(formats) > 1:
@@ -376,7 +343,7 @@ def _check_zipped_document(path: str | Path) -> None:
             raise kind.build_error(str(path))
 
 
-def _recognise_document(document: Document) -> str:
+def _recognise_document(document: Document, readers: Sequence[Reader]) -> str:
     """Return the format of a file.
 
     Raises
@@ -389,11 +356,15 @@ def _recognise_document(document: Document) -> str:
     head = document.head()
     if not head.strip():
         suffix = get_suffix(document.name)
-        if any(suffix in file_format.suffixes for file_format in FORMATS.values()):
+        suffixes = {*chain.from_iterable(file_format.suffixes for file_format in FORMATS.values())}
+        if suffix in suffixes.union(*(reader.suffixes for reader in readers)):
             raise EmptyDataError(document.source, "is empty; export or copy it again")
         raise EmptyDataError(
             document.source, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES
         )
+    reader_name = recognise_own(document, readers)
+    if reader_name is not None:
+        return reader_name
     kind = identify(head)
     if kind is None:
         raise NotRecordingError(document.source, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)

@@ -62,7 +62,7 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     write_csv(folder / "others.csv", ("user", "time", "latitude", "longitude"), rows)
     learn(
         folder / "others.csv",
-        region(bbox=(south, west, north, east), cell=_CELL_KM),
+        region(bbox=(south, west, north, east), cell_km=_CELL_KM),
         step_seconds=STEP_SECONDS,
         output=folder / "model.npz",
     )

@@ -44,13 +44,14 @@ from dphmm.plots.basemap import (
     coded_basemap,
     get_states_credit,
 )
+from dphmm.random import derive_seed
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
 from dphmm.space.streets import Streets
-from dphmm.validation import Integers, NonNegativeInt, checked
+from dphmm.validation import Integers, SeedOrGenerator, checked
 
 try:
     import uvicorn
@@ -380,7 +381,7 @@ def explore(
     data: DataLike | None = None,
     user: str | None = None,
     num_steps: NumSteps = NUM_STEPS,
-    seed: NonNegativeInt = 1,
+    rng: SeedOrGenerator = 1,
     basemap: str | None = None,
     port: Annotated[int, Integers(0, 65535)] = 0,
     open_browser: bool = True,
@@ -399,8 +400,8 @@ def explore(
         The user of the recording. Defaults to the first one.
     num_steps : int
         The number of timesteps that are shown: the last ones of the recording.
-    seed : int
-        The seed of the sampled user.
+    rng : int or numpy.random.Generator
+        Seed or generator of the sampled user.
     basemap : str, optional
         A background map of ``dphmm basemap``.
     port : int
@@ -418,6 +419,7 @@ def explore(
     DphmmError
         If an argument is invalid, or the port is in use.
     """
+    seed = derive_seed(rng)
     explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
     token = token_urlsafe(24)
     app = make_explore_app(explorer, token, basemap)

@@ -99,7 +99,7 @@ def attack_users(
     else:
         file, box, step, least, days, moments = SETS[name]
         everyone = read(Path(folder, file)).trajectories
-    grid = region(bbox=box, cell=CELL_KM)
+    grid = region(bbox=box, cell_km=CELL_KM)
     assert isinstance(grid, Grid)
     enough = []
     for i, trajectory in enumerate(everyone):

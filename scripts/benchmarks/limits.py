@@ -211,7 +211,7 @@ def measure_users(report: Report, days: int) -> None:
     """Time the jobs on the days of one user, in milliseconds per release."""
     with tempfile.TemporaryDirectory() as here:
         folder = Path(here)
-        space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
+        space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=1.0 if report.small else 0.27)
         moves = learn(ROOT / "data" / "sample" / "geolife", space, 300).model
         synthesize(moves, folder / "user.csv", 1, days, rng=3)
         town, written = Data((str(folder / "user.csv"),)), folder / "released.csv"
@@ -229,7 +229,7 @@ def measure_users(report: Report, days: int) -> None:
 def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> None:
     """Time a year without a release: the first one, with its preparation, and later ones."""
     step, cell = (3600.0, 1.0) if report.small else (step, cell)
-    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=cell)
+    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=cell)
     varying = {"time_classes": by, "zone": "UTC"} if by else {}
     moves = learn(ROOT / "data" / "sample" / "geolife", space, step, **varying).model
     day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
@@ -248,7 +248,7 @@ def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> No
 
 def nights(report: Report) -> None:
     """Time a year of twelve-hour gaps under a full transition matrix."""
-    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell=1.0 if report.small else 0.27)
+    space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=1.0 if report.small else 0.27)
     moves = learn(ROOT / "data" / "sample" / "geolife", space, 3600.0).model
     belief, hours, count = Belief.initial(moves), 12, 10 if report.small else 365
 

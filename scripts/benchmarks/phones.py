@@ -71,7 +71,7 @@ def measure(
     box: tuple[float, float, float, float],
 ) -> None:
     """Add the rows per second of both settings, and the ratio of their times over users."""
-    grid = region(bbox=box, cell=CELL_KM)
+    grid = region(bbox=box, cell_km=CELL_KM)
     assert isinstance(grid, Grid)
     model = fit_shrunk(state_sequences(others, grid, STEP_S), grid, STEP_S).model
     turns = max(2, report.repeats)

@@ -135,7 +135,7 @@ def synthetic(
     """Return counts of synthetic users from a model with the same guarantee."""
     preset, step, cell = MODELS[name]
     box = options.model_bbox
-    space = region(preset=preset, cell=cell) if box is None else region(bbox=tuple(box), cell=cell)
+    space = region(preset=preset, cell_km=cell) if box is None else region(bbox=tuple(box), cell_km=cell)
     model = learn(path, space, step, 3600.0, user_epsilon=epsilon, outside_states=False).model
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.parquet"

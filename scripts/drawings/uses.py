@@ -71,7 +71,7 @@ def draw(options: argparse.Namespace) -> None:
         ]
         patients = max(1, len(states) // 10)
         comparisons = compare_uses(
-            model, settings, states, num_patients=patients, uses=UsesSettings(area_cells), seed=options.seed
+            model, settings, states, num_patients=patients, uses=UsesSettings(area_cells), rng=options.seed
         )
         for comparison in comparisons:
             result = comparison.to_dict()

@@ -46,7 +46,7 @@ from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, find_free_port, find_program
 
 STEP_S, START, EPSILON, PRECISION_M = 300, 1_709_802_000, 0.5, 2000
-REGION: dict[str, Any] = {"bbox": (44.97, -30.04, 45.03, -29.96), "cell": 0.5}
+REGION: dict[str, Any] = {"bbox": (44.97, -30.04, 45.03, -29.96), "cell_km": 0.5}
 _DISTURBANCE_PROBABILITY = 0.25  # of a disturbance other than a kill of the relay
 _NUM_ANSWERS = 20
 _MAX_UNRELEASED = 50  # timesteps of a phone that wait at the broker

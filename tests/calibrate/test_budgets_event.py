@@ -107,12 +107,12 @@ def expected_max_probability() -> float:
 
 def test_simulated_event_probability_matches_enumeration():
     # 400 users (150 in the short run), seed 3, a 99 % interval; the omitted outputs have less than 1e-3 of the mass.
-    figure = simulate(engine(), 2.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).estimate_mean("max_event_probability")
+    figure = simulate(engine(), 2.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
     assert abs(figure.mean - expected_max_probability()) <= figure.margin + 1e-3
 
 
 def test_simulated_event_probability_differs_for_other_epsilon():
-    figure = simulate(engine(), 1.0, fewer(400, 150), 3, seed=3, event=EVENTS[0]).estimate_mean("max_event_probability")
+    figure = simulate(engine(), 1.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
     assert abs(figure.mean - expected_max_probability()) > figure.margin + 1e-3
 
 
@@ -133,9 +133,9 @@ def test_event_caps_are_respected_in_simulation():
     from dphmm.events import Cap
 
     num_users = fewer(20, 8)
-    simulation = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, num_users, 4, seed=1, event=EVENTS[0])
+    simulation = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, num_users, 4, rng=1, event=EVENTS[0])
     assert simulation.max_event_probability.max() <= 0.5
-    assert simulate(engine(), 3.0, num_users, 4, seed=1, event=EVENTS[0]).max_event_probability.max() > 0.5
+    assert simulate(engine(), 3.0, num_users, 4, rng=1, event=EVENTS[0]).max_event_probability.max() > 0.5
     assert (simulation.epsilon_spent < 12.0).all()
 
 

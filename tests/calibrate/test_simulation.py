@@ -68,7 +68,7 @@ def exact() -> dict[str, float]:
 
 @cache
 def run_simulation():
-    return simulate(engine(), EPSILON, num_users=fewer(300, 120), steps=STEPS, seed=5)
+    return simulate(engine(), EPSILON, num_users=fewer(300, 120), steps=STEPS, rng=5)
 
 
 @pytest.mark.parametrize("name", ["estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior"])
@@ -86,7 +86,7 @@ def test_filtered_error_differs_from_smoothed_error():
 
 
 def test_smoothed_error_differs_for_half_epsilon():
-    figure = simulate(engine(), EPSILON / 2, num_users=fewer(300, 120), steps=STEPS, seed=5).estimate_mean(
+    figure = simulate(engine(), EPSILON / 2, num_users=fewer(300, 120), steps=STEPS, rng=5).estimate_mean(
         "smoothed_error"
     )
     assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3

@@ -80,7 +80,7 @@ def streams() -> World:
 
 def release_landmarks(scheme: Any = "uniform", **more: Any) -> tuple[Any, list[Line]]:
     table = TimedTable(np.arange(1, 9), {"beats": np.arange(8) * 3 + 60})
-    done = landmark_series(table, 20, 1.5, [2, 5], Scheme(scheme, rate=0.5), seed=1, **more)
+    done = landmark_series(table, 20, 1.5, [2, 5], Scheme(scheme, rate=0.5), rng=1, **more)
     budget = done.series.budget
     losses = None if more else done.losses
 

@@ -287,7 +287,7 @@ _LATE = [
             "--users cannot be combined with --sensitivity: it is for trajectories: remove it",
         ),
         ((*_PLANAR, "--epsilon", "-1"), "epsilon must be"),
-        ((*_PLANAR, "--epsilon", "1", "--find", "home", {"radius": -1}), "radius must be"),
+        ((*_PLANAR, "--epsilon", "1", "--find", "home", {"radius": -1}), "radius_km must be"),
         ((*_PLANAR, "--epsilon", "1", "--find", "home", "--utc-offset", "99"), "utc_offset must be in [-24, 24]"),
         ((*_RELEASE, {"limit_epsilon": 3}), "limits need a session"),
         (("synthesize", "--model", "m.npz", "-o", "new.csv", "--gap", "60"), "--gap requires --compare: remove it"),
@@ -307,14 +307,17 @@ _LATE = [
         ((*_FLOWS, {"relative_error": -1}), "key 'relative_error' must be a number, above 0, got -1"),
         ((*_FLOWS, "--workers", "0"), "range x>=1"),
         (("synthesize", "--model", "m.npz", "--compare", "nowhere", "--gap", "-1"), "range x>0"),
-        ((*_IDENTITY, "--seed", "-1"), "seed must be"),
+        ((*_IDENTITY, "--seed", "-1"), "'--seed': -1 is not in the range"),
         (
             ("audit", "session", "releases.csv", "--model", "m.npz", "--policy", "complete", {"top": 0}),
             "key 'top' must be an integer, at least 1, got 0",
         ),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"pairs": -1}), "pairs must be"),
         (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"confidence": 2}), "confidence must be"),
-        (("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--seed", "-1"), "seed must be"),
+        (
+            ("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--seed", "-1"),
+            "'--seed': -1 is not in the range",
+        ),
     ],
 )
 def test_invalid_option_raises_before_reading_data(run, words, says):

@@ -22,7 +22,7 @@ PATHS = np.random.default_rng(0).integers(0, SIZE, (2, 4))
 
 def test_rows_match_engine_by_hand():
     settings = ReleaseSettings(policy="utility:600m", epsilon=1.5)
-    rows = compare_noise(MODEL, settings, PATHS, seed=3)
+    rows = compare_noise(MODEL, settings, PATHS, rng=3)
     row = next(row for row in rows if row.noise == "optimal" and row.equal == "edge")
     engine = replace(settings, mechanism="optimal").engine(MODEL, 3)
     points, released, hindsight = engine.measurements.points, [], []

@@ -317,7 +317,7 @@ def test_calibrated_errors_are_within_ten_percent_of_targets(name, target):
     """Compare with 600 other simulated users, for whom the mean has an error of about 2 %."""
     calibration = calibrate(model(), SETTINGS, CalibrationTargets(**{name: target}), horizon_seconds=6 * 3600)
     engine = replace(SETTINGS, epsilon=1.0).engine(model())
-    others = simulate(engine, calibration.settings.epsilon, 600, 6, seed=99)
+    others = simulate(engine, calibration.settings.epsilon, 600, 6, rng=99)
     figure = others.estimate_mean({"adversary_error": "smoothed_error", "estimate_error": "estimate_error"}[name])
     assert target - figure.margin <= figure.mean <= 1.1 * target
     assert calibration.num_users > 16

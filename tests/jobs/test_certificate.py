@@ -121,7 +121,7 @@ def test_batch_with_expired_event_is_certified(model_and_data, tmp_path):
     """An event that ended before the first release is skipped, and its text is stated."""
     model, data = model_and_data
     settings = make_capped_settings("state:7 on 2024-03-06", "state:7 between 0 and 3")
-    how = {"kind": "csv", "seed": 3, "allow_training_users": True, "workers": 1}
+    how = {"kind": "csv", "rng": 3, "allow_training_users": True, "workers": 1}
     batch(Data((str(data),)), tmp_path / "b", model, settings, **how, certificate=tmp_path / "proof.jsonl")
     lines = read_lines(tmp_path / "proof.jsonl")
     (first, *_) = [step for step in lines if "events" in step]
@@ -152,7 +152,7 @@ def test_batch_with_sessions_ending_at_gaps_is_certified(model_and_data, tmp_pat
     """A window of a day contains both sessions of each user."""
     model, data = model_and_data
     settings = replace(SETTINGS, schedule=schedule)
-    how = {"session_gap": 50, "kind": "csv", "seed": 3, "allow_training_users": True, "workers": 1}
+    how = {"session_gap": 50, "kind": "csv", "rng": 3, "allow_training_users": True, "workers": 1}
     batch(Data((str(data),)), tmp_path / "b", model, settings, **how)
     certificate = certify(tmp_path / "b", model, tmp_path / "proof.jsonl")
     assert (certificate.num_users, certificate.num_releases) == (2, 12)
@@ -175,7 +175,7 @@ def test_batch_with_sessions_ending_at_gaps_is_certified(model_and_data, tmp_pat
 @pytest.mark.slow
 def test_batch_writes_same_certificate_as_certify(model_and_data, tmp_path):
     model, data = model_and_data
-    how = {"kind": "csv", "seed": 3, "allow_training_users": True}
+    how = {"kind": "csv", "rng": 3, "allow_training_users": True}
     batch(Data((str(data),)), tmp_path / "b", model, SETTINGS, **how, certificate=tmp_path / "proof.jsonl")
     certify(tmp_path / "b", model, tmp_path / "later.jsonl")
     assert (tmp_path / "proof.jsonl").read_text() == (tmp_path / "later.jsonl").read_text()

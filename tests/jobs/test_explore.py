@@ -292,8 +292,8 @@ def test_rows_of_uses_are_those_of_compared_settings(explorer):
     )
     first = int(explorer.user.slots[0])
     settings = [ReleaseSettings("utility:1km", 1.0), parse_fields(edited)[0]]
-    users = sample_users(explorer.model, 6, 5, first, seed=4)
-    expected = compare_uses(explorer.model, settings, users, first=first, num_patients=1, seed=4)
+    users = sample_users(explorer.model, 6, 5, first, rng=4)
+    expected = compare_uses(explorer.model, settings, users, first=first, num_patients=1, rng=4)
     for row, comparison in zip(rows, expected, strict=True):
         assert {**row, "policy": None} == {**comparison.to_dict(), "policy": None}
     assert rows[0]["policy"] == "utility:1km"

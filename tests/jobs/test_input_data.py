@@ -183,7 +183,7 @@ def test_each_dropped_fix_has_one_reason(tmp_path):
 
 def test_counts_and_landmarks_report_dropped_fixes():
     town = Data((str(TOWN),), exclude_users=("002",))
-    space = region(bbox=(44.98, -30.03, 45.02, -29.97), cell=1.0)
+    space = region(bbox=(44.98, -30.03, 45.02, -29.97), cell_km=1.0)
     user_tracks = town.read()
     left = {
         reason_count.reason: reason_count.fixes

@@ -167,7 +167,7 @@ def test_release_that_excludes_states_has_infinite_loss():
 def test_losses_are_certified_if_they_are_sums_of_budgets(tmp_path, following):
     moves = [[0.8, 0.2], [0.0, 1.0]] if following else None
     table = TimedTable(np.arange(1, 6), {"beats": np.arange(5.0)})
-    done = landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), seed=1, forward=moves)
+    done = landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), rng=1, forward=moves)
     done.certify(tmp_path / "proof.jsonl")
     lines = map(json.loads, (tmp_path / "proof.jsonl").read_text().splitlines())
     (budgets_line,) = [line for line in lines if "budgets" in line]

@@ -66,7 +66,7 @@ def test_leakage_depends_on_clock():
 
 @pytest.mark.slow
 def test_release_leakage_uses_clock():
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)
     town = "data/sample/geolife"
     others, ann = Data((town,), exclude_users=("002",)), Data((town,), users=("002",))
     model = learn(others, space, 600, 3600, time_classes="hour", zone="Europe/Lisbon").model

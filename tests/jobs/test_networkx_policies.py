@@ -113,7 +113,7 @@ def test_settings_combine_with_graph(model_and_data, tmp_path, changes):
 @pytest.mark.slow
 def test_batch_with_graph_does_not_depend_on_workers(model_and_data, release_files, tmp_path):
     model, data = model_and_data
-    how = {"kind": "csv", "seed": 3, "allow_training_users": True}
+    how = {"kind": "csv", "rng": 3, "allow_training_users": True}
     for name, settings, count in (("one", SETTINGS, 1), ("several", SETTINGS, 2), ("text", BY_TEXT, 1)):
         batch(Data((str(data),)), tmp_path / name, model, settings, **how, workers=count)
     files = [path.relative_to(tmp_path / "one") for path in sorted((tmp_path / "one").glob("??/*.csv"))]
@@ -125,7 +125,7 @@ def test_batch_with_graph_does_not_depend_on_workers(model_and_data, release_fil
 
 def test_batch_resumes_under_equal_graph_only(model_and_data, tmp_path):
     model, data = model_and_data
-    how = {"kind": "csv", "seed": 3, "allow_training_users": True, "workers": 1}
+    how = {"kind": "csv", "rng": 3, "allow_training_users": True, "workers": 1}
     batch(Data((str(data),), users=("ann",)), tmp_path / "b", model, SETTINGS, **how)
     again = ReleaseSettings(nx.Graph([edge[::-1] for edge in EDGES]), 1.0)
     batch(Data((str(data),), users=("ann",)), tmp_path / "b", model, again, **how, resume=True)

@@ -57,7 +57,7 @@ def test_land_on_both_sides_of_the_date_line():
 
 def test_map_of_a_blank_model_changes_probabilities_only():
     """Possible moves, constraint sets, policy edges and noise are those without the map."""
-    space = region(bbox=COAST, cell=2.0)
+    space = region(bbox=COAST, cell_km=2.0)
     models = [blank_model(space, region_map=source).model for source in (None, "coast")]
     assert ((models[0].transition != 0) != (models[1].transition != 0)).nnz == 0
     engines = [ReleaseSettings(policy="utility:3km", epsilon=0.5).engine(model, rng=1) for model in models]
@@ -152,7 +152,7 @@ def test_small_islands_are_announced_with_their_distance(tmp_path):
 
 @pytest.mark.slow
 def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(tmp_path):
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)
     # The sample's region is sea on the bundled map: it contains nothing there, and no bit of the model changes.
     plain = learn(TRAINING, space, 300)
     sea = learn(TRAINING, space, 300, region_map="coast").model

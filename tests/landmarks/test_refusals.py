@@ -44,11 +44,11 @@ CALLS = {
     ),
     "stay_points": (
         landmarks.stay_points,
-        {"times": ["2020-01-01", "2020-01-02"], "points": [[0.0, 0.0], [0.0, 0.1]], "radius": 1.0, "minutes": 5.0},
+        {"times": ["2020-01-01", "2020-01-02"], "points": [[0.0, 0.0], [0.0, 0.1]], "radius_km": 1.0, "minutes": 5.0},
     ),
     "repeated_places": (
         lambda **options: landmarks.repeated_places(STAYS, **options),
-        {"radius": 1.0, "utc_offset": 0.0},
+        {"radius_km": 1.0, "utc_offset": 0.0},
     ),
 }
 

@@ -236,7 +236,7 @@ def test_coast_that_ends_within_region_creates_no_water(tmp_path):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.npz"
-    learn("data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1), step_seconds=300, output=path)
+    learn("data/sample/geolife", region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1), step_seconds=300, output=path)
     return path
 
 

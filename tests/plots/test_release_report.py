@@ -28,7 +28,7 @@ SECRET = "very-long-names-of-people-that-nothing-breaks-" * 3
 def release_folder(tmp_path_factory):
     """Return a folder with releases of two users of the sample and their model."""
     folder = tmp_path_factory.mktemp("report")
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     others = Data((TOWN,), exclude_users=("000", "001"))
     model = learn(others, space, step_seconds=900, output=folder / "m.npz").model
     release(Data((TOWN,), users=("000", "001")), model, SETTINGS, folder / "r.csv")
@@ -162,7 +162,7 @@ def test_batch_and_sessions_contain_their_settings(release_folder, tmp_path):
 
 
 def test_other_model_raises_and_existing_page_is_kept(release_folder, tmp_path):
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     other = learn(Data((TOWN,), users=("002",)), space, step_seconds=900).model
     with pytest.raises(ConfigurationError, match="model"):
         report(release_folder / "r.csv", tmp_path / "page.html", other, SETTINGS)

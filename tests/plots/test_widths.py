@@ -62,7 +62,7 @@ def flaws(figure: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def calibration():
     """Return a noise_scope with a row of budgets."""
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)
     model = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=600).model
     targets = CalibrationTargets(error=1.0)
     return calibrate(
@@ -116,7 +116,7 @@ def test_calibration_with_frontier_fits(calibration):
 @pytest.mark.parametrize("shape", [(3, 4), (30, 8)], ids=["small", "large"])
 def test_model_figure_fits(shape):
     height, width = shape
-    space = region(bbox=(45, -30, 45 + height / 111.2, -30 + width / 78.6), cell=1.0)
+    space = region(bbox=(45, -30, 45 + height / 111.2, -30 + width / 78.6), cell_km=1.0)
     rng = np.random.default_rng(2)
     model = MarkovModel(rng.dirichlet(np.ones(space.size), space.size), np.full(space.size, 1 / space.size), space, 300)
     assert flaws(model_figure(model)) == []
@@ -137,7 +137,7 @@ def test_noise_types_fit(width):
 
 @pytest.mark.parametrize("cell", [0.5, 2.0])
 def test_synthetic_users_next_to_real_ones_fit(cell):
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=cell)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=cell)
     town = "data/sample/geolife"
     model = learn(Data((town,), exclude_users=("000",)), space, step_seconds=600).model
     assert flaws(crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []

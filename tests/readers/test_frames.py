@@ -144,7 +144,7 @@ def test_frame_is_accepted_by_jobs():
         )
         for trajectory in town
     )
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     others = learn(Data((frame,), exclude_users=("000",)), space, step_seconds=300)
     same = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=300)
     assert others.model.content_hash == same.model.content_hash
@@ -235,7 +235,7 @@ def test_all_forms_of_a_table_are_the_same_data():
 
 @pytest.mark.slow
 def test_jobs_have_equal_results_for_all_forms():
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     expected = learn("data/sample/geolife", space, step_seconds=300).model.content_hash
     track = read("data/sample/geolife").trajectories[0]
     forms = build_forms()
@@ -290,7 +290,7 @@ def test_messages_name_the_given_object():
     with pytest.raises(InvalidInputError, match=r"^frame .*, got polars\.\S*LazyFrame; call its collect\(\) first$"):
         read_frame(lazy)
     with pytest.raises(InvalidInputError, match=r"^data must be .*__arrow_c_stream__.*, got .*polars\.\S*LazyFrame$"):
-        learn(lazy, region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1))
+        learn(lazy, region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1))
     with pytest.raises(DataFileError, match=r"no column of times.* user"):
         read_frame(lazy.collect())
     with pytest.raises(DataFileError, match="'time', which must be a time"):

@@ -46,7 +46,7 @@ def horseshoe(tmp_path):
             {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}
         )
     )
-    space = region(polygon=tmp_path / "bent.geojson", cell=0.5)
+    space = region(polygon=tmp_path / "bent.geojson", cell_km=0.5)
     size = space.size
     model = MarkovModel(0.9 * np.eye(size) + 0.1 / size, np.full(size, 1 / size), space, 60.0)
     return ReleaseSettings("utility:1km", 0.2).engine(model, 3)

@@ -361,7 +361,7 @@ def test_database_in_use_is_not_migrated(postgres, monkeypatch):
 
 @pytest.fixture(scope="module")
 def model():
-    grid = region(bbox=(44.97, -30.04, 44.99, -29.99), cell=1.5)
+    grid = region(bbox=(44.97, -30.04, 44.99, -29.99), cell_km=1.5)
     assert len(grid) == 6
     return MarkovModel(STICKY, np.full(6, 1 / 6), grid, step_seconds=STEP)
 

@@ -45,7 +45,7 @@ START_S = 3 * PATIENCE_S
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     path = tmp_path_factory.mktemp("relay") / "model.npz"
     learn("data/sample/geolife", space, step_seconds=300, output=path)
     return path

@@ -317,7 +317,7 @@ def elsewhere(folder):
         for k in range(200)
     )
     (folder / "far.csv").write_text(rows)
-    learn(folder / "far.csv", region(bbox=(10, 20, 10.01, 20.01), cell=0.5), step_seconds=300, output=path)
+    learn(folder / "far.csv", region(bbox=(10, 20, 10.01, 20.01), cell_km=0.5), step_seconds=300, output=path)
     return str(path)
 
 

@@ -32,10 +32,10 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.model.time_classes import utc_offsets
-from dphmm.random import random_source
+from dphmm.random import derive_seed, random_source
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
 from dphmm.space.trajectory import time_zone
-from dphmm.validation import Integers, NonNegativeInt, PositiveInt, checked_as
+from dphmm.validation import Integers, PositiveInt, SeedOrGenerator, checked_as
 
 HOURS = 24
 SUPPRESSION_THRESHOLDS = 5, 10
@@ -81,7 +81,7 @@ def attack_tables(
     max_users: Annotated[int, Integers(3)] = 300,
     rounds: Annotated[int, Integers(4)] = 60,
     zone: str = "UTC",
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     watch: ProgressCallback = unwatched,
 ) -> list[TableAttackResult]:
     """Attack tables of users by area and hour of a week, as ``dphmm attack --areas`` does.
@@ -106,8 +106,8 @@ def attack_tables(
         Number of tables that train the adversary for each user, and of those that evaluate it.
     zone
         The time zone of hours and weeks.
-    seed
-        Seed of all random numbers. Nothing is published.
+    rng
+        Seed or generator of all random numbers. Nothing is published.
     watch
         Progress callback.
 
@@ -130,6 +130,7 @@ def attack_tables(
     >>> results[0].protection, results[0].recovered_share > results[-1].recovered_share
     ('exact counts', True)
     """
+    seed = derive_seed(rng)
     budget = rational(user_epsilon, "user_epsilon")
     time_zone(zone)  # raises if the zone is unknown
     trajectories = sorted(Data.from_any(data).within(areas).read().trajectories, key=len, reverse=True)

@@ -21,11 +21,12 @@ from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import Model, load_model, read_unseen_users, region
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
+from dphmm.random import derive_seed
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import new_file, write_csv
-from dphmm.validation import Kilometres, NonNegativeInt, PositiveInt, checked
+from dphmm.validation import Kilometres, PositiveInt, SeedOrGenerator, checked
 
 HOME_WITHIN_KM = 0.2
 """Default of the largest error of an estimated home that counts as found."""
@@ -148,7 +149,7 @@ def attack(
     home_within_km: Kilometres = HOME_WITHIN_KM,
     max_steps: PositiveInt = DEFAULT_MAX_STEPS,
     allow_training_users: bool = False,
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     watch: ProgressCallback = unwatched,
 ) -> AttackResult:
     """Attack obfuscation methods with one adversary, as ``dphmm attack`` does.
@@ -174,8 +175,8 @@ def attack(
         Maximum number of times of each user: the first ones in the region in the later half of the days.
     allow_training_users
         Whether to attack users that the model was trained on. The adversary then already has information about them.
-    seed
-        Seed of the noise. Nothing is published.
+    rng
+        Seed or generator of the noise. Nothing is published.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -201,6 +202,7 @@ def attack(
     >>> sharp < noisy < result.results[1].estimate_mean("released_error_m").mean
     True
     """
+    seed = derive_seed(rng)
     if (data is None) != (model is None):
         raise ConfigurationError("data and model must be given together (--model), or neither for the synthetic city")
     if isinstance(channels, str) or not isinstance(channels, Sequence) or not channels:
@@ -267,7 +269,7 @@ def _simulate_city() -> tuple[tuple[Trajectory, ...], MarkovModel]:
     """Simulate users of the synthetic city, and fit a model to other users there."""
     city = build_city()
     trajectories = synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
-    grid = region(bbox=city.box, cell=_CITY_CELL_KM)
+    grid = region(bbox=city.box, cell_km=_CITY_CELL_KM)
     step = 60 * _CITY_MINUTES
     return trajectories[:_CITY_ATTACKED], fit_shrunk(
         state_sequences(trajectories[_CITY_ATTACKED:], grid, step), grid, step

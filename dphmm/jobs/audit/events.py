@@ -164,7 +164,7 @@ def audit_event(
     >>> import tempfile
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, audit_event, learn, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn(Data(("data/sample/geolife",), exclude_users=("002",)), space, step_seconds=300).model
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = f"{folder}/releases.csv"

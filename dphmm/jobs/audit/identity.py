@@ -335,7 +335,7 @@ def audit_identity(
     prior: Prior | None = None,
     k: Annotated[int, Integers(1, error=ConfigurationError)] = 3,
     max_posterior: Annotated[float, Interval(0, 1, "neither", error=ConfigurationError)] = SINGLING_OUT_THRESHOLD,
-    seed: Annotated[int, Integers(0, error=ConfigurationError)] = 0,
+    rng: Annotated[int, Integers(0, error=ConfigurationError)] | np.random.Generator = 0,
     watch: ProgressCallback = unwatched,
 ) -> IdentityAudit:
     """Audit the linkage of releases to users, as ``dphmm audit identity`` does.
@@ -361,8 +361,8 @@ def audit_identity(
         Number of candidates for the top-k accuracy.
     max_posterior
         A user is singled out if the correct candidate is the most probable one, with a probability above this.
-    seed
-        Seed of the sampled sets of known points.
+    rng
+        Seed or generator of the sampled sets of known points.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -417,7 +417,7 @@ def audit_identity(
         for replay, rows in zip(released, np.split(evidence.T, ends), strict=True)
     )
     uniqueness = (
-        () if true is None else _measure_uniqueness(released, observed, locate_true_states(true, released), seed)
+        () if true is None else _measure_uniqueness(released, observed, locate_true_states(true, released), rng)
     )
     return IdentityAudit(linkages, names, k, max_posterior, uniqueness, omitted)
 
@@ -435,13 +435,16 @@ _MAX_PAIRS = 200_000_000
 
 
 def _measure_uniqueness(
-    released: Sequence[ReplayResult], observed: Sequence[Observations], truths: Sequence[IntArray], seed: int
+    released: Sequence[ReplayResult],
+    observed: Sequence[Observations],
+    truths: Sequence[IntArray],
+    rng: int | np.random.Generator,
 ) -> tuple[Uniqueness, ...]:
     """Measure uniqueness for each number of known points."""
     slots = [np.asarray(replay.slots, dtype=np.int64) for replay in released]
     tables = [_compute_record_log_likelihoods(number, slots, observed, truths) for number in range(len(released))]
     pairs = sum(len(user_slots) ** 2 for user_slots in slots) * len(slots)
-    rng = np.random.default_rng(seed)
+    generator = np.random.default_rng(rng)
     results = []
     for k in NUMS_KNOWN_POINTS:
         if k <= 2 and (k == 1 or pairs <= _MAX_PAIRS):
@@ -453,10 +456,10 @@ def _measure_uniqueness(
         enough = [table for table in tables if len(table) >= k]
         if not enough:
             continue
-        which = rng.integers(0, len(enough), _NUM_DRAWS)
+        which = generator.integers(0, len(enough), _NUM_DRAWS)
         hits = np.array(
             [
-                _is_own_record_best(enough[user][rng.choice(len(enough[user]), k, replace=False)].sum(axis=0))
+                _is_own_record_best(enough[user][generator.choice(len(enough[user]), k, replace=False)].sum(axis=0))
                 for user in which
             ]
         )

@@ -122,7 +122,7 @@ def audit_mechanism(
     Examples
     --------
     >>> from dphmm.jobs import AuditTarget, audit_mechanism, learn, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> target = AuditTarget.from_model(model, "utility:1km")
     >>> audit = audit_mechanism(target, epsilon=0.5, samples=2000, pairs=2, rng=1)

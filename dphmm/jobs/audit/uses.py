@@ -27,10 +27,11 @@ from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
+from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space.grid import Grid
-from dphmm.validation import Integers, Interval, NonNegativeInt, PositiveInt, PositiveNumber, checked, checked_as
+from dphmm.validation import Integers, Interval, PositiveInt, PositiveNumber, SeedOrGenerator, checked, checked_as
 
 
 @checked_as(ConfigurationError)
@@ -213,7 +214,7 @@ def sample_users(
     num_users: Annotated[int, Integers(2)],
     steps: PositiveInt,
     first: int = 0,
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
 ) -> IntArray:
     """Sample the states of users from a model.
 
@@ -225,8 +226,8 @@ def sample_users(
         The number of users and of timesteps.
     first
         The first timestep, counted from 1970.
-    seed
-        The seed. Equal arguments give equal users.
+    rng
+        Seed or generator. Equal seeds give equal users.
 
     Returns
     -------
@@ -239,7 +240,7 @@ def sample_users(
     >>> sample_users(MarkovModel([[0.9, 0.1], [0.2, 0.8]], [0.5, 0.5]), 2, 5).shape
     (2, 5)
     """
-    paths = sample_paths(model, num_users, steps, first, rng=seed).astype(np.int64)
+    paths = sample_paths(model, num_users, steps, first, rng=rng).astype(np.int64)
     return np.where(paths < model.size, paths, -1)
 
 
@@ -252,7 +253,7 @@ def compare_uses(
     first: int = 0,
     num_patients: PositiveInt = 1,
     uses: UsesSettings | None = None,
-    seed: NonNegativeInt = 0,
+    rng: SeedOrGenerator = 0,
     watch: ProgressCallback = unwatched,
 ) -> tuple[UsesComparison, ...]:
     """Compare the uses of releases of several settings, on identical users and seeds.
@@ -275,8 +276,8 @@ def compare_uses(
         The number of diagnosed users, the first ones of `states`. All are diagnosed together.
     uses
         The assumptions.
-    seed
-        The seed of the noise. Each setting has the same seed.
+    rng
+        Seed or generator of the noise. Each setting has the same seed.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -292,6 +293,7 @@ def compare_uses(
     DphmmError
         If the model or a policy is invalid, and as `dphmm.audit.audit_uses`.
     """
+    seed = derive_seed(rng)
     loaded = load_model(model)
     true = as_integers(states, "states", ConfigurationError)
     if not settings:

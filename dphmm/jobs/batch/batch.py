@@ -35,13 +35,13 @@ from dphmm.jobs.release.stored import publishable_settings
 from dphmm.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import describe_isolated_states
-from dphmm.random import Rng
+from dphmm.random import Rng, derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
 from dphmm.release.trajectory import TimedRecord, TimedRelease, locate_releases, release_records
 from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import check_output
-from dphmm.validation import Integers, NonNegativeInt, checked
+from dphmm.validation import Integers, SeedOrGenerator, checked
 from dphmm.writers import Hindsight, ReleaseTable, summarise, write_releases
 from dphmm.writers.table import WITHHELD_MESSAGES
 
@@ -379,7 +379,7 @@ def batch(
     session_gap: Annotated[int, Integers(1, _MAX_GAP, ConfigurationError)] | None = None,
     workers: Annotated[int, Integers(1, error=ConfigurationError)] | None = None,
     engine: Engine | None = None,
-    seed: NonNegativeInt | None = None,
+    rng: SeedOrGenerator | None = None,
     resume: bool = False,
     allow_training_users: bool = False,
     auxiliary_data: DataLike | None = None,
@@ -422,9 +422,9 @@ def batch(
     engine
         Other workers, such as `dphmm.jobs.batch.workers.DaskCluster`. True locations and the key of the noise are sent
         to them.
-    seed
-        Defaults to the operating system's randomness. With a seed every user's releases can be reproduced and are not
-        private.
+    rng
+        Defaults to the operating system's randomness. With a seed or generator every user's releases can be reproduced
+        and are not private. To resume such a batch, use the same seed.
     resume
         Whether the folder may contain a batch with the same settings. Users already released are kept. While the
         batch is unfinished, damaged or missing files are restored unchanged. Afterwards its key is deleted, and such
@@ -463,7 +463,7 @@ def batch(
     >>> import tempfile
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, batch, learn, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> town, users = "data/sample/geolife", ("000", "001")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = learn(Data((town,), exclude_users=users), space, 300, output=f"{folder}/m.npz")
@@ -472,6 +472,7 @@ def batch(
     >>> sorted(entry.user for entry in result.done)
     ['000', '001']
     """
+    seed = None if rng is None else derive_seed(rng)
     if workers is not None and engine is not None:
         raise ConfigurationError("workers cannot be combined with engine: an engine has its own workers")
     worker_engine = Processes(workers) if engine is None else engine

@@ -382,7 +382,7 @@ class Explorer:
             sample_users(self.model, num_users, num_steps, first, seed),
             first=first,
             num_patients=max(1, num_users // 10),
-            seed=seed,
+            rng=seed,
             watch=watch,
         )
         return [

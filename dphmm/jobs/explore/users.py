@@ -66,7 +66,7 @@ def build_city_model() -> MarkovModel:
             )
         )
         write_csv(path, ("user_id", "tracked_at", "latitude", "longitude"), rows)
-        space = region(bbox=(south, west, north, east), cell=_CITY_CELL_KM)
+        space = region(bbox=(south, west, north, east), cell_km=_CITY_CELL_KM)
         # Calibrated radii take most of the time of learning. The page reports the errors that the model expects.
         return learn(path, space, step_seconds=_CITY_STEP_S, calibrate_radii=False).model
 

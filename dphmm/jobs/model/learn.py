@@ -441,8 +441,8 @@ def region(
     bbox: tuple[float, float, float, float] | None = None,
     polygon: str | Path | None = None,
     places: str | Path | None = None,
-    within: Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)] | None = None,
-    cell: CellSize | None = None,
+    within_km: Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)] | None = None,
+    cell_km: CellSize | None = None,
     town: str | None = None,
     extent: str | Path | None = None,
     streets: str | Path | None = None,
@@ -456,15 +456,15 @@ def region(
         defaults to that of the preset, except for Gowalla, where it is 2 km: with the paper's 0.89 km and a step of one
         hour, the default of ``dphmm learn``, a model would have too many moves. `Grid.preset` has the published cells.
     bbox
-        South, west, north, east, in degrees. Requires `cell`.
+        South, west, north, east, in degrees. Requires `cell_km`.
     polygon
-        A layer of polygons (GeoJSON, KML, GeoPackage). Requires `cell`.
+        A layer of polygons (GeoJSON, KML, GeoPackage). Requires `cell_km`.
     places
         A CSV of named places: name, latitude, longitude.
-    within
+    within_km
         With `places` or `streets`: the maximum distance of a fix from its place or segment, in kilometres. Defaults to
         any distance from a place, and to 0.2 km from a segment.
-    cell
+    cell_km
         The side of a grid cell, in kilometres. With `streets`: the largest length of a segment; 0.1 km by default.
     town
         A town on the bundled map: the square of 20 km around it. See `dphmm.space.towns.find_town`.
@@ -488,7 +488,7 @@ def region(
 
     Examples
     --------
-    >>> region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     Grid(182 states of 0.5 km in 13 columns and 14 rows)
     """
     num_boxes = sum(box is not None for box in (bbox, town, extent))
@@ -499,21 +499,21 @@ def region(
             "--streets, which one of --bbox, --town and extent may bound"
         )
     if streets is not None:
-        return _read_streets(Path(streets), cell, within, _box(bbox, town, extent) if num_boxes else None)
+        return _read_streets(Path(streets), cell_km, within_km, _box(bbox, town, extent) if num_boxes else None)
     if places is not None:
-        if cell is not None:
+        if cell_km is not None:
             raise ConfigurationError("--cell cannot be combined with --places: named places have no cells")
-        return read_places(places, float("inf") if within is None else within)
-    if within is not None:
-        raise ConfigurationError("within requires --places or --streets")
+        return read_places(places, float("inf") if within_km is None else within_km)
+    if within_km is not None:
+        raise ConfigurationError("within_km requires --places or --streets")
     if preset is not None:
-        cell = _PRESET_CELLS.get(preset) if cell is None else cell
-        return Grid.preset(preset) if cell is None else Grid.over(preset_box(preset), cell)
-    if cell is None:
+        cell_km = _PRESET_CELLS.get(preset) if cell_km is None else cell_km
+        return Grid.preset(preset) if cell_km is None else Grid.over(preset_box(preset), cell_km)
+    if cell_km is None:
         raise ConfigurationError("a grid needs a cell size: use --cell with kilometres, such as --cell 0.5")
     if bbox is not None or town is not None or extent is not None:
-        return Grid.over(_box(bbox, town, extent), cell)
-    return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell)
+        return Grid.over(_box(bbox, town, extent), cell_km)
+    return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell_km)
 
 
 def _read_streets(path: Path, segment: float | None, within: float | None, bounds: Box | None) -> Streets:

@@ -172,7 +172,7 @@ def synthesize(
     >>> import tempfile
     >>> from pathlib import Path
     >>> from dphmm.jobs import learn, region, synthesize
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300, time_classes="hour", zone="Europe/Lisbon").model
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = synthesize(model, f"{folder}/crowd.csv", num_users=3, days=1, rng=1)

@@ -367,7 +367,7 @@ def release(
     --------
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import Data, learn, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> town = "data/sample/geolife"
     >>> others = Data((town,), exclude_users=("002",))
     >>> model = learn(others, space, step_seconds=300).model
@@ -490,7 +490,7 @@ def live(
     >>> import numpy as np
     >>> from dphmm import ReleaseSettings
     >>> from dphmm.jobs import learn, live, region
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
     >>> with live(model, ReleaseSettings(policy="utility:1km", epsilon=1)) as stream:
     ...     answer = stream.take("ann", np.datetime64("2024-03-07T09:00"), 45.01, -30.01)

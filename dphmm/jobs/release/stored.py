@@ -432,7 +432,7 @@ def replay(
     --------
     >>> import tempfile
     >>> from dphmm.jobs import Data, learn, region, release
-    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> others, town = (Data(("data/sample/geolife",), users=users) for users in (("000", "001"), ("002",)))
     >>> model = learn(others, space, step_seconds=300).model
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ TOWN = "data/sample/geolife"
 def model(tmp_path_factory) -> Path:
     """Return the path of a model trained on all users of the sample except two."""
     path = tmp_path_factory.mktemp("attack") / "model.npz"
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=600, output=path)
     return path
 
@@ -36,7 +36,7 @@ def two_users() -> Data:
 
 def test_attack_is_reproducible_and_depends_on_seed(model):
     channels = ("gaussian:300m", "offset:300m")
-    once, again, other = (attack(two_users(), model, channels, max_steps=30, seed=seed).to_dict() for seed in (0, 0, 1))
+    once, again, other = (attack(two_users(), model, channels, max_steps=30, rng=seed).to_dict() for seed in (0, 0, 1))
     assert once == again
     assert once["channels"] != other["channels"]
 
@@ -72,7 +72,7 @@ def test_training_users_raise_unless_allowed(model):
 
 
 def test_coarse_cells_cause_warning(tmp_path):
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=2.0)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2.0)
     learned = learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=600).model
     result = attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.3)
     assert result.warnings() == [
@@ -111,7 +111,7 @@ def test_table_and_samples_channels_are_read_from_files(model, tmp_path):
         ({"home_within_km": 0.0}, "home_within_km must be a positive, finite number"),
         ({"home_within_km": float("inf")}, "home_within_km must be a positive, finite number"),
         ({"max_steps": 0}, "max_steps must be a positive integer"),
-        ({"seed": -1}, "seed must be a non-negative integer"),
+        ({"rng": -1}, "rng must be a non-negative integer or a numpy.random.Generator"),
     ],
 )
 def test_invalid_arguments_raise(arguments, message):
@@ -123,7 +123,7 @@ def test_data_outside_region_or_hourly_model_raises(model, tmp_path):
     (tmp_path / "away.csv").write_text("user_id,tracked_at,latitude,longitude\na,2024-03-07T10:00:00Z,10,10\n")
     with pytest.raises(ConfigurationError, match="region"):
         attack(tmp_path / "away.csv", model, ["round:2"])
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)
     hourly = learn(
         Data((TOWN,), exclude_users=("000",)), space, step_seconds=600, time_classes="hour", zone="UTC"
     ).model

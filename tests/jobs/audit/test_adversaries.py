@@ -164,7 +164,7 @@ def test_batch_private_summary_matches_session_audits(tmp_path, town):
             "m.npz",
             SETTINGS,
             kind="csv",
-            seed=3,
+            rng=3,
             workers=workers,
             auxiliary_data=Data(("known.csv",)),
         )
@@ -191,7 +191,7 @@ def test_public_summary_of_batch_does_not_depend_on_auxiliary_data(tmp_path, tow
     Path("gaps.csv").write_text("".join(line for line in lines if "T1" not in line))
     results = []
     for data in (None, Data(("known.csv",))):
-        done = batch("gaps.csv", tmp_path / str(data), "m.npz", SETTINGS, seed=3, session_gap=1, auxiliary_data=data)
+        done = batch("gaps.csv", tmp_path / str(data), "m.npz", SETTINGS, rng=3, session_gap=1, auxiliary_data=data)
         results.append({key: value for key, value in done.to_dict().items() if key not in ("folder", "seconds")})
     assert results[0] == results[1]
 
@@ -210,9 +210,9 @@ def test_target_against_informed_adversary_needs_smaller_epsilon(town):
     slots = MARCH + np.arange(6 * DAY)
     habits = [with_habits(model, slots, states_by_user[user], DAY).model for user in states_by_user]
     engine = informed.settings.engine(model)
-    error = simulate(engine, informed.settings.epsilon, 48, 24, seed=99, habits=habits).estimate_mean("smoothed_error")
+    error = simulate(engine, informed.settings.epsilon, 48, 24, rng=99, habits=habits).estimate_mean("smoothed_error")
     assert error.mean + error.margin > 0.22
-    broken = simulate(engine, public.settings.epsilon, 48, 24, seed=99, habits=habits).estimate_mean("smoothed_error")
+    broken = simulate(engine, public.settings.epsilon, 48, 24, rng=99, habits=habits).estimate_mean("smoothed_error")
     assert broken.mean + broken.margin < 0.22, "the public target is missed against this adversary"
 
 

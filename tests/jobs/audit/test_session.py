@@ -89,7 +89,7 @@ def test_releases_of_graph_engine_are_audited_with_policy_text(tmp_path):
     from dphmm.writers.formats import write_releases
     from dphmm.writers.table import ReleaseTable
 
-    space = region(bbox=BBOX, cell=0.5)
+    space = region(bbox=BBOX, cell_km=0.5)
     model = learn(TOWN, space, step_seconds=1800, smoothing=0.5).model
     engine = Releaser(model, space.points, parse_policy(POLICY, space), 0.8, "k-norm", rng=1)
     track = ANNA.read().trajectories[0].resample(1800.0)
@@ -112,7 +112,7 @@ def test_scheduled_releases_need_their_schedule(town, tmp_path):
 def test_batch_is_audited_with_its_settings(town, tmp_path):
     """A batch contains its settings; another policy is refused."""
     settings = ReleaseSettings(POLICY, 1.0, schedule=Schedule(window_epsilon=4), delta=0.001)
-    batch(ANNA, tmp_path / "batch", town / "m.npz", settings, workers=1, seed=3)
+    batch(ANNA, tmp_path / "batch", town / "m.npz", settings, workers=1, rng=3)
     (user_file,) = (tmp_path / "batch").glob("*/*.parquet")
     (replayed,) = replay(tmp_path / "batch", town / "m.npz")
     assert replayed.engine.settings == settings
@@ -164,7 +164,7 @@ def test_batch_with_restarts_is_audited_for_adversary_without_restarts(tmp_path)
         kind="csv",
         session_gap=10,
         workers=1,
-        seed=4,
+        rng=4,
     )
     assert done.to_dict()["num_releases_after_gap"] == 2
     assert done.to_dict()["num_users_with_gap"] == 1

@@ -22,14 +22,14 @@ SETTINGS = [ReleaseSettings(policy, epsilon) for policy in ("utility:600m", "com
 @pytest.fixture(scope="module")
 def states():
     """The states of 10 users at 8 timesteps. One is outside in between, one always."""
-    states = sample_users(MODEL, 10, 8, first=7, seed=3)
+    states = sample_users(MODEL, 10, 8, first=7, rng=3)
     states[4, 2:5] = states[9] = -1
     return states
 
 
 @pytest.fixture(scope="module")
 def comparisons(states):
-    return compare_uses(MODEL, SETTINGS, states, first=7, num_patients=2, seed=5)
+    return compare_uses(MODEL, SETTINGS, states, first=7, num_patients=2, rng=5)
 
 
 def release_all(graph, setting, states):
@@ -90,12 +90,12 @@ def test_small_budgets_cost_accuracy_and_updates_restore_tracing(comparisons):
 
 def test_sampled_users_follow_the_model():
     """The share of stays of 40,000 moves is within 4 standard errors (seed 2)."""
-    states = sample_users(MODEL, 2000, 21, seed=2)
+    states = sample_users(MODEL, 2000, 21, rng=2)
     # The initial distribution is stationary.
     probability = 0.5 + 0.5 * (VISITS**2).sum()
     share = (states[:, 1:] == states[:, :-1]).mean()
     assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / 40_000))
-    assert (sample_users(MODEL, 5, 4, seed=1) == sample_users(MODEL, 5, 4, seed=1)).all()
+    assert (sample_users(MODEL, 5, 4, rng=1) == sample_users(MODEL, 5, 4, rng=1)).all()
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_batch_bytes_do_not_depend_on_dask_cluster_with_killed_worker(model_path
 
         engine = DaskCluster(cluster.scheduler_address)
         folder = tmp_path / "out"
-        result = batch(walkers_file, folder, model_path, settings, kind="csv", seed=1, engine=engine, watch=kill_worker)
+        result = batch(walkers_file, folder, model_path, settings, kind="csv", rng=1, engine=engine, watch=kill_worker)
     assert len(result.done) == len(finished) == 9
     assert read_bytes_by_user(folder) == read_bytes_by_user(tmp_path / "here")
 
@@ -580,9 +580,9 @@ def test_parquet_file_is_released_in_parts_with_equal_bytes(model_path, trajecto
     with pytest.MonkeyPatch.context() as small:
         small.setattr(reader, "MAX_FIXES", 60)
         small.setattr(reader, "PART_ROWS", 70)
-        results = {"few": batch(data, tmp_path / "few", model_path, settings, kind="csv", workers=1, seed=1)}
+        results = {"few": batch(data, tmp_path / "few", model_path, settings, kind="csv", workers=1, rng=1)}
         list(data.one_after_another(dropped=left))
-    results["all"] = batch(data, tmp_path / "all", model_path, settings, kind="csv", workers=1, seed=1)
+    results["all"] = batch(data, tmp_path / "all", model_path, settings, kind="csv", workers=1, rng=1)
     assert read_bytes_by_user(tmp_path / "few") == read_bytes_by_user(tmp_path / "all")
     assert len(read_bytes_by_user(tmp_path / "all")) == len(trajectories) - 1
     excluded = (

@@ -157,7 +157,7 @@ from dphmm import ReleaseSettings
 from dphmm.jobs import Data, batch, learn, region, release
 
 folder, town, users = sys.argv[1], "data/sample/geolife", ("000", "001")
-space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 model = learn(Data((town,), exclude_users=users), space, 300, output=folder + "/m.npz").model
 settings = ReleaseSettings(policy="utility:1km", epsilon=1)
 release(Data((town,), users=users[:1]), model, settings, folder + "/releases-" + str(os.getpid()) + ".csv")

@@ -190,7 +190,7 @@ def test_starts_are_subsampled_in_proportion_to_visits(tmp_path, monkeypatch):
 def test_preset_regions_have_few_enough_states_for_matrix_powers(preset):
     """Matrix powers are stored for up to 2,048 states."""
     assert region(preset).size <= 2048
-    assert region(preset, cell=3).size < region(preset).size
+    assert region(preset, cell_km=3).size < region(preset).size
 
 
 @pytest.mark.slow

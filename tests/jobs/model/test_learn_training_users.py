@@ -15,7 +15,7 @@ from dphmm.jobs import Budgets, Counts, Data, Mobility, batch, count_users, lear
 from dphmm.jobs.model.learn import find_training_users, private_list_path
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=1)
-SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
 EVERYONE = ANN, *OTHERS = ["ann", "bob", "eve"]
 
 

@@ -19,7 +19,7 @@ ANN = Data((ROOT / "data/sample/geolife",), users=("002",))
 
 def test_every_user_is_released_under_region_model(tmp_path):
     assert blank_model(bbox=BOX).model.size <= MAX_STATES
-    blank_model(region(bbox=BOX, cell=0.5), output=tmp_path / "m.npz")
+    blank_model(region(bbox=BOX, cell_km=0.5), output=tmp_path / "m.npz")
     assert find_training_users(tmp_path / "m.npz", MarkovModel.load(tmp_path / "m.npz")) == frozenset()
     done = release(ANN, tmp_path / "m.npz", ReleaseSettings("utility:1km", 0.1))
     assert done.own_model == "no"

@@ -26,7 +26,7 @@ def test_region_has_all_streets_of_a_connected_map():
 
 def test_box_bounds_streets():
     box = (44.99, -30.02, 45.01, -29.98)
-    space = region(streets=STREETS, bbox=box, cell=0.2, within=0.5)
+    space = region(streets=STREETS, bbox=box, cell_km=0.2, within_km=0.5)
     middle = space.latlon()
     # A piece of street with its middle inside is kept whole; pieces have half a kilometre.
     assert ((middle > np.array(box[:2]) - 0.004) & (middle < np.array(box[2:]) + 0.004)).all()
@@ -40,8 +40,8 @@ def test_box_bounds_streets():
         ({"streets": STREETS, "places": "stops.csv"}, "exactly one region"),
         ({"streets": STREETS, "preset": "geolife"}, "exactly one region"),
         ({"streets": STREETS, "bbox": (44.9, -30.1, 45, -30), "town": "Lyon"}, "exactly one region"),
-        ({"streets": STREETS, "cell": 0.001}, "at most 20,000 segments, got 142,866 of at most 0.001 km"),
-        ({"bbox": (44.9, -30.1, 45, -30), "cell": 1, "within": 1}, "within requires --places or --streets"),
+        ({"streets": STREETS, "cell_km": 0.001}, "at most 20,000 segments, got 142,866 of at most 0.001 km"),
+        ({"bbox": (44.9, -30.1, 45, -30), "cell_km": 1, "within_km": 1}, "within_km requires --places or --streets"),
     ],
 )
 def test_invalid_combinations_are_refused(arguments, message):
@@ -56,11 +56,11 @@ def test_map_without_streets_is_refused_with_its_name(tmp_path):
 
 def test_map_as_attraction_is_refused_for_streets():
     with pytest.raises(ConfigurationError, match="a map requires a grid"):
-        blank_model(region(streets=STREETS, cell=0.5), region_map=STREETS)
+        blank_model(region(streets=STREETS, cell_km=0.5), region_map=STREETS)
 
 
 def test_learned_model_names_its_map_and_kilometres():
-    learned = learn("data/sample/cabs", region(streets=STREETS, cell=0.5), 60)
+    learned = learn("data/sample/cabs", region(streets=STREETS, cell_km=0.5), 60)
     assert learned.model.provenance["map_credit"] == "Map: streets.geojson."
     assert learned.to_dict()["street_km"] == pytest.approx(142.7, abs=0.2)
     assert learned.outside == 0
@@ -79,7 +79,7 @@ def test_commands_release_a_taxi_on_streets(tmp_path):
 
 
 def test_release_keeps_the_ratio_of_the_policy_between_ends_of_every_edge(tmp_path):
-    space = region(streets=STREETS, bbox=(44.99, -30.02, 45.002, -30.0), cell=0.15)
+    space = region(streets=STREETS, bbox=(44.99, -30.02, 45.002, -30.0), cell_km=0.15)
     model = blank_model(space, 60, "driving", 60).model
     engine = ReleaseSettings(policy="streets:300m", epsilon=1.0).engine(model, rng=2)
     record = engine.release(7)
@@ -99,7 +99,7 @@ def test_real_extracts_become_models(real_data, name, tmp_path):
     if not path.exists():
         pytest.skip(f"{name} is absent")
     street_map = read_street_map(path)
-    space = region(streets=path, cell=0.2)
+    space = region(streets=path, cell_km=0.2)
     open_km = street_map.lengths_km[street_map.classes != STREET_CLASSES.index("path")].sum()
     assert 0.5 * open_km < space.lengths_km.sum() <= open_km * (1 + 1e-4)
     model = blank_model(space, 30, "driving", 60).model
@@ -109,4 +109,4 @@ def test_real_extracts_become_models(real_data, name, tmp_path):
 def test_accuracy_that_was_measured_with_grids_is_not_stated_for_streets():
     box = (44.99, -30.02, 45.01, -29.98)
     assert "accuracy" not in blank_model(region(streets=STREETS, bbox=box), 60).to_dict()
-    assert "GeoLife" in blank_model(region(bbox=box, cell=1), 60).to_dict()["accuracy"]
+    assert "GeoLife" in blank_model(region(bbox=box, cell_km=1), 60).to_dict()["accuracy"]

@@ -16,7 +16,7 @@ from dphmm.model import MarkovModel, TimeClasses, state_sequence
 from dphmm.space import Grid
 
 TOWN = "data/sample/geolife"
-SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1.0)
+SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)
 
 
 @pytest.fixture(scope="module")

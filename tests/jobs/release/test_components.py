@@ -60,7 +60,7 @@ def test_every_job_is_exact_away_from_home_and_protects_home(town):
     Path("walks.csv").write_text("\n".join(["user_id,tracked_at,latitude,longitude", *lines]) + "\n")
     ann = Data(("walks.csv",), users=("ann",))
     done = {"files": release(ann, "m.npz", SETTINGS, session="files.db", rng=1).table}
-    batch("walks.csv", "all", "m.npz", SETTINGS, kind="csv", seed=1, workers=1)
+    batch("walks.csv", "all", "m.npz", SETTINGS, kind="csv", rng=1, workers=1)
     done["batch"] = read_releases(user_file(Path("all"), "ann", "csv"))
     for name, table in done.items():
         assert len(table) == 12, name

@@ -44,7 +44,7 @@ WORDS = {
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures")
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     learn(Data((TOWN,), exclude_users=USERS), space, step_seconds=900, output=folder / "m.npz")
     return folder, folder / "m.npz", Data((TOWN,), users=USERS)
 
@@ -53,7 +53,7 @@ def release_by(way, world):
     """Return the result and the file or folder of its releases."""
     folder, model, data = world
     if way == "batch":
-        result = batch(data, folder / "out", model, SETTINGS, kind="csv", workers=1, seed=1)
+        result = batch(data, folder / "out", model, SETTINGS, kind="csv", workers=1, rng=1)
         return result, sorted((folder / "out").glob("??/*.csv"))
     session = folder / "s.db" if way == "session" else None
     return release(data, model, SETTINGS, folder / f"{way}.csv", session=session, rng=1), [folder / f"{way}.csv"]
@@ -97,7 +97,7 @@ def test_sentence_names_releases_of_its_figure(way, view, world):
 def test_batch_figures_match_session_audit(session_gap, settings, world, tmp_path):
     """They use the releases before a gap that restarted the belief, too."""
     _, model, data = world
-    done = batch(data, tmp_path / "b", model, settings, kind="csv", workers=1, seed=2, session_gap=session_gap)
+    done = batch(data, tmp_path / "b", model, settings, kind="csv", workers=1, rng=2, session_gap=session_gap)
     files = sorted((tmp_path / "b").glob("??/*.csv"))
     restarts = [np.any(np.diff(read_releases(file)["num_ignored_releases"])) for file in files]
     assert any(restarts) == (session_gap is not None)
@@ -114,7 +114,7 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     """The sentence states that the releases since a gap are used if a gap restarted."""
     _, model, data = world
     monkeypatch.setattr(sys.modules[batch.__module__], "_MAX_GAP_SECONDS", -1.0)
-    done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, seed=2, session_gap=session_gap)
+    done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, rng=2, session_gap=session_gap)
     result = done.to_dict()
     view = "filtered" if session_gap is None else "filtered since a gap"
     assert (result["num_releases_after_gap"] > 0) == (session_gap is not None)

@@ -65,7 +65,7 @@ def test_run_warns_of_users_who_move_differently(tmp_path, is_far):
     (tmp_path / "ann.csv").write_text("\n".join(["user,time,latitude,longitude", *lines]) + "\n")
     results = (
         release(str(tmp_path / "ann.csv"), model, SETTINGS, rng=1),
-        batch(str(tmp_path / "ann.csv"), tmp_path / "run", tmp_path / "m.npz", SETTINGS, seed=1, workers=1),
+        batch(str(tmp_path / "ann.csv"), tmp_path / "run", tmp_path / "m.npz", SETTINGS, rng=1, workers=1),
     )
     for result in results:
         warned = any("move differently from the model" in warning for warning in result.warnings())

@@ -19,7 +19,7 @@ SETTINGS = ReleaseSettings("utility:1km", 3.0, schedule=Schedule(window_epsilon=
 
 @pytest.fixture(scope="module")
 def run():
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=1)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
     model = learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=1800).model
     return model, release(Data((TOWN,), users=("000", "001")), model, SETTINGS, rng=0)
 

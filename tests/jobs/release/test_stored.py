@@ -26,7 +26,7 @@ TOWN, SOME = "data/sample/geolife", ("000", "001")
 def folder(tmp_path_factory):
     """Return a folder with a model, a batch, a release file and a session store."""
     here = tmp_path_factory.mktemp("released")
-    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5)
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     learn(Data((TOWN,), exclude_users=SOME), space, 1800, output=here / "model.npz")
     batch(Data((TOWN,), users=SOME), here / "batch", here / "model.npz", SETTINGS, workers=1)
     data = Data((TOWN,), users=SOME)

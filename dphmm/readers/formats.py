@@ -1,0 +1,325 @@
+"""File formats of trajectories: those of this package, and readers of other packages.
+
+Registered readers precede the formats of this package: they know their files, while a table or JSON is recognised by
+its form alone. An extension alone never replaces a format of this package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from inspect import isabstract
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from dphmm.errors import ConfigurationError, DataFileError, MissingDependencyError
+from dphmm.extensions import Registry
+from dphmm.readers.data_sets import cabs_fixes, checkins_fixes, geolife_fixes
+from dphmm.readers.fit import fit_fixes
+from dphmm.readers.fixes import Fixes, ReadOptions, check_name
+from dphmm.readers.geojson import geojson_fixes, json_fixes
+from dphmm.readers.owntracks import owntracks_fixes
+from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
+from dphmm.readers.timeline import timeline_fixes
+from dphmm.readers.xml_tracks import gpx_fixes, kml_fixes, tcx_fixes
+from dphmm.space.trajectory import Trajectory
+from dphmm.tables.source import Document, get_suffix
+from dphmm.tables.values import one_line
+
+
+class Format(NamedTuple):
+    """A file format: its extensions and its reader.
+
+    Attributes
+    ----------
+    suffixes
+        The extensions of such files.
+    fixes
+        Function of a document and the options of the caller that yields blocks of fixes.
+    wanted
+        The record that an empty file lacks, for the message.
+    has_columns
+        Whether the options of tables apply: names of columns, the unit and the zone of times.
+    is_own
+        Whether another package reads it.
+    """
+
+    suffixes: frozenset[str]
+    fixes: Callable[[Document, ReadOptions], Iterator[Fixes]]
+    wanted: str = "usable fix"
+    has_columns: bool = False
+    is_own: bool = False
+
+
+FORMATS: Mapping[str, Format] = {
+    "geolife": Format(frozenset({".plt"}), geolife_fixes),
+    "checkins": Format(frozenset({".txt"}), checkins_fixes),
+    "table": Format(TABLE_SUFFIXES, table_fixes, has_columns=True),
+    "gpx": Format(frozenset({".gpx"}), gpx_fixes),
+    "tcx": Format(frozenset({".tcx"}), tcx_fixes),
+    "kml": Format(frozenset({".kml"}), kml_fixes),
+    "fit": Format(frozenset({".fit"}), fit_fixes),
+    "geojson": Format(frozenset({".geojson", ".json", ".geojsonl", ".geojsons"}), geojson_fixes, has_columns=True),
+    "json": Format(frozenset({".json", ".jsonl", ".ndjson"}), json_fixes, has_columns=True),
+    "timeline": Format(frozenset({".json"}), timeline_fixes),
+    "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
+    "owntracks": Format(frozenset({".rec", ".json"}), owntracks_fixes, "record of type location"),
+}
+"""The formats of this package, by name."""
+
+
+# ---- readers of other packages -------------------------------------------------------------------------------------
+
+
+class Reader(ABC):
+    """A file format of another package.
+
+    A subclass states `name`, `version` and `suffixes`, implements `read`, and has a constructor without arguments. It
+    is registered by `register_reader` or by an entry point of the group ``dphmm.readers``. Its files are then read
+    wherever those of this package are, also packed, in folders and in archives.
+    """
+
+    name: ClassVar[str] = ""
+    """The name of the format."""
+    version: ClassVar[str] = ""
+    """The version of the reader."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """The extensions of such files, in lower case, such as ``(".log",)``."""
+    first_bytes: ClassVar[tuple[bytes, ...]] = ()
+    """The byte strings with which such a file can begin; empty if its extension identifies it."""
+    has_users: ClassVar[bool] = True
+    """Whether the files name their users. Otherwise the users of the trajectories are ignored: the user is named after
+    the file or by the caller, as for GPX."""
+
+    def recognises(self, head: bytes, suffix: str) -> bool:
+        """Return whether a file is of this format.
+
+        Parameters
+        ----------
+        head
+            The first bytes of the unpacked file, 65,536 of them if it has as many; not empty.
+        suffix
+            The extension in lower case, without that of a packed file.
+
+        Returns
+        -------
+        bool
+            By default whether the file begins with one of `first_bytes`. Without them, whether it has one of
+            `suffixes`.
+        """
+        return head.startswith(self.first_bytes) if self.first_bytes else suffix in self.suffixes
+
+    @abstractmethod
+    def read(self, document: Document) -> Iterable[Trajectory]:
+        """Return or yield the trajectories of a file.
+
+        Parameters
+        ----------
+        document
+            The file, unpacked: its content is ``document.text()``, ``document.data``, or ``document.chunks()`` for
+            large files; ``document.source`` is its name in errors.
+
+        Returns
+        -------
+        Iterable of Trajectory
+            Times in UTC, WGS 84 degrees. A user may have several trajectories, in any order; they are merged.
+
+        Raises
+        ------
+        DataFileError
+            If the file is malformed; with `document.source` and, if it has lines, the line.
+        """
+
+
+class _ReaderRegistry(Registry[Reader]):
+    """The readers of other packages, the declarations of which are checked."""
+
+    def register(self, extension: type[Reader]) -> type[Reader]:
+        """Register a reader; see `register_reader`."""
+        if isinstance(extension, type) and issubclass(extension, Reader):
+            _check_declaration(extension)
+        return super().register(extension)
+
+
+READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]
+"""The readers of other packages."""
+
+
+def register_reader(reader: type[Reader]) -> type[Reader]:
+    """Register a reader under its `name` and `version`; usable as a decorator.
+
+    Parameters
+    ----------
+    reader
+        The class.
+
+    Returns
+    -------
+    type
+        The class.
+
+    Raises
+    ------
+    ConfigurationError
+        If it does not inherit from `Reader`, its name or version is invalid, the name belongs to another reader, or its
+        files cannot be recognised: it has no extension, or only that of a format of this package.
+    """
+    return READER_REGISTRY.register(reader)
+
+
+def _check_declaration(reader: type[Reader]) -> None:
+    """Check that a class is complete and that its files can be recognised."""
+    label = f"{reader.__module__}.{reader.__qualname__}"
+    if isabstract(reader):
+        raise ConfigurationError(f"{label} must implement read")
+    suffixes, first_bytes = reader.suffixes, reader.first_bytes
+    if not _are_all(suffixes, str) or not all(get_suffix(f"a{suffix}") == suffix for suffix in suffixes):
+        raise ConfigurationError(
+            f"suffixes of {label} must be a tuple of extensions in lower case, such as ('.log',), got {suffixes!r}"
+        )
+    if first_bytes != () and not (_are_all(first_bytes, bytes) and all(first_bytes)):
+        raise ConfigurationError(f"first_bytes of {label} must be a tuple of byte strings, got {first_bytes!r}")
+    shared = {suffix for file_format in FORMATS.values() for suffix in file_format.suffixes} & set(suffixes)
+    if shared and not first_bytes and reader.recognises is Reader.recognises:
+        raise ConfigurationError(
+            f"suffixes of {label} must not be those of other formats, unless it states first_bytes or implements "
+            f"recognises, got {sorted(shared)[0]!r}"
+        )
+
+
+def _are_all(values: object, kind: type) -> bool:
+    return isinstance(values, tuple) and bool(values) and all(isinstance(value, kind) for value in values)
+
+
+def find_format(name: str) -> Format:
+    """Return a format by its name.
+
+    Parameters
+    ----------
+    name
+        A key of `FORMATS`, or the name of a registered or installed reader, with or without ``@version``.
+
+    Returns
+    -------
+    Format
+        The format.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such format.
+    MissingExtensionError
+        If another version is installed, or the reader cannot be imported.
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    reader_name, _, version = name.partition("@")
+    if not version and reader_name not in READER_REGISTRY.names():
+        raise ConfigurationError(f"format must be one of {sorted(FORMATS)} or a registered reader, got {name!r}")
+    reader = _create(READER_REGISTRY.find(reader_name, version or None))
+    return Format(frozenset(reader.suffixes), partial(_read_own, reader), is_own=True)
+
+
+def find_readers() -> tuple[Reader, ...]:
+    """Return all registered and installed readers, in the order of their names.
+
+    Raises
+    ------
+    MissingExtensionError
+        If one cannot be imported. Its files could otherwise be read as another format.
+    """
+    return tuple(_create(READER_REGISTRY.find(name)) for name in READER_REGISTRY.names())
+
+
+def _create(reader: type[Reader]) -> Reader:
+    try:
+        return reader()
+    except Exception as problem:
+        raise ConfigurationError(
+            f"reader {reader.name!r} must be created without arguments: {one_line(problem)}"
+        ) from problem
+
+
+def recognise_own(document: Document, readers: Iterable[Reader]) -> str | None:
+    """Return the name of the reader that recognises a file.
+
+    Parameters
+    ----------
+    document
+        The file, not empty.
+    readers
+        The readers.
+
+    Returns
+    -------
+    str or None
+        The name; None if no reader recognises it.
+
+    Raises
+    ------
+    ConfigurationError
+        If several readers recognise it.
+    DataFileError
+        If a reader fails.
+    """
+    names = []
+    for reader in readers:
+        with _refuse_failures(reader, document.source):
+            if reader.recognises(document.head(), get_suffix(document.name)):
+                names.append(reader.name)
+    if len(names) > 1:
+        raise ConfigurationError(f"{document.source} is recognised by the readers {', '.join(names)}; set format=")
+    return names[0] if names else None
+
+
+def _read_own(reader: Reader, document: Document, options: ReadOptions) -> Iterator[Fixes]:
+    """Yield the fixes of a file that a reader of another package reads."""
+    with _refuse_failures(reader, document.source):
+        result = reader.read(document)
+    if not isinstance(result, Iterable):
+        raise _build_error(reader, document.source, f"must return an iterable of Trajectory, got {_kind(result)}")
+    tracks = iter(result)
+    while True:
+        with _refuse_failures(reader, document.source):
+            track = next(tracks, _END)
+            if isinstance(track, Trajectory):
+                # Again: a subclass may omit the checks of its arrays.
+                track = Trajectory(track.user, track.times, track.latitude, track.longitude, track.accuracy_m)
+        if track is _END:
+            return
+        if not isinstance(track, Trajectory):
+            raise _build_error(reader, document.source, f"must yield Trajectory objects, got {_kind(track)}")
+        user = options.user or (track.user if reader.has_users else None)
+        if user is not None:
+            check_name(user, document.source)
+        owner = np.zeros(len(track), np.int64)
+        yield Fixes(
+            document.source, (user,), owner, track.times, track.latitude, track.longitude, accuracy_m=track.accuracy_m
+        )
+
+
+_END = object()
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+
+
+@contextmanager
+def _refuse_failures(reader: Reader, source: str) -> Iterator[None]:
+    """Convert errors of a reader, except those about a file, to one that names the reader."""
+    try:
+        yield
+    except (DataFileError, MissingDependencyError, MemoryError):
+        raise
+    except Exception as problem:
+        reason = one_line(problem)
+        kind = type(problem).__name__
+        raise _build_error(reader, source, f"failed: {kind}{'' if reason == kind else f': {reason}'}") from problem
+
+
+def _build_error(reader: Reader, source: str, problem: str) -> DataFileError:
+    return DataFileError(source, f"reader {reader.name!r} {reader.version} {problem}")
