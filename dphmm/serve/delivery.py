@@ -231,7 +231,7 @@ class MqttConnection:
             raise
 
     def _abandon(self, client: Any, connecting: asyncio.Task[Any] | None = None) -> None:
-        """Close a connection in the background, after the attempt to open it if that is unfinished."""
+        """Close a connection in the background, after an unfinished attempt to open it."""
 
         async def close() -> None:
             if connecting is not None:

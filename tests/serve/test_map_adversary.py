@@ -55,7 +55,7 @@ def write_map(path, *shapes):
 def blank(tmp_path_factory):
     """Return the file of a model in which every move is possible."""
     path = tmp_path_factory.mktemp("blank") / "blank.npz"
-    blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell=0.5), 300, output=path, region_map=None)
+    blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5), 300, output=path, region_map=None)
     return path
 
 
