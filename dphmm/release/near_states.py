@@ -69,12 +69,16 @@ class NearStates:
         return indices.take(states, axis=1), distances.take(states, axis=1)
 
     def compute_nearest_norms(self, gauge: Gauge, members: BoolArray, states: IntArray) -> FloatArray:
-        """Return the gauge of the difference between each state and the nearest other member."""
+        """Return the gauge of the difference of each member and its nearest member.
+
+        `states` are members, ``(k,)``.
+        """
         from scipy.spatial import cKDTree
 
         candidates = np.flatnonzero(members)
-        places, order = gauge.embedded(self._points)
-        distances, indices = map(np.asarray, cKDTree(places[candidates]).query(places[states], k=2, p=order))
+        places, order = gauge.embedded(self._points[candidates])
+        queried = places[np.searchsorted(candidates, states)]
+        distances, indices = map(np.asarray, cKDTree(places).query(queried, k=2, p=order))
         nearest = candidates[np.minimum(indices, len(candidates) - 1)]
         return np.asarray(distances[np.arange(len(states)), (nearest == states[:, None]).argmin(axis=1)])
 

@@ -15,6 +15,7 @@ from statistics import median
 from time import process_time
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from dphmm import (
     LatticeKNormMechanism,
@@ -36,11 +37,12 @@ from dphmm.model import (
 )
 from dphmm.model.gaps import homogeneous_gap
 from dphmm.model.time_classes import ClassScheme
+from dphmm.space import Streets
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
 from scripts.benchmarks.peers import build_works as peers_of
 from scripts.benchmarks.report import Report, once, seconds
-from scripts.benchmarks.town import RADIUS_KM, forget, model, points, releaser
+from scripts.benchmarks.town import RADIUS_KM, forget, model, path, points, releaser
 
 ROOT = Path(__file__).parents[2]
 _GAPS: tuple[tuple[ClassScheme | None, float, float], ...] = (
@@ -66,6 +68,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
         for policy in ("utility", "transition", "complete"):
             changing(report, side, policy)
     delta_location_set(report, 32 if report.small else 316)
+    drive(report, 10 if report.small else 99)
     draws(report, 10_000 if report.small else 1_000_000)
     for size in (40,) if report.small else (100, 400, 1000):
         dense(report, size, 50 if report.small else 1000)
@@ -133,6 +136,34 @@ def delta_location_set(report: Report, side: int) -> None:
             engine.release(state)
         taken[delta] = 1e3 * median(once(partial(engine.release, state)) for _ in range(12))
     report.row(f"step with delta = 0.01, {side * side:,} states", taken[0.01], "ms", {"without": taken[None]})
+
+
+def drive(report: Report, side: int) -> None:
+    """Time releases along streets with and without delta, and the policy's setup."""
+    rng = np.random.default_rng(4)
+    at = 450_000_000 + 9_000 * np.stack(np.meshgrid(*2 * [np.arange(side)]), axis=-1)
+    # Junctions are moved by up to 20 m: a raster, which is faster, does not fit these streets.
+    at += rng.integers(-2_000, 2_001, at.shape)
+    ends = [np.stack(pair, axis=-2).reshape(-1, 2) for pair in ((at[1:], at[:-1]), (at[:, 1:], at[:, :-1]))]
+    vertices = np.concatenate(ends)
+    streets = Streets(vertices, np.full(len(vertices) // 2, 2))
+    first, second, lengths = (np.concatenate(parts) for parts in zip(*streets.near(0.75), strict=True))
+    weights = np.exp(-2 * lengths)
+    weights /= np.bincount(first, weights)[first]
+    start = np.full(streets.size, 1 / streets.size)
+    moves = MarkovModel(csr_array((weights, (first, second)), shape=2 * (streets.size,)), start, states=streets)
+    states = path(moves, 5 if report.small else 80, rng)
+    taken = {}
+    for delta in (0.01, None):
+        settings = ReleaseSettings("streets:300m", epsilon=1.0, delta=delta)
+        setup = once(lambda settings=settings: settings.graph(moves), process_time)
+        engine = settings.engine(moves, 3)
+        # The first releases compile loops and build trees.
+        times = [once(partial(engine.release, state), process_time) for state in states]
+        taken[delta] = 1e3 * median(times[len(times) // 3 :])
+    what = f"release along a drive, {streets.size:,} segments, {moves.transition.nnz:,} moves"
+    report.row(what, taken[None], "ms", {"with delta = 0.01": taken[0.01]})
+    report.row(f"policy along streets, {streets.size:,} segments", 1e3 * setup, "ms")
 
 
 def draws(report: Report, count: int) -> None:

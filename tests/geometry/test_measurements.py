@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from dphmm import Measurements, SensitivityHull
 from dphmm.arrays import frozen
+from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
 from dphmm.geometry.hull import CrossPolytope, Disc
@@ -253,6 +255,37 @@ def test_balls_that_decide_too_much_are_found(monkeypatch, margin):
     monkeypatch.setattr(neighbours, "_BALL_MARGIN", margin)
     clouds = [build_cloud(seed) for seed in range(27)]
     assert any((count_within(*cloud) != count_all_pairs(*cloud)).any() for cloud in clouds)
+
+
+def build_lattice_cloud(seed):
+    """Sample scattered lattice points, some repeated, and a polygon of differences."""
+    rng = np.random.default_rng(seed)
+    points = rng.integers(0, 10**4, (150, 2))[rng.integers(0, 150, 200)] + (0, 10**6)[seed % 2]
+    measurements = Measurements.on_lattice(points, 1e-3)
+    assert measurements.raster is None
+    differences = (measurements.coordinates[:8] - measurements.coordinates[8:16]) // (1 + seed % 4)
+    hull = SensitivityHull(np.concatenate([differences, measurements.coordinates[:1] - measurements.coordinates[1:2]]))
+    return CoordinateBody(measurements, hull), rng.random(200) < 0.8
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_counts_on_scattered_lattice_points_match_all_pairs(seed, is_compiled):
+    body, mask = build_lattice_cloud(seed)
+    with compiled_at_first_call() if is_compiled else nullcontext():
+        np.testing.assert_array_equal(count_within(body, mask), count_all_pairs(body, mask))
+
+
+def count_sorted_strictly(heights, limits, stops, counts):
+    return neighbours._count_sorted_loop(heights, limits - 1, stops, counts)
+
+
+@pytest.mark.parametrize(("loop", "is_exact"), [(neighbours._count_sorted_loop, True), (count_sorted_strictly, False)])
+def test_loop_over_sorted_heights_is_exact_on_the_boundary(loop, is_exact, monkeypatch):
+    monkeypatch.setattr(neighbours, "_count_sorted", loop)
+    monkeypatch.delattr(neighbours, "_count_by_tree")  # the loop alone counts
+    clouds = [build_lattice_cloud(seed) for seed in range(12)]
+    assert all((count_within(*cloud) == count_all_pairs(*cloud)).all() for cloud in clouds) == is_exact
 
 
 def test_undecided_pairs_are_counted_block_by_block(monkeypatch):
