@@ -14,6 +14,7 @@ import pytest
 from dphmm import MarkovModel
 from dphmm.audit.sequence import replay_sequence
 from dphmm.calibrate.simulation import simulate
+from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, CalibrationTargets, audit_event, audit_session, batch, calibrate, release
 from dphmm.jobs.input_data import Data
@@ -292,10 +293,11 @@ def test_users_without_earlier_data_are_omitted_from_session_and_event_audits(tm
         done = command_line.run("audit", *line)
         assert done.exit_code in (0, 1), done.output  # 1: an event was learned
         assert done.stderr.count("users without earlier data in the region are omitted: p0\n") == 1
-        both, selected = (
-            json.loads(command_line.run("audit", *line, *users, "--json").stdout)
-            for users in ((), ("--users", "p1,p2"))
-        )
+        with compiled_at_first_call():  # a loop that is compiled between the two audits changes last digits
+            both, selected = (
+                json.loads(command_line.run("audit", *line, *users, "--json").stdout)
+                for users in ((), ("--users", "p1,p2"))
+            )
         assert both.pop("users_without_earlier_data") == ["p0"]
         assert selected.pop("users_without_earlier_data") == []
         sentence = " 1 released user is omitted: no earlier data in the region."
