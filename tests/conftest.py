@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 from dphmm import Trajectory, read
 
-# Deadlines and the check of slow generation would fail on a busy machine.
-settings.register_profile(
-    "dphmm", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
 settings.load_profile("dphmm")
 
