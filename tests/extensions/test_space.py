@@ -15,6 +15,7 @@ from dphmm.errors import ConfigurationError, DphmmError, MissingExtensionError, 
 from dphmm.jobs import learn, release
 from dphmm.space import Grid, Places, StateSpace, Streets, register_space
 from dphmm.space.states import SPACE_REGISTRY
+from tests.certificate.certificates import VERIFIER
 from tests.extensions.pages import forget, install, read_file
 
 CODE = read_file("own_space.md", "ring_road.py")
@@ -98,6 +99,21 @@ def drive(space, seed) -> Trajectory:
 def learn_ring(ring) -> MarkovModel:
     space = ring(45.0, -30.0, 2.0, 40)
     return learn([drive(space, seed) for seed in range(4)], space, step_seconds=60).model
+
+
+def test_certificate_is_verified_without_locations_of_states(ring, tmp_path):
+    model = learn_ring(ring)
+    model.save(tmp_path / "ring.npz")
+    files = [tmp_path / name for name in ("proof.jsonl", "rows.csv")]
+    settings = ReleaseSettings("utility:1km", epsilon=1.0)
+    release(drive(model.space, 99), model, settings, files[1], rng=0, certificate=files[0])
+    command = [sys.executable, "-I", VERIFIER, *files, "--model", tmp_path / "ring.npz"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verified, not_verified = done.stdout.split("NOT VERIFIED")
+    assert "of the model file" in verified
+    assert "estimate_latitude" not in verified
+    assert "locations of states, which this script does not find" in not_verified
 
 
 @pytest.mark.slow
