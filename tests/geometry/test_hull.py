@@ -73,9 +73,10 @@ def test_quadratic_program_distinguishes_relative_difference_of_1e_7(seed):
 @given(planar_floats)
 @example(np.array([[0.0, 2.0], [2.0**-24, 11.0]]))  # flat within the tolerance
 def test_planar_hull_matches_shapely(differences):
-    """A body is flat if all differences are within 1e-9 of its length from a line: it may have 4e-9 of the square."""
     hull = SensitivityHull(differences)
     reference = MultiPoint(np.concatenate([differences, -differences])).convex_hull
+    # A body is flat if all differences are within 1e-9 of its length from a line. Its area is then at most 4e-9 of the
+    # square of the length.
     length = np.linalg.norm(differences, axis=1).max()
     tolerance = 4e-9 * length**2 if hull.dimension < 2 else 1e-9 * max(1.0, length**2)
     assert hull.volume == pytest.approx(reference.area, rel=1e-9, abs=tolerance)
