@@ -50,6 +50,20 @@ def get_share(user: str) -> int:
     return hashlib.sha256(user.encode()).digest()[0] % NUM_SHARES
 
 
+def _make_client_id(store: str, share: int | None) -> str:
+    """Return the name of a session at a broker; MQTT 3.1 limits it to 23 characters.
+
+    The first share has the name of a session of all users, of which it takes the messages that were kept before shares
+    were introduced.
+    """
+    digest = hashlib.sha256(store.encode()).hexdigest()
+    if not share:
+        return f"dphmm-{digest[:16]}"
+    # The name of the first share can end like that of another one; the two would then take one session from each other.
+    suffix = f"{share:02x}" if digest[14:16] != f"{share:02x}" else f"x{share:x}"
+    return f"dphmm-{digest[:14]}{suffix}"
+
+
 def make_user_topic(topic: str, user: str) -> str | None:
     """Return the part of a topic filter that concerns one user; None if there is none."""
     first, *rest = topic.split("/")
@@ -195,10 +209,7 @@ class Listener:
         self._get_hold = get_hold
         self._share = share
         self._client: Any = None
-        digest = hashlib.sha256(f"{identity} {broker.topic}".encode()).hexdigest()
-        # MQTT 3.1 limits identifiers to 23 characters. The first share has the name of a session of all users, of which
-        # it takes the messages that were kept before shares were introduced.
-        self._client_id = f"dphmm-{digest[:14]}{share:02x}" if share else f"dphmm-{digest[:16]}"
+        self._client_id = _make_client_id(f"{identity} {broker.topic}", share)
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
         self.is_connected: bool | None = None
