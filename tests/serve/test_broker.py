@@ -401,7 +401,7 @@ def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, re
 
 
 def test_sessions_at_a_broker_have_distinct_names():
-    """256 names of stores include some in which the first share would be named like another one."""
+    """In some of 256 stores the name of the first share would be that of another one."""
     for store in range(256):
         names = {listening._make_client_id(str(store), share) for share in range(NUM_SHARES)}
         assert len(names) == NUM_SHARES
