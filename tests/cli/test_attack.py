@@ -90,8 +90,8 @@ def test_page_names_all_default_channels_and_types():
 
 @pytest.mark.slow
 def test_table_of_page_matches_command():
-    """Two quick channels are compared. The results of a channel do not depend on the others."""
-    done = run("--json", "--channel=round:2", "--channel=nothing")
+    """One quick channel is compared. The results of a channel do not depend on the others."""
+    done = run("--json", "--channel=round:2")
     for channel in json.loads(done.stdout)["channels"]:
         row = next(line for line in PAGE.splitlines() if line.startswith(f"| {channel['channel']} |"))
         cells = [cell.strip() for cell in row.strip("|").split("|")]

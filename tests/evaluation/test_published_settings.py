@@ -226,7 +226,7 @@ def _second_moment(hull: ConvexHull) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sequences"), [slow("gowalla", 20), ("geolife", 6)])
+@pytest.mark.parametrize(("name", "sequences"), [slow("gowalla", 12), ("geolife", 6)])
 def test_preset_has_settings_of_paper_on_real_traces(real_data, real_trajectories, tmp_path, name, sequences):
     """Few first steps on Gowalla are small enough for brute force, so more sequences are used."""
     path = SECTION_8[name].path
