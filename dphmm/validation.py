@@ -335,7 +335,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
         name: (Requirement(f"a {name}", _named(name), (1, b"a", object())),)
         for name in (
             *("Account", "Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable"),
-            *("DataFrame", "MarkovModel", "Trajectory", "TrajectoryCollection"),
+            *("DataFrame", "MarkovModel", "StateSpace", "Trajectory", "TrajectoryCollection"),
         )
     },
 }

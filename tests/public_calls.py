@@ -127,6 +127,7 @@ def tables_and_space() -> None:
     add_call(
         "space.Places", space.Places, names=["a", "b"], latitude=[45.0, 45.1], longitude=[-30.0, -30.1], within_km=1.0
     )
+    add_call("space.check_space", space.check_space, space=GRID)
     add_call("space.Places.latlon", PLACES.latlon, states=[0, 1])
     add_call("space.Grid.latlon", GRID.latlon, states=[0, 1])
     add_call("space.Streets", space.Streets, vertices=[[450000000, 70000000], [450050000, 70000000]], counts=[2])

@@ -1,5 +1,6 @@
 """Locations of a user: trajectories, a local projection, state spaces."""
 
+from dphmm.space.conformance import check_space
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace, register_space
 from dphmm.space.streets import Streets
@@ -14,5 +15,6 @@ __all__ = [
     "StateSpace",
     "Streets",
     "Trajectory",
+    "check_space",
     "register_space",
 ]

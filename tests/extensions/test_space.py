@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import subprocess
 import sys
 
@@ -11,9 +9,9 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings, Trajectory
-from dphmm.errors import ConfigurationError, DphmmError, MissingExtensionError, StateError
+from dphmm.errors import ConfigurationError, MissingExtensionError, StateError
 from dphmm.jobs import learn, release
-from dphmm.space import Grid, Places, StateSpace, Streets, register_space
+from dphmm.space import Grid, Places, StateSpace, Streets, check_space, register_space
 from dphmm.space.states import SPACE_REGISTRY
 from tests.certificate.certificates import VERIFIER
 from tests.extensions.pages import forget, install, read_file
@@ -32,26 +30,6 @@ def ring(tmp_path, monkeypatch):
     forget("ring_road")
 
 
-def check_space(space: StateSpace) -> None:
-    """The suite of every state space."""
-    assert len(space) == space.size == len(space.points)
-    places = space.latlon()
-    assert space.locate(places[:, 0], places[:, 1]).tolist() == list(range(space.size))
-    assert space.nearest(places[:, 0], places[:, 1]).tolist() == list(range(space.size))
-    assert space.locate(-45.0, 150.0).tolist() == [-1]
-    assert space.measurements().points == pytest.approx(space.points)
-    with pytest.raises(StateError):
-        space.check([space.size])
-    copy = StateSpace.from_json(json.loads(json.dumps(space.to_document(), allow_nan=False)), space.size)
-    assert copy == space
-    assert copy.content_hash == space.content_hash
-    assert (copy.points == space.points).all()
-    assert copy.latlon() == pytest.approx(places)
-    assert pickle.loads(pickle.dumps(space)) == space
-    with pytest.raises(DphmmError):
-        StateSpace.from_json(space.to_document(), space.size + 1)
-
-
 def build_spaces(ring) -> list[StateSpace]:
     return [
         Grid.over((45.0, -30.0, 45.03, -29.97), cell_km=0.5),
@@ -67,10 +45,14 @@ def test_shipped_and_registered_spaces_pass_the_same_suite(ring):
         check_space(space)
 
 
-def test_broken_variants_fail_the_suite(ring):
+def test_broken_variants_fail_the_suite(ring, monkeypatch):
     class OffByOne(ring):
         def locate_plane(self, plane):
             return (super().locate_plane(plane) + 1) % self.segments
+
+    class Everywhere(ring):
+        def locate(self, latitude, longitude):
+            return self.nearest(latitude, longitude)
 
     class Forgetful(ring):
         @classmethod
@@ -82,10 +64,29 @@ def test_broken_variants_fail_the_suite(ring):
         def build(cls, data, size):
             return cls(*data["centre"], data["road"][0], data["road"][1] - 1)
 
-    for number, broken in enumerate((OffByOne, Forgetful, Smaller)):
+    class Unsized(ring):
+        @classmethod
+        def build(cls, data, size):
+            return cls(*data["centre"], data["road"][0], size)
+
+    class NotJson(ring):
+        def to_json(self):
+            return {**super().to_json(), "points": self.points}
+
+    expected = {
+        OffByOne: "must locate the point of state 0 in state 0, got 1",
+        Everywhere: "must locate the antipode of state 0 in no state",
+        Forgetful: "must be equal to the space built from its dictionary",
+        Smaller: "must be built from its own dictionary",
+        Unsized: "must refuse its dictionary for 41 states instead of 40",
+        NotJson: "must return a JSON-serializable dictionary",
+    }
+    for number, (broken, message) in enumerate(expected.items()):
         broken.name, broken.version = f"broken-{number}", "1"
+        broken.__qualname__ = broken.__name__  # a local class cannot be pickled
+        monkeypatch.setattr(sys.modules[__name__], broken.__name__, broken, raising=False)
         register_space(broken)
-        with pytest.raises((AssertionError, DphmmError)):
+        with pytest.raises(StateError, match=f"{broken.__name__} {message}"):
             check_space(broken(45.0, -30.0, 2.0, 40))
 
 
