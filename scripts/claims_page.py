@@ -72,7 +72,7 @@ def tables(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _rows(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table, of which the first cell is empty if it repeats that of the row above."""
+    """Return the rows of a table; a first cell that repeats the one above is empty."""
     above = [None, *(line[0] for line in lines)]
     return [_row("" if line[0] == where else line[0], *line[1:]) for where, line in zip(above, lines, strict=False)]
 
