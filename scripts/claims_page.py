@@ -47,28 +47,34 @@ def tables(rows: Sequence[Sequence[str]]) -> str:
         Figure, claim, published value, measured value, verdict and reason of every claim.
     """
     notes: dict[str, int] = {}
-    plain: list[str] = []
+    plain: list[tuple[str, ...]] = []
     merged: dict[tuple[str, ...], dict[tuple[str, str, str], dict[str, str]]] = {group: {} for group in GROUPS}
     for figure, claim, published, measured, verdict, reason in rows:
         note = f" ({notes.setdefault(reason, len(notes) + 1)})" if reason else ""
         published = "–" if published == "not printed" else published
         where, statement, variant = split_variant(figure, claim)
         if not variant:
-            plain.append(_row(where, statement, published, measured, verdict + note))
+            plain.append((where, statement, published, measured, verdict + note))
             continue
         group = next(group for group in GROUPS if variant in group)
         merged[group].setdefault((where, statement, published), {})[variant] = f"{measured}: {verdict}{note}"
     parts = []
     rule = "| --- | --- | --- | --- | --- |"
     if plain:
-        parts.append([_row("where", "claim", "paper", "measured", "verdict"), rule, *plain])
+        parts.append([_row("where", "claim", "paper", "measured", "verdict"), rule, *_rows(plain)])
     for group, claims in merged.items():
         if claims:
-            lines = [_row(*key, *(cells.get(variant, "") for variant in group)) for key, cells in claims.items()]
-            parts.append([_row("where", "claim", "paper", *group), rule, *lines])
+            lines = [(*key, *(cells.get(variant, "") for variant in group)) for key, cells in claims.items()]
+            parts.append([_row("where", "claim", "paper", *group), rule, *_rows(lines)])
     if notes:
         parts.append([f"{number}. {reason}" for reason, number in notes.items()])
     return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _rows(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table; a first cell that repeats the one above is empty."""
+    above = [None, *(line[0] for line in lines)]
+    return [_row("" if line[0] == where else line[0], *line[1:]) for where, line in zip(above, lines, strict=False)]
 
 
 def _row(*cells: str) -> str:

@@ -158,6 +158,16 @@ _PAGE = Path(__file__).parents[2] / "docs/reference/command.md"
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 _MIN_SHARED_COMMANDS = 5
 """Lists of at least this many commands that several keys share are stated once, below the table."""
+_PLAIN_VALUES = (
+    "a number",
+    "a number, km",
+    "an integer",
+    "an integer, at least 1",
+    "a string",
+    "a path",
+    "true or false",
+)
+"""Requirements that the table omits: the meaning or the default of the key implies them, and messages state them."""
 TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- end of keys -->)", re.DOTALL)
 
 
@@ -170,7 +180,7 @@ def key_table() -> str:
                 rows.setdefault(_key_row(parameter), []).append(f"`{' '.join(path)}`")
     listed = Counter(", ".join(paths) for paths in rows.values() if len(paths) >= _MIN_SHARED_COMMANDS)
     notes = {commands: f"({index})" for index, commands in enumerate((c for c, n in listed.items() if n > 1), start=1)}
-    lines = ["| key | value | default | meaning | commands |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| key (default) | meaning | commands |", "| --- | --- | --- |"]
     for row, paths in sorted(rows.items()):
         commands = ", ".join(paths)
         lines.append(f"| {' | '.join(row)} | {notes.get(commands, commands)} |")
@@ -187,14 +197,18 @@ def _all_commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tup
                 yield from _all_commands(inner, (*path, name))
 
 
-def _key_row(key: Key) -> tuple[str, ...]:
+def _key_row(key: Key) -> tuple[str, str]:
     meaning = key.help or ""
     written = _DEFAULT.search(meaning)
     default = written[1] if written else str(key.default) if isinstance(key.default, int | float | str) else ""
-    if requirement(key) == "true or false":
+    value = requirement(key)
+    if value == "true or false":
         default = default.lower() or "false"
-    unit = f", {key.metavar.lower()}" if key.metavar in ("KM", "MINUTES", "HOURS") else ""
-    return f"`{get_key(key)}`", f"{requirement(key)}{unit}", escaped(default), escaped(_DEFAULT.sub("", meaning))
+    meaning = _DEFAULT.sub("", meaning)
+    choices = value.removeprefix("one of ").split(", ")
+    if value not in _PLAIN_VALUES and not all(choice in meaning for choice in choices):
+        meaning = f"{meaning.rstrip('.')}: {value}."
+    return f"`{get_key(key)}`{f' ({escaped(default)})' if default else ''}", escaped(meaning)
 
 
 if __name__ == "__main__":

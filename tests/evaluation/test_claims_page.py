@@ -36,11 +36,13 @@ EXAMPLES = [
 def _rows(text: str) -> list[tuple[str, str, str]]:
     """Return figure, claim and verdict of every claim, without the note.
 
-    A table with a column for each data set or reading has a verdict at the end of each cell.
+    A table with a column for each data set or reading has a verdict at the end of each cell. An empty first cell
+    repeats the figure of the row above.
     """
-    claims = []
+    claims, figure = [], ""
     for line in re.findall(r"^\| .* \|$", text, re.M):
-        figure, claim, _, *results = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        where, claim, _, *results = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
+        figure = where or figure
         claims += [(figure, claim, match[1]) for result in results if (match := VERDICT.search(result))]
     return claims
 
@@ -57,6 +59,13 @@ def test_tables_contain_every_claim_once():
     ]
     assert written.splitlines()[-2:] == ["1. Counted as much.", "2. Another reason."]
     assert "| Figure 3 | C falls (T = 2). | many | 0.5: does not hold (1) | 0.4: does not hold (2) |" in written
+
+
+def test_repeated_figure_is_written_once():
+    repeated = [("Figure 1", claim, "5", "5", "holds", "") for claim in ("A holds.", "B holds.")]
+    written = tables([*repeated, ("Figure 2", "C holds.", "5", "5", "holds", "")])
+    assert [line.split("|")[1].strip() for line in written.splitlines()[2:]] == ["Figure 1", "", "Figure 2"]
+    assert [figure for figure, _, _ in _rows(written)] == ["Figure 1", "Figure 1", "Figure 2"]
 
 
 @pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in QUICK.items() for name in sorted(names)])
