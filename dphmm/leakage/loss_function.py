@@ -292,7 +292,7 @@ def loss(matrix: Knowledge, alpha: Annotated[float, Interval(0, math.inf, "left"
     Raises
     ------
     StochasticError
-        When the matrix is not square or not row-stochastic.
+        When the matrix is not square or not row-stochastic, or a positive entry is below 1e-200.
     InvalidInputError
         When α is negative or not finite.
 
