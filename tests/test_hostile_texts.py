@@ -70,6 +70,7 @@ def test_any_policy_is_parsed_or_raises(text):
     check_refusal_is_one_line(parse_and_check_policy, text)
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(600, 60), deadline=None)
 @given(build_texts("event"))
 @example("2 of (at:1 on 2024-03-07 from the first release; at:2 at 3; at:4 at least 2 visits between 0 and 9)")
@@ -78,6 +79,7 @@ def test_any_event_is_parsed_or_raises(text):
     check_refusal_is_one_line(parse_and_check_event, text)
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(600, 60), deadline=None)
 @given(build_texts("time"))
 def test_any_time_is_parsed_or_raises(text):

@@ -56,6 +56,7 @@ def use_own_neighbours(epsilon: float) -> Broken:
     return Broken(claimed, draw)
 
 
+@pytest.mark.slow
 def test_bounds_stay_below_truth_for_sound_mechanisms():
     """With confidence 0.9, a tenth of 200 mechanisms (80 in the short run) may fail.
 

@@ -128,6 +128,7 @@ def test_replayed_filter_matches_direct_filter(begins, monkeypatch):
         np.testing.assert_allclose(belief.probabilities, other.probabilities, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_mean_entropy_decreases_with_releases_and_with_smoothing():
     """24 sessions with fixed seeds: mean entropies differ by far more than their spread."""
     totals = np.zeros(3)

@@ -105,12 +105,14 @@ def expected_max_probability() -> float:
     return float(total / weights[holds].sum())
 
 
+@pytest.mark.slow
 def test_simulated_event_probability_matches_enumeration():
     # 400 users (150 in the short run), seed 3, a 99 % interval; the omitted outputs have less than 1e-3 of the mass.
     figure = simulate(engine(), 2.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
     assert abs(figure.mean - expected_max_probability()) <= figure.margin + 1e-3
 
 
+@pytest.mark.slow
 def test_simulated_event_probability_differs_for_other_epsilon():
     figure = simulate(engine(), 1.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
     assert abs(figure.mean - expected_max_probability()) > figure.margin + 1e-3

@@ -303,6 +303,7 @@ def build_outside_model() -> MarkovModel:
     return MarkovModel(chain, inside.initial, inside.space, 300, outside=away)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("states", ["6,7", "0,6"])
 def test_outside_users_are_tracked(states):
     """Users outside near state 0 are not in it."""
@@ -354,6 +355,7 @@ def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int) -> 
     return apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(fewer(10, 3)))
 def test_powers_bound_long_gaps_on_both_sides(seed):
     """Compare with exact powers; unreachable states stay at 0."""
@@ -467,6 +469,7 @@ def test_changed_cells_are_accepted_only_if_still_valid(worlds):
 # ---- the script and the vectors ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
     def run(lines: list[Any], *more: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "proof.jsonl").write_text("".join(canonical(line) + "\n" for line in lines))
@@ -487,6 +490,7 @@ def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
     assert subprocess.run([sys.executable, VERIFIER, "none.jsonl"], cwd=tmp_path, capture_output=True).returncode == 2
 
 
+@pytest.mark.slow
 def test_script_stops_at_time_limit(tmp_path, worlds):
     """A gap of 99,000 steps with hourly matrices takes longer than a second."""
     lines = json.loads(canonical(worlds["by_hours"]))
@@ -512,6 +516,7 @@ def test_exponential_bounds_enclose_mpmath():
             assert high - low <= exact * mpmath.mpf(2) ** -250 + mpmath.mpf(2) ** -310
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "upper", [[(1, 0), (0, 1)], [(3, 0), (4, 1), (-1, 1)], [(2, 4)], [(7, 1), (3, 5), (-4, 3)]], ids=repr
 )

@@ -130,6 +130,7 @@ def test_event_dates_count_from_first_release(folder, run):
     assert "an event with dates needs the slot of the first release" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_trade_off_is_plotted(folder, run):
     pytest.importorskip("matplotlib")

@@ -96,6 +96,7 @@ def test_new_relay_states_which_phones_reach_it_before_their_settings(home, url,
     assert "no recipient yet" not in command_line.run("serve", "r.toml", *options).stdout
 
 
+@pytest.mark.slow
 def test_new_relay_asks_for_address_and_recipient_on_a_terminal(home, monkeypatch):
     monkeypatch.setattr("dphmm.cli.serve.is_terminal", lambda: True)
     answers = "\n".join(["day", "https://relay.example", "family", "owntracks", "https://recorder.example/pub", "", ""])

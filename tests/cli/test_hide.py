@@ -23,6 +23,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_hide_command_prints_three_sentences(run, folder):
     done = run("hide", RIDE, *HOME, "--within", "500m", "-o", "public.gpx", "--picture", "public.png")
     assert done.exit_code == 0, done.stderr

@@ -10,6 +10,7 @@ import pytest
 from dphmm import MarkovModel
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_map_has_format_of_its_suffix(world, run, suffix, magic):

@@ -57,6 +57,7 @@ def test_capped_session_keeps_and_states_its_cap(world, run):
     check_exit_code(run("audit", "session", "r.csv", "--model", "m.npz", *settings, "--event", EVENT))
 
 
+@pytest.mark.slow
 def test_releases_without_cap_exceed_it(world, run):
     """Among ten uncapped sessions of a user who stays there, some output exceeds the cap."""
     (world / "walk.csv").write_text(

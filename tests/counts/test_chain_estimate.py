@@ -104,6 +104,7 @@ def test_error_is_close_to_posterior_mean(users, scale, bound, online):
     assert np.mean(plain) > 1.2 * np.mean(exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), slow(8, 4, False)])
 def test_integer_noise_uses_discrete_likelihood(users, epsilon, online):
     """60 draws, seed 11: squared error compared with the exact posterior mean, the optimum.

@@ -52,6 +52,7 @@ def draw_problem(draw):
         return noisy, np.log(p), users, scale
 
 
+@pytest.mark.slow
 @given(draw_problem())
 def test_solvers_reach_same_objective(problem):
     difference, _, cvxopt_counts = compute_excess(*problem)

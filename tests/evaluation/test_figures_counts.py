@@ -206,6 +206,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_small_figure_states_its_readings(name):
     figure = SMALL[name]()

@@ -156,6 +156,7 @@ def test_errors_without_data_sets_raise():
         figures.build_errors(OPTIONS)
 
 
+@pytest.mark.slow
 def test_real_series_match_documentation(real_data):
     counts = figures.count_days(real_data / "gowalla" / "loc-gowalla_LA.txt.gz")
     assert len(counts) == 585

@@ -64,6 +64,7 @@ def test_two_processes_give_same_table(plain_table, config, trajectories, tmp_pa
     assert tables_are_equal(plain_table, other.table())
 
 
+@pytest.mark.slow
 def test_sequence_does_not_depend_on_other_sequences(plain_table, config, trajectories, tmp_path):
     lonely = EvaluationConfig.model_validate(config.model_dump() | {"task_sequences": 1, "epsilons": (1.0,)})
     other = Evaluation.open(lonely, tmp_path / "run", lambda: trajectories)
@@ -158,6 +159,7 @@ def test_measured_steps_import_no_modules(plain):
     assert measured == 0
 
 
+@pytest.mark.slow
 def test_different_seeds_give_different_tables(plain_table, config, trajectories, tmp_path):
     seeded = EvaluationConfig.model_validate(config.model_dump() | {"seed": 8})
     other = Evaluation.open(seeded, tmp_path / "run", lambda: trajectories)
@@ -165,6 +167,7 @@ def test_different_seeds_give_different_tables(plain_table, config, trajectories
     assert not tables_are_equal(plain_table, other.table())
 
 
+@pytest.mark.slow
 def test_resuming_keeps_finished_tasks(config, trajectories, tmp_path, plain_table):
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: trajectories)
     for task in evaluation.tasks[:4]:

@@ -300,6 +300,7 @@ def test_cap_lowers_epsilon_and_withholds_if_exceeded():
     assert above.max_probabilities[0] == pytest.approx(1 / (1 + np.exp(-odds.log_odds)))
 
 
+@pytest.mark.slow
 def test_all_caps_floors_and_priors_hold():
     other = np.array([0.1, 0.1, 0.1, 0.4, 0.3])
     caps = (Cap(HERE, 0.8), Cap(Pattern([[0], [0, 1]], 1), 0.5, min_probability=0.02), Cap(~HERE, 0.9))

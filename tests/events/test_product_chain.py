@@ -58,6 +58,7 @@ def test_stated_values_equal_rational_arithmetic():
     assert log_odds == pytest.approx(exact, rel=1e-13)
 
 
+@pytest.mark.slow
 def test_log_odds_equal_sum_over_all_paths():
     """Random automata over 2 to 4 states and up to 5 timesteps: all outputs, to 1e-12."""
     compared = 0

@@ -131,6 +131,7 @@ def test_pickled_engine_continues_equally(elliptic):
     assert copy.release(2) == engine.release(2)
 
 
+@pytest.mark.slow
 def test_another_process_finds_entry_point(elliptic, tmp_path):
     program = """
 import sys
@@ -180,6 +181,7 @@ def broken_variants(elliptic):
     return [LargeGauge, SmallLoss, HalfNoise, HalfDraw, OtherDensity]
 
 
+@pytest.mark.slow
 def test_broken_variants_are_caught_before_the_release(elliptic):
     """The samples have alpha 1e-9, n = 4,096 and a fixed seed."""
     for broken in broken_variants(elliptic):

@@ -201,6 +201,7 @@ def town():
     return StreetMap(homes[:2], np.array([[0, 1]]), np.ones(1), np.zeros(1, np.int64), np.zeros((0, 2)), homes)
 
 
+@pytest.mark.slow
 def test_every_home_in_chosen_square_yields_it(town):
     homes = town.addresses[::40]
     squares = {tuple(home): choose_square(town, *home.tolist(), 50, 0.3) for home in homes}

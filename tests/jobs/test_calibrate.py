@@ -44,6 +44,7 @@ def test_error_target_is_met_by_every_release():
         assert calibration.achieved.released_error == pytest.approx(errors[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
 def test_table_mechanisms_are_calibrated(mechanism):
     """The error is found by bisection and the odds by hops. Users are simulated with tables."""
@@ -68,6 +69,7 @@ def test_table_mechanisms_are_calibrated(mechanism):
         calibrate(moves, settings, CalibrationTargets(error=100.0), num_users=0)
 
 
+@pytest.mark.slow
 def test_compared_channels_are_ordered_and_attacks_agree_with_simulation():
     """The belief's expected error over cells agrees with distances from true locations.
 
@@ -123,6 +125,7 @@ def test_users_with_earlier_data_are_attacked_in_their_later_half():
     )
 
 
+@pytest.mark.slow
 def test_attack_samples_users_if_many_have_earlier_data(monkeypatch):
     """Each user's habits are a model. Thousands do not fit into memory."""
     times = [f"2024-03-0{day}T{hour:02d}:00:00" for day in (1, 2, 3, 4) for hour in (8, 9)]

@@ -117,6 +117,7 @@ def test_caps_are_certified_during_release_and_afterwards(model_and_data, tmp_pa
     assert refusal(lines, verifier().read_rows(str(tmp_path / "r.csv"))) is None
 
 
+@pytest.mark.slow
 def test_batch_with_expired_event_is_certified(model_and_data, tmp_path):
     """An event that ended before the first release is skipped, and its text is stated."""
     model, data = model_and_data
@@ -134,6 +135,7 @@ def test_batch_with_expired_event_is_certified(model_and_data, tmp_path):
     assert capped.refusal(lines) is not None
 
 
+@pytest.mark.slow
 def test_caps_of_session_are_certified(model_and_data, tmp_path):
     model, _ = model_and_data
     settings = make_capped_settings("state:7 between 0 and 3")

@@ -466,6 +466,7 @@ def test_arguments_are_checked():
         Explorer.open(num_steps=0)
 
 
+@pytest.mark.slow
 def test_page_of_documentation_states_what_page_shows():
     """Recompute the comparison on the page 'Choosing a policy' in the invented city."""
     city = Explorer.open()

@@ -236,6 +236,7 @@ def test_calibration_and_noise_comparison_take_graph(model_and_data):
     assert repr(noises[0]) == repr(noises[1])
 
 
+@pytest.mark.slow
 def test_map_and_report_take_graph(model_and_data, release_files, tmp_path):
     model, _ = model_and_data
     page = report(release_files["graph"], tmp_path / "report.html", model, GRAPH, rng=1).read_text()

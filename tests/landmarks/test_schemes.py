@@ -42,6 +42,7 @@ def test_uniform_and_skip_are_valid_and_uniform_spends_everything(case):
     assert float(spent) == pytest.approx(epsilon, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(landmark_cases(), st.integers(0, 10**6), st.floats(0.0, 0.9), st.sampled_from(["still", "wild"]))
 def test_adaptive_is_valid_on_every_path(case, seed, change, kind):
     times, marks, epsilon = case

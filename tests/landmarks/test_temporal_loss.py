@@ -53,6 +53,7 @@ def is_valid_bound(case, bound):
     return True
 
 
+@pytest.mark.slow
 def test_loss_is_at_least_joint_leakage():
     """70 chains with 2 or 3 states and up to 5 times, zeros and matrices by time included."""
     assert all(is_valid_bound(case, leakage) for case in sample_cases(range(70)))

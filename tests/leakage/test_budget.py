@@ -63,6 +63,7 @@ def test_exact_budgets_reach_alpha_at_every_time(pair, steps):
     np.testing.assert_allclose(temporal_leakage(*pair, budgets), 1.0, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200), st.integers(0, 200), st.floats(1e-3, 20))
 def test_budgets_keep_alpha_for_random_matrices(past_seed, future_seed, alpha):
     past, future = random_matrix(4, past_seed, spread=0.3), random_matrix(4, future_seed, zeros=0.25)

@@ -217,6 +217,7 @@ def test_leakage_with_unequal_lengths_raises():
         Leakage(np.zeros(2), np.zeros(3), np.zeros(2))
 
 
+@pytest.mark.slow
 def test_long_gap_is_evaluated_until_convergence_and_matches_recursion(monkeypatch):
     """Long gaps cost only the steps to convergence; each value matches the step recursion."""
     for matrix in (np.array([[0.9, 0.1], [0.4, 0.6]]), np.eye(2)):

@@ -44,6 +44,7 @@ def laplace_probability(decay: float):
     return lambda x: (1 - q) / (1 + q) * q ** abs(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_a_time", [5, DRAWS])
 @pytest.mark.parametrize("decay", [Fraction(1, 20), Fraction(1), Fraction(3, 2), Fraction(11, 5)], ids=str)
 def test_discrete_laplace_matches_its_distribution(decay, at_a_time):

@@ -91,6 +91,7 @@ def sample_draws(request, monkeypatch):
     return lambda mechanism: mechanism.sample([0, 0], rng=11, size=DRAWS if many else max(DRAWS * 3 // 10, 30_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HULLS)
 def test_draws_match_enumerated_distribution(name, sample_draws):
     """Chi-squared test, alpha 1e-4, seed 11, 200 degrees of freedom (segment: 60)."""

@@ -125,6 +125,7 @@ def test_slower_decaying_source_is_not_extrapolated_too_early(monkeypatch):
     assert not are_equal(gaps.homogeneous_gap(operator, 3000, None).forward(logs), wanted)
 
 
+@pytest.mark.slow
 def test_chain_of_slower_and_slower_states_matches_single_steps():
     stays = np.linspace(0.1, 0.95, 12)
     matrix = np.diag(np.append(stays, 1.0)) + np.diag(1 - stays, 1)

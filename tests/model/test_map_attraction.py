@@ -105,6 +105,7 @@ def test_adversary_with_map_by_enumeration():
     assert not np.allclose(broken, dense, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_adversary_keeps_support_stays_and_moves_out_of_the_region():
     outside = create_outside_states(TOWN)
     size = len(outside.state_of_context)

@@ -40,6 +40,7 @@ def test_ties_in_path_are_broken_by_lowest_state(seed):
             assert path[t] == min(i for i, score in score_by_state.items() if score == max(score_by_state.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_are_maxima_over_predecessors(seed):
     starts, states, logs = build_predecessor_lists(seed)

@@ -61,6 +61,7 @@ def test_values_of_wrong_length_raise(ax):
         draw_steps(ax, [1, 2], [1.0], BLUE, "a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "width"), [(20, 4.2), (20, 12.8), (5000, 4.2), slow(5000, 12.8)])
 def test_leakage_plots_fit_their_figure(count, width):
     matrix = [[0.8, 0.2], [0.1, 0.9]]

@@ -122,6 +122,7 @@ def test_model_figure_fits(shape):
     assert flaws(model_figure(model)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 def test_noise_types_fit(width):
     rows = [

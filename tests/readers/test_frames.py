@@ -34,6 +34,7 @@ def check(result, names=("ann", "bob")):
     assert np.concatenate([trajectory.longitude for trajectory in result.trajectories]) == pytest.approx(EAST, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_trackintel_positionfixes_are_read():
     trackintel = pytest.importorskip("trackintel")
     frame = build_points(user_id=USERS, tracked_at=TIMES).rename_geometry("geom")
@@ -131,6 +132,7 @@ def test_invalid_frame_or_missing_user_raises():
         read_frame(without_user.iloc[:0], user="ann")
 
 
+@pytest.mark.slow
 def test_frame_is_accepted_by_jobs():
     town = read("data/sample/geolife").trajectories
     frame = pd.concat(
@@ -226,6 +228,7 @@ class Interchange:
         return self._table.__dataframe__(nan_as_null, allow_copy)
 
 
+@pytest.mark.slow
 def test_all_forms_of_a_table_are_the_same_data():
     reference = read("data/sample/geolife").trajectories
     for name, form in build_forms().items():
@@ -269,6 +272,7 @@ def test_two_trajectories_of_a_user_are_that_user():
         read_frame(parts, columns={"user": "name"})
 
 
+@pytest.mark.slow
 def test_frames_of_arrow_do_not_need_pandas():
     pytest.importorskip("polars")
     program = """

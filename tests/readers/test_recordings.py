@@ -442,6 +442,7 @@ class _Pieces:
         return part
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(JSON, st.lists(JSON, max_size=4), st.integers(1, 9), st.integers(1, 40), st.booleans())
 def test_items_of_any_json_do_not_depend_on_buffer(value, items, piece, buffer, is_ascii):

@@ -61,6 +61,7 @@ def test_odds_with_initial_prior_match_enumeration():
     assert other.prior == pytest.approx(np.log(yes / (1 - yes)), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_cap_holds_in_audit_of_releases():
     model, _ = _model(np.random.default_rng(6), True)
     cap = Cap(EVENTS[0], 0.8)

@@ -324,6 +324,7 @@ def compute_largest_window_loss(releaser, window, moments, seed):
     return max(sum(logs[end - window : end]) for end in range(window, moments + 1))
 
 
+@pytest.mark.slow
 def test_log_ratio_of_adjacent_paths_is_bounded_by_window_budget():
     """Sum the absolute log ratios of all steps, the worst case over signs.
 

@@ -108,6 +108,7 @@ def test_folder_or_missing_file_raises(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_detected_or_harmless(path):
     # 150 single bits at random positions, seed 4: each is detected or lies in an unused part.
     whole, truth = path.read_bytes(), read_everything(path)

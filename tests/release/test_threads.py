@@ -131,6 +131,7 @@ def test_calls_in_exclusive_block_are_not_interrupted():
     assert engine.filter_state.count == THREADS * RELEASES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "optimal"])
 def test_engines_of_different_users_do_not_affect_each_other(mechanism):
     """Engines of one family share caches. Their records are those of one thread."""
@@ -190,6 +191,7 @@ def take_in_threads(stream: ReleaseStream) -> None:
         assert records[-1].epsilon_total == float(Fraction(RELEASES, 10))
 
 
+@pytest.mark.slow
 def test_threads_share_stream(tmp_path):
     take_in_threads(ReleaseStream(make_engine_in_space()))
     with RecordedReleaseStream(tmp_path / "a.db", make_engine_in_space()) as stream:

@@ -39,6 +39,7 @@ def post(client, user, token, step=0):
     return client.post("/owntracks", json=location(START + STEP * step), auth=(user, token)).status_code
 
 
+@pytest.mark.slow
 def test_device_is_accepted_and_replaced_while_relays_run(path, inbox, postgres):
     config = RelayConfig.read(path)
     with relay(config) as first, relay(config) as second:
@@ -62,6 +63,7 @@ def test_device_is_accepted_and_replaced_while_relays_run(path, inbox, postgres)
     assert "[[device]]" not in path.read_text()
 
 
+@pytest.mark.slow
 def test_recipients_of_users_in_the_database_change_with_the_file(path, inbox, postgres):
     """A recipient that returns is sent nothing of the time before, also without a post since."""
     _, token = get_tokens(add_device(path, "ann"))

@@ -274,6 +274,7 @@ def test_restarted_broker_is_reconnected_and_its_messages_are_read(config, mosqu
         assert client.get("/ready").status_code == 200
 
 
+@pytest.mark.slow
 def test_processes_divide_the_users_and_take_over_those_of_an_ended_one(config, mosquitto, postgres):
     """No message is lost, or released after a later one of its user."""
     names = [f"p{k:02}" for k in range(12)]

@@ -154,6 +154,7 @@ def test_message_repeated_after_crash_is_equal(config, inbox, monkeypatch):
     assert first[2] == second[2]
 
 
+@pytest.mark.slow
 def test_permanently_failing_message_is_set_aside_and_does_not_block_others(config, inbox):
     poison = []
     inbox.answer = lambda body: 500 if json.loads(body)["time"] in poison else 200

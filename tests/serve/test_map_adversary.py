@@ -303,6 +303,7 @@ def test_path_of_map_is_relative_to_the_file(model, tmp_path):
     assert RelayConfig.read(path).adversary_map is None
 
 
+@pytest.mark.slow
 def test_restart_and_reload_add_change_and_remove_the_map(model, lake, tmp_path):
     """The figures of earlier releases follow from the store, whenever the key was added."""
     other = write_map(tmp_path / "other.geojson", shapely.box(-29.997, 44.9, -29.9, 45.1))

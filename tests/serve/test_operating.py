@@ -654,6 +654,7 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
             assert manager.recv(4096).decode() == f"WATCHDOG=1\nSTATUS={status}"
 
 
+@pytest.mark.slow
 def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock, monkeypatch):
     """Start with a clock a year ahead, then with the right one, then after a long time off.
 

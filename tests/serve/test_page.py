@@ -417,6 +417,7 @@ def test_remaining_budget_is_that_of_limits(config):
     assert budget["windows"] == [{"limit": 1.5, "hours": pytest.approx(2 / 12, abs=0.01), "remaining": 1.5}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [None, {"window_epsilon": 9.0, "window_steps": 12}])
 def test_remaining_budget_contains_that_of_schedule(config, limits):
     """The last release is two steps ago, within the window of a day."""

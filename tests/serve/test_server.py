@@ -181,6 +181,7 @@ def test_errors_never_repeat_secrets(tmp_path, keys):
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_new_file_is_private_and_contains_no_token(model, tmp_path, monkeypatch):
     from dphmm.serve import RelayConfig, setup, write_relay
 

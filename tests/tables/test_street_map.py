@@ -163,6 +163,7 @@ def test_region_outside_map_raises(tmp_path):
 REAL = Path(os.environ.get("DPHMM_REAL_DATA", "")) / "streets"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (REAL / "monaco.osm.gz").is_file(), reason="needs DPHMM_REAL_DATA")
 @pytest.mark.parametrize(
     ("name", "min_km", "min_buildings"), [("monaco.osm.gz", 70, 800), ("helsinki_small.osm.pbf", 60, 2000)]

@@ -182,6 +182,7 @@ def test_gap_of_more_than_an_hour_starts_new_trip(table):
     assert frame["num_timesteps"].tolist() == [3, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_trackintel_and_movingpandas_accept_frames(table):
     trackintel, movingpandas = pytest.importorskip("trackintel"), pytest.importorskip("movingpandas")

@@ -20,6 +20,7 @@ NAMES = ["exact counts", "weekly mean", "counts below 5 suppressed", "counts bel
 NAMES += ["epsilon 1", "no table"]
 
 
+@pytest.mark.slow
 def test_raw_tables_leak_more_than_tables_with_noise():
     tracks = synthetic_trajectories(30, 5, 30.0, rng=2)
     columns = {

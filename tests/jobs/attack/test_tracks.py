@@ -160,6 +160,7 @@ def test_later_days_are_attacked_and_habits_use_earlier_days_only(model, days):
     assert np.abs(changed.initial - habit_model.initial).max() > 0.01
 
 
+@pytest.mark.slow
 def test_attack_without_data_uses_synthetic_users():
     result = attack(channels=["round:3"], max_steps=6)
     assert result.is_synthetic
@@ -168,6 +169,7 @@ def test_attack_without_data_uses_synthetic_users():
     assert result.population == "users of the synthetic city"
 
 
+@pytest.mark.slow
 def test_rounding_and_disc_noise_are_reduced_for_geolife_users(few_of_geolife):
     """Attack three users for one day of ten-minute timesteps. The other users train the model."""
     data, users = str(few_of_geolife), ("000", "001", "003")

@@ -52,6 +52,7 @@ def smooth_by_enumeration(model: MarkovModel, rows: np.ndarray) -> np.ndarray:
     return beliefs / beliefs.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_beliefs_of_each_adversary_match_path_enumeration(tmp_path, town):
     model, states_by_user = town
     later = {user: states[:5] for user, states in crowd(3, 1, 5).items()}
@@ -227,6 +228,7 @@ def test_calibration_states_number_of_known_training_users(town):
     assert warning.startswith("the model was trained on 2 of the users with earlier data")
 
 
+@pytest.mark.slow
 def test_estimate_error_of_users_with_habits_uses_their_paths(town):
     """48 users, seeds 1 and 2: an estimate from the model alone would have the public error."""
     model, states_by_user = town
@@ -284,6 +286,7 @@ def test_session_event_and_calibrate_commands_accept_adversaries(town):
     assert json.loads(same.stdout) == public
 
 
+@pytest.mark.slow
 def test_users_without_earlier_data_are_omitted_from_session_and_event_audits(tmp_path, town):
     """The audits of the other users are those of a selection by --users."""
     _, states_by_user = town

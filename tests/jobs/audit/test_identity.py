@@ -139,6 +139,7 @@ def test_adversary_with_habits_is_nearer_and_matches_path_enumeration(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_users_are_linked_for_large_but_not_for_small_epsilon(tmp_path):
     """Users with two places each, ten known and four released days (seeds 7 and 8)."""
     model = public_model()
@@ -169,6 +170,7 @@ def test_users_are_linked_for_large_but_not_for_small_epsilon(tmp_path):
     assert len(mixed.candidates) == SIZE
 
 
+@pytest.mark.slow
 def test_identity_command_reports_links_and_exits_with_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = public_model()
@@ -337,6 +339,7 @@ def test_calibration_puts_probability_one_into_last_bin():
     ]
 
 
+@pytest.mark.slow
 def test_no_names_omits_users_and_report_contains_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = public_model()

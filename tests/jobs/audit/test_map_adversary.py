@@ -193,6 +193,7 @@ def test_event_audit_with_the_coast_by_enumeration(tmp_path):
     assert mapped.auxiliary_knowledge == "the coast"
 
 
+@pytest.mark.slow
 def test_calibration_for_an_adversary_with_the_coast():
     model = blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
     targets = CalibrationTargets(adversary_error=1.5)

@@ -44,6 +44,7 @@ def town(tmp_path_factory):
     return folder, members, others, model
 
 
+@pytest.mark.slow
 def test_members_are_found_in_count_model_and_not_after_random_exchange(town):
     """α = 0.01, 30 users in each group. The random exchange mixes both groups (seed 3)."""
     folder, members, others, model = town
@@ -103,6 +104,7 @@ def test_area_and_curve_match_rank_statistics():
     assert (others > threshold).mean() <= 0.1
 
 
+@pytest.mark.slow
 def test_membership_command_accepts_synthetic_users_and_writes_report(town):
     folder, members, others, _ = town
     synthesize(folder / "m.npz", folder / "synthetic.csv", num_users=60, days=1, rng=5, overwrite=True)

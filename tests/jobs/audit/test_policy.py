@@ -31,6 +31,7 @@ def test_policy_audit_is_equal_in_python_and_command(town, monkeypatch):
     assert {repair["min_degree_of_protection"] for repair in output["constraints"][0]["repairs"]} <= {2, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_audit_reports_have_expected_pictures(town, monkeypatch):
     pytest.importorskip("matplotlib")

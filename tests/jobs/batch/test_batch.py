@@ -128,6 +128,7 @@ def test_batch_bytes_do_not_depend_on_dask_cluster_with_killed_worker(model_path
     assert read_bytes_by_user(folder) == read_bytes_by_user(tmp_path / "here")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_batch_bytes_do_not_depend_on_threads_of_dask_worker(model_path, trajectories, tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -177,6 +178,7 @@ def test_workers_and_engine_together_raise(model_path, walkers_file, tmp_path):
         batch(walkers_file, tmp_path / "out", model_path, ReleaseSettings("utility:1km", 1.0), **arguments)
 
 
+@pytest.mark.slow
 def test_user_files_are_spread_over_folders(tmp_path):
     count = fewer(100_000, 20_000)
     folders = Counter(user_file(tmp_path, f"user-{index}", "csv").parent for index in range(count))
@@ -561,6 +563,7 @@ def test_user_in_two_inputs_raises(model_path, walkers_file, tmp_path):
     assert "is in an earlier input too; a user must be in one input" in done.stderr
 
 
+@pytest.mark.slow
 def test_parquet_file_is_released_in_parts_with_equal_bytes(model_path, trajectories, tmp_path):
     """The number of fixes in memory changes neither the bytes nor the counts of dropped fixes."""
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -66,6 +66,7 @@ def test_learned_model_names_its_map_and_kilometres():
     assert learned.outside == 0
 
 
+@pytest.mark.slow
 def test_commands_release_a_taxi_on_streets(tmp_path):
     model, output = tmp_path / "streets.npz", tmp_path / "taxis.csv"
     words = ("--streets", STREETS, "--cell", "0.3", "--kind", "driving", "--max-speed", "60")

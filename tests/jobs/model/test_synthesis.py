@@ -72,6 +72,7 @@ def test_days_start_at_local_midnight_of_model(tmp_path):
     assert synthesize(model, tmp_path / "p.csv", 1, 1).first == np.datetime64("2023-12-31T16:00")
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_number_of_users(model, tmp_path, monkeypatch):
     monkeypatch.setattr(synthesis, "_BLOCK_LOCATIONS", 1 << 17)
     synthesize(model, tmp_path / "p.parquet", num_users=1, days=1)  # load the libraries before measuring

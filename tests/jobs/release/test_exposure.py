@@ -92,6 +92,7 @@ def test_sentence_names_releases_of_its_figure(way, view, world):
             assert [name for name, words in WORDS.items() if words in warning] == [view]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [SETTINGS, SCHEDULED], ids=["constant", "scheduled"])
 @pytest.mark.parametrize("session_gap", [None, 3])
 def test_batch_figures_match_session_audit(session_gap, settings, world, tmp_path):
@@ -124,6 +125,7 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     assert _inference_cell(row, "median_adversary_error_m") == f"1 m {VIEW_LABELS[view]}"
 
 
+@pytest.mark.slow
 def test_session_figures_use_releases_of_earlier_runs(world, tmp_path):
     """They equal those of an audit of the whole session at the timesteps of the second run."""
     model = world[1]

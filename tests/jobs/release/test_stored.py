@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     return here
 
 
+@pytest.mark.slow
 def test_batch_is_read_as_tables_and_settings_of_its_users(folder):
     stored = read_released(folder / "batch")
     assert stored.settings == SETTINGS
