@@ -5,7 +5,7 @@ Obfuscation methods compared
 Obfuscation methods in common use and dphmm releases on the same synthetic users, against an adversary with the
 mobility model and an informed adversary with each user's habits. Top: errors of the releases and of the adversaries'
 estimates. Fresh noise averages out. A grid does not, and protects according to its cell size. Bottom: the trade-off;
-channels toward the top left are better. This figure uses six hours of eight users; the documentation page uses two
+channels toward the top left are better. This figure uses four hours of eight users; the documentation page uses two
 days.
 """
 
@@ -24,6 +24,6 @@ channels = (
     "release:utility:1km@day:3",
     "nothing",
 )
-comparison = attack(channels=channels, max_steps=36)
+comparison = attack(channels=channels, max_steps=24)
 plt.figure(draw_attack_figure(comparison))
 plt.show()
