@@ -187,5 +187,5 @@ _PREDICATES: Mapping[Statistic, tuple[str, str]] = {
         "For the most exposed user",
         "assigns a median probability of {} to the most probable location",
     ),
-    "max_posterior": ("", "never assigns more than {} to a single location of any user"),
+    "max_posterior": ("", "assigns at most {} to a single location of any user at any timestep"),
 }

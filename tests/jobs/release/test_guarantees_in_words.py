@@ -86,7 +86,7 @@ def test_open_timesteps_are_stated_separately_from_confidence():
     hidden, opened = (
         promises.summarize_guarantee([row | {"num_unprotected": count}], SETTINGS, True)[1] for count in (0, 1234)
     )
-    assert hidden.endswith("It never assigns more than 50 % to a single location of any user.")
+    assert hidden.endswith("It assigns at most 50 % to a single location of any user at any timestep.")
     assert (
         opened
         == f"{hidden} At 1,234 other timesteps the most probable location is unprotected: it is released unchanged."
