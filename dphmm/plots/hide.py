@@ -50,7 +50,7 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
         _draw_place(axes[number + 1], result, place)
     _draw_kept(axes[0], result, plane)
     axes[0].set_title("The published track", loc="left")
-    axes[0].legend(loc="upper right", fontsize="small")
+    canvas.legend_below(axes[0], others=axes[1:])
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(place.zone.projection for place in result.places)), strict=True):
             ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the basemap does not extend the view
@@ -80,7 +80,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         image,
         ax=ax,
         shrink=0.75,
-        label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({strongest.adversary} adversary)",
+        label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({strongest.adversary.replace('markov', 'Markov')} adversary)",
     )
     for stretch in place.stretches:
         for gate in (stretch.entered, stretch.left):
@@ -92,4 +92,3 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
     ax.plot([], [], "o", color=canvas.ORANGE, label="exit or entry")
     ax.plot([-0.9 * wide, -0.9 * wide + 0.5], [-0.92 * wide] * 2, color=canvas.GREY, lw=3)
     ax.annotate("500 m", (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)
-    ax.legend(loc="upper right", fontsize="small")
