@@ -73,6 +73,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
     half = zone.square.side_km / 2
     count = round(len(strongest.posterior) ** 0.5)
     order = np.lexsort(zone.grid.points[zone.core].T)
+    adversary = strongest.adversary.replace("markov", "Markov")
     shown = 100 * strongest.posterior[order].reshape(count, count)
     ax.plot(*zone.corners.T, color=canvas.PURPLE, lw=1.5, label="the zone")
     image = ax.imshow(shown, extent=(-half, half, -half, half), origin="lower", cmap="magma_r", vmin=0, zorder=2)
@@ -80,7 +81,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         image,
         ax=ax,
         shrink=0.75,
-        label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({strongest.adversary.replace('markov', 'Markov')} adversary)",
+        label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
     )
     for stretch in place.stretches:
         for gate in (stretch.entered, stretch.left):
