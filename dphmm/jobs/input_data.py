@@ -377,7 +377,7 @@ class Data:
         return self._select(everyone, skipped, dropped)
 
     def stream(self, dropped: list[Dropped], may_be_empty: bool = False) -> Iterator[Trajectory]:
-        """Iterate over the selected trajectories; a large Parquet file is not in memory as a whole.
+        """Iterate over the selected trajectories, without a large Parquet file in memory.
 
         Parameters
         ----------

@@ -169,7 +169,10 @@ class FoldErrors:
 def _build_folds(
     fit: Callable[[Sequence[int]], MarkovModel], tracks: Sequence[Trajectory], seed: int
 ) -> Iterator[Fold]:
-    """Yield the folds. All random numbers are sampled here, so the division over workers does not change them."""
+    """Yield the folds.
+
+    All random numbers are sampled here, so the division over workers does not change them.
+    """
     rng = np.random.default_rng(seed)
     # Cross-validation: no user is simulated under a model that was fitted to their data.
     order = rng.permutation(len(tracks)).tolist()

@@ -547,7 +547,25 @@ class MarkovModel:
         states: StateSpace | None = None,
         step_seconds: float | None = None,
     ) -> MarkovModel:
-        """Learn a model from counts of moves; see `fit`."""
+        """Learn a model from counts of moves.
+
+        Parameters
+        ----------
+        moves
+            The visits and moves of users.
+        size, smoothing, neighbours, states, step_seconds
+            See `fit`.
+
+        Returns
+        -------
+        MarkovModel
+            The model that `fit` learns from the sequences.
+
+        Raises
+        ------
+        InvalidInputError
+            If no state is visited.
+        """
         occupancy = np.bincount(moves.visits, moves.visit_counts, size)
         sources = moves.sources
         targets = moves.targets

@@ -116,6 +116,23 @@ class MoveCounts:
                 column.append(values + first if name in ("visitors", "owners") else values)
         return cls(firsts[-1], **{name: np.concatenate(column) for name, column in columns.items()})
 
+    def reorder(self, order: IntArray) -> MoveCounts:
+        """Return the counts of the users in another order ``(num_users,)``, a permutation of their numbers."""
+        rank = np.argsort(order)
+        visitors, owners = rank[self.visitors], rank[self.owners]
+        # Stable: a user's states and moves stay ascending.
+        visits, moves = (np.argsort(users, kind="stable") for users in (visitors, owners))
+        return MoveCounts(
+            self.num_users,
+            visitors[visits],
+            self.visits[visits],
+            self.visit_counts[visits],
+            owners[moves],
+            self.sources[moves],
+            self.targets[moves],
+            self.counts[moves],
+        )
+
     def select_users(self, is_selected: BoolArray) -> MoveCounts:
         """Return the counts of the users in a mask ``(num_users,)``. Users keep their numbers."""
         visits = is_selected[self.visitors]

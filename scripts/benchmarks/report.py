@@ -129,7 +129,7 @@ def processor_seconds() -> float:
 
 
 def peak_mib(pid: int | None = None) -> float:
-    """Return the peak memory of this or another process in MiB; 0 if another has ended or does not state it."""
+    """Return the peak memory of this or another process in MiB; 0 if another has ended."""
     # Not from getrusage on Linux: a process inherits its value from its parent.
     with suppress(OSError, IndexError):
         status = Path(f"/proc/{pid or 'self'}/status").read_text()

@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(report: Report, options: argparse.Namespace) -> None:
     sizes = (1_000, 3_000) if report.small else tuple(options.fixes)
     engines = (ONE, DASK) if report.small else ENGINES
-    walls: dict[tuple[str, str], list[float]] = {}
+    durations: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_users(Path(folder, "others.parquet"), 3_000 if report.small else 10**5, first=10**6)
         learn(f"{folder}/others.parquet", space(), STEP_S, calibrate_radii=False, output=f"{folder}/model.npz")
@@ -68,13 +68,13 @@ def run(report: Report, options: argparse.Namespace) -> None:
                 what = f"{job}, {size:,} fixes of {num_users:,} users"
                 report.row(f"{what}, {ONE}", times[ONE], "s", {name: times[name] for name in engines[1:]})
                 for engine, (wall, _, parent, worker) in zip(engines, measured, strict=True):
-                    walls.setdefault((job, engine), []).append(wall)
+                    durations.setdefault((job, engine), []).append(wall)
                     if engine != ONE:
                         report.row(f"    efficiency, {engine}", times[ONE] / (2 * wall), "of the ideal")
                     report.row(f"    peak memory of the parent, {engine}", parent, "MiB")
                     if engine != ONE:
                         report.row(f"    peak memory of a worker, {engine}", worker, "MiB")
-    for (job, engine), seconds in walls.items():
+    for (job, engine), seconds in durations.items():
         for (size, wall), (next_size, next_wall) in pairwise(zip(sizes, seconds, strict=True)):
             slope = log(next_wall / wall) / log(next_size / size)
             report.row(f"{job}, {engine}: slope from {size:,} to {next_size:,} fixes", slope, "")
@@ -90,7 +90,7 @@ def space() -> Grid:
 
 
 def write_users(file: Path, num_fixes: int, first: int = 0) -> int:
-    """Write the fixes of synthetic users to a Parquet file, user by user; return the number of users."""
+    """Write the fixes of synthetic users to a Parquet file; return the number of users."""
     city, rng = build_city(), np.random.default_rng(first)
     num_users = count = 0
     with parquet.ParquetWriter(file, SCHEMA) as writer:
@@ -128,9 +128,9 @@ JOBS: dict[str, Callable[[str, Engine], object]] = {"flows": run_flows, "learn":
 
 
 def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, str, float, float]:
-    """Return seconds, a digest of the results, and the peaks of the parent and of a worker in MiB."""
-    walls: list[float] = []
-    while not walls or (len(walls) < report.repeats and walls[0] < MAX_REPEATED_SECONDS):
+    """Return seconds, a digest of the results, and the peaks of parent and worker in MiB."""
+    durations: list[float] = []
+    while not durations or (len(durations) < report.repeats and durations[0] < MAX_REPEATED_SECONDS):
         with start_cluster(report.small) if engine == DASK else nullcontext(("", ())) as (address, workers):
             if report.small:  # in this process: starting another takes longer
                 wall, digest = run_job(folder, job, engine, address)
@@ -144,8 +144,8 @@ def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, 
                 place = (folder, job, engine, address)
                 (wall, digest), parent = in_new_process(__name__, "run_job", *place, look=look)
                 worker = max(peaks)
-        walls.append(wall)
-    return median(walls), digest, parent, worker
+        durations.append(wall)
+    return median(durations), digest, parent, worker
 
 
 def run_job(folder: str, job: str, engine: str, address: str) -> tuple[float, str]:
@@ -157,7 +157,7 @@ def run_job(folder: str, job: str, engine: str, address: str) -> tuple[float, st
 
 
 def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, ...]]]:
-    """Start a cluster of two workers in the context; its address and the processes of its workers."""
+    """Return a context with the address and the processes of a cluster of two workers."""
 
     @contextmanager
     def started() -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -263,7 +263,10 @@ class _UtilityTask:
 
 
 class _Comparison(NamedTuple):
-    """The utility of a user, and the slots with the true and the estimated states if uses are measured."""
+    """The utility of a user.
+
+    If uses are measured, also the slots with the true and the estimated states.
+    """
 
     utility: UserUtility
     slots: IntArray
@@ -274,9 +277,9 @@ class _Comparison(NamedTuple):
 def _compare_block(
     model: MarkovModel, keeps_states: bool, task: _UtilityTask
 ) -> tuple[dict[str, _Comparison], FloatArray, tuple[Crowd, Crowd] | None]:
-    """Compare the users of a block; return also their visits and their crowds, estimated ones first.
+    """Compare the users of a block, and count their visits and paths.
 
-    All sums are of integers, so the blocks may be added in any order.
+    The visits and crowds of estimates come first. All sums are of integers, so the blocks may be added in any order.
     """
     space = model.space
     comparisons = {}

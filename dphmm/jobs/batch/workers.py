@@ -241,7 +241,7 @@ class DaskCluster(Engine):
     def _groups_until_lost(
         self, function: Callable[[Work], Done], tasks: Iterator[Work]
     ) -> Generator[list[Done], None, list[Work] | None]:
-        """Run tasks as `groups`; return the unfinished ones if the scheduler is lost, otherwise None."""
+        """Run tasks as `groups`; return the unfinished ones if the scheduler is lost."""
         distributed = need("distributed", "dask")
         client = self._client
         # The scheduler sends a plugin to each of its workers once, also to those that join or restart later.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from heapq import heappush, heappushpop
 from itertools import chain, islice
@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import numpy as np
 import shapely
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray
+from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import ConfigurationError, DataFileError, StateError
 from dphmm.formatting import Result, as_plain, export_fields
 from dphmm.jobs.batch.workers import Engine, Processes
@@ -861,7 +861,7 @@ def learn(
             stack.enter_context(crew.started())
         counter = crew if len(first_blocks) > 1 else Processes(1)
         counted = watch(counter.run(partial(count_block, rules=rules), chain(first_blocks, blocks)), "Counting")
-        training = TrainingData.concatenate([part for _, part in sorted(counted, key=itemgetter(0))])
+        training = TrainingData.concatenate([part for _, part in sorted(counted, key=itemgetter(0))]).sort_users()
         if outside is not None and budget is None:
             outside = training.fit_outside(outside)
         if outside_states and outside is None:
@@ -899,8 +899,8 @@ def learn(
         if sample.size:
 
             def fit(held_out: Sequence[int]) -> MarkovModel:
-                is_kept = np.ones(len(training.users), dtype=np.bool_)
-                is_kept[sample.indices[held_out]] = False
+                excluded = {sample.tracks[index].user for index in held_out}
+                is_kept = np.array([user not in excluded for user in training.users])
                 kept = np.flatnonzero(is_kept).tolist()
                 fold_outside = training.fit_outside(outside, kept)
                 counts = training.counts.select_users(is_kept)
@@ -923,34 +923,30 @@ def learn(
 
 
 class _UserSample:
-    """The users with the smallest hashes of their names, at most `size`, in the order of the data.
+    """The `size` users with the smallest hashes of their names, or all.
 
-    The selection depends neither on the order of the users nor on their locations.
+    The selection depends neither on the order of the users nor on their locations. A hash is not related to movement,
+    so the users are as exchangeable as all.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._heap: list[tuple[int, int, Trajectory]] = []  # the largest hash first
+        self._heap: list[tuple[int, str, Trajectory]] = []  # the largest hash first
 
     def watch(self, tracks: Iterable[Trajectory]) -> Iterator[Trajectory]:
         """Yield the trajectories of all users, and keep those of the sample."""
-        for index, track in enumerate(tracks):
+        for track in tracks:
             digest = blake2b(track.user.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            entry = (-int.from_bytes(digest), index, track)
+            entry = (-int.from_bytes(digest), track.user, track)
             if len(self._heap) < self.size:
                 heappush(self._heap, entry)
             elif self.size:
                 heappushpop(self._heap, entry)
             yield track
 
-    @property
-    def indices(self) -> IntArray:
-        """The indices of the users in the data, ascending."""
-        return np.sort(np.array([index for _, index, _ in self._heap], dtype=np.int64))
-
-    @property
+    @cached_property
     def tracks(self) -> list[Trajectory]:
-        """The trajectories of the users, in the order of the data."""
+        """The trajectories of the users, in the order of their names."""
         return [track for _, _, track in sorted(self._heap, key=itemgetter(1))]
 
 

@@ -252,7 +252,10 @@ def fit_private_moves(
     outside: Sequence[FloatArray] | None = None,
     attraction: FloatArray | None = None,
 ) -> PrivateModel:
-    """Learn a model from each user's moves and distances, which may be thinned already; see `fit_private`."""
+    """Learn a model from each user's moves and distances; see `fit_private`.
+
+    They may be thinned already.
+    """
     budget = rational(epsilon)
     if budget * MAX_SCALE < 1000 * moves_per_user:
         raise BudgetError(f"epsilon must be larger, got {epsilon}: its noise may exceed 64 bits")

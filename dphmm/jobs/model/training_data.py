@@ -1,16 +1,17 @@
 """Statistics of training users, which workers count and from which models are learned.
 
-A block of users is reduced to integers and to lists in the order of the users. The statistics of a data set, and the
-models learned from them, therefore do not depend on how the users were divided. Without classes of time they need
-memory for each user's different moves, not for fixes.
+A block of users is reduced to integers and to lists, which are finally put in the order of the users' names. The
+statistics of a data set, and the models learned from them, therefore do not depend on how the users were divided.
+Without classes of time they need memory for each user's different moves, not for fixes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add, or_
+from typing import Any
 
 import numpy as np
 
@@ -96,6 +97,19 @@ class TrainingData:
         sums = {name: reduce(add, [getattr(part, name) for part in parts]) for name in names}
         counts = MoveCounts.concatenate([part.counts for part in parts])
         return cls(is_visited=reduce(or_, [part.is_visited for part in parts]), counts=counts, **sums)
+
+    def sort_users(self) -> TrainingData:
+        """Return the statistics in the order of the users' names, in which all trajectories are read.
+
+        A large file is streamed in another order.
+        """
+        order = np.array(sorted(range(len(self.users)), key=self.users.__getitem__), dtype=np.int64)
+        lists = {name: getattr(self, name) for name in ("users", "border", "thinned", "distances", "sequences")}
+        columns: dict[str, Any] = {
+            name: tuple(values[user] for user in order) if values else () for name, values in lists.items()
+        }
+        counts = self.counts if self.counts.num_users == 0 else self.counts.reorder(order)
+        return replace(self, counts=counts, **columns)
 
     def fit_outside(self, outside: OutsideStates | None, users: Sequence[int] | None = None) -> OutsideStates | None:
         """Return the outside states of users, by default of all; None if none of them is outside."""

@@ -421,7 +421,10 @@ def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
 def locate_user_releases(
     source: str | Path, model: MarkovModel, users: Sequence[str] = ()
 ) -> Mapping[str, UserFile | UserRows]:
-    """Return the releases of each user as in `read_released`, unread if they are in a batch's folder."""
+    """Return the releases of each user; see `read_released`.
+
+    Those in a batch's folder are not read yet.
+    """
     if not _is_session_store(source) and Path(source).is_dir():
         return read_batch_folder(Path(source), users)[0]
     table = read_released(source, model, users).table
