@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -124,6 +126,72 @@ def test_batch_bytes_do_not_depend_on_dask_cluster_with_killed_worker(model_path
         engine = DaskCluster(cluster.scheduler_address)
         folder = tmp_path / "out"
         result = batch(walkers_file, folder, model_path, settings, kind="csv", rng=1, engine=engine, watch=kill_worker)
+    assert len(result.done) == len(finished) == 9
+    assert read_bytes_by_user(folder) == read_bytes_by_user(tmp_path / "here")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_each_dask_worker_loads_model_once(model_path, walkers_file, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    settings = ReleaseSettings("utility:1km", 1.0)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, dashboard_address=None, processes=True, protocol="tcp://"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        batch(walkers_file, tmp_path, model_path, settings, rng=1, engine=DaskCluster(cluster.scheduler_address))
+        caches = client.run(_engine.cache_info)
+    assert len(caches) == 2
+    assert {info.misses for info in caches.values()} == {1}
+    assert sum(info.hits for info in caches.values()) == 9 - 2
+
+
+class RestartedCluster:
+    """A scheduler and a worker as commands, on a free port."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self) -> None:
+        line = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--no-dashboard"]
+        self.scheduler = subprocess.Popen([*line, "--port", str(self.port)], stderr=subprocess.DEVNULL)
+        line = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://127.0.0.1:{self.port}", "--no-dashboard"]
+        self.worker = subprocess.Popen([*line, "--nthreads", "1", "--no-nanny"], stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        for process in (self.scheduler, self.worker):
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_batch_bytes_do_not_depend_on_restarted_scheduler(model_path, trajectories, walkers_file, tmp_path):
+    """The scheduler and its worker are killed after the first user, and started again."""
+    pytest.importorskip("distributed")
+    list(release_everyone(make_job(tmp_path / "here", model_path), trajectories, Processes(1)))
+    settings, cluster, finished = ReleaseSettings("utility:1km", 1.0), RestartedCluster(), []
+
+    def restart(items, what, total=None):
+        for item in items:
+            if not finished:
+                cluster.stop()
+                cluster.start()
+            finished.append(item)
+            yield item
+
+    try:
+        engine = DaskCluster(f"tcp://127.0.0.1:{cluster.port}", timeout_seconds=60)
+        folder = tmp_path / "out"
+        result = batch(walkers_file, folder, model_path, settings, kind="csv", rng=1, engine=engine, watch=restart)
+    finally:
+        cluster.stop()
+        gc.collect()  # sockets of the lost connection, which Dask does not close
     assert len(result.done) == len(finished) == 9
     assert read_bytes_by_user(folder) == read_bytes_by_user(tmp_path / "here")
 
