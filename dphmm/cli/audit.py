@@ -400,6 +400,7 @@ _ACCURACY = Table(
 @settings_key("--min-posterior", type=float, default=0.0, help="Learned below this probability.")
 @options.release_options
 @_reader_options
+@options.engine_options
 @options.known_format_options
 @_output_options
 def event(releases: str | Path, **arguments: Any) -> None:
@@ -421,6 +422,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
         options.build_stated_settings(arguments),
         max_posterior=arguments["max_posterior"],
         min_posterior=arguments["min_posterior"],
+        engine=options.build_engine(arguments),
         **_adversary_arguments(arguments),
     )
     if result.private:

@@ -11,13 +11,13 @@ import pytest
 
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.jobs import Adversaries, UsesSettings, audit_identity, audit_session, audit_utility, batch
+from dphmm.jobs import Adversaries, UsesSettings, audit_event, audit_identity, audit_session, audit_utility, batch
 from dphmm.jobs.audit.session import ReplayTask
 from dphmm.jobs.batch.workers import DaskCluster, Processes
 from tests import command_line
 from tests.jobs.audit.test_identity import DAY, crowd, public_model, write_tracks
 
-NAMES = ("session", "utility", "identity")
+NAMES = ("session", "event", "utility", "identity")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,10 @@ def run_audit(name: str, released, engine=None, **options) -> dict:
     if name == "session":
         adversaries = Adversaries(auxiliary_data=earlier, auxiliary_locations=("home",))
         audit = audit_session(*where, true=true, adversaries=adversaries, engine=engine, **options)
+    elif name == "event":
+        events = ["state:1,2 between 2 and 9", "state:0 between 3 and 30"]
+        adversaries = Adversaries(auxiliary_data=earlier)
+        audit = audit_event(*where, events, adversaries=adversaries, engine=engine, **options)
     elif name == "utility":
         audit = audit_utility(*where, true, uses=UsesSettings(), engine=engine, **options)
     else:
@@ -51,7 +55,8 @@ def run_audit(name: str, released, engine=None, **options) -> dict:
 def test_audit_does_not_depend_on_workers(name, released, monkeypatch):
     distributed = pytest.importorskip("distributed")
     alone = run_audit(name, released)
-    assert len(alone["users"]) == (6 * 3 if name == "session" else 6)
+    if name != "event":
+        assert len(alone["users"]) == (6 * 3 if name == "session" else 6)
     monkeypatch.setattr(import_module("dphmm.jobs.input_data"), "_BLOCK_USERS", 1)
     assert run_audit(name, released, Processes(2)) == alone
     with distributed.LocalCluster(
