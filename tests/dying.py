@@ -1,4 +1,4 @@
-"""Tasks that end their worker process or note it, in their own module: a worker imports no tests."""
+"""Tasks that end or note their process, in their own module: a worker imports no tests."""
 
 from __future__ import annotations
 

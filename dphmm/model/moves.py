@@ -117,7 +117,7 @@ class MoveCounts:
         return cls(firsts[-1], **{name: np.concatenate(column) for name, column in columns.items()})
 
     def reorder(self, order: IntArray) -> MoveCounts:
-        """Return the counts of the users in another order ``(num_users,)``, a permutation of their numbers."""
+        """Return the counts of the users in an order ``(num_users,)``, a permutation."""
         rank = np.argsort(order)
         visitors, owners = rank[self.visitors], rank[self.owners]
         # Stable: a user's states and moves stay ascending.

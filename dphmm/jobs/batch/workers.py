@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache, partial
@@ -260,7 +260,10 @@ class DaskCluster(Engine):
                     is_lost = True
                     break
                 for task in islice(tasks, max(max(threads, 1) * _IN_FLIGHT_PER_WORKER - len(unfinished), 0)):
-                    future = client.submit(_run_shared, name, task, pure=False)
+                    with warnings.catch_warnings():
+                        # Dask advises to let workers load large input. They do not see the data.
+                        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+                        future = client.submit(_run_shared, name, task, pure=False)
                     unfinished[future.key] = task
                     waiting.add(future)
                 if not unfinished:
@@ -270,7 +273,7 @@ class DaskCluster(Engine):
                 for future in waiting.next_batch():  # a future is pending again if its worker died after finishing it
                     try:
                         done.append(future.result())
-                    except CancelledError:
+                    except distributed.CancelledError:
                         is_lost = True
                         continue
                     except Exception as problem:

@@ -99,9 +99,9 @@ class TrainingData:
         return cls(is_visited=reduce(or_, [part.is_visited for part in parts]), counts=counts, **sums)
 
     def sort_users(self) -> TrainingData:
-        """Return the statistics in the order of the users' names, in which all trajectories are read.
+        """Return the statistics in the order of the users' names.
 
-        A large file is streamed in another order.
+        Trajectories in memory are in this order, and those of a large file in another one.
         """
         order = np.array(sorted(range(len(self.users)), key=self.users.__getitem__), dtype=np.int64)
         lists = {name: getattr(self, name) for name in ("users", "border", "thinned", "distances", "sequences")}

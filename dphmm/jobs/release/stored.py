@@ -428,8 +428,18 @@ def locate_user_releases(
     if not _is_session_store(source) and Path(source).is_dir():
         return read_batch_folder(Path(source), users)[0]
     table = read_released(source, model, users).table
-    names = dict.fromkeys(table["user"].tolist())
-    return {str(user): UserRows(table.select(table["user"] == user)) for user in names}
+    return {user: UserRows(rows) for user, rows in _split_by_user(table).items()}
+
+
+def _split_by_user(table: ReleaseTable) -> dict[str, ReleaseTable]:
+    """Return the rows of each user, in the order of first occurrence."""
+    numbers: dict[str, list[int]] = {}
+    for number, user in enumerate(table["user"].tolist()):
+        numbers.setdefault(str(user), []).append(number)
+    return {
+        user: ReleaseTable({name: column[selected] for name, column in table.columns.items()})
+        for user, selected in numbers.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -672,9 +682,9 @@ def rows_by_user(
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
     """Yield each user's rows of a file, with their time steps and an engine of their settings."""
     get_engine = cache(lambda settings: settings.engine(model)) if get_engine is None else get_engine
-    table = released.table
-    for user in _select_users(users, list(dict.fromkeys(table["user"].tolist())), path):
-        rows = table.select(table["user"] == user)
+    tables = _split_by_user(released.table)
+    for user in _select_users(users, list(tables), path):
+        rows = tables[user]
         engine: Releaser = get_engine(choose_settings(path, user, rows, requested, released.settings)).spawn()
         check_made_with(path, user, rows, engine)
         slots = compute_slots(rows, model)

@@ -22,7 +22,7 @@ NAMES = ("session", "event", "utility", "identity")
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
-    """Six users with four days before and two days in a batch; each alternates between two places."""
+    """Six users who alternate between two places, four days before and two days in a batch."""
     folder = tmp_path_factory.mktemp("released")
     everyone = crowd(6, 6, 4)
     earlier = write_tracks(folder / "earlier.csv", {user: states[: 4 * DAY] for user, states in everyone.items()}, 0)

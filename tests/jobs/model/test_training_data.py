@@ -65,7 +65,7 @@ def learn_summary(data, monkeypatch, engine=None, **options):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", CASES)
 def test_model_does_not_depend_on_workers_or_blocks(case, users_file, monkeypatch):
-    """The whole file in memory and one block, against the streamed file and blocks of two users on workers."""
+    """A file in memory and one block, against a streamed file and blocks of two users."""
     distributed = pytest.importorskip("distributed")
     whole = learn_summary(Data((users_file,)), monkeypatch, **CASES[case])
     assert "space" in CASES[case] or whole[1].get("num_locations_outside", 1) > 0
@@ -81,7 +81,7 @@ def test_model_does_not_depend_on_workers_or_blocks(case, users_file, monkeypatc
 
 
 def test_streamed_users_are_not_all_in_memory(users_file, monkeypatch):
-    """At most one group of the reader and the tasks of the process are alive: under half of 24 users."""
+    """Of 24 users, less than half are alive: one group of the reader, and the blocks."""
     monkeypatch.setattr(INPUTS.parquet, "MAX_FIXES", 300)
     monkeypatch.setattr(INPUTS, "_BLOCK_USERS", 1)
     references, alive = [], []
