@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +22,7 @@ from dphmm.jobs.batch.workers import DaskCluster, Processes
 from dphmm.model.moves import MoveCounts, extract_moves
 from dphmm.random import random_source
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from tests import command_line
 from tests.sizes import fewer
 
 CITY = build_city()
@@ -78,6 +80,19 @@ def test_model_does_not_depend_on_workers_or_blocks(case, users_file, monkeypatc
     ) as cluster:
         engine = DaskCluster(cluster.scheduler_address)
         assert learn_summary(Data((users_file,)), monkeypatch, engine, **CASES[case]) == whole
+
+
+@pytest.mark.slow
+def test_command_has_workers(users_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(INPUTS, "_BLOCK_USERS", 2)
+    outputs = []
+    for workers in (1, 2):
+        line = [users_file, "--bbox", *CITY.box, "--cell", "0.5", "--step", "600", "--workers", workers]
+        file = tmp_path / f"{workers}.npz"
+        done = command_line.run("learn", *line, "-o", file, "--json")
+        assert done.exit_code == 0, done.stderr
+        outputs.append((file.read_bytes(), json.loads(done.stdout)["calibrated_radius_factors"]))
+    assert outputs[0] == outputs[1]
 
 
 def test_streamed_users_are_not_all_in_memory(users_file, monkeypatch):
