@@ -283,6 +283,7 @@ _ADDED = Row("repairs", "edges of the exact repair", _format_added_edges)
     "--adversary-error", metavar="LENGTH", help="Exit with 1 if an adversary's error is below this, e.g. 500m."
 )
 @click.option("--max-posterior", type=float, help="Exit with 1 if a location is more probable than this.")
+@options.engine_options
 @_output_options
 def session(releases: str | Path, **arguments: Any) -> None:
     """Audit what the releases in RELEASES reveal about locations.
@@ -313,6 +314,7 @@ def session(releases: str | Path, **arguments: Any) -> None:
         top=arguments["top"],
         keep_beliefs=False,
         thresholds=Thresholds(min_error, arguments["max_posterior"]),
+        engine=options.build_engine(arguments),
         **_adversary_arguments(arguments),
     )
     if result.private:
@@ -398,6 +400,7 @@ _ACCURACY = Table(
 @settings_key("--min-posterior", type=float, default=0.0, help="Learned below this probability.")
 @options.release_options
 @_reader_options
+@options.engine_options
 @options.known_format_options
 @_output_options
 def event(releases: str | Path, **arguments: Any) -> None:
@@ -419,6 +422,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
         options.build_stated_settings(arguments),
         max_posterior=arguments["max_posterior"],
         min_posterior=arguments["min_posterior"],
+        engine=options.build_engine(arguments),
         **_adversary_arguments(arguments),
     )
     if result.private:
@@ -528,6 +532,7 @@ _PAIRS = Table(
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="With --true: seed of the known points."
 )
+@options.engine_options
 @_output_options
 def identity(releases: str | Path, **arguments: Any) -> None:
     """Audit the linkage of the releases in RELEASES to users.
@@ -554,6 +559,7 @@ def identity(releases: str | Path, **arguments: Any) -> None:
         watch=progress,
         **{name: arguments[name] for name in ("prior", "k", "max_posterior")},
         rng=arguments["seed"],
+        engine=options.build_engine(arguments),
     )
     result = audit.to_dict_without_users() if arguments["no_names"] else audit.to_dict()
     if not arguments["no_names"]:
@@ -686,6 +692,7 @@ _RATES = Table(
 @options.true_options
 @options.users_option
 @options.uses_options
+@options.engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def utility(releases: str | Path, **arguments: Any) -> None:
     """Audit the utility of the releases in RELEASES: errors, coverage, mobility statistics.
@@ -708,6 +715,7 @@ def utility(releases: str | Path, **arguments: Any) -> None:
         true,
         users=arguments["users"] or (),
         uses=options.build_uses(arguments),
+        engine=options.build_engine(arguments),
         watch=progress,
     )
     echo(_PRIVACY_WARNING, err=True)

@@ -15,8 +15,10 @@ from dphmm.cli.options import (
     READING,
     REGION,
     build_data,
+    build_engine,
     build_options,
     build_space,
+    engine_options,
     input_options,
     map_options,
     parse_seconds,
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     help="Calibrate radii by cross-validation. [default: with 20 users or more]",
 )
 @settings_key("--min-users", type=COUNT, help="Omit moves of fewer users. This is not a privacy guarantee.")
+@engine_options
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing output files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -90,6 +93,8 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     DATA are files, folders or archives: GeoLife, check-ins, tables, GPX, OwnTracks. The model is public: learn it from
     other users than those to protect. The training users are written to a private list next to the model, with which
     'dphmm release' and 'dphmm batch' refuse them.
+
+    On a Dask cluster, true locations are sent to the workers over the network.
     """
     from dphmm.jobs.model.learn import learn, private_list_path
 
@@ -117,7 +122,15 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         "region_map": region_map,
     }
     learned = learn(
-        build_data(data, options), space, step, options["gap"], output=output, overwrite=overwrite, **settings
+        build_data(data, options),
+        space,
+        step,
+        options["gap"],
+        output=output,
+        overwrite=overwrite,
+        engine=build_engine(options),
+        watch=progress,
+        **settings,
     )
     warn(learned.warnings)
     if learned.choice is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -37,18 +37,13 @@ from dphmm.flows.tables import (
 )
 from dphmm.formatting import Result, exported, factor_in_words, unless_seeded
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.input_data import Data, DataLike, Dropped
+from dphmm.jobs.input_data import Data, DataLike, Dropped, UserBlock, in_blocks
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
 from dphmm.random import Rng, random_source
-from dphmm.space.trajectory import Trajectory
 from dphmm.validation import Interval, checked
 from dphmm.writers.flows import FlowRows
-
-# Maximum number of users and of fixes per task of a worker, which bounds its memory.
-_BLOCK_USERS = 2000
-_BLOCK_FIXES = 1_000_000
 
 # A larger epsilon provides no meaningful protection. Up to here, exponentials are finite floats.
 _MAX_EPSILON = 500
@@ -200,10 +195,10 @@ def flows(
     for table in tables:
         _ = table.forest  # raises for tables that are too large before data are read
     left_out = list[Dropped]()
-    parts = _pieces(_read_users(Data.from_any(data).within(areas), left_out))
+    blocks = in_blocks(Data.from_any(data).within(areas).stream(left_out, may_be_empty=True))
     crew = Processes(1) if engine is None else engine
     work = partial(events_in, layout=layout, tables=tuple(settings.names), stay=settings.stay, gap=settings.gap)
-    events = concatenate_events(watch(crew.run(work, parts), "Counting"))
+    events = concatenate_events(watch(crew.run(work, blocks), "Counting"))
     noise = CountNoise(budget, random_source(rng))
     noisy_tables, bounds = build_tables(events, tables, settings, noise)
     return Flows(noisy_tables, settings, areas, budget, dict(noise.spent), bounds, rng is None, tuple(left_out))
@@ -266,33 +261,11 @@ def _bounds(
     return bounds
 
 
-def _read_users(data: Data, left_out: list[Dropped]) -> Iterator[Trajectory]:
-    if len(data.paths) == 1:
-        yield from data.one_after_another(dropped=left_out, may_be_empty=True)
-        return
-    user_tracks = data.read(may_be_empty=True)
-    left_out += user_tracks.not_read
-    yield from user_tracks.trajectories
-
-
-def _pieces(tracks: Iterable[Trajectory]) -> Iterator[list[Trajectory]]:
-    """Yield groups of users of bounded size."""
-    piece = list[Trajectory]()
-    fixes = 0
-    for trajectory in tracks:
-        piece.append(trajectory)
-        fixes += len(trajectory)
-        if len(piece) >= _BLOCK_USERS or fixes >= _BLOCK_FIXES:
-            yield piece
-            piece = []
-            fixes = 0
-    yield piece
-
-
 def events_in(
-    tracks: Sequence[Trajectory], layout: Layout, tables: Sequence[str], stay: float, gap: float
+    block: UserBlock, layout: Layout, tables: Sequence[str], stay: float, gap: float
 ) -> tuple[int, dict[str, Events]]:
     """Return the number of users and their events."""
+    tracks = block.trajectories
     user = np.repeat(np.arange(len(tracks)), [len(trajectory) for trajectory in tracks])
     columns = [
         np.concatenate([np.zeros(0, dtype=kind), *(getattr(trajectory, name) for trajectory in tracks)])

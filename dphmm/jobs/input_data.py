@@ -22,12 +22,19 @@ from dphmm.space import OUTSIDE, StateSpace, Trajectory
 from dphmm.space.fix_quality import Region
 from dphmm.validation import checked, setting
 
-_MALFORMED = "malformed records"
-_SAME_TIME = "replaced by a fix of the same user and time"
+MALFORMED = "malformed records"
+"""The reason of skipped records."""
+SAME_TIME = "replaced by a fix of the same user and time"
+"""The reason of fixes that share their user and time with another."""
 SAME_TIMESTEP = "replaced by a fix of the same timestep"
 """The reason of fixes that share a timestep with a more accurate or a later one."""
 OUTSIDE_REGION = "outside the region"
 """The reason of fixes outside the region."""
+
+# Maximum number of users and of fixes in a task of a worker. They bound its memory, and the locations of a data set of
+# a million fixes suffice for all processors of a machine.
+_BLOCK_USERS = 2000
+_BLOCK_FIXES = 100_000
 
 # The heading of the options in help.
 _DATA_HEADING = "Data"
@@ -49,6 +56,46 @@ class Dropped(NamedTuple):
     reason: str
     fixes: int
     users: int | None
+
+
+@dataclass(frozen=True)
+class RegionLoss:
+    """The numbers of fixes of some users that did not become a location of a region.
+
+    Parameters
+    ----------
+    shared, sharing_users
+        The fixes that share a timestep with another, and their users.
+    outside, outside_users
+        The timesteps outside the region, and their users.
+    never_inside
+        The users who are never inside.
+    """
+
+    shared: int = 0
+    sharing_users: int = 0
+    outside: int = 0
+    outside_users: int = 0
+    never_inside: int = 0
+
+    @classmethod
+    def of_user(cls, num_fixes: int, num_timesteps: int, num_outside: int) -> RegionLoss:
+        """Return the numbers of one user."""
+        shared = num_fixes - num_timesteps
+        return cls(shared, int(shared > 0), num_outside, int(num_outside > 0), int(num_outside == num_timesteps))
+
+    def __add__(self, other: RegionLoss) -> RegionLoss:
+        return RegionLoss(*(getattr(self, name.name) + getattr(other, name.name) for name in fields(self)))
+
+    def describe(self, at_border: bool = False) -> tuple[Dropped, ...]:
+        """Return the reasons with at least one fix; see `UserTracks.dropped`."""
+        users = f"{self.never_inside:,} user{'' if self.never_inside == 1 else 's'}"
+        where = "moved to its nearest location" if at_border else f"{users} never inside"
+        reasons = (
+            Dropped(SAME_TIMESTEP, self.shared, self.sharing_users),
+            Dropped(f"{OUTSIDE_REGION}, {where}", self.outside, self.outside_users),
+        )
+        return tuple(dropped for dropped in reasons if dropped.fixes)
 
 
 @dataclass(frozen=True)
@@ -97,30 +144,20 @@ class UserTracks:
         tuple of Dropped
             The reasons with at least one fix.
         """
-        shared = outside = num_sharing_users = num_outside_users = num_never_inside = 0
+        total = RegionLoss()
         for trajectory in self.trajectories:
             track = trajectory.resample(step_seconds)
             num_outside = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
-            shared += len(trajectory) - len(track)
-            num_sharing_users += len(trajectory) > len(track)
-            outside += num_outside
-            num_outside_users += num_outside > 0
-            num_never_inside += num_outside == len(track)
-        users = f"{num_never_inside:,} user{'' if num_never_inside == 1 else 's'}"
-        where = "moved to its nearest location" if at_border else f"{users} never inside"
-        reasons = (
-            Dropped(SAME_TIMESTEP, shared, num_sharing_users),
-            Dropped(f"{OUTSIDE_REGION}, {where}", outside, num_outside_users),
-        )
-        return (*self.not_read, *(dropped for dropped in reasons if dropped.fixes))
+            total += RegionLoss.of_user(len(trajectory), len(track), num_outside)
+        return (*self.not_read, *total.describe(at_border))
 
     @property
     def not_read(self) -> tuple[Dropped, ...]:
         """The input that was not read or selected: the first of the reasons of `dropped`. Private."""
         reasons = (
-            Dropped(_MALFORMED, self.skipped, None),
+            Dropped(MALFORMED, self.skipped, None),
             *self.refused,
-            Dropped(_SAME_TIME, self.merged, None),
+            Dropped(SAME_TIME, self.merged, None),
             *self.unchosen,
         )
         return tuple(dropped for dropped in reasons if dropped.fixes)
@@ -272,8 +309,8 @@ class Data:
         if not may_be_empty:
             self._check_names({trajectory.user for trajectory in everyone})
         selected = tuple(trajectory for trajectory in everyone if self._is_selected(trajectory.user))
-        if not selected and not may_be_empty:
-            raise ConfigurationError("no user is left: use fewer --exclude-users")
+        if not may_be_empty:
+            _check_selection(selected)
         skipped = sum(sum(result.skipped.values()) for result in results)
         sizes = ((trajectory.user, len(trajectory)) for trajectory in everyone)
         refused = Counter[str]()
@@ -339,6 +376,36 @@ class Data:
             check(sorted(filter(self._is_selected, names)))
         return self._select(everyone, skipped, dropped)
 
+    def stream(self, dropped: list[Dropped], may_be_empty: bool = False) -> Iterator[Trajectory]:
+        """Iterate over the selected trajectories, without a large Parquet file in memory.
+
+        Parameters
+        ----------
+        dropped
+            Extended by the input that was not read or selected, after the last trajectory. Private.
+        may_be_empty
+            As for `read`.
+
+        Yields
+        ------
+        Trajectory
+            One trajectory per user, in the order of `read`.
+
+        Raises
+        ------
+        DataFileError, ConfigurationError
+            As for `read`.
+        OutputError
+            If a temporary file cannot be written.
+        """
+        if len(self.paths) == 1:
+            yield from self.one_after_another(None if may_be_empty else _check_selection, dropped, may_be_empty)
+            return
+        # A user may be in several paths, and is one user.
+        user_tracks = self.read(may_be_empty)
+        dropped += user_tracks.not_read
+        yield from user_tracks.trajectories
+
     def _select(
         self, everyone: Iterable[Trajectory], skipped: Counter[str], dropped: list[Dropped] | None
     ) -> Iterator[Trajectory]:
@@ -361,9 +428,9 @@ class Data:
             file = self._gather(at, gathered)
             whole = [self._result(path, may_be_empty)] if file is None else file.read_by_users(parquet.MAX_FIXES)
             for result in whole:
-                skipped[_MALFORMED] += sum(result.skipped.values())
+                skipped[MALFORMED] += sum(result.skipped.values())
                 skipped.update(result.refused)
-                skipped[_SAME_TIME] += result.merged
+                skipped[SAME_TIME] += result.merged
                 for trajectory in result.trajectories:
                     _add_user(trajectory.user, names, path)
                     yield trajectory
@@ -429,6 +496,45 @@ class Data:
 
     def _is_selected(self, user: str) -> bool:
         return (not self.users or user in self.users) and user not in self.exclude_users
+
+
+def _check_selection(users: Iterable[object]) -> None:
+    if not any(True for _ in users):
+        raise ConfigurationError("no user is left: use fewer --exclude-users")
+
+
+@dataclass(frozen=True, eq=False)
+class UserBlock:
+    """Some users of a data set, as a task for a worker.
+
+    Its representation, as in a worker's log, contains no location.
+
+    Parameters
+    ----------
+    index
+        The index of the block in the data set.
+    trajectories
+        The locations of the users.
+    """
+
+    index: int
+    trajectories: tuple[Trajectory, ...] = field(repr=False)
+
+
+def in_blocks(tracks: Iterable[Trajectory]) -> Iterator[UserBlock]:
+    """Yield blocks of users of bounded size, at least one block."""
+    index = num_fixes = 0
+    block = list[Trajectory]()
+    for trajectory in tracks:
+        block.append(trajectory)
+        num_fixes += len(trajectory)
+        if len(block) >= _BLOCK_USERS or num_fixes >= _BLOCK_FIXES:
+            yield UserBlock(index, tuple(block))
+            block = []
+            num_fixes = 0
+            index += 1
+    if block or not index:
+        yield UserBlock(index, tuple(block))
 
 
 class SupportsArrow(Protocol):

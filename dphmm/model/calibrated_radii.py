@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import ceil, cos, pi, sin
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import ceil, cos, isnan, nan, pi, sin
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -27,6 +27,9 @@ from dphmm.space.trajectory import Trajectory
 MIN_USERS = 20
 """Radii are not calibrated with fewer users."""
 
+MAX_USERS = 1_000
+"""Of more users, this many are simulated. The standard error of a share over them is at most 1.6 %."""
+
 _DAY_SECONDS = 86_400
 # Longer days are simulated at every second timestep, every third, and so on.
 _MAX_DAY_TIMESTEPS = 96
@@ -40,7 +43,10 @@ _RELEASE_RATES = (1.0, 0.1)
 
 
 def compute_calibrated_radii(
-    fit: Callable[[Sequence[Trajectory]], MarkovModel], tracks: Sequence[Trajectory], seed: int = 0
+    fit: Callable[[Sequence[int]], MarkovModel],
+    tracks: Sequence[Trajectory],
+    seed: int = 0,
+    run: Callable[[Callable[[Fold], FoldErrors], Iterable[Fold]], Iterable[FoldErrors]] = map,
 ) -> CalibratedRadii | None:
     """Calibrate the factors of errors and radii by four-fold cross-validation over users.
 
@@ -54,11 +60,13 @@ def compute_calibrated_radii(
     Parameters
     ----------
     fit
-        Learns a model from a subset of the users.
+        Learns a model without the users at some indices of `tracks`.
     tracks
-        All users.
+        The users, at most `MAX_USERS` of a large data set.
     seed
         The seed of the fixes, the release timesteps and the noise.
+    run
+        Simulates the folds, in any order, such as the method ``run`` of workers. Defaults to this process.
 
     Returns
     -------
@@ -67,15 +75,9 @@ def compute_calibrated_radii(
     """
     if len(tracks) < MIN_USERS:
         return None
-    rng = np.random.default_rng(seed)
-    simulations = list[tuple[IntArray, FloatArray, FloatArray, IntArray]]()
-    # Cross-validation: no user is simulated under a model that was fitted to their data.
-    order = rng.permutation(len(tracks)).tolist()
-    for fold in range(_NUM_FOLDS):
-        held_out = set(order[fold::_NUM_FOLDS])
-        model = fit([track for i, track in enumerate(tracks) if i not in held_out])
-        simulations.append(_simulate(model, [(i, tracks[i]) for i in sorted(held_out)], rng))
-    classes, errors, expected, owners = (np.concatenate(part) for part in zip(*simulations, strict=True))
+    simulations = sorted(run(_simulate, _build_folds(fit, tracks, seed)), key=lambda simulation: simulation.number)
+    columns = ((part.classes, part.errors, part.expected, part.owners) for part in simulations)
+    classes, errors, expected, owners = (np.concatenate(column) for column in zip(*columns, strict=True))
     count = len(np.unique(owners))
     if count < MIN_USERS:
         return None
@@ -124,7 +126,8 @@ class _Day:
     """A day of a user's trajectory, with the noise of its simulation.
 
     Arrays have one entry for each timestep of the simulation with a fix: indices of timesteps ``(t,)``, ascending from
-    0, locations ``(t, 2)`` in kilometres, and the states to release ``(t,)``.
+    0, locations ``(t, 2)`` in kilometres, the states to release ``(t,)``, and the noise ``(t, 2)`` in kilometres, NaN
+    without a release.
     """
 
     user_index: int
@@ -134,18 +137,73 @@ class _Day:
     states: IntArray
     scale: float
     release_rate: float
+    noise: FloatArray
 
 
-def _simulate(
-    model: MarkovModel, numbered_tracks: Sequence[tuple[int, Trajectory]], rng: np.random.Generator
-) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
-    """Simulate releases of users, and return the error of every timestep.
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The simulated days of some users, and a model that was learned without them. Private.
 
-    The four arrays contain the index of the factor, the error, the expected error, and the user of each timestep. Each
-    day is a column, and all days are simulated in parallel, timestep by timestep, each until its last fix.
+    Its representation, as in a worker's log, contains no location.
     """
-    days = [day for number, trajectory in numbered_tracks for day in _sample_days(model, number, trajectory, rng)]
-    days.sort(key=lambda day: -int(day.timesteps[-1]))
+
+    number: int
+    model: MarkovModel = field(repr=False)
+    days: list[_Day] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldErrors:
+    """The errors of a fold.
+
+    Arrays have one entry for each timestep: the index of the factor, the error, the expected error, and the user.
+    """
+
+    number: int
+    classes: IntArray
+    errors: FloatArray
+    expected: FloatArray
+    owners: IntArray
+
+
+def _build_folds(
+    fit: Callable[[Sequence[int]], MarkovModel], tracks: Sequence[Trajectory], seed: int
+) -> Iterator[Fold]:
+    """Yield the folds.
+
+    All random numbers are sampled here, so the division over workers does not change them.
+    """
+    rng = np.random.default_rng(seed)
+    # Cross-validation: no user is simulated under a model that was fitted to their data.
+    order = rng.permutation(len(tracks)).tolist()
+    for number in range(_NUM_FOLDS):
+        held_out = sorted(order[number::_NUM_FOLDS])
+        model = fit(held_out)
+        days = [day for index in held_out for day in _sample_days(model, index, tracks[index], rng)]
+        days.sort(key=lambda day: -int(day.timesteps[-1]))
+        _sample_noise(days, rng)
+        yield Fold(number, model, days)
+
+
+def _sample_noise(days: Sequence[_Day], rng: np.random.Generator) -> None:
+    """Sample the release timesteps and the noise of all days, timestep by timestep."""
+    visits = sorted((int(t), column, fix) for column, day in enumerate(days) for fix, t in enumerate(day.timesteps))
+    for t, column, fix in visits:
+        day = days[column]
+        if t == 0 or rng.random() < day.release_rate:
+            # Planar Laplace noise: a gamma-distributed radius and a uniform direction.
+            length = rng.gamma(2.0, day.scale)
+            angle = rng.uniform(0.0, 2 * pi)
+            day.noise[fix] = length * np.array([cos(angle), sin(angle)])
+
+
+def _simulate(fold: Fold) -> FoldErrors:
+    """Simulate the releases of a fold, and return the error of every timestep.
+
+    Each day is a column, and all days are simulated in parallel, timestep by timestep, each until its last fix.
+    """
+    model = fold.model
+    days = fold.days
     results: list[tuple[int, float, float, int]] = []
     if days:
         points = model.space.points
@@ -168,11 +226,8 @@ def _simulate(
                 if day.timesteps[fix] != t:
                     continue
                 next_fix[column] += 1
-                if t == 0 or rng.random() < day.release_rate:
-                    # Planar Laplace noise: a gamma-distributed radius and a uniform direction.
-                    length = rng.gamma(2.0, day.scale)
-                    angle = rng.uniform(0.0, 2 * pi)
-                    noise = length * np.array([cos(angle), sin(angle)])
+                noise = day.noise[fix]
+                if not isnan(noise[0]):
                     far = np.linalg.norm(points - points[day.states[fix]] - noise, axis=1) / day.scale
                     posterior = rows[:, column] * np.exp(far.min() - far)[model.state_of_context]
                     if posterior.sum() > 0:
@@ -186,7 +241,8 @@ def _simulate(
                     number = 0 if day.release_rate == 1 else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)
                     results.append((number, error, expected, day.user_index))
     numbers, errors, expectations, owners = zip(*results, strict=True) if results else ((), (), (), ())
-    return (
+    return FoldErrors(
+        fold.number,
         np.array(numbers, dtype=np.int64),
         np.array(errors, dtype=np.float64),
         np.array(expectations, dtype=np.float64),
@@ -218,8 +274,9 @@ def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: n
                 is_last = np.append(timesteps[1:] != timesteps[:-1], True)
                 rows = rows[is_last]
                 first_slot = int(track.slots[rows[0]])
+                noise = np.full((len(rows), 2), nan)
                 days.append(
-                    _Day(number, first_slot, timesteps[is_last], planes[rows], states[rows], scale * side, rate)
+                    _Day(number, first_slot, timesteps[is_last], planes[rows], states[rows], scale * side, rate, noise)
                 )
     return days
 

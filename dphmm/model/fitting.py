@@ -30,6 +30,7 @@ from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import (
+    MoveCounts,
     Moves,
     MoveTable,
     StateSequence,
@@ -95,7 +96,9 @@ class RegionKernel:
         self._weights = self._ring_weights()
 
     @classmethod
-    def fit(cls, reach: SpeedLimit, entries: IntArray, base: FloatArray | None = None) -> RegionKernel:
+    def fit(
+        cls, reach: SpeedLimit, entries: IntArray, base: FloatArray | None = None, counts: IntArray | None = None
+    ) -> RegionKernel:
         """Fit the kernel to moves.
 
         Shares are the relative frequencies of the moves' rings, attraction that of their targets. `UNIFORM_SHARE` of
@@ -109,6 +112,8 @@ class RegionKernel:
             ``(n,)``: the observed moves, as indices of possible moves.
         base
             ``(N,)``: the attraction without data, positive. Defaults to uniform.
+        counts
+            ``(n,)``: the number of observations of each move. Defaults to one.
 
         Returns
         -------
@@ -116,9 +121,10 @@ class RegionKernel:
             The kernel.
         """
         rings = reach.rings[entries]
-        departures = entries[reach.rings[entries] > 0]
-        shares = np.bincount(rings, minlength=reach.ring_count) + _PRIOR_MOVES
-        arrivals = np.bincount(reach.targets[departures], minlength=reach.size)
+        is_departure = rings > 0
+        weights = np.ones(len(entries), dtype=np.int64) if counts is None else counts
+        shares = np.bincount(rings, weights, reach.ring_count) + _PRIOR_MOVES
+        arrivals = np.bincount(reach.targets[entries[is_departure]], weights[is_departure], reach.size)
         return cls(reach, shares, compute_attraction(arrivals, base))
 
     def _ring_weights(self) -> FloatArray:
@@ -257,41 +263,65 @@ def fit_shrunk(
     >>> result.moves, result.too_fast, bool((result.model.initial > 0).all())
     (6, 0, True)
     """
+    size = space.size if outside is None else len(outside)
+    moves = MoveCounts.count((extract_moves(sequence, size) for sequence in sequences), size)
+    return fit_shrunk_counts(moves, space, step_seconds, max_speed_kmh, weight, min_users, outside, attraction)
+
+
+def fit_shrunk_counts(
+    moves: MoveCounts,
+    space: StateSpace,
+    step_seconds: float,
+    max_speed_kmh: Speed = MAX_SPEED_KMH,
+    weight: float | None = None,
+    min_users: int = 1,
+    outside: OutsideStates | None = None,
+    attraction: npt.ArrayLike | None = None,
+) -> ShrunkModel:
+    """Learn a model from the counts of each user's moves; see `fit_shrunk`.
+
+    All sums are of integers, or in the order of the users. The result does not depend on how the users were divided
+    when their moves were counted.
+    """
     state_of_context = np.arange(space.size) if outside is None else outside.state_of_context
-    users = [extract_moves(sequence, len(state_of_context)) for sequence in sequences]
-    moves = concatenate_moves(users)
     if not (moves.visits < space.size).any():
         raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
     base = None if attraction is None else _positive(attraction, "attraction", space.size)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     entries = reach.find(state_of_context[moves.sources], state_of_context[moves.targets])
-    owner = np.repeat(np.arange(len(users)), [len(user_moves) for user_moves in users])
-    visitor = np.repeat(np.arange(len(users)), [len(user_moves.visits) for user_moves in users])
-    visits = state_of_context[moves.visits[_has_min_users(visitor, moves.visits, min_users)]]
+    is_visited = _has_min_users(moves.visitors, moves.visits, min_users)
+    visits = np.bincount(state_of_context[moves.visits[is_visited]], moves.visit_counts[is_visited], space.size)
     fast = entries < 0
-    common = ~fast & _has_min_users(owner, entries, min_users)
+    common = ~fast & _has_min_users(moves.owners, entries, min_users)
 
     def fit_rows(selected: npt.NDArray[np.bool_]) -> tuple[RegionKernel, float, csr_array]:
-        kernel = RegionKernel.fit(reach, entries[selected], base)
+        counts = moves.counts[selected]
+        kernel = RegionKernel.fit(reach, entries[selected], base, counts)
         sources = state_of_context[moves.sources[selected]]
-        chosen = _best_weight(kernel, owner[selected], sources, entries[selected]) if weight is None else float(weight)
-        return kernel, chosen, shrink(kernel, np.bincount(entries[selected], minlength=reach.entries), chosen)
+        chosen = (
+            _best_weight(kernel, moves.owners[selected], sources, entries[selected], counts)
+            if weight is None
+            else float(weight)
+        )
+        return kernel, chosen, shrink(kernel, np.bincount(entries[selected], counts, reach.entries), chosen)
 
     inside = moves.sources < space.size
     kernel, chosen, matrix = fit_rows(common & inside)
     if outside is not None:
-        arrival_shares = (_outside_shares(moves.targets[common & selected], outside) for selected in (inside, ~inside))
+        arrival_shares = (
+            _outside_shares(moves.targets[common & part], moves.counts[common & part], outside)
+            for part in (inside, ~inside)
+        )
         matrix = outside.build_chain(matrix, fit_rows(common & ~inside)[2], *arrival_shares)
-    first = compute_attraction(np.bincount(visits, minlength=space.size), base)
-    model = MarkovModel(matrix, first, space, float(step_seconds), outside=outside)
-    rare = int((~common & ~fast).sum())
-    return ShrunkModel(model, kernel, chosen, int(common.sum()), int(fast.sum()), rare)
+    model = MarkovModel(matrix, compute_attraction(visits, base), space, float(step_seconds), outside=outside)
+    num_moves, num_fast, num_rare = (int(moves.counts[part].sum()) for part in (common, fast, ~common & ~fast))
+    return ShrunkModel(model, kernel, chosen, num_moves, num_fast, num_rare)
 
 
-def _outside_shares(targets: IntArray, outside: OutsideStates) -> FloatArray:
+def _outside_shares(targets: IntArray, counts: IntArray, outside: OutsideStates) -> FloatArray:
     """Return the share of arrivals at each border state that end outside, ``(m,)``."""
-    counts = np.bincount(targets, minlength=len(outside))
-    return shrink_shares(counts[outside.size :], counts[outside.border])
+    arrivals = np.bincount(targets, counts, len(outside))
+    return shrink_shares(arrivals[outside.size :], arrivals[outside.border])
 
 
 def _has_min_users(users: IntArray, values: IntArray, min_users: int) -> npt.NDArray[np.bool_]:
@@ -320,16 +350,19 @@ def compute_attraction(counts: npt.NDArray[Any], base: FloatArray | None = None)
     return base if total == 0 else np.asarray(UNIFORM_SHARE * base + (1 - UNIFORM_SHARE) * counts / total)
 
 
-def _best_weight(kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray) -> float:
+def _best_weight(
+    kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray, counts: IntArray
+) -> float:
     """Return the weight with the largest leave-one-user-out log likelihood."""
     if len(np.unique(owner)) < 2:
         return _DEFAULT_WEIGHT
-    move_counts = np.bincount(entries, minlength=kernel.reach.entries)
-    source_counts = np.bincount(sources, minlength=kernel.reach.size)
-    _, first, own_moves = np.unique(owner * kernel.reach.entries + entries, return_index=True, return_counts=True)
-    _, at, own_sources = np.unique(owner * kernel.reach.size + sources, return_inverse=True, return_counts=True)
+    move_counts = np.bincount(entries, counts, kernel.reach.entries)
+    source_counts = np.bincount(sources, counts, kernel.reach.size)
+    _, first, move_of = np.unique(owner * kernel.reach.entries + entries, return_index=True, return_inverse=True)
+    _, source_of = np.unique(owner * kernel.reach.size + sources, return_inverse=True)
+    own_moves = np.bincount(move_of, counts)
     other_moves = move_counts[entries[first]] - own_moves
-    other_sources = source_counts[sources[first]] - own_sources[at[first]]
+    other_sources = source_counts[sources[first]] - np.bincount(source_of, counts)[source_of[first]]
     share = kernel.probabilities_at(sources[first], entries[first])
     scores = [float(own_moves @ np.log((other_moves + w * share) / (other_sources + w))) for w in CANDIDATE_WEIGHTS]
     return CANDIDATE_WEIGHTS[int(np.argmax(scores))]

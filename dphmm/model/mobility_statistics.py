@@ -114,6 +114,25 @@ class Crowd:
             np.bincount((2 * when[1:] + ~moved)[inner], minlength=2 * (1 + int(when.max()))).astype(np.float64),
         )
 
+    def __add__(self, other: Crowd) -> Crowd:
+        """Return the counts and lengths of the paths of both crowds, over the same states."""
+        columns = np.concatenate([self.moves, other.moves], axis=1)
+        pairs, index = np.unique(columns[0], return_inverse=True)
+        length = max(len(self.hours), len(other.hours))
+        return Crowd(
+            self.visits + other.visits,
+            np.stack([pairs, np.bincount(index, columns[1], len(pairs))]),
+            np.concatenate([self.lengths, other.lengths]),
+            np.concatenate([self.radii, other.radii]),
+            np.concatenate([self.diameters, other.diameters]),
+            self.trips + other.trips,
+            _pad(self.hours, length) + _pad(other.hours, length),
+        )
+
+
+def _pad(counts: FloatArray, length: int) -> FloatArray:
+    return np.pad(counts, (0, length - len(counts)))
+
 
 @checked
 def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
@@ -144,7 +163,7 @@ def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
         "radius_of_gyration": _in_buckets(crowd.radii, wanted.radii),
         "diameter": _in_buckets(crowd.diameters, wanted.diameters),
         "origin_destination": jensen_shannon(crowd.trips, wanted.trips),
-        "hours": jensen_shannon(*(np.pad(side.hours, (0, length - len(side.hours))) for side in (crowd, wanted))),
+        "hours": jensen_shannon(*(_pad(side.hours, length) for side in (crowd, wanted))),
         "top_places": _shared_top(crowd.visits, wanted.visits),
         "rank_correlation": _tau(crowd.visits, wanted.visits),
     }

@@ -24,7 +24,7 @@ from dphmm.errors import (
     StochasticError,
 )
 from dphmm.model.gaps import Gap, LimitDistributions, Powers, homogeneous_gap
-from dphmm.model.moves import StateSequence, check_states, concatenate_moves, extract_moves, pair_counts
+from dphmm.model.moves import MoveCounts, StateSequence, check_states, extract_moves, pair_counts
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
@@ -534,14 +534,44 @@ class MarkovModel:
         InvalidInputError
             If smoothing is negative, or no sequence visits a state.
         """
-        smoothing = float(smoothing)
-        moves = concatenate_moves(extract_moves(sequence, size) for sequence in sequences)
-        occupancy = np.bincount(moves.visits, minlength=size)
+        moves = MoveCounts.count((extract_moves(sequence, size) for sequence in sequences), size)
+        return cls.fit_counts(moves, size, float(smoothing), neighbours, states, step_seconds)
+
+    @classmethod
+    def fit_counts(
+        cls,
+        moves: MoveCounts,
+        size: int,
+        smoothing: float = 0.0,
+        neighbours: npt.ArrayLike | None = None,
+        states: StateSpace | None = None,
+        step_seconds: float | None = None,
+    ) -> MarkovModel:
+        """Learn a model from counts of moves.
+
+        Parameters
+        ----------
+        moves
+            The visits and moves of users.
+        size, smoothing, neighbours, states, step_seconds
+            See `fit`.
+
+        Returns
+        -------
+        MarkovModel
+            The model that `fit` learns from the sequences.
+
+        Raises
+        ------
+        InvalidInputError
+            If no state is visited.
+        """
+        occupancy = np.bincount(moves.visits, moves.visit_counts, size)
         sources = moves.sources
         targets = moves.targets
         if not occupancy.any():
             raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
-        counts = pair_counts(sources, targets, size)
+        counts = pair_counts(sources, targets, size, moves.counts)
         if smoothing > 0:
             left, right = (sources, targets) if neighbours is None else _neighbours(neighbours)
             check_states(np.concatenate([left, right]), size)
@@ -550,7 +580,6 @@ class MarkovModel:
             pseudo_counts = pair_counts(*both, size)
             pseudo_counts.data[:] = smoothing
             counts = counts + pseudo_counts
-            occupancy = occupancy.astype(np.float64)
             occupancy[reached] += smoothing
         # States that are never left become absorbing: a row without counts could not be normalised.
         never_left = np.flatnonzero(np.diff(counts.indptr) == 0)

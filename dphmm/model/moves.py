@@ -15,7 +15,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.outside_states import OutsideStates
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import Trajectory, microseconds
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.validation import Seconds, checked
 
 StateSequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -50,6 +50,10 @@ class Moves:
             return self
         return self.select((np.arange(maximum) * len(self)) // maximum)
 
+    def without_visits(self) -> Moves:
+        """Return the moves without any visits."""
+        return Moves(self.visits[:0], self.sources, self.targets, self.slots)
+
     def select(self, chosen: IntArray | BoolArray) -> Moves:
         """Return the moves at some indices or of a mask, with all visits."""
         return Moves(self.visits, self.sources[chosen], self.targets[chosen], self.slots[chosen])
@@ -62,6 +66,85 @@ class Moves:
     def counts(self, size: int) -> csr_array:
         """Return the number of moves between each pair of states, ``(N, N)``."""
         return pair_counts(self.sources, self.targets, size)
+
+
+@dataclass(frozen=True, eq=False)
+class MoveCounts:
+    """The visits and moves of several users, counted for each user.
+
+    They are independent of the order of a user's moves, and need memory for different moves only.
+
+    Attributes
+    ----------
+    num_users
+        The number of users.
+    visitors, visits, visit_counts
+        ``(v,)`` each: a user, a state, and the number of the user's visits. Ascending.
+    owners, sources, targets, counts
+        ``(m,)`` each: a user, the source and the target of a move, and the number of the user's moves. Ascending.
+    """
+
+    num_users: int
+    visitors: IntArray
+    visits: IntArray
+    visit_counts: IntArray
+    owners: IntArray
+    sources: IntArray
+    targets: IntArray
+    counts: IntArray
+
+    @classmethod
+    def count(cls, user_moves: Iterable[Moves], size: int) -> MoveCounts:
+        """Count the visits and moves of users over ``size`` states."""
+        return cls.concatenate([cls._count_user(moves, size) for moves in user_moves])
+
+    @classmethod
+    def _count_user(cls, moves: Moves, size: int) -> MoveCounts:
+        visits, visit_counts = np.unique(moves.visits, return_counts=True)
+        pairs, counts = np.unique(moves.sources * size + moves.targets, return_counts=True)
+        sources, targets = pairs // size, pairs % size
+        return cls(1, np.zeros_like(visits), visits, visit_counts, np.zeros_like(pairs), sources, targets, counts)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[MoveCounts]) -> MoveCounts:
+        """Concatenate the counts of groups of users."""
+        firsts = np.cumsum([0, *(part.num_users for part in parts)]).tolist()
+        columns = {name: [np.zeros(0, dtype=np.int64)] for name in _COUNT_COLUMNS}
+        for first, part in zip(firsts[:-1], parts, strict=True):
+            for name, column in columns.items():
+                values = getattr(part, name)
+                column.append(values + first if name in ("visitors", "owners") else values)
+        return cls(firsts[-1], **{name: np.concatenate(column) for name, column in columns.items()})
+
+    def reorder(self, order: IntArray) -> MoveCounts:
+        """Return the counts of the users in an order ``(num_users,)``, a permutation."""
+        rank = np.argsort(order)
+        visitors, owners = rank[self.visitors], rank[self.owners]
+        # Stable: a user's states and moves stay ascending.
+        visits, moves = (np.argsort(users, kind="stable") for users in (visitors, owners))
+        return MoveCounts(
+            self.num_users,
+            visitors[visits],
+            self.visits[visits],
+            self.visit_counts[visits],
+            owners[moves],
+            self.sources[moves],
+            self.targets[moves],
+            self.counts[moves],
+        )
+
+    def select_users(self, is_selected: BoolArray) -> MoveCounts:
+        """Return the counts of the users in a mask ``(num_users,)``. Users keep their numbers."""
+        visits = is_selected[self.visitors]
+        moves = is_selected[self.owners]
+        return MoveCounts(
+            self.num_users,
+            *(getattr(self, name)[visits] for name in _COUNT_COLUMNS[:3]),
+            *(getattr(self, name)[moves] for name in _COUNT_COLUMNS[3:]),
+        )
+
+
+_COUNT_COLUMNS = ("visitors", "visits", "visit_counts", "owners", "sources", "targets", "counts")
 
 
 class MoveTable:
@@ -180,9 +263,13 @@ def best_weight(weights: Sequence[float], score: Callable[[float], float]) -> fl
     return weights[len(scores) - 1 - int(np.argmax(scores[::-1]))]
 
 
-def pair_counts(sources: IntArray, targets: IntArray, size: int) -> csr_array:
-    """Return the number of occurrences of each pair of states, as a sparse matrix."""
-    return coo_array((np.ones(len(sources)), (sources, targets)), shape=(size, size)).tocsr()
+def pair_counts(sources: IntArray, targets: IntArray, size: int, counts: IntArray | None = None) -> csr_array:
+    """Return the number of occurrences of each pair of states, as a sparse matrix.
+
+    Each pair counts once, or as often as stated.
+    """
+    values = np.ones(len(sources)) if counts is None else counts.astype(np.float64)
+    return coo_array((values, (sources, targets)), shape=(size, size)).tocsr()
 
 
 def check_states(states: IntArray, size: int) -> None:
@@ -227,14 +314,18 @@ def state_sequence(
     ConfigurationError
         If the step or the gap is not a positive, finite number of seconds.
     """
-    slotted = trajectory.resample(step_seconds)
+    track = trajectory.resample(step_seconds)
     locate = space.locate if outside is None else partial(outside.locate_contexts, space)
-    slots = slotted.slots
-    states = locate(slotted.latitude, slotted.longitude)
+    return fill_gaps(track, locate(track.latitude, track.longitude), gap_seconds)
+
+
+def fill_gaps(track: SlottedTrajectory, states: IntArray, gap_seconds: float | None) -> tuple[IntArray, IntArray]:
+    """Return the slots and states of a track, with gaps filled as in `state_sequence`."""
+    slots = track.slots
     if gap_seconds is None:
         return slots, states
-    max_gap_steps = microseconds(gap_seconds, "gap") // microseconds(step_seconds, "step")
-    lengths = np.append(np.where(slotted.steps <= max_gap_steps, slotted.steps, 1), 1)
+    max_gap_steps = microseconds(gap_seconds, "gap") // microseconds(track.step_seconds, "step")
+    lengths = np.append(np.where(track.steps <= max_gap_steps, track.steps, 1), 1)
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     filled: IntArray = np.repeat(slots, lengths) + np.arange(lengths.sum()) - first
     return filled, np.repeat(states, lengths)

@@ -10,8 +10,9 @@ releases use states only.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from dphmm.errors import StateError, StochasticError
 from dphmm.model.transition_operator import log_sums
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.space.trajectory import Trajectory
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 from dphmm.validation import checked
 
 PRIOR_TIMESTEPS = 10.0
@@ -253,11 +254,14 @@ class OutsideStates:
         contexts, distances
             ``(t,)`` each. Distances are from the point of the border state, in kilometres, 0 inside.
         """
-        slotted = trajectory.resample(step_seconds)
-        contexts = self.locate_contexts(space, slotted.latitude, slotted.longitude)
+        return self.observe_track(trajectory.resample(step_seconds), space)
+
+    def observe_track(self, track: SlottedTrajectory, space: StateSpace) -> tuple[IntArray, FloatArray]:
+        """Return `observe` of a resampled trajectory."""
+        contexts = self.locate_contexts(space, track.latitude, track.longitude)
         out = contexts >= self.size
         distances = np.zeros(len(contexts))
-        places = space.projection.to_plane(slotted.latitude[out], slotted.longitude[out])
+        places = space.projection.to_plane(track.latitude[out], track.longitude[out])
         distances[out] = np.linalg.norm(places - space.points[self.state_of_context[contexts[out]]], axis=1)
         return contexts, distances
 
@@ -375,27 +379,58 @@ def learn_outside_states(
     outside = create_outside_states(space)
     if outside is None:
         return None
-    border = outside.border
-    seen = [
-        (np.zeros(0, dtype=np.int64), np.zeros(0)),
-        *(outside.observe(trajectory, space, step_seconds) for trajectory in trajectories),
-    ]
-    contexts, length = (np.concatenate(arrays) for arrays in zip(*seen, strict=True))
-    out = contexts[contexts >= space.size] - space.size
-    length = length[contexts >= space.size]
-    count = len(border)
-    if not len(out):
-        return None
-    counts = np.bincount(out, minlength=count)
-    inside = np.bincount(contexts[contexts < space.size], minlength=space.size)[border]
-    mean_distances, mean_squares = (
-        (np.bincount(out, values, count) + PRIOR_TIMESTEPS * values.mean()) / (counts + PRIOR_TIMESTEPS)
-        for values in (length, length**2)
-    )
-    return OutsideStates(space.size, border, mean_distances, mean_squares, shrink_shares(counts, inside))
+    seen = [BorderTimesteps.select(outside, *outside.observe(track, space, step_seconds)) for track in trajectories]
+    return BorderTimesteps.concatenate(seen).fit(outside)
 
 
-def shrink_shares(out: npt.NDArray[np.int64], inside: npt.NDArray[np.int64]) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class BorderTimesteps:
+    """The timesteps of users who are outside a region, or inside in a border state.
+
+    Parameters
+    ----------
+    outside
+        ``(n,)``: the outside state, from 0, at each timestep outside.
+    distances
+        ``(n,)``: the distance from the border state, in kilometres.
+    inside
+        ``(k,)``: the border state, from 0, at each timestep inside.
+    """
+
+    outside: IntArray
+    distances: FloatArray
+    inside: IntArray
+
+    @classmethod
+    def select(cls, states: OutsideStates, contexts: IntArray, distances: FloatArray) -> BorderTimesteps:
+        """Select the timesteps of what `OutsideStates.observe` returns for one user."""
+        is_outside = contexts >= states.size
+        at_border = np.isin(contexts, states.border)
+        inside = np.searchsorted(states.border, contexts[at_border])
+        return cls(contexts[is_outside] - states.size, distances[is_outside], inside)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[BorderTimesteps]) -> BorderTimesteps:
+        """Concatenate the timesteps of several users, in their order."""
+        empty = np.zeros(0, dtype=np.int64)
+        columns = [(empty, np.zeros(0), empty), *((part.outside, part.distances, part.inside) for part in parts)]
+        return cls(*map(np.concatenate, zip(*columns, strict=True)))
+
+    def fit(self, states: OutsideStates) -> OutsideStates | None:
+        """Return outside states with distances and shares; None if no timestep is outside."""
+        if not len(self.outside):
+            return None
+        num_borders = len(states.border)
+        counts, inside = (np.bincount(part, minlength=num_borders) for part in (self.outside, self.inside))
+        mean_distances, mean_squares = (
+            (np.bincount(self.outside, values, num_borders) + PRIOR_TIMESTEPS * values.mean())
+            / (counts + PRIOR_TIMESTEPS)
+            for values in (self.distances, self.distances**2)
+        )
+        return OutsideStates(states.size, states.border, mean_distances, mean_squares, shrink_shares(counts, inside))
+
+
+def shrink_shares(out: npt.NDArray[Any], inside: npt.NDArray[Any]) -> FloatArray:
     """Return the share of timesteps outside at each border state, shrunk to the overall one."""
     overall = (out.sum() + 0.5) / (out.sum() + inside.sum() + 1.0)
     return np.asarray((out + PRIOR_TIMESTEPS * overall) / (out + inside + PRIOR_TIMESTEPS))

@@ -12,7 +12,6 @@ import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,7 +25,7 @@ from dphmm.jobs.batch.batch import BatchJob, batch, release_everyone
 from dphmm.jobs.batch.run_folder import Published, folder_key
 from dphmm.jobs.batch.workers import Processes
 from dphmm.release.engine import ReleaseSettings
-from scripts.benchmarks.report import Report, once, processor_seconds
+from scripts.benchmarks.report import Report, once, peak_mib, processor_seconds
 from scripts.benchmarks.town import path, releaser, walk
 
 SIDE = 32
@@ -101,20 +100,13 @@ def whole_batch(folder: str, workers: int) -> tuple[float, float, float]:
         nonlocal looked
         for item in items:
             if time.perf_counter() > looked + LOOK_S:
-                peaks.extend(map(get_peak_mib, multiprocessing.active_children()))
+                peaks.extend(peak_mib(child.pid) for child in multiprocessing.active_children())
                 looked = time.perf_counter()
             yield item
 
     files, spent = (f"{folder}/users.parquet", f"{folder}/out", f"{folder}/model.npz"), processor_seconds()
     wall = once(lambda: batch(*files, SETTINGS, workers=workers, watch=watched))
     return wall, processor_seconds() - spent, max(peaks)
-
-
-def get_peak_mib(worker: multiprocessing.process.BaseProcess) -> float:
-    """Return the peak memory of another process in MiB; 0 if the system does not report it."""
-    with suppress(OSError):
-        return int(Path(f"/proc/{worker.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    return 0.0
 
 
 def batch_here(users: int, steps: int) -> tuple[float, float]:

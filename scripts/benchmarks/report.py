@@ -9,8 +9,10 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -94,13 +96,30 @@ def seconds(run: Run, repeats: int, clock: Callable[[], float] = time.perf_count
     return median(once(run, clock) for _ in range(repeats))
 
 
-def in_new_process(module: str, function: str, *arguments: object) -> tuple[Any, float]:
-    """Run a function of a module in a separate process; return result and peak memory in MiB."""
+LOOK_S = 0.1
+
+
+def in_new_process(
+    module: str, function: str, *arguments: object, look: Callable[[int], None] | None = None
+) -> tuple[Any, float]:
+    """Run a function of a module in a separate process; return result and peak memory in MiB.
+
+    Every `LOOK_S` seconds `look` is called with the number of the process.
+    """
     line = [sys.executable, "-m", __spec__.name, module, function, json.dumps(arguments)]
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(line, capture_output=True, text=True, check=True, env=environment)
-    return tuple(json.loads(done.stdout))
+    with tempfile.TemporaryFile("w+") as output:
+        with subprocess.Popen(line, stdout=output, env=environment) as process:
+            while process.poll() is None:
+                if look is not None:
+                    look(process.pid)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_S)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, line)
+        output.seek(0)
+        return tuple(json.loads(output.read()))
 
 
 def processor_seconds() -> float:
@@ -109,13 +128,13 @@ def processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def peak_mib() -> float:
-    """Return the peak memory of this process in MiB."""
+def peak_mib(pid: int | None = None) -> float:
+    """Return the peak memory of this or another process in MiB; 0 if another has ended."""
     # Not from getrusage on Linux: a process inherits its value from its parent.
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    with suppress(OSError, IndexError):
+        status = Path(f"/proc/{pid or 'self'}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return 0.0 if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.noisy_tables import get_parts
 from dphmm.flows.tables import Events, Table, concatenate_events, count_cells, select_bounded
 from dphmm.jobs import learn, region, synthesize
-from dphmm.jobs.flows import _pieces, _read_users, build_tables, events_in
-from dphmm.jobs.input_data import Data
+from dphmm.jobs.flows import build_tables, events_in
+from dphmm.jobs.input_data import Data, in_blocks
 from dphmm.mechanisms.exact import rational
 from dphmm.mechanisms.integer_noise import CountNoise
 from dphmm.random import random_source
@@ -76,8 +76,10 @@ def draw(options: argparse.Namespace) -> None:
 def everything(path: Path | str, areas: Areas, settings: FlowSettings) -> tuple[dict[str, Table], dict[str, Events]]:
     """Return the tables, and all events."""
     layout = settings.layout(areas)
-    parts = _pieces(_read_users(Data.from_any(path), []))
-    events = concatenate_events(events_in(part, layout, settings.names, settings.stay, settings.gap) for part in parts)
+    blocks = in_blocks(Data.from_any(path).stream([], may_be_empty=True))
+    events = concatenate_events(
+        events_in(block, layout, settings.names, settings.stay, settings.gap) for block in blocks
+    )
     return {name: Table(name, layout) for name in settings.names}, events
 
 

@@ -99,7 +99,7 @@ def test_report_contains_pictures(release_folder, run):
         (("--event", "at:0,1"), "ends where between, on or at is expected"),
         (
             ("--event", "at:home at 3"),
-            "user a: location must be one of the cells 0 to 14, or a .geojson file, got 'home'",
+            "user [ab]: location must be one of the cells 0 to 14, or a .geojson file, got 'home'",
         ),
         (("--event", "at:0 on 2024-03-08"), "user a: 'at:0 on 2024-03-08' begins at step 900, after the last release"),
         (

@@ -17,6 +17,7 @@ from dphmm.flows.noisy_tables import Family, Precision, add_noise, get_parts, le
 from dphmm.jobs import flows, plan_flows
 from dphmm.jobs.batch.workers import Processes
 from dphmm.jobs.flows import build_tables
+from dphmm.jobs.input_data import Data
 from dphmm.mechanisms import integer_noise
 from dphmm.mechanisms.integer_noise import CountNoise, laplace_variance, laplace_within
 from dphmm.random import random_source
@@ -60,7 +61,7 @@ def record_counts(recorder, tracks, settings):
     """Return the counts that get noise for the given users, by name."""
     recorder.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("dphmm.jobs.flows"), "_read_users", lambda *_: iter(tracks))
+        patch.setattr(Data, "stream", lambda *_, **__: iter(tracks))
         flows("", AREAS, 1, settings, rng=1)
     return {name: (counts, sensitivity) for name, counts, sensitivity, _ in recorder}
 
@@ -262,7 +263,8 @@ def test_rows_of_real_data_are_covered(real_data, name):
 
 
 @pytest.mark.slow
-def test_tables_do_not_depend_on_number_of_processes():
+def test_tables_do_not_depend_on_number_of_processes(monkeypatch):
+    monkeypatch.setattr(import_module("dphmm.jobs.input_data"), "_BLOCK_USERS", 2)
     settings, data = FlowSettings("visits,flows", visits_per_user=4, trips_per_user=3), "data/sample/geolife"
     sequential, parallel = (flows(data, AREAS, 1, settings, rng=3, engine=engine) for engine in (None, Processes(2)))
     for name, table in sequential.tables.items():

@@ -150,8 +150,8 @@ def test_form_does_not_depend_on_presence_of_a_user(tmp_path, case, count, insid
 
 def test_form_test_rejects_an_error_for_missing_users(tmp_path, monkeypatch):
     """A broken variant, which raises an error without users, must differ."""
-    read = Data.read
-    monkeypatch.setattr(Data, "read", lambda data, may_be_empty=False: read(data))
+    stream = Data.stream
+    monkeypatch.setattr(Data, "stream", lambda data, dropped, may_be_empty=False: stream(data, dropped))
     present, absent = _with_and_without(0, 1)
     words = (*LEARN, *REGION)
     assert _form(tmp_path, present, _write_tables, words) != _form(tmp_path, absent, _write_tables, words)

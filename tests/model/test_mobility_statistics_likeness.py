@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
@@ -56,6 +58,18 @@ def test_crowd_statistics_match_manual_results():
         [0, 0],
         [30, 30],
     ]  # back in the corner; the other segment stays in its own cell
+
+
+def test_sum_of_crowds_equals_crowd_of_all_paths():
+    rng = np.random.default_rng(3)
+    groups = [[rng.integers(0, 4, length).tolist() for length in lengths] for lengths in ((5, 1, 9), (2, 30), (4,))]
+    classes = [[np.full(len(path), number + 1) for path in group] for number, group in enumerate(groups)]
+    total, *others = (Crowd.from_paths(*group) for group in zip(groups, [SQUARE] * 3, classes, strict=True))
+    for crowd in others:
+        total += crowd
+    whole = Crowd.from_paths([*chain(*groups)], SQUARE, [*chain(*classes)])
+    for name, column in vars(whole).items():
+        assert getattr(total, name).tolist() == column.tolist(), name
 
 
 def test_crowd_measures_match_manual_results():

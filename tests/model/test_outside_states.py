@@ -205,7 +205,7 @@ def test_learned_outside_states_give_honest_errors_for_other_users(tmp_path):
     data = write_table(tmp_path, simulate_users(30, 1))
     learned = learn(data, GRID, 300.0, calibrate_radii=False)
     model, away = learned.model, learned.model.outside
-    assert learned.outside > 2500
+    assert learned.training.num_outside > 2500
     assert learned.to_dict()["num_outside_states"] == len(BORDER)
     without = learn(data, GRID, 300.0, outside_states=False, calibrate_radii=False).model
     assert without.outside is None
@@ -306,7 +306,8 @@ def test_time_dependent_model_learns_outside_states(tmp_path):
     belief = Belief.initial(model, 100)
     for slot in range(100, 400):
         belief = belief.predict(model, 1, slot)
-    assert belief.outside_belief.masses.sum() == pytest.approx(learned.outside / learned.places, abs=0.15)
+    share = learned.training.num_outside / learned.training.num_timesteps
+    assert belief.outside_belief.masses.sum() == pytest.approx(share, abs=0.15)
 
 
 def test_outside_states_are_saved_and_hashed(tmp_path):

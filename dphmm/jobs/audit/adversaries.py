@@ -76,9 +76,7 @@ class Adversaries:
         """Whether results about these adversaries are private, because they depend on users' data."""
         return self.auxiliary_data is not None
 
-    def build_adversaries(
-        self, public: MarkovModel, begins: Mapping[str, int | None]
-    ) -> Mapping[str, tuple[Adversary, ...]]:
+    def build_adversaries(self, public: MarkovModel, begins: Mapping[str, int | None]) -> UserAdversaries:
         """Build the adversaries of each user, the public adversary first.
 
         All arguments are validated here. Models of single users are built on access.
@@ -92,7 +90,7 @@ class Adversaries:
 
         Returns
         -------
-        Mapping
+        UserAdversaries
             Name of each user → the adversaries. With auxiliary data, users without earlier data in the region are
             omitted.
 
@@ -119,11 +117,11 @@ class Adversaries:
             histories = {user: history for user, history in histories.items() if history is not None}
             if begins and not histories:
                 raise missing_history_error(next(iter(begins)))
-        return _UserAdversaries(public, shared, self.auxiliary_locations, location_adversaries, histories)
+        return UserAdversaries(public, shared, self.auxiliary_locations, location_adversaries, histories)
 
 
 @dataclass(frozen=True, eq=False)
-class _UserAdversaries(Mapping[str, tuple[Adversary, ...]]):
+class UserAdversaries(Mapping[str, tuple[Adversary, ...]]):
     """Adversaries of each user, built on access: the models of all do not fit into memory."""
 
     public: MarkovModel
@@ -142,7 +140,10 @@ class _UserAdversaries(Mapping[str, tuple[Adversary, ...]]):
         return user in self.histories  # the default would build the models
 
     def __getitem__(self, user: str) -> tuple[Adversary, ...]:
-        history = self.histories[user]
+        return self.build(self.histories[user])
+
+    def build(self, history: LocationHistory | None) -> tuple[Adversary, ...]:
+        """Build the adversaries of a user with a history."""
         with_data = [] if history is None else [Adversary(HABITS, build_habit_model(self.public, history))]
         with_location = [
             self.location_adversaries.get(place) or _build_location_adversary(place, self.public, history)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
+from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.realized import EventAudit, audit_events
 from dphmm.errors import ConfigurationError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.formatting import Result, exported
-from dphmm.jobs.audit.adversaries import Adversaries
-from dphmm.jobs.audit.session import load_prior_and_replays, select_informed
+from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries
+from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, load_prior_and_replays, select_informed
 from dphmm.jobs.audit.target import Prior
+from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
+from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
 from dphmm.validation import Interval, checked
 
@@ -122,6 +127,7 @@ def audit_event(
     adversaries: Adversaries | None = None,
     max_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] | None = None,
     min_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] = 0.0,
+    engine: Engine | None = None,
     watch: ProgressCallback = unwatched,
 ) -> EventAudits:
     """Audit what releases reveal about events, as ``dphmm audit event`` does.
@@ -142,6 +148,9 @@ def audit_event(
     max_posterior, min_posterior
         An event counts as learned above or below these probabilities. `max_posterior` defaults to the largest event cap
         on these events in the settings of the releases, or 0.9 without one.
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster. Earlier data of the users are sent to
+        them. Defaults to this process. A single user is audited in this process.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -194,14 +203,29 @@ def audit_event(
         _check_thresholds(min_posterior, max_posterior)
     user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
     replays, omitted = select_informed(replays, user_adversaries)
-    event_audits = []
-    for replay in watch(replays, "Replaying", len(replays)):
-        audits = list[EventAudit]()
-        for adversary in user_adversaries[replay.sequence.user]:
-            audits += audit_events(replay.engine, replay.sequence, worded, believed, adversary)
-        event_audits.append(tuple(audits))
+    tasks = ReplayTasks(replays)
+    auditor = partial(_audit_user, tasks.engines, replace(user_adversaries, histories={}), worded, believed)
+    histories = (user_adversaries.histories[replay.sequence.user] for replay in replays)
+    crew = Processes(1) if engine is None or len(replays) == 1 else engine
+    audited = watch(crew.run(auditor, tasks.build(histories)), "Replaying", len(replays))
+    event_audits = tuple(audits for _, audits in sorted(audited, key=itemgetter(0)))
     limits = float(max_posterior), float(min_posterior)
-    return EventAudits(replays, tuple(event_audits), *limits, others.is_private, omitted)
+    return EventAudits(replays, event_audits, *limits, others.is_private, omitted)
+
+
+def _audit_user(
+    engines: Sequence[Releaser],
+    adversaries: UserAdversaries,
+    worded: Sequence[tuple[str, EventText | Event]],
+    prior: FloatArray | None,
+    task: ReplayTask,
+) -> tuple[int, tuple[EventAudit, ...]]:
+    """Return the index of a user and the audits for each adversary and event."""
+    engine, sequence = task.restore(engines)
+    audits = list[EventAudit]()
+    for adversary in adversaries.build(task.private):
+        audits += audit_events(engine, sequence, worded, prior, adversary)
+    return task.index, tuple(audits)
 
 
 def _check_thresholds(min_posterior: float, max_posterior: float) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,20 +19,23 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.formatting import Result, exported, power_of_e
 from dphmm.jobs.audit.adversaries import (
+    LocationHistory,
     build_habit_model,
     history_before,
     missing_history_error,
     omission_sentence,
     read_tracks_by_user,
 )
-from dphmm.jobs.audit.session import locate_true_states
+from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, locate_true_states
 from dphmm.jobs.audit.target import Prior, check_prior
+from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.model import MarkovModel, Observations
 from dphmm.model.forward_backward import chain_log_likelihoods, forward_pass, initial_logs
+from dphmm.release.engine import Releaser
 from dphmm.release.ledger import sum_budgets
 from dphmm.validation import Integers, Interval, checked
 
@@ -336,6 +341,7 @@ def audit_identity(
     k: Annotated[int, Integers(1, error=ConfigurationError)] = 3,
     max_posterior: Annotated[float, Interval(0, 1, "neither", error=ConfigurationError)] = SINGLING_OUT_THRESHOLD,
     rng: Annotated[int, Integers(0, error=ConfigurationError)] | np.random.Generator = 0,
+    engine: Engine | None = None,
     watch: ProgressCallback = unwatched,
 ) -> IdentityAudit:
     """Audit the linkage of releases to users, as ``dphmm audit identity`` does.
@@ -363,6 +369,10 @@ def audit_identity(
         A user is singled out if the correct candidate is the most probable one, with a probability above this.
     rng
         Seed or generator of the sampled sets of known points.
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster. Earlier data of the candidates are sent
+        to them. Each worker compares one candidate at a time with the releases of all users, so its memory grows with
+        the number of releases. Defaults to this process.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -395,14 +405,16 @@ def audit_identity(
         raise ConfigurationError("auxiliary_data must contain at least two users, got one candidate")
     names = tuple(histories)
     candidate_prior = check_prior(prior, names)
-    observed = [_replay_observations(replay) for replay in watch(released, "Replaying", len(released))]
+    crew = Processes(1) if engine is None else engine
+    tasks = ReplayTasks(released)
+    replayed = crew.run(partial(_replay_observations, tasks.engines), tasks.build())
+    observed = [
+        observations for _, observations in sorted(watch(replayed, "Replaying", len(released)), key=itemgetter(0))
+    ]
     # One model at a time: each caches the transitions over its gaps.
-    evidence = np.array(
-        [
-            _compute_log_evidence(build_habit_model(learned, history), observed)
-            for history in watch(list(histories.values()), "Comparing", len(histories))
-        ]
-    )
+    compared = crew.run(partial(_compare_candidate, learned, observed), map(Candidate, count(), histories.values()))
+    rows_by_candidate = sorted(watch(compared, "Comparing", len(histories)), key=itemgetter(0))
+    evidence = np.array([rows for _, rows in rows_by_candidate])
     if candidate_prior is not None:
         with np.errstate(divide="ignore"):
             evidence += np.log(candidate_prior)[:, None]
@@ -506,9 +518,25 @@ def _average_over_all_points(k: int, table: FloatArray) -> FloatArray:
     return hits / (count * (count - 1) / 2)
 
 
-def _replay_observations(replay: ReplayResult) -> Observations:
-    rows = np.array([step.log_likelihood for step in replay_sequence(replay.engine, replay.sequence)])
-    return Observations(rows, np.asarray(replay.sequence.steps), replay.sequence.first_slot)
+def _replay_observations(engines: Sequence[Releaser], task: ReplayTask) -> tuple[int, Observations]:
+    engine, sequence = task.restore(engines)
+    rows = np.array([step.log_likelihood for step in replay_sequence(engine, sequence)])
+    return task.index, Observations(rows, np.asarray(sequence.steps), sequence.first_slot)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """The index and the earlier data of a candidate, as a task for a worker."""
+
+    index: int
+    history: LocationHistory = field(repr=False)
+
+
+def _compare_candidate(
+    public: MarkovModel, user_observations: Sequence[Observations], candidate: Candidate
+) -> tuple[int, FloatArray]:
+    model = build_habit_model(public, candidate.history)
+    return candidate.index, _compute_log_evidence(model, user_observations)
 
 
 def _compute_log_evidence(model: MarkovModel, user_observations: Sequence[Observations]) -> FloatArray:

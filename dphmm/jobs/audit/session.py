@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.inference import DEFAULT_TOP_K
 from dphmm.audit.sequence import (
     PUBLIC,
+    ReleasedSequence,
     SequenceAudit,
     Thresholds,
     audit_adversaries,
@@ -23,13 +26,15 @@ from dphmm.audit.sequence import (
 )
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
-from dphmm.jobs.audit.adversaries import Adversaries, omission_sentence
+from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries, omission_sentence
 from dphmm.jobs.audit.target import Prior, check_prior, get_state_names
+from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.model.model import MarkovModel
+from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import locate_states
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.validation import PositiveInt, checked
@@ -132,6 +137,7 @@ def audit_session(
     top: PositiveInt = DEFAULT_TOP_K,
     thresholds: Thresholds | None = None,
     keep_beliefs: bool = True,
+    engine: Engine | None = None,
     watch: ProgressCallback = unwatched,
 ) -> SessionAudit:
     """Audit what releases reveal about locations, as ``dphmm audit session`` does.
@@ -152,7 +158,11 @@ def audit_session(
     thresholds
         Limits on the inference. A user for whom one is violated counts as exposed.
     keep_beliefs
-        Whether to keep the beliefs at each release. Without them, thousands of users fit into memory.
+        Whether to keep the beliefs at each release. Without them, thousands of users fit into memory, and little is
+        sent back by workers.
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster. True locations and earlier data of the
+        users are sent to them. Defaults to this process. A single user is audited in this process.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -189,16 +199,89 @@ def audit_session(
     others = adversaries or Adversaries()
     user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
     replays, omitted = select_informed(replays, user_adversaries)
-    truths = [None] * len(replays) if true is None else locate_true_states(true, replays)
-    audits = list[SequenceAudit]()
-    for replay, truth in watch(zip(replays, truths, strict=True), "Replaying", len(replays)):
-        with_prior = [replace(adversary, prior=believed) for adversary in user_adversaries[replay.sequence.user]]
-        user_audits = audit_adversaries(replay.engine, replay.sequence, with_prior, truth, top)
-        audits += (
-            user_audits if keep_beliefs else [replace(audit, filtering=None, smoothed=()) for audit in user_audits]
-        )
+    truths = repeat(None, len(replays)) if true is None else locate_true_states(true, replays)
+    tasks = ReplayTasks(replays)
+    auditor = partial(_audit_user, tasks.engines, replace(user_adversaries, histories={}), believed, top, keep_beliefs)
+    private_parts = zip(truths, (user_adversaries.histories[replay.sequence.user] for replay in replays), strict=True)
+    crew = Processes(1) if engine is None or len(replays) == 1 else engine
+    audited = watch(crew.run(auditor, tasks.build(private_parts)), "Replaying", len(replays))
+    audits = [audit for _, user_audits in sorted(audited, key=itemgetter(0)) for audit in user_audits]
     private = true is not None or others.is_private
     return SessionAudit(learned.space, replays, tuple(audits), private, thresholds or Thresholds(), omitted)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayTask:
+    """A user's releases as a task for a worker, without their engines.
+
+    Its representation, as in a worker's log, contains no location.
+
+    Parameters
+    ----------
+    index
+        The index of the user.
+    sequence
+        The releases, without engines.
+    engines
+        Index of a release, 0 and each change of settings → index of an engine.
+    private
+        The true states and earlier data of the user, or other private input.
+    """
+
+    index: int
+    sequence: ReleasedSequence = field(repr=False)
+    engines: Mapping[int, int]
+    private: Any = field(default=None, repr=False)
+
+    def restore(self, engines: Sequence[Releaser]) -> tuple[Releaser, ReleasedSequence]:
+        """Return a new engine of the first settings, and the releases with engines of later ones."""
+        spawned = {release: engines[number].spawn() for release, number in self.engines.items()}
+        return spawned.pop(0), replace(self.sequence, engines=spawned)
+
+
+class ReplayTasks:
+    """Tasks for the replays of users, which share their engines.
+
+    Workers receive each engine, and with it the model, once.
+
+    Attributes
+    ----------
+    engines
+        The engines, one for each of the users' settings.
+    """
+
+    def __init__(self, replays: Sequence[ReplayResult]) -> None:
+        self._replays = replays
+        engines = [engine for replay in replays for engine in (replay.engine, *replay.sequence.engines.values())]
+        distinct = {engine.settings: engine for engine in engines}
+        self._numbers = {settings: number for number, settings in enumerate(distinct)}
+        self.engines = tuple(distinct.values())
+
+    def build(self, private_parts: Iterable[Any] | None = None) -> Iterator[ReplayTask]:
+        """Yield the task of each user, with their private part."""
+        parts = repeat(None) if private_parts is None else private_parts
+        for index, (replay, private) in enumerate(zip(self._replays, parts, strict=False)):
+            changes = {0: replay.engine, **replay.sequence.engines}
+            numbers = {release: self._numbers[engine.settings] for release, engine in changes.items()}
+            yield ReplayTask(index, replace(replay.sequence, engines={}), numbers, private)
+
+
+def _audit_user(
+    engines: Sequence[Releaser],
+    adversaries: UserAdversaries,
+    prior: FloatArray | None,
+    top: int,
+    keep_beliefs: bool,
+    task: ReplayTask,
+) -> tuple[int, tuple[SequenceAudit, ...]]:
+    """Return the index of a user and the audits for each adversary."""
+    truth, history = task.private
+    engine, sequence = task.restore(engines)
+    with_prior = [replace(adversary, prior=prior) for adversary in adversaries.build(history)]
+    audits = audit_adversaries(engine, sequence, with_prior, truth, top)
+    if not keep_beliefs:
+        audits = tuple(replace(audit, filtering=None, smoothed=()) for audit in audits)
+    return task.index, audits
 
 
 def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[IntArray]:
@@ -206,11 +289,13 @@ def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[
     users = tuple(replay.sequence.user for replay in replays)
     region = replays[0].engine.model.space if replays else None
     chosen = replace(Data.from_any(data), users=users, region=region)
-    tracks = {track.user: track for track in chosen.read().trajectories}
-    truths = []
-    for replay, user in zip(replays, users, strict=True):
-        track = tracks[user].resample(replay.engine.model.step)
+    by_user = dict(zip(users, replays, strict=True))
+    truths: dict[str, IntArray] = {}
+    for trajectory in chosen.stream([]):
+        user = trajectory.user
+        replay = by_user[user]
         space = replay.engine.model.space
+        track = trajectory.resample(replay.engine.model.step)
         states, _ = locate_states(space, track.latitude, track.longitude, replay.engine.settings.outside)
         at = dict(zip(track.slots.tolist(), states.tolist(), strict=True))
         truth = np.array([at.get(slot, OUTSIDE) for slot in replay.slots])
@@ -219,8 +304,8 @@ def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[
                 f"user {user}: the true trajectory must have a location in the region at every release, got none at "
                 f"release {int((truth < 0).argmax()) + 1}; use the data that was released"
             )
-        truths.append(truth)
-    return truths
+        truths[user] = truth
+    return [truths[user] for user in users]
 
 
 def select_informed(

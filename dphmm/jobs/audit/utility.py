@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
@@ -15,11 +16,12 @@ from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result
 from dphmm.jobs.audit.uses import ReleasedUses, UsesSettings, align_users, measure_uses
-from dphmm.jobs.input_data import Data, DataLike
+from dphmm.jobs.batch.workers import Engine, Processes
+from dphmm.jobs.input_data import Data, DataLike, UserBlock, in_blocks
 from dphmm.jobs.model.learn import Model, load_model
 from dphmm.jobs.model.synthesis import classify_hours, split_paths
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.jobs.release.stored import compute_slots, get_user_name, read_released
+from dphmm.jobs.release.stored import UserFile, UserRows, compute_slots, get_user_name, locate_user_releases
 from dphmm.model import MarkovModel
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
 from dphmm.model.point_estimate import COVERAGE, USER_COVERAGE
@@ -174,6 +176,7 @@ def audit_utility(
     *,
     users: Sequence[str] = (),
     uses: UsesSettings | None = None,
+    engine: Engine | None = None,
     watch: ProgressCallback = unwatched,
 ) -> UtilityAudit:
     """Audit the utility of releases, as ``dphmm audit utility`` does.
@@ -192,6 +195,9 @@ def audit_utility(
         The assumptions for the errors of three uses, at least two users. Users count at the timesteps of their releases
         only, so gaps are neither contacts nor errors. Users without a release are omitted. By default the uses are not
         measured.
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster, to which true locations are sent. They
+        read the files of a batch themselves, so they must see its folder under the same path. Defaults to this process.
     watch
         Progress callback, see `dphmm.jobs.ProgressCallback`.
 
@@ -206,65 +212,118 @@ def audit_utility(
         If there are no releases, there is no fix at the timestep of a release, or uses are requested of a single user
         or of users outside the region.
     DphmmError
-        See `read_released`, and if the model or the data are invalid.
+        See `dphmm.jobs.read_released`, and if the model or the data are invalid.
     """
     learned = load_model(model)
     space = learned.space
-    rows = read_released(source, learned, users).table
-    names = list(dict.fromkeys(str(user) for user in rows["user"]))
-    if not names:
+    released = locate_user_releases(source, learned, users)
+    if not released:
         raise ConfigurationError(f"{get_user_name(source)} must contain at least one release")
-    if uses is not None and len(names) < 2:
+    if uses is not None and len(released) < 2:
         raise ConfigurationError("uses must have at least two released users, got 1")
-    tracks = Data.from_any(true).within(space).read().trajectories
-    fixes = {track.user: track.resample(learned.step) for track in tracks}
-    users_utility = []
-    true_runs = []
-    estimated_runs = []
-    first_slots = []
-    slots_by_user = []
-    states_by_user = []
+    tracks = (track for track in Data.from_any(true).within(space).stream([]) if track.user in released)
+    tasks = (
+        _UtilityTask(block, tuple(released[track.user] for track in block.trajectories)) for block in in_blocks(tracks)
+    )
+    crew = Processes(1) if engine is None or len(released) == 1 else engine
+    comparisons = dict[str, _Comparison]()
     visits = np.zeros((2, space.size))
-    clock = compute_slots(rows, learned)
-    for name in watch(names, "Comparing", len(names)):
-        user_rows = np.flatnonzero(rows["user"] == name)
-        slots = clock[user_rows]
+    crowds = None
+    for block_comparisons, block_visits, block_crowds in watch(
+        crew.run(partial(_compare_block, learned, uses is not None), tasks), "Comparing"
+    ):
+        comparisons |= block_comparisons
+        visits += block_visits
+        if block_crowds is not None:
+            crowds = block_crowds if crowds is None else (crowds[0] + block_crowds[0], crowds[1] + block_crowds[1])
+    for name in released:
+        if name not in comparisons:
+            raise _missing_location_error(name)
+    in_order = [comparisons[name] for name in released]
+    measures = {"visits": jensen_shannon(*visits)} if visits.any() else {}
+    if crowds is not None:
+        measures = compare_crowds(*crowds) | measures
+    return UtilityAudit(
+        tuple(comparison.utility for comparison in in_order),
+        measures,
+        None
+        if uses is None
+        else _measure_released_uses(
+            learned, uses, [part.slots for part in in_order], [(part.states, part.estimated) for part in in_order]
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _UtilityTask:
+    """A block of users and their releases, in the order of the block."""
+
+    block: UserBlock
+    releases: tuple[UserFile | UserRows, ...]
+
+
+class _Comparison(NamedTuple):
+    """The utility of a user.
+
+    If uses are measured, also the slots with the true and the estimated states.
+    """
+
+    utility: UserUtility
+    slots: IntArray
+    states: IntArray
+    estimated: IntArray
+
+
+def _compare_block(
+    model: MarkovModel, keeps_states: bool, task: _UtilityTask
+) -> tuple[dict[str, _Comparison], FloatArray, tuple[Crowd, Crowd] | None]:
+    """Compare the users of a block, and count their visits and paths.
+
+    The visits and crowds of estimates come first. All sums are of integers, so the blocks may be added in any order.
+    """
+    space = model.space
+    comparisons = {}
+    visits = np.zeros((2, space.size))
+    runs = list[tuple[IntArray, IntArray]]()
+    first_slots = []
+    for trajectory, released in zip(task.block.trajectories, task.releases, strict=True):
+        name = trajectory.user
+        fixes = trajectory.resample(model.step)
+        rows = released.read()
+        slots = compute_slots(rows, model)
         # keep the last release of each timestep
-        user_rows = user_rows[np.append(slots[1:] != slots[:-1], True)]
+        rows = rows.select(np.append(slots[1:] != slots[:-1], True))
         slots = np.unique(slots)
-        at = np.searchsorted(fixes[name].slots, slots) if name in fixes else np.zeros(len(slots), dtype=np.int64)
-        if name not in fixes or at[-1] == len(fixes[name].slots) or (fixes[name].slots[at] != slots).any():
-            raise ConfigurationError(
-                f"user {name}: true must have a location at every release; use the data that was released"
-            )
-        estimate = [rows[f"estimate_{end}"][user_rows] for end in ("latitude", "longitude")]
-        truth = [fixes[name].latitude[at], fixes[name].longitude[at]]
+        at = np.searchsorted(fixes.slots, slots)
+        if at[-1] == len(fixes.slots) or (fixes.slots[at] != slots).any():
+            raise _missing_location_error(name)
+        estimate = [rows[f"estimate_{end}"] for end in ("latitude", "longitude")]
+        truth = [fixes.latitude[at], fixes.longitude[at]]
         planes = [space.projection.to_plane(*coordinates) for coordinates in (estimate, truth)]
         errors_km = np.linalg.norm(planes[0] - planes[1], axis=1)
-        radius = rows["calibrated_radius_90_m"][user_rows] / 1000
-        stated_km = rows["estimate_error_m"][user_rows] / 1000
-        users_utility.append(UserUtility(name, errors_km, stated_km, _compute_coverage(errors_km, radius)))
+        coverage = _compute_coverage(errors_km, rows["calibrated_radius_90_m"] / 1000)
+        utility = UserUtility(name, errors_km, rows["estimate_error_m"] / 1000, coverage)
         states = space.locate(*truth)
-        estimated_states = space.nearest(*estimate)
-        slots_by_user.append(slots)
-        states_by_user.append((states, estimated_states))
-        for counts, visited in zip(visits, (estimated_states, states), strict=True):
+        estimated = space.nearest(*estimate)
+        for counts, visited in zip(visits, (estimated, states), strict=True):
             counts += np.bincount(visited[states >= 0], minlength=space.size)
         for _, first, run in split_paths(0, slots, states):
             begin = int(np.searchsorted(slots, first))
-            true_runs.append(run)
-            estimated_runs.append(estimated_states[begin : begin + len(run)])
+            runs.append((estimated[begin : begin + len(run)], run))
             first_slots.append(first)
-    measures = {"visits": jensen_shannon(*visits)} if visits.any() else {}
-    if true_runs:
-        lengths = np.array([len(path) for path in true_runs])
-        classes = classify_hours(learned, np.array(first_slots), lengths)
-        pair = (Crowd.from_paths(paths, space.points, classes) for paths in (estimated_runs, true_runs))
-        measures = compare_crowds(*pair) | measures
-    return UtilityAudit(
-        tuple(users_utility),
-        measures,
-        None if uses is None else _measure_released_uses(learned, uses, slots_by_user, states_by_user),
+        kept = (slots, states, estimated) if keeps_states else (slots[:0], states[:0], estimated[:0])
+        comparisons[name] = _Comparison(utility, *kept)
+    if not runs:
+        return comparisons, visits, None
+    estimated_runs, true_runs = zip(*runs, strict=True)
+    classes = classify_hours(model, np.array(first_slots), np.array([len(run) for run in true_runs]))
+    crowds = (Crowd.from_paths(paths, space.points, classes) for paths in (estimated_runs, true_runs))
+    return comparisons, visits, (next(crowds), next(crowds))
+
+
+def _missing_location_error(user: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"user {user}: true must have a location at every release; use the data that was released"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
@@ -602,7 +603,8 @@ class UserTask:
 def _release_user(work: UserTask) -> UserResult:
     job = work.job
     user = work.trajectory.user
-    first = _engine(job.model, job.model_hash, job.settings)
+    with _engine_lock:  # a worker with several threads loads the model once
+        first = _engine(job.model, job.model_hash, job.settings)
     releaser = first.spawn(job.randomness(work.trajectory))
     model = first.model
     whole = work.trajectory.resample(model.step)
@@ -683,6 +685,9 @@ def _compare_adversaries(table: ReleaseTable, *adversaries: Hindsight | None) ->
         (float(np.median(adversary.error_m[protected])), float(adversary.certainty[protected].max()))
         for adversary in metrics
     )
+
+
+_engine_lock = threading.Lock()
 
 
 @lru_cache(maxsize=1)

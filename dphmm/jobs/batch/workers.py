@@ -9,15 +9,17 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import lru_cache, partial
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from dphmm.errors import ConfigurationError, EngineError, need
 from dphmm.processes import ScriptlessContext
@@ -35,6 +37,9 @@ MAX_WORKER_LOSSES = 3
 
 _IN_FLIGHT_PER_WORKER = 4
 
+# A supervisor restarts a lost scheduler within seconds.
+_RESTART_SECONDS = 60.0
+
 # Linux's PR_SET_PDEATHSIG: the signal that a process receives when the thread that started it ends.
 _SET_PARENT_DEATH_SIGNAL = 1
 
@@ -44,7 +49,8 @@ class Engine(Protocol):
 
     Each task runs with linear algebra on one thread (`dphmm.threads.one_thread`). Its numbers therefore depend neither
     on the worker nor on the number of workers. At most a few tasks are taken ahead of the finished ones, so tasks that
-    are created on demand need little memory.
+    are created on demand need little memory. The function is sent to each worker once. It contains everything that the
+    tasks share, such as a model, but no locations.
     """
 
     def started(self) -> AbstractContextManager[None]:
@@ -112,10 +118,12 @@ class Processes(Engine):
             yield from ([function(task)] for task in tasks)
             return
         waiting: dict[Future[Done], Work] = {}
-        with self.started():
+        with self.started(), TemporaryDirectory(prefix="dphmm-") as folder:
+            path = Path(folder, "function")
+            path.write_bytes(pickle.dumps(function))
             while True:
                 for task in islice(tasks, self.workers * _IN_FLIGHT_PER_WORKER - len(waiting)):
-                    waiting[self._submit(function, task)] = task
+                    waiting[self._submit(path, task)] = task
                 if not waiting:
                     return
                 finished = wait(waiting, return_when=FIRST_COMPLETED).done
@@ -133,13 +141,13 @@ class Processes(Engine):
                     if not _is_lost(future):
                         future.result()
 
-    def _submit(self, function: Callable[[Work], Done], task: Work) -> Future[Done]:
+    def _submit(self, function: Path, task: Work) -> Future[Any]:
         assert self._pool is not None
         try:
             # The worker itself restores the task. If it cannot, it raises an error, and is not lost.
-            return self._pool.submit(_run_pickled, pickle.dumps((function, task)))
+            return self._pool.submit(_run_pickled, function, pickle.dumps(task))
         except BrokenProcessPool as problem:  # the earlier tasks report it
-            lost: Future[Done] = Future()
+            lost: Future[Any] = Future()
             lost.set_exception(problem)
             return lost
 
@@ -189,46 +197,88 @@ class DaskCluster(Engine):
         if self._client is not None:
             yield
             return
-        distributed = need("distributed", "dask")
-        try:
-            self._client = distributed.Client(self.address, timeout=self.timeout_seconds, set_as_default=False)
-        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
-            reason = " ".join(str(problem).split()) or type(problem).__name__
-            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}): check its address") from None
+        self._connect(self.timeout_seconds)
         try:
             yield
         finally:
-            self._client.close()
-            self._client = None
+            self._close()
+
+    def _connect(self, timeout_seconds: float) -> None:
+        distributed = need("distributed", "dask")
+        try:
+            self._client = distributed.Client(self.address, timeout=timeout_seconds, set_as_default=False)
+        except (OSError, ValueError) as problem:  # TimeoutError is an OSError
+            reason = " ".join(str(problem).split()) or type(problem).__name__
+            raise EngineError(f"scheduler {self.address} cannot be reached ({reason}): check its address") from None
+
+    def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
-        """Run a function on each task. Dask repeats the tasks of a lost worker on another.
+        """Run a function on each task.
+
+        Dask repeats the tasks of a lost worker on another. If the scheduler is lost and restarted within a minute, the
+        unfinished tasks are submitted again.
 
         Raises
         ------
         EngineError
             If the scheduler cannot be reached, or workers keep dying.
         """
-        distributed = need("distributed", "dask")
-        function = partial(_on_one_thread, function)
         tasks = iter(work)
+        num_losses = 0
         with self.started():
-            client = self._client
-            waiting = distributed.as_completed(loop=self._client.loop)
-            while True:
-                threads = sum(client.ncores().values())  # of the current workers
-                for task in islice(tasks, max(max(threads, 1) * _IN_FLIGHT_PER_WORKER - waiting.count(), 0)):
-                    waiting.add(client.submit(function, task, pure=False))
-                if waiting.is_empty():
-                    return
-                finished = waiting.next_batch()
+            while (unfinished := (yield from self._groups_until_lost(function, tasks))) is not None:
+                num_losses += 1
+                if num_losses > MAX_WORKER_LOSSES:
+                    raise EngineError(f"scheduler {self.address} was lost {num_losses} times: check its log")
+                tasks = chain(unfinished, tasks)
+                self._close()
+                self._connect(max(self.timeout_seconds, _RESTART_SECONDS))
+
+    def _groups_until_lost(
+        self, function: Callable[[Work], Done], tasks: Iterator[Work]
+    ) -> Generator[list[Done], None, list[Work] | None]:
+        """Run tasks as `groups`; return the unfinished ones if the scheduler is lost."""
+        distributed = need("distributed", "dask")
+        client = self._client
+        # The scheduler sends a plugin to each of its workers once, also to those that join or restart later.
+        name = f"dphmm-{uuid4().hex}"
+        plugin = distributed.WorkerPlugin()
+        plugin.function = partial(_on_one_thread, function)
+        client.register_plugin(plugin, name=name)
+        waiting = distributed.as_completed(loop=client.loop)
+        unfinished: dict[str, Work] = {}
+        is_lost = False
+        try:
+            while not is_lost:
+                try:
+                    threads = sum(client.ncores().values())  # of the current workers
+                except OSError:
+                    is_lost = True
+                    break
+                for task in islice(tasks, max(max(threads, 1) * _IN_FLIGHT_PER_WORKER - len(unfinished), 0)):
+                    with warnings.catch_warnings():
+                        # Dask advises to let workers load large input. They do not see the data.
+                        warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+                        future = client.submit(_run_shared, name, task, pure=False)
+                    unfinished[future.key] = task
+                    waiting.add(future)
+                if not unfinished:
+                    return None
                 done = []
                 problems = list[Exception]()
-                for future in finished:  # a future is pending again if its worker died after finishing it
+                for future in waiting.next_batch():  # a future is pending again if its worker died after finishing it
                     try:
                         done.append(future.result())
+                    except distributed.CancelledError:
+                        is_lost = True
+                        continue
                     except Exception as problem:
                         problems.append(problem)
+                    del unfinished[future.key]
                 if done:
                     yield done
                 if problems and isinstance(problems[0], distributed.KilledWorker):
@@ -237,11 +287,29 @@ class DaskCluster(Engine):
                     ) from None
                 if problems:
                     raise problems[0]
+            return list(unfinished.values())
+        finally:
+            if not is_lost:
+                with suppress(OSError):
+                    client.unregister_worker_plugin(name)
 
 
-def _run_pickled(call: bytes) -> Any:
+@lru_cache(maxsize=1)
+def _load_function(path: Path) -> Callable[[Any], Any]:
+    """Load a run's function, once in each worker process."""
+    function: Callable[[Any], Any] = pickle.loads(path.read_bytes())
+    return function
+
+
+def _run_shared(name: str, task: Any) -> Any:
+    """Run the function that `DaskCluster` sent to this worker under a name."""
+    return need("distributed", "dask").get_worker().plugins[name].function(task)
+
+
+def _run_pickled(path: Path, pickled_task: bytes) -> Any:
     try:
-        function, task = pickle.loads(call)
+        function = _load_function(path)
+        task = pickle.loads(pickled_task)
     except AttributeError as problem:
         raise EngineError(
             f"tasks must be defined in a module, not in the script: worker processes do not run it ({problem})"

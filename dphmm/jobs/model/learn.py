@@ -9,29 +9,37 @@ are refused. The model itself is public and contains no names.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property, partial
+from hashlib import blake2b
+from heapq import heappush, heappushpop
+from itertools import chain, islice
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import shapely
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray
+from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import ConfigurationError, DataFileError, StateError
-from dphmm.formatting import Result, as_plain, export_fields, exported
-from dphmm.jobs.input_data import Data, DataLike, Dropped, UserTracks
-from dphmm.jobs.model.private import MOVES_PER_USER, PrivateModel, fit_private
+from dphmm.formatting import Result, as_plain, export_fields
+from dphmm.jobs.batch.workers import Engine, Processes
+from dphmm.jobs.input_data import MALFORMED, SAME_TIME, Data, DataLike, Dropped, UserTracks, in_blocks
+from dphmm.jobs.model.private import MOVES_PER_USER, PrivateModel, fit_private_moves
+from dphmm.jobs.model.training_data import CountingRules, TrainingData, count_block
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.region_map import COAST, RegionMap, build_region_map, get_credit, restrict_region
 from dphmm.mechanisms.exact import Rational, rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
-from dphmm.model.calibrated_radii import MIN_USERS, compute_calibrated_radii
-from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk
+from dphmm.model.calibrated_radii import MAX_USERS, MIN_USERS, compute_calibrated_radii
+from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk_counts
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequences
-from dphmm.model.outside_states import create_outside_states, learn_outside_states
+from dphmm.model.outside_states import create_outside_states
 from dphmm.model.region_priors import NO_USERS, get_kind, region_prior
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
@@ -319,16 +327,10 @@ class LearnResult:
     ----------
     model
         The model.
-    user_tracks
-        The training users.
-    places
-        The number of timesteps with a location.
-    outside
-        The number of these locations that are outside the region.
-    visited
-        The number of states that were visited.
-    moves
-        The number of observed moves from one timestep to the next.
+    training
+        Statistics of the training users. Private.
+    dropped
+        The data that were not counted, and the reasons. Private.
     extension
         The extension by classes of time; None without classes.
     shrunk
@@ -342,21 +344,13 @@ class LearnResult:
     """
 
     model: MarkovModel
-    user_tracks: UserTracks
-    places: int = field(metadata=exported("num_locations"))
-    outside: int = field(metadata=exported("num_locations_outside"))
-    visited: int = field(metadata=exported("num_states_visited"))
-    moves: int = field(metadata=exported("num_moves"))
+    training: TrainingData = field(repr=False)
+    dropped: tuple[Dropped, ...] = field(repr=False)
     extension: Extension | None = None
     shrunk: ShrunkModel | None = None
     private: PrivateModel | None = None
     choice: Choice | None = None
     warnings: tuple[str, ...] = ()
-
-    @property
-    def dropped(self) -> tuple[Dropped, ...]:
-        """The data that were not counted, and the reasons. Private."""
-        return self.user_tracks.dropped(self.model.space, self.model.step, self.model.outside is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a summary of the model and its training data.
@@ -367,11 +361,19 @@ class LearnResult:
             Plain JSON values by name.
         """
         model = self.model
-        user_tracks = self.user_tracks
+        training = self.training
         extension = self.extension
-        read = {"users": len(user_tracks.trajectories), "fixes": user_tracks.fixes}
-        read |= {"num_skipped_fixes": user_tracks.skipped, "num_merged_fixes": user_tracks.merged}
-        read |= export_fields(self)
+        not_read = {dropped.reason: dropped.fixes for dropped in self.dropped}
+        read = {
+            "users": len(training.users),
+            "fixes": training.num_fixes,
+            "num_skipped_fixes": not_read.get(MALFORMED, 0),
+            "num_merged_fixes": not_read.get(SAME_TIME, 0),
+            "num_locations": training.num_timesteps,
+            "num_locations_outside": training.num_outside,
+            "num_states_visited": int(training.is_visited.sum()),
+            "num_moves": training.num_moves,
+        }
         if self.private is not None:  # exact numbers, which the guarantee does not cover
             read = {f"private_{name}": value for name, value in read.items()}
         summary = {**_model_size(model), **read}
@@ -719,8 +721,14 @@ def learn(
     calibrate_radii: bool | None = None,
     region_map: str | Path | None = None,
     only_on: str | Path | None = None,
+    *,
+    engine: Engine | None = None,
+    watch: ProgressCallback = unwatched,
 ) -> LearnResult:
     """Learn a mobility model from trajectories, as ``dphmm learn`` does.
+
+    With a space, the users of one large Parquet file are counted in blocks as they are read (see `Data.stream`).
+    Without one, all trajectories are in memory. The model is equal for any number and type of workers.
 
     The model is public. Learn it from other users than those to protect. The training users are written to a private
     list next to the model (see `dphmm.jobs.model.learn`), with which releases of their data are refused.
@@ -766,8 +774,10 @@ def learn(
     calibrate_radii
         Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain 90 %
         of the timesteps of exchangeable users (`dphmm.model.calibrated_radii`). Provide whole days of the training
-        users, inside and outside the region, if whole days are released. It takes some seconds. Defaults to true with
-        20 users or more, if counts are shrunk without `min_users` and there is no budget.
+        users, inside and outside the region, if whole days are released. It takes some seconds, up to minutes for
+        `dphmm.model.calibrated_radii.MAX_USERS`. Of more users, those with the smallest hashes of their names are
+        simulated. Defaults to true with 20 users or more, if counts are shrunk without `min_users` and there is no
+        budget.
     region_map
         A public map that determines the attraction of cells without data
         (`dphmm.jobs.region_map.build_region_map`). It does not change which moves are possible. Defaults to equal
@@ -775,6 +785,11 @@ def learn(
     only_on
         A public layer of polygons: cells that share no area with it are removed, except those with streets of the map
         (`dphmm.jobs.region_map.restrict_region`).
+    engine
+        Workers, such as `dphmm.jobs.batch.workers.Processes` or a Dask cluster, to which true locations are sent.
+        Defaults to this process.
+    watch
+        Shows the progress; see `dphmm.jobs.ProgressCallback`.
 
     Returns
     -------
@@ -792,6 +807,8 @@ def learn(
         If data are missing or malformed.
     StochasticError, InvalidInputError
         If the data contain no state; see `MarkovModel.fit`.
+    EngineError
+        If workers keep dying.
     """
     if output is not None:
         check_model_output(output, overwrite)
@@ -810,77 +827,127 @@ def learn(
         region_map,
     )
     budget = None if user_epsilon is None else rational(user_epsilon)
-    user_tracks = Data.from_any(data).within(space).read(may_be_empty=budget is not None)
-    choice = None
-    if space is None:
-        choice, budget = _select_region(user_tracks.trajectories, budget, step_seconds)
-        space = choice.space
-        step_seconds = choice.step_seconds
-    assert space is not None, "provided or selected"
-    step = 60.0 if step_seconds is None else float(step_seconds)
-    space, mapped_region, warnings = _prepare_region(space, region_map, only_on)
-    attraction = None if mapped_region is None else mapped_region.attraction
-    classes = None if time_classes is None or zone is None else TimeClasses.from_name(time_classes, step, zone)
-    outside = None
-    if user_epsilon is not None and outside_states:
-        outside = create_outside_states(space)
-    elif not exclusive and outside_states is not False:
-        outside = learn_outside_states(user_tracks.trajectories, space, step)
-    if outside_states and outside is None:
-        raise ConfigurationError(
-            "outside_states requires a grid and a user outside of it: remove it, or use a smaller region"
-        )
-    sequences = state_sequences(user_tracks.trajectories, space, step, gap_seconds, outside)
-    speed = MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh
-    private = shrunk = extension = None
-    if budget is not None:
-        max_moves = MOVES_PER_USER if moves_per_user is None else moves_per_user
-        outside_distances = None
-        if outside is not None:
-            outside_distances = [outside.observe(track, space, step)[1] for track in user_tracks.trajectories]
-        private = fit_private(
-            sequences, space, step, budget, max_moves, speed, outside=outside_distances, attraction=attraction
-        )
-        private = private.with_spending("region", None if choice is None else choice.epsilon)
-        model = private.model
-    elif smoothing is not None:
-        model = MarkovModel.fit(sequences, space.size, smoothing, states=space, step_seconds=step)
-        model = model.with_provenance({"guarantee": _NO_GUARANTEE, "smoothing": smoothing})
-    else:
-        required_users = 1 if min_users is None else min_users
-        shrunk = fit_shrunk(
-            sequences, space, step, speed, min_users=required_users, outside=outside, attraction=attraction
-        )
-        provenance = {"guarantee": _NO_GUARANTEE, "max_speed_kmh": speed, "weight": shrunk.weight}
-        if required_users > 1:
-            provenance |= {"guarantee": _NO_GUARANTEE_MIN_USERS, "min_users": required_users}
-        model = shrunk.model.with_provenance(provenance)
-    if mapped_region is not None:
-        model = model.with_provenance({**(model.provenance or {}), "map_credit": mapped_region.credit})
-    model = _credit_streets(model)
-    if classes is not None:  # never with a budget; see `_check_options`
-        extension = extend(model, sequences, classes)
-        model = extension.model
-    if calibrate_radii is not False and not exclusive:
+    crew = Processes(1) if engine is None else engine
+    with ExitStack() as stack:
+        selected = Data.from_any(data).within(space)
+        not_read = list[Dropped]()
+        choice = None
+        if space is None:
+            user_tracks = selected.read(may_be_empty=budget is not None)
+            not_read += user_tracks.not_read
+            choice, budget = _select_region(user_tracks.trajectories, budget, step_seconds)
+            space = choice.space
+            step_seconds = choice.step_seconds
+            tracks = iter(user_tracks.trajectories)
+        else:
+            tracks = selected.stream(not_read, may_be_empty=budget is not None)
+        step = 60.0 if step_seconds is None else float(step_seconds)
+        space, mapped_region, warnings = _prepare_region(space, region_map, only_on)
+        attraction = None if mapped_region is None else mapped_region.attraction
+        classes = None if time_classes is None or zone is None else TimeClasses.from_name(time_classes, step, zone)
+        outside = None
+        if outside_states if user_epsilon is not None else not exclusive and outside_states is not False:
+            outside = create_outside_states(space)
+        max_moves = None
+        if budget is not None:
+            max_moves = MOVES_PER_USER if moves_per_user is None else moves_per_user
+        rules = CountingRules(space, step, gap_seconds, outside, max_moves, classes is not None)
+        sample = _UserSample(0 if calibrate_radii is False or exclusive else MAX_USERS)
+        blocks = in_blocks(sample.watch(tracks))
+        first_blocks = list(islice(blocks, 2))
+        # Workers that start before most locations are read are copies of this process without these locations. A single
+        # block is counted sooner than workers start.
+        if len(first_blocks) > 1:
+            stack.enter_context(crew.started())
+        counter = crew if len(first_blocks) > 1 else Processes(1)
+        counted = watch(counter.run(partial(count_block, rules=rules), chain(first_blocks, blocks)), "Counting")
+        training = TrainingData.concatenate([part for _, part in sorted(counted, key=itemgetter(0))]).sort_users()
+        if outside is not None and budget is None:
+            outside = training.fit_outside(outside)
+        if outside_states and outside is None:
+            raise ConfigurationError(
+                "outside_states requires a grid and a user outside of it: remove it, or use a smaller region"
+            )
+        speed = MAX_SPEED_KMH if max_speed_kmh is None else max_speed_kmh
+        private = shrunk = extension = None
+        if budget is not None:
+            assert max_moves is not None, "set with a budget"
+            distances = None if outside is None else training.distances
+            private = fit_private_moves(
+                list(training.thinned), space, step, budget, max_moves, speed, outside=distances, attraction=attraction
+            )
+            private = private.with_spending("region", None if choice is None else choice.epsilon)
+            model = private.model
+        elif smoothing is not None:
+            model = MarkovModel.fit_counts(training.counts, space.size, smoothing, states=space, step_seconds=step)
+            model = model.with_provenance({"guarantee": _NO_GUARANTEE, "smoothing": smoothing})
+        else:
+            required_users = 1 if min_users is None else min_users
+            shrunk = fit_shrunk_counts(
+                training.counts, space, step, speed, min_users=required_users, outside=outside, attraction=attraction
+            )
+            provenance = {"guarantee": _NO_GUARANTEE, "max_speed_kmh": speed, "weight": shrunk.weight}
+            if required_users > 1:
+                provenance |= {"guarantee": _NO_GUARANTEE_MIN_USERS, "min_users": required_users}
+            model = shrunk.model.with_provenance(provenance)
+        if mapped_region is not None:
+            model = model.with_provenance({**(model.provenance or {}), "map_credit": mapped_region.credit})
+        model = _credit_streets(model)
+        if classes is not None:  # never with a budget; see `_check_options`
+            extension = extend(model, training.sequences, classes)
+            model = extension.model
+        if sample.size:
 
-        def fit(fold: Sequence[Trajectory]) -> MarkovModel:
-            fold_outside = None if outside is None else learn_outside_states(fold, space, step)
-            fold_sequences = state_sequences(fold, space, step, gap_seconds, fold_outside)
-            fold_model = fit_shrunk(
-                fold_sequences, space, step, speed, outside=fold_outside, attraction=attraction
-            ).model
-            return fold_model if classes is None else extend(fold_model, fold_sequences, classes).model
+            def fit(held_out: Sequence[int]) -> MarkovModel:
+                excluded = {sample.tracks[index].user for index in held_out}
+                is_kept = np.array([user not in excluded for user in training.users])
+                kept = np.flatnonzero(is_kept).tolist()
+                fold_outside = training.fit_outside(outside, kept)
+                counts = training.counts.select_users(is_kept)
+                fold_model = fit_shrunk_counts(
+                    counts, space, step, speed, outside=fold_outside, attraction=attraction
+                ).model
+                if classes is None:
+                    return fold_model
+                return extend(fold_model, [training.sequences[user] for user in kept], classes).model
 
-        model = model.with_calibrated_radii(compute_calibrated_radii(fit, user_tracks.trajectories))
-        if calibrate_radii and model.calibrated_radii is None:
-            raise ConfigurationError(f"calibrate_radii requires at least {MIN_USERS} users in the region")
+            model = model.with_calibrated_radii(compute_calibrated_radii(fit, sample.tracks, run=crew.run))
+            if calibrate_radii and model.calibrated_radii is None:
+                raise ConfigurationError(f"calibrate_radii requires at least {MIN_USERS} users in the region")
     if output is not None:
         with new_file(output, overwrite) as part:
             model.save(part)
-            users = [trajectory.user for trajectory in user_tracks.trajectories]
-            write_user_list(private_list_path(output), model, users, overwrite)
-    counts = _count_states(sequences, space.size)
-    return LearnResult(model, user_tracks, *counts, extension, shrunk, private, choice, warnings)
+            write_user_list(private_list_path(output), model, training.users, overwrite)
+    dropped = (*not_read, *training.loss.describe(model.outside is not None))
+    return LearnResult(model, training, dropped, extension, shrunk, private, choice, warnings)
+
+
+class _UserSample:
+    """The `size` users with the smallest hashes of their names, or all.
+
+    The selection depends neither on the order of the users nor on their locations. A hash is not related to movement,
+    so the users are as exchangeable as all.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._heap: list[tuple[int, str, Trajectory]] = []  # the largest hash first
+
+    def watch(self, tracks: Iterable[Trajectory]) -> Iterator[Trajectory]:
+        """Yield the trajectories of all users, and keep those of the sample."""
+        for track in tracks:
+            digest = blake2b(track.user.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            entry = (-int.from_bytes(digest), track.user, track)
+            if len(self._heap) < self.size:
+                heappush(self._heap, entry)
+            elif self.size:
+                heappushpop(self._heap, entry)
+            yield track
+
+    @cached_property
+    def tracks(self) -> list[Trajectory]:
+        """The trajectories of the users, in the order of their names."""
+        return [track for _, _, track in sorted(self._heap, key=itemgetter(1))]
 
 
 def _select_region(
@@ -891,16 +958,6 @@ def _select_region(
         return choose(tracks, step_seconds), None
     choice = choose_privately(tracks, budget * REGION_BUDGET_SHARE, step_seconds)
     return choice, budget * (1 - REGION_BUDGET_SHARE)
-
-
-def _count_states(sequences: Sequence[tuple[IntArray, IntArray]], size: int) -> tuple[int, int, int, int]:
-    """Count the timesteps, those outside the region, the visited states and the moves."""
-    states = np.concatenate([np.zeros(0, dtype=np.int64), *(sequence for _, sequence in sequences)])
-    is_outside = (states < 0) | (states >= size)
-    moves = sum(
-        int(((np.diff(slots) == 1) & (sequence[1:] >= 0) & (sequence[:-1] >= 0)).sum()) for slots, sequence in sequences
-    )
-    return len(states), int(is_outside.sum()), len(np.unique(states[~is_outside])), moves
 
 
 _NO_GUARANTEE = "none: moves were counted without noise"

@@ -232,14 +232,34 @@ def fit_private(
     >>> result.family, result.noisy_num_users, sum(result.spent.values())
     ('kernel', 175, Fraction(1, 1))
     """
+    outside_states = None if outside is None else create_outside_states(space)
+    size = space.size if outside_states is None else len(outside_states)
+    user_moves = [extract_moves(sequence, size) for sequence in sequences]
+    return fit_private_moves(
+        user_moves, space, step_seconds, epsilon, moves_per_user, max_speed_kmh, rng, outside, attraction
+    )
+
+
+@checked
+def fit_private_moves(
+    user_moves: list[Moves],
+    space: StateSpace,
+    step_seconds: Seconds,
+    epsilon: Rational,
+    moves_per_user: Annotated[int, Integers(1, MAX_MOVES_PER_USER)] = MOVES_PER_USER,
+    max_speed_kmh: PositiveNumber = MAX_SPEED_KMH,
+    rng: Rng = None,
+    outside: Sequence[FloatArray] | None = None,
+    attraction: FloatArray | None = None,
+) -> PrivateModel:
+    """Learn a model from each user's moves and distances; see `fit_private`.
+
+    They may be thinned already.
+    """
     budget = rational(epsilon)
     if budget * MAX_SCALE < 1000 * moves_per_user:
         raise BudgetError(f"epsilon must be larger, got {epsilon}: its noise may exceed 64 bits")
     outside_states = None if outside is None else create_outside_states(space)
-    listed = list(sequences)
-    user_moves = [
-        extract_moves(sequence, space.size if outside_states is None else len(outside_states)) for sequence in listed
-    ]
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     noise = CountNoise(budget, random_source(rng))
     count = int(noise.add("users", len(user_moves), 1, budget * _NUM_USERS_SHARE))
@@ -302,11 +322,16 @@ def count_leaving(
             ((kept.sources[ends] >= outside_states.size) * 1, (kept.targets[ends] >= outside_states.size) * 1),
             1,
         )
-        size = min(max_moves, len(lengths))
-        thinned = lengths[(np.arange(size) * len(lengths)) // max(size, 1)]
+        thinned = thin_evenly(lengths, max_moves)
         thinned = thinned[thinned > 0]
         distances += np.bincount(np.searchsorted(_DISTANCES[1:], thinned), minlength=len(_DISTANCES))
     return np.concatenate([counts.ravel(), distances])
+
+
+def thin_evenly(values: FloatArray, maximum: int) -> FloatArray:
+    """Return at most ``maximum`` evenly spaced values, as `Moves.thin` selects moves."""
+    size = min(maximum, len(values))
+    return values[(np.arange(size) * len(values)) // max(size, 1)]
 
 
 def _private_outside(

@@ -350,25 +350,96 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
     return StoredReleases(table, find_settings(path, table))
 
 
-def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
+@dataclass(frozen=True)
+class UserFile:
+    """The file of a user in a batch's folder, and its digest in the journal.
+
+    Any process that sees the folder can read it.
+    """
+
+    path: Path
+    sha256: str
+
+    def read(self) -> ReleaseTable:
+        """Read the releases.
+
+        Raises
+        ------
+        DataFileError
+            If the file is missing or was changed.
+        """
+        if not self.path.exists() or file_hash(self.path) != self.sha256:
+            raise DataFileError(self.path, "was changed after its release: restore it from a copy, or resume the batch")
+        return read_releases(self.path)
+
+
+@dataclass(frozen=True)
+class UserRows:
+    """A user's releases in memory, with the method of `UserFile`."""
+
+    table: ReleaseTable = field(repr=False)
+
+    def read(self) -> ReleaseTable:
+        """Return the releases."""
+        return self.table
+
+
+def read_batch_folder(folder: Path, users: Sequence[str] = ()) -> tuple[dict[str, UserFile], ReleaseSettings | None]:
+    """Return the files of the users of a batch, by default of all, and its settings.
+
+    Raises
+    ------
+    DataFileError
+        If it is not the folder of a batch.
+    ConfigurationError
+        If a user has no releases.
+    """
     if not (folder / JOURNAL).exists():
         raise DataFileError(
             folder, f"is not a folder of a batch (it has no {JOURNAL}): use such a folder, or a file of releases"
         )
     record: dict[str, Any] = Checkpoint(folder).record
     entries = {entry.user: entry for entry in read_journal(folder) if entry.releases}
-    tables = []
-    for user in _select_users(users, list(entries), folder):
-        path = user_file(folder, user, str(record.get("kind")))
-        if not path.exists() or file_hash(path) != entries[user].sha256:
-            raise DataFileError(path, "was changed after its release: restore it from a copy, or resume the batch")
-        tables.append(read_releases(path))
+    files = {
+        user: UserFile(user_file(folder, user, str(record.get("kind"))), entries[user].sha256)
+        for user in _select_users(users, list(entries), folder)
+    }
+    settings = record.get("settings")
+    return files, ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None
+
+
+def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
+    files, settings = read_batch_folder(folder, users)
+    tables = [file.read() for file in files.values()]
     merged = ReleaseTable.from_releases(())
     if tables:
         names = [column.name for column in COLUMNS]
         merged = ReleaseTable({name: np.concatenate([table[name] for table in tables]) for name in names})
-    settings = record.get("settings")
-    return StoredReleases(merged, ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None)
+    return StoredReleases(merged, settings)
+
+
+def locate_user_releases(
+    source: str | Path, model: MarkovModel, users: Sequence[str] = ()
+) -> Mapping[str, UserFile | UserRows]:
+    """Return the releases of each user; see `read_released`.
+
+    Those in a batch's folder are not read yet.
+    """
+    if not _is_session_store(source) and Path(source).is_dir():
+        return read_batch_folder(Path(source), users)[0]
+    table = read_released(source, model, users).table
+    return {user: UserRows(rows) for user, rows in _split_by_user(table).items()}
+
+
+def _split_by_user(table: ReleaseTable) -> dict[str, ReleaseTable]:
+    """Return the rows of each user, in the order of first occurrence."""
+    numbers: dict[str, list[int]] = {}
+    for number, user in enumerate(table["user"].tolist()):
+        numbers.setdefault(str(user), []).append(number)
+    return {
+        user: ReleaseTable({name: column[selected] for name, column in table.columns.items()})
+        for user, selected in numbers.items()
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -445,9 +516,16 @@ def replay(
     loaded_model = load_model(model)
     if _is_session_store(path):
         yield from _from_store(path, loaded_model, settings, users)
+        return
+    get_engine = cache(lambda agreed: agreed.engine(loaded_model))
+    if Path(path).is_dir():  # one user's releases are in memory at a time
+        files, stored = read_batch_folder(Path(path), users)
+        parts: Iterator[StoredReleases] = (StoredReleases(file.read(), stored) for file in files.values())
+        users = ()
     else:
-        released = read_released(path, loaded_model, users)
-        for _, rows, slots, engine in rows_by_user(Path(path), released, loaded_model, settings, users):
+        parts = iter([read_released(path, loaded_model, users)])
+    for released in parts:
+        for _, rows, slots, engine in rows_by_user(Path(path), released, loaded_model, settings, users, get_engine):
             yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
 
 
@@ -595,13 +673,18 @@ def engine_agreed(
 
 
 def rows_by_user(
-    path: Path, released: StoredReleases, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
+    path: Path,
+    released: StoredReleases,
+    model: MarkovModel,
+    requested: SettingsLike | None,
+    users: Sequence[str],
+    get_engine: Callable[[ReleaseSettings], Releaser] | None = None,
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
     """Yield each user's rows of a file, with their time steps and an engine of their settings."""
-    get_engine = cache(lambda settings: settings.engine(model))
-    table = released.table
-    for user in _select_users(users, list(dict.fromkeys(table["user"].tolist())), path):
-        rows = table.select(table["user"] == user)
+    get_engine = cache(lambda settings: settings.engine(model)) if get_engine is None else get_engine
+    tables = _split_by_user(released.table)
+    for user in _select_users(users, list(tables), path):
+        rows = tables[user]
         engine: Releaser = get_engine(choose_settings(path, user, rows, requested, released.settings)).spawn()
         check_made_with(path, user, rows, engine)
         slots = compute_slots(rows, model)

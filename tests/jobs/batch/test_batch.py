@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -129,6 +130,78 @@ def test_batch_bytes_do_not_depend_on_dask_cluster_with_killed_worker(model_path
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_each_dask_worker_loads_model_once(model_path, walkers_file, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    settings = ReleaseSettings("utility:1km", 1.0)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, dashboard_address=None, processes=True, protocol="tcp://"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        batch(walkers_file, tmp_path, model_path, settings, rng=1, engine=DaskCluster(cluster.scheduler_address))
+        caches = client.run(_engine.cache_info)
+    assert len(caches) == 2
+    assert {info.misses for info in caches.values()} == {1}
+    assert sum(info.hits for info in caches.values()) == 9 - 2
+
+
+class RestartedCluster:
+    """A scheduler and a worker as commands, on a free port."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.start()
+
+    def start(self) -> None:
+        line = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--no-dashboard"]
+        self.scheduler = subprocess.Popen([*line, "--port", str(self.port)], stderr=subprocess.DEVNULL)
+        line = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://127.0.0.1:{self.port}", "--no-dashboard"]
+        self.worker = subprocess.Popen([*line, "--nthreads", "1", "--no-nanny"], stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        for process in (self.scheduler, self.worker):
+            process.kill()
+            process.wait()
+
+
+def batch_with_restarted_scheduler(data: str, folder: str, model: str) -> None:
+    """Kill the scheduler and its worker after the first user, and start them again."""
+    cluster, finished = RestartedCluster(), []
+
+    def restart(items, what, total=None):
+        for item in items:
+            if not finished:
+                cluster.stop()
+                cluster.start()
+            finished.append(item)
+            yield item
+
+    try:
+        engine = DaskCluster(f"tcp://127.0.0.1:{cluster.port}", timeout_seconds=60)
+        settings = ReleaseSettings("utility:1km", 1.0)
+        batch(data, folder, model, settings, kind="csv", rng=1, engine=engine, watch=restart)
+    finally:
+        cluster.stop()
+    print(len(finished))
+
+
+@pytest.mark.slow
+def test_batch_bytes_do_not_depend_on_restarted_scheduler(model_path, trajectories, walkers_file, tmp_path):
+    """A separate process, because Dask does not close the sockets of a lost scheduler."""
+    pytest.importorskip("distributed")
+    list(release_everyone(make_job(tmp_path / "here", model_path), trajectories, Processes(1)))
+    call = f"from {__name__} import *; batch_with_restarted_scheduler(*sys.argv[1:])"
+    line = [sys.executable, "-c", call, str(walkers_file), str(tmp_path / "out"), str(model_path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["9"]
+    assert read_bytes_by_user(tmp_path / "out") == read_bytes_by_user(tmp_path / "here")
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_batch_bytes_do_not_depend_on_threads_of_dask_worker(model_path, trajectories, tmp_path):
     distributed = pytest.importorskip("distributed")

@@ -14,8 +14,9 @@ import pytest
 
 from dphmm.errors import OutputError
 from dphmm.jobs.batch.run_folder import LOCK, FolderLock
-from dphmm.jobs.batch.workers import Processes, _can_fork, worker_pool
+from dphmm.jobs.batch.workers import DaskCluster, Processes, _can_fork, worker_pool
 from dphmm.tables.source import get_max_unpacked, max_unpacked
+from tests.dying import SharedFunction
 
 RUN = """
 import sys, threading
@@ -139,6 +140,30 @@ def test_work_is_created_lazily_and_its_error_is_raised(workers):
         consume()
     assert set(done) <= set(created)
     assert len(done) >= 50 - 8
+
+
+def check_shared_function(engine, folder: Path) -> None:
+    """Forty tasks on at most two workers, each of which receives the function once."""
+    results = list(engine.run(SharedFunction(str(folder)), range(40)))
+    assert sorted(task for _, task in results) == list(range(40))
+    notes = {int(path.name): path.read_text().splitlines() for path in folder.iterdir()}
+    assert {pid for pid, _ in results} <= notes.keys() - {os.getpid()}
+    assert all(lines == ["received"] for lines in notes.values()), notes
+
+
+@pytest.mark.slow
+def test_function_is_sent_to_each_process_once(tmp_path):
+    check_shared_function(Processes(2), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_function_is_sent_to_each_dask_worker_once(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=2, dashboard_address=None, processes=True, protocol="tcp://"
+    ) as cluster:
+        check_shared_function(DaskCluster(cluster.scheduler_address), tmp_path)
 
 
 def test_workers_inherit_unpacking_limit():

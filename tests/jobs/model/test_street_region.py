@@ -63,7 +63,7 @@ def test_learned_model_names_its_map_and_kilometres():
     learned = learn("data/sample/cabs", region(streets=STREETS, cell_km=0.5), 60)
     assert learned.model.provenance["map_credit"] == "Map: streets.geojson."
     assert learned.to_dict()["street_km"] == pytest.approx(142.7, abs=0.2)
-    assert learned.outside == 0
+    assert learned.training.num_outside == 0
 
 
 @pytest.mark.slow

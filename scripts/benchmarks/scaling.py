@@ -1,0 +1,186 @@
+"""Flows, learning and batches by number of fixes, on processes and on a Dask cluster.
+
+The users live in the synthetic city and report their location every minute, in bursts. They are read from a Parquet
+file. Each run is a separate process, and its results must equal those of the other runs of its size. The efficiency of
+two workers is the time of one process by twice the time of two. They share the processors with the process that reads
+the data. The slope is that of the logarithms of time and fixes between two sizes; from the largest size the time of
+10⁸ fixes is extrapolated with it. A peak includes memory that a worker shares with its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import pairwise
+from math import log
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from pyarrow import parquet
+
+from dphmm.flows import Areas, FlowSettings
+from dphmm.jobs.batch.batch import batch
+from dphmm.jobs.batch.run_folder import read_journal
+from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes
+from dphmm.jobs.flows import flows
+from dphmm.jobs.model.learn import learn, region
+from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.release.engine import ReleaseSettings
+from dphmm.space.grid import Grid
+from scripts.benchmarks.batch import SCHEMA, rows
+from scripts.benchmarks.phones import CELL_KM, STEP_S, thin_to_bursts
+from scripts.benchmarks.report import MAX_REPEATED_SECONDS, Report, in_new_process, peak_mib
+
+DAYS, USERS_AT_ONCE = 2, 50
+EXTRAPOLATED_FIXES = 10**8
+ENGINES = ("one process", "two processes", "Dask, two workers")
+ONE, TWO, DASK = ENGINES
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fixes", type=int, nargs="+", default=[10**5, 10**6], help="sizes, ascending (default: 100000 1000000)"
+    )
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), help="jobs to measure (default: all)")
+
+
+def run(report: Report, options: argparse.Namespace) -> None:
+    sizes = (1_000, 3_000) if report.small else tuple(options.fixes)
+    engines = (ONE, DASK) if report.small else ENGINES
+    durations: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_users(Path(folder, "others.parquet"), 3_000 if report.small else 10**5, first=10**6)
+        learn(f"{folder}/others.parquet", space(), STEP_S, calibrate_radii=False, output=f"{folder}/model.npz")
+        for size in sizes:
+            num_users = write_users(Path(folder, "users.parquet"), size)
+            for job in options.jobs:
+                measured = [measure(report, folder, job, engine) for engine in engines]
+                digests = {digest for _, digest, _, _ in measured}
+                assert len(digests) == 1, f"{job}: results depend on the workers"
+                times = {engine: wall for engine, (wall, _, _, _) in zip(engines, measured, strict=True)}
+                what = f"{job}, {size:,} fixes of {num_users:,} users"
+                report.row(f"{what}, {ONE}", times[ONE], "s", {name: times[name] for name in engines[1:]})
+                for engine, (wall, _, parent, worker) in zip(engines, measured, strict=True):
+                    durations.setdefault((job, engine), []).append(wall)
+                    if engine != ONE:
+                        report.row(f"    efficiency, {engine}", times[ONE] / (2 * wall), "of the ideal")
+                    report.row(f"    peak memory of the parent, {engine}", parent, "MiB")
+                    if engine != ONE:
+                        report.row(f"    peak memory of a worker, {engine}", worker, "MiB")
+    for (job, engine), seconds in durations.items():
+        for (size, wall), (next_size, next_wall) in pairwise(zip(sizes, seconds, strict=True)):
+            slope = log(next_wall / wall) / log(next_size / size)
+            report.row(f"{job}, {engine}: slope from {size:,} to {next_size:,} fixes", slope, "")
+        if len(sizes) > 1:
+            hours = seconds[-1] * (EXTRAPOLATED_FIXES / sizes[-1]) ** slope / 3600
+            report.row(f"    extrapolated to {EXTRAPOLATED_FIXES:,} fixes", hours, "h")
+
+
+def space() -> Grid:
+    grid = region(bbox=build_city().box, cell_km=CELL_KM)
+    assert isinstance(grid, Grid)
+    return grid
+
+
+def write_users(file: Path, num_fixes: int, first: int = 0) -> int:
+    """Write the fixes of synthetic users to a Parquet file; return the number of users."""
+    city, rng = build_city(), np.random.default_rng(first)
+    num_users = count = 0
+    with parquet.ParquetWriter(file, SCHEMA) as writer:
+        while count < num_fixes:
+            tracks = []
+            for track in synthetic_trajectories(USERS_AT_ONCE, DAYS, 1.0, city=city, rng=first + num_users):
+                phone = replace(thin_to_bursts(track, rng), user=f"u{first + num_users}")
+                tracks.append(phone)
+                num_users += 1
+                count += len(phone)
+                if count >= num_fixes:
+                    break
+            writer.write_table(rows(tracks))
+    return num_users
+
+
+def run_flows(folder: str, engine: Engine) -> object:
+    settings = FlowSettings("visits,flows", visits_per_user=20, trips_per_user=10)
+    tables = flows(f"{folder}/users.parquet", Areas.from_space(space()), 1, settings, rng=1, engine=engine).tables
+    return [tables[name].counts.tobytes() for name in sorted(tables)]
+
+
+def run_learning(folder: str, engine: Engine) -> object:
+    return learn(f"{folder}/users.parquet", space(), STEP_S, engine=engine).model.content_hash
+
+
+def run_batch(folder: str, engine: Engine) -> object:
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        data, model = f"{folder}/users.parquet", f"{folder}/model.npz"
+        batch(data, out, model, ReleaseSettings("utility:1km", 1.0), rng=1, engine=engine)
+        return [(entry.user, entry.sha256) for entry in read_journal(Path(out))]
+
+
+JOBS: dict[str, Callable[[str, Engine], object]] = {"flows": run_flows, "learn": run_learning, "batch": run_batch}
+
+
+def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, str, float, float]:
+    """Return seconds, a digest of the results, and the peaks of parent and worker in MiB."""
+    durations: list[float] = []
+    while not durations or (len(durations) < report.repeats and durations[0] < MAX_REPEATED_SECONDS):
+        with start_cluster(report.small) if engine == DASK else nullcontext(("", ())) as (address, workers):
+            if report.small:  # in this process: starting another takes longer
+                wall, digest = run_job(folder, job, engine, address)
+                parent = worker = peak_mib()
+            else:
+                peaks = [0.0]
+
+                def look(pid: int, peaks: list[float] = peaks, workers: Sequence[int] = workers) -> None:
+                    peaks.extend(map(peak_mib, workers or find_children(pid)))
+
+                place = (folder, job, engine, address)
+                (wall, digest), parent = in_new_process(__name__, "run_job", *place, look=look)
+                worker = max(peaks)
+        durations.append(wall)
+    return median(durations), digest, parent, worker
+
+
+def run_job(folder: str, job: str, engine: str, address: str) -> tuple[float, str]:
+    """Run a job; return seconds and a digest of its results."""
+    crew = DaskCluster(address) if address else Processes(1 + (engine == TWO))
+    started = time.perf_counter()
+    results = JOBS[job](folder, crew)
+    return time.perf_counter() - started, hashlib.sha256(repr(results).encode()).hexdigest()
+
+
+def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, ...]]]:
+    """Return a context with the address and the processes of a cluster of two workers."""
+
+    @contextmanager
+    def started() -> Iterator[tuple[str, tuple[int, ...]]]:
+        import distributed
+
+        # A small run takes less time than the start of processes.
+        place = {"processes": False, "protocol": "inproc://"} if small else {"processes": True, "protocol": "tcp://"}
+        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **place) as cluster:
+            pids = () if small else tuple(worker.pid for worker in cluster.workers.values())
+            with distributed.Client(
+                cluster, set_as_default=False
+            ) as client:  # a cluster imports once, not for each run
+                for job in ("flows", "model.training_data", "batch.batch"):
+                    client.run(importlib.import_module, f"dphmm.jobs.{job}")
+            yield cluster.scheduler_address, pids
+
+    return started()
+
+
+def find_children(pid: int) -> list[int]:
+    """Return the processes that a process has started; none if the system does not list them."""
+    try:
+        lists = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(child) for children in lists for child in children.split()]
+    except OSError:
+        return []
