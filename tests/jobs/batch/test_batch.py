@@ -202,6 +202,7 @@ def test_batch_bytes_do_not_depend_on_restarted_scheduler(model_path, trajectori
     assert read_bytes_by_user(tmp_path / "out") == read_bytes_by_user(tmp_path / "here")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_batch_bytes_do_not_depend_on_threads_of_dask_worker(model_path, trajectories, tmp_path):
     distributed = pytest.importorskip("distributed")
