@@ -47,6 +47,7 @@ NO_FILES = {
     "serve/outgoing.py:from_json",
     "jobs/batch/run_folder.py:read",
     "jobs/model/learn.py:read_unseen_users",
+    "jobs/release/stored.py:read",
     "jobs/audit/adversaries.py:read_histories",
     "jobs/audit/adversaries.py:read_tracks_by_user",
     "jobs/audit/session.py:load_prior_and_replays",

@@ -49,6 +49,22 @@ def run_audit(name: str, released, engine=None, **options) -> dict:
     return audit.to_dict()
 
 
+def check_equal(result, expected) -> None:
+    """Compare two results: their last digits depend on whether a process has compiled its loops."""
+    assert type(result) is type(expected)
+    if isinstance(expected, dict):
+        assert list(result) == list(expected)
+        result, expected = list(result.values()), list(expected.values())
+    if isinstance(expected, list | tuple):
+        assert len(result) == len(expected)
+        for one, other in zip(result, expected, strict=True):
+            check_equal(one, other)
+    elif isinstance(expected, float):
+        assert result == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
+    else:
+        assert result == expected
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", NAMES)
@@ -58,11 +74,11 @@ def test_audit_does_not_depend_on_workers(name, released, monkeypatch):
     if name != "event":
         assert len(alone["users"]) == (6 * 3 if name == "session" else 6)
     monkeypatch.setattr(import_module("dphmm.jobs.input_data"), "_BLOCK_USERS", 1)
-    assert run_audit(name, released, Processes(2)) == alone
+    check_equal(run_audit(name, released, Processes(2)), alone)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=2, dashboard_address=None, processes=False, protocol="inproc://"
     ) as cluster:
-        assert run_audit(name, released, DaskCluster(cluster.scheduler_address)) == alone
+        check_equal(run_audit(name, released, DaskCluster(cluster.scheduler_address)), alone)
 
 
 @pytest.mark.slow
@@ -75,7 +91,7 @@ def test_command_has_workers(released, monkeypatch):
         outputs.append(json.loads(command_line.run("audit", "utility", *line).stdout))
         line = [*line, "--auxiliary-data", earlier]
         outputs += [json.loads(command_line.run("audit", name, *line).stdout) for name in ("session", "identity")]
-    assert outputs[:3] == outputs[3:]
+    check_equal(outputs[3:], outputs[:3])
 
 
 def test_user_without_true_trajectory_raises(released, tmp_path):
