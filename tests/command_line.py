@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click
 import tomli_w
@@ -16,7 +17,9 @@ from dphmm.cli import main
 
 def run(*words: object, command: click.Command = main, stdin: str | bytes | None = None, **more: Any) -> Result:
     """Run the command; the keys of all mappings in the arguments form one `--settings` file."""
-    with tempfile.TemporaryDirectory() as folder:
+    # By default a command has a worker for each processor. Those of a process with threads, such as pytest's, are new
+    # processes, each of which loads the package for a second.
+    with tempfile.TemporaryDirectory() as folder, patch("os.cpu_count", return_value=1):
         return CliRunner().invoke(command, list_words(words, Path(folder) / "settings.toml"), input=stdin, **more)
 
 

@@ -99,9 +99,9 @@ def test_report_contains_pictures(release_folder, run):
         (("--event", "at:0,1"), "ends where between, on or at is expected"),
         (
             ("--event", "at:home at 3"),
-            "user [ab]: location must be one of the cells 0 to 14, or a .geojson file, got 'home'",
+            "user a: location must be one of the cells 0 to 14, or a .geojson file, got 'home'",
         ),
-        (("--event", "at:0 on 2024-03-08"), "user [ab]: 'at:0 on 2024-03-08' begins at step 900, after the last release"),
+        (("--event", "at:0 on 2024-03-08"), "user a: 'at:0 on 2024-03-08' begins at step 900, after the last release"),
         (
             ("--event", "at:0 on 2024-03-06 from the first release"),
             "must contain a step from the first release on, at 2024-03-07T09:00:00Z",

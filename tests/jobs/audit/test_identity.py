@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.sequence import replay_sequence
-from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, audit_identity, audit_session, release
 from dphmm.jobs.audit.identity import IdentityAudit, UserLinkage
@@ -20,6 +18,7 @@ from dphmm.jobs.input_data import Data
 from dphmm.jobs.release.stored import replay
 from dphmm.model.habits import CANDIDATE_WEIGHTS, with_habits
 from dphmm.space import Grid
+from tests import command_line
 
 GRID = Grid.over((45.0, 7.0, 45.008, 7.011), 0.5)
 SIZE, STEP, DAY = GRID.size, 3600.0, 24
@@ -189,16 +188,16 @@ def test_identity_command_reports_links_and_exits_with_one(tmp_path, monkeypatch
         "--auxiliary-data",
         "known.csv",
     ]
-    done = CliRunner().invoke(main, line)
+    done = command_line.run(*line)
     assert done.exit_code == 1, done.output
     assert "are linked correctly to their earlier data among 4 candidates" in " ".join(done.output.split())
     assert "Do not publish" in done.output
-    output = json.loads(CliRunner().invoke(main, [*line, "--json"]).stdout)
+    output = json.loads(command_line.run(*line, "--json").stdout)
     assert {user["user"] for user in output["users"]} == {"p0", "p1", "p2", "p3"}
     assert output["by_num_timesteps"][0]["num_timesteps"] == 10
     session = ["audit", "session", *line[2:], "--json"]
-    both = json.loads(CliRunner().invoke(main, session).stdout)
-    public = json.loads(CliRunner().invoke(main, [*session[:-3], "--json"]).stdout)
+    both = json.loads(command_line.run(*session).stdout)
+    public = json.loads(command_line.run(*session[:-3], "--json").stdout)
     assert both["private"]
     assert not public["private"]
     assert both["users"][0] == public["users"][0]
@@ -256,9 +255,9 @@ def test_released_users_without_earlier_data_are_omitted(tmp_path, monkeypatch):
     )
     line = ["audit", "identity", "r.csv", "--model", "m.npz", "--policy", SETTINGS.policy]
     line += ["--auxiliary-data", auxiliary]
-    named = CliRunner().invoke(main, line)
+    named = command_line.run(*line)
     assert "Warning: users without earlier data in the region are omitted: p0" in named.stderr
-    unnamed = CliRunner().invoke(main, [*line, "--no-names", "--json"])
+    unnamed = command_line.run(*line, "--no-names", "--json")
     assert "p0" not in unnamed.output
     assert json.loads(unnamed.stdout)["num_users_without_earlier_data"] == 1
 
@@ -358,16 +357,16 @@ def test_no_names_omits_users_and_report_contains_pictures(tmp_path, monkeypatch
         "--auxiliary-data",
         "known.csv",
     ]
-    done = CliRunner().invoke(main, [*line, "--true", "later.csv", "--no-names"])
+    done = command_line.run(*line, "--true", "later.csv", "--no-names")
     assert not [name for name in ("p0", "p1", "p2", "p3") if name in done.output]
     assert "unique by times" in done.output
-    done = CliRunner().invoke(main, [*line, "--true", "later.csv", "--report", "PRIVATE-who.html", "--json"])
+    done = command_line.run(*line, "--true", "later.csv", "--report", "PRIVATE-who.html", "--json")
     output = json.loads(done.stdout)
     assert sum(row["count"] for row in output["calibration"]) >= 4
     assert output["mean_rank"] < output["mean_rank_by_chance"] == 2.5
     page = Path("PRIVATE-who.html").read_text()
     assert page.count("data:image/png") == 3
     assert "Uniqueness given known points" in page
-    done = CliRunner().invoke(main, [*line, "--report", "who.html"])
+    done = command_line.run(*line, "--report", "who.html")
     assert done.exit_code == 2
     assert "PRIVATE" in done.output

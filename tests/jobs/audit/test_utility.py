@@ -8,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from pyproj import Geod
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.empirical import clopper_pearson_interval
-from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import UsesSettings, audit_utility, release
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.space import Grid
+from tests import command_line
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
 STEP, SETTINGS = 600.0, ReleaseSettings("utility:500m", 1.0)
@@ -116,7 +115,7 @@ def test_releases_without_true_data_raise(town, monkeypatch):
     with pytest.raises(ConfigurationError, match="user u1"):
         audit_utility(folder / "r.csv", model, str(incomplete))
     monkeypatch.chdir(folder)
-    done = CliRunner().invoke(main, ["audit", "utility", "r.csv", "--model", "m.npz"])
+    done = command_line.run("audit", "utility", "r.csv", "--model", "m.npz")
     assert done.exit_code == 2
     assert "--true must be given" in done.output
 
@@ -124,7 +123,7 @@ def test_releases_without_true_data_raise(town, monkeypatch):
 def test_utility_command_warns_that_result_is_private(town, monkeypatch):
     folder, _, _ = town
     monkeypatch.chdir(folder)
-    done = CliRunner().invoke(main, ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--json"])
+    done = command_line.run("audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--json")
     assert done.exit_code == 0, done.output
     assert "Do not publish" in done.stderr
     output = json.loads(done.stdout)
@@ -201,7 +200,7 @@ def test_uses_of_one_user_raise(town, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "s.toml").write_text("transmission = 1.5\n")
     arguments = ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--uses"]
-    done = CliRunner().invoke(main, [*arguments, "--settings", "s.toml"])
+    done = command_line.run(*arguments, "--settings", "s.toml")
     assert done.exit_code == 2
     assert "transmission must be" in done.output
 
@@ -210,11 +209,11 @@ def test_uses_command_prints_and_exports_the_table(town, monkeypatch):
     folder, model, true = town
     monkeypatch.chdir(folder)
     arguments = ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--uses"]
-    output = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)["uses"]
+    output = json.loads(command_line.run(*arguments, "--json").stdout)["uses"]
     audit = audit_utility(folder / "r.csv", model, str(true), uses=UsesSettings()).uses.audit
     assert output["monitoring_error"] == audit.monitoring_error.to_dict()
     # The releases cover ten hours, so users are infectious for ten of the default 24.
     assert (output["infectious_hours"], output["transmission_per_hour"]) == (10, 0.05)
-    printed = CliRunner().invoke(main, arguments).stdout
+    printed = command_line.run(*arguments).stdout
     low, high = (f"{100 * end:.0f}" for end in (audit.tracing_recall.low, audit.tracing_recall.high))
     assert f"{100 * audit.tracing_recall.value:.0f} % ({low} to {high})" in printed

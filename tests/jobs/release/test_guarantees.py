@@ -9,13 +9,11 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.optimize import minimize
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.audit.realized import compute_realized_leakage
 from dphmm.audit.sequence import ReleasedSequence
-from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, learn, realized_leakage, release
 from dphmm.jobs.release.exposure import most_exposed_users, summarize_exposure
@@ -26,6 +24,7 @@ from dphmm.space import Grid, Places, Trajectory
 from dphmm.writers.formats import write_releases
 from dphmm.writers.summary import summarise, write_summary
 from dphmm.writers.table import ReleaseTable
+from tests import command_line
 
 STOPS = Places(["a", "b", "c"], [45.0, 45.006, 45.0], [7.0, 7.006, 7.012])
 MOVES = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.4, 0.5]])
@@ -205,14 +204,14 @@ def test_leak_command_prints_realized_leakage_and_bound(tmp_path, monkeypatch):
     write_releases("r.csv", table)
     engine.model.save("m.npz")
     arguments = ["leak", "--releases", "r.csv", "--model", "m.npz"]
-    done = CliRunner().invoke(main, [*arguments, "--policy", "complete"])
+    done = command_line.run(*arguments, "--policy", "complete")
     assert done.exit_code == 0, done.output
     assert "Realised leakage of these outputs" in done.stdout
     assert "max log odds, 24 hours" in done.stdout
-    realized = json.loads(CliRunner().invoke(main, [*arguments, "--policy", "complete", "--json"]).stdout)["realized"]
+    realized = json.loads(command_line.run(*arguments, "--policy", "complete", "--json").stdout)["realized"]
     assert realized["max_release_log_odds"] <= 0.7 * (1 + 1e-9)
-    assert "realized" not in json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
-    refused = CliRunner().invoke(main, ["leak", "--policy", "complete", "--epsilon", "1", "--steps", "2"])
+    assert "realized" not in json.loads(command_line.run(*arguments, "--json").stdout)
+    refused = command_line.run("leak", "--policy", "complete", "--epsilon", "1", "--steps", "2")
     assert refused.exit_code == 2
     assert "--policy needs --releases" in refused.output
 
