@@ -50,15 +50,15 @@ def run_audit(name: str, released, engine=None, **options) -> dict:
 
 
 def check_equal(result, expected) -> None:
-    """Compare two results: their last digits depend on whether a process has compiled its loops."""
+    """Compare two results up to last digits, which change when a process compiles its loops."""
     assert type(result) is type(expected)
     if isinstance(expected, dict):
         assert list(result) == list(expected)
         result, expected = list(result.values()), list(expected.values())
     if isinstance(expected, list | tuple):
         assert len(result) == len(expected)
-        for one, other in zip(result, expected, strict=True):
-            check_equal(one, other)
+        for part, expected_part in zip(result, expected, strict=True):
+            check_equal(part, expected_part)
     elif isinstance(expected, float):
         assert result == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
     else:
