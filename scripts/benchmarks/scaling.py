@@ -165,7 +165,7 @@ def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, .
 
         # A small run takes less time than the start of processes.
         place = {"processes": False, "protocol": "inproc://"} if small else {"processes": True, "protocol": "tcp://"}
-        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **place) as cluster:
+        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", **place) as cluster:
             pids = () if small else tuple(worker.pid for worker in cluster.workers.values())
             with distributed.Client(
                 cluster, set_as_default=False

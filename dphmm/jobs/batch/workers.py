@@ -114,10 +114,7 @@ class Processes(Engine):
         function = partial(_on_one_thread, function)
         tasks = iter(work)
         num_losses = 0
-        # A single task is done sooner than workers start.
-        first_tasks = list(islice(tasks, 2))
-        tasks = chain(first_tasks, tasks)
-        if self.workers == 1 or (len(first_tasks) < 2 and self._pool is None):
+        if self.workers == 1:
             yield from ([function(task)] for task in tasks)
             return
         waiting: dict[Future[Done], Work] = {}

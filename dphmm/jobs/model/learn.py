@@ -855,10 +855,12 @@ def learn(
         sample = _UserSample(0 if calibrate_radii is False or exclusive else MAX_USERS)
         blocks = in_blocks(sample.watch(tracks))
         first_blocks = list(islice(blocks, 2))
-        # Workers that start before most locations are read are copies of this process without these locations.
+        # Workers that start before most locations are read are copies of this process without these locations. A single
+        # block is counted sooner than workers start.
         if len(first_blocks) > 1:
             stack.enter_context(crew.started())
-        counted = watch(crew.run(partial(count_block, rules=rules), chain(first_blocks, blocks)), "Counting")
+        counter = crew if len(first_blocks) > 1 else Processes(1)
+        counted = watch(counter.run(partial(count_block, rules=rules), chain(first_blocks, blocks)), "Counting")
         training = TrainingData.concatenate([part for _, part in sorted(counted, key=itemgetter(0))]).sort_users()
         if outside is not None and budget is None:
             outside = training.fit_outside(outside)
