@@ -21,9 +21,10 @@ _TOLERANCE_DEGREES = 1e-7
 def check_space(space: StateSpace) -> None:
     """Check that a state space locates its own states and survives being saved.
 
-    The points of states must differ. Each must lie in its state and be nearest to it, and the antipode of the first
-    state in no state. The measurements must be the points. The dictionary for files must be JSON, must build an equal
-    space with equal points, and must be refused for another number of states. A pickled copy must be equal.
+    The length must be the number of points, and the next state must be refused. The points of states must differ.
+    Each must lie in its state and be nearest to it, and the antipode of the first state in no state. The measurements
+    must be the points. The dictionary for files must be JSON, must build an equal space with equal points, and must
+    be refused for another number of states. A pickled copy must be equal.
 
     A pass is evidence and not a proof: locations between the points of states are not tried.
 
@@ -53,6 +54,11 @@ def _find_problems(space: StateSpace) -> Iterator[str]:
     size = space.size
     if space.points.shape != (size, 2) or size == 0 or not np.isfinite(space.points).all():
         yield f"must have finite points of shape (size, 2) and at least one state, got shape {space.points.shape}"
+    if len(space) != size:
+        yield f"must have the length {size}, the number of its points, got {len(space)}"
+    with suppress(StateError):
+        space.check([size])
+        yield f"must refuse state {size} in check"
     places = space.latlon()
     for method in (space.locate, space.nearest):
         states = np.asarray(method(places[:, 0], places[:, 1]))

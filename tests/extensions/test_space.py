@@ -69,6 +69,14 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
         def build(cls, data, size):
             return cls(*data["centre"], data["road"][0], size)
 
+    class Longer(ring):
+        def __len__(self):
+            return self.segments + 1
+
+    class Unchecked(ring):
+        def check(self, states):
+            return np.atleast_1d(states)
+
     class NotJson(ring):
         def to_json(self):
             return {**super().to_json(), "points": self.points}
@@ -79,6 +87,8 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
         Forgetful: "must be equal to the space built from its dictionary",
         Smaller: "must be built from its own dictionary",
         Unsized: "must refuse its dictionary for 41 states instead of 40",
+        Longer: "must have the length 40, the number of its points, got 41",
+        Unchecked: "must refuse state 40 in check",
         NotJson: "must return a JSON-serializable dictionary",
     }
     for number, (broken, message) in enumerate(expected.items()):
