@@ -155,7 +155,7 @@ def parse_first_slot(model: str, text: str) -> int:
     """Return the time slot of a model that contains an instant."""
     from datetime import datetime
 
-    from dphmm.jobs.model.learn import load_model
+    from dphmm.jobs.model.loading import load_model
     from dphmm.release.session import to_slot
 
     try:

@@ -87,7 +87,8 @@ def demo_command(
 
 def _check_settings(policy: str, epsilon: float | None) -> None:
     """Check the settings on a region model of the city, before anything is written."""
-    from dphmm.jobs.model.learn import blank_model, region
+    from dphmm.jobs.model.blank import blank_model
+    from dphmm.jobs.model.region import region
     from dphmm.readers.synthetic_city import build_city
     from dphmm.release.engine import ReleaseSettings
 

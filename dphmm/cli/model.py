@@ -96,7 +96,8 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
 
     On a Dask cluster, true locations are sent to the workers over the network.
     """
-    from dphmm.jobs.model.learn import learn, private_list_path
+    from dphmm.jobs.model.learn import learn
+    from dphmm.jobs.model.training_users import private_list_path
 
     has_region = any(options[name] is not None for name in REGION)
     space = build_space(options) if has_region else None
@@ -223,7 +224,7 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **opt
     --true are users that the model was not trained on. Calibration is measured by the coverage of prediction regions:
     regions with a probability of 90 % should contain the user in 90 % of the cases.
     """
-    from dphmm.jobs.model.learn import load_model
+    from dphmm.jobs.model.loading import load_model
 
     if output is not None and output.suffix.lower() not in _PICTURES:
         raise ConfigurationError(f"the extension of a map must be .png, .svg or .pdf, got {output}")
@@ -292,7 +293,7 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     street. The map does not change which moves are possible. Estimates are usually less accurate than with a model
     learned from users of the region.
     """
-    from dphmm.jobs.model.learn import blank_model
+    from dphmm.jobs.model.blank import blank_model
     from dphmm.jobs.region_map import COAST
 
     boxes = {name: options[name] for name in ("bbox", "town", "extent")}

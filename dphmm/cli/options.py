@@ -455,7 +455,7 @@ def build_adversaries(values: Mapping[str, Any]) -> Adversaries:
 
 def build_space(values: Mapping[str, Any]) -> StateSpace:
     """Return the state space of the `region_options`; see `dphmm.jobs.region`."""
-    from dphmm.jobs.model.learn import region
+    from dphmm.jobs.model.region import region
 
     lengths = {"cell_km": values["cell"], "within_km": values["within"]}
     space = region(**lengths, **{name: values[name] for name in REGION if name not in ("cell", "within")})

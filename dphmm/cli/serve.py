@@ -81,7 +81,7 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
             _echo_lines(serve_demo(Path(folder), port=options["port"]))
         return
     if options["init"]:
-        from dphmm.jobs.model.learn import blank_model
+        from dphmm.jobs.model.blank import blank_model
         from dphmm.serve.setup import write_relay
 
         region = {name: options[name] for name in ("bbox", "town") if options[name] is not None}

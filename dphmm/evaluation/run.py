@@ -29,7 +29,7 @@ from dphmm.evaluation.split import Split, check_policies, make_space, model_file
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.batch.run_folder import Checkpoint, file_hash
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel

@@ -14,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError, DataFileError, PolicyError
 from dphmm.evaluation.config import EvaluationConfig, Setting
-from dphmm.jobs.model.learn import find_training_users, load_model, region
+from dphmm.jobs.model.loading import load_model
+from dphmm.jobs.model.region import region
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.model.fitting import extend, fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence

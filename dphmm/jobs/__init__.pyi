@@ -20,10 +20,13 @@ from .hide.hide import HideResult, hide
 from .input_data import Data, UserTracks
 from .landmarks import LandmarkFinder, LandmarkResult, Scheme, landmark_engine, landmark_planar, landmark_series
 from .leakage import LeakageResult, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
+from .model.blank import RegionModelResult, blank_model
 from .model.goodness_of_fit import Coverage, Fit, evaluate_fit
-from .model.learn import LearnResult, RegionModelResult, blank_model, learn, load_model, region
+from .model.learn import LearnResult, learn
+from .model.loading import load_model
 from .model.mobility import Budgets, Mobility
 from .model.private import PrivateModel, fit_private
+from .model.region import region
 from .model.synthesis import Comparison, SynthesisResult, compare_users, synthesize
 from .progress import ProgressCallback
 from .release.release import ReleaseResult, live, release

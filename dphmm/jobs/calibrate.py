@@ -47,7 +47,8 @@ from dphmm.jobs.audit.adversaries import (
 )
 from dphmm.jobs.audit.uses import UsesComparison, UsesSettings, compare_uses, sample_users
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model, find_training_users, load_model
+from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.mechanisms.exact import rational

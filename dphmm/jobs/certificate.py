@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import SettingsLike, engine_agreed, read_released, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel

@@ -21,8 +21,9 @@ from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scale
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.formatting import Result, factor_in_words, unless_seeded
 from dphmm.jobs.input_data import DataLike, Dropped
-from dphmm.jobs.model.learn import read_unseen_users, region
 from dphmm.jobs.model.mobility import UNKNOWN, Budgets, Mobility
+from dphmm.jobs.model.region import region
+from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
@@ -464,8 +465,8 @@ def count_users(
         ``"lattice"`` for exact integer noise, ``"laplace"`` for the paper's in double precision; see
         `dphmm.counts.release`.
     allow_training_users
-        Whether users of the model's training data can be counted; see `dphmm.jobs.model.learn`. A table of counts does
-        not list its users and is not checked.
+        Whether users of the model's training data can be counted; see `dphmm.jobs.model.training_users`. A table of
+        counts does not list its users and is not checked.
     rng
         Defaults to the operating system's randomness. A seed or generator makes releases repeatable, hence not private.
     watch

@@ -511,30 +511,28 @@ class UserBlock:
 
     Parameters
     ----------
-    index
-        The index of the block in the data set.
     trajectories
         The locations of the users.
     """
 
-    index: int
     trajectories: tuple[Trajectory, ...] = field(repr=False)
 
 
 def in_blocks(tracks: Iterable[Trajectory]) -> Iterator[UserBlock]:
     """Yield blocks of users of bounded size, at least one block."""
-    index = num_fixes = 0
+    num_fixes = 0
+    is_empty = True
     block = list[Trajectory]()
     for trajectory in tracks:
         block.append(trajectory)
         num_fixes += len(trajectory)
         if len(block) >= _BLOCK_USERS or num_fixes >= _BLOCK_FIXES:
-            yield UserBlock(index, tuple(block))
+            yield UserBlock(tuple(block))
             block = []
             num_fixes = 0
-            index += 1
-    if block or not index:
-        yield UserBlock(index, tuple(block))
+            is_empty = False
+    if block or is_empty:
+        yield UserBlock(tuple(block))
 
 
 class SupportsArrow(Protocol):

@@ -18,8 +18,9 @@ from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, LandmarkError, TimeOrderError
 from dphmm.formatting import Result, factor_in_words, unless_seeded
 from dphmm.jobs.input_data import SAME_TIMESTEP, Data, DataLike, Dropped, UserTracks
-from dphmm.jobs.model.learn import Model, load_model, read_unseen_users
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.mobility import UNKNOWN, Matrix, Mobility, as_matrix
+from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.landmarks import (
     Adaptive,
     LandmarkBudget,
@@ -521,7 +522,7 @@ def landmark_engine(
     landmarks, scheme, rng
         As in `landmark_planar`.
     allow_training_users
-        Whether users of the training data can be released; see `dphmm.jobs.model.learn`.
+        Whether users of the training data can be released; see `dphmm.jobs.model.training_users`.
     bbox
         As in `landmark_planar`.
 

@@ -16,7 +16,7 @@ from dphmm.audit.realized import RealizedLeakage, compute_realized_leakage
 from dphmm.caching import BoundedCache
 from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
-from dphmm.jobs.model.learn import Model
+from dphmm.jobs.model.loading import Model
 from dphmm.jobs.model.mobility import Matrix, Mobility, as_matrix
 from dphmm.jobs.release.stored import SettingsLike, replay
 from dphmm.leakage import (

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.geometry.measurements import Measurements
-from dphmm.jobs.model.learn import Model
+from dphmm.jobs.model.loading import Model
 from dphmm.mechanisms.base import MechanismLike
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyLike, as_policy

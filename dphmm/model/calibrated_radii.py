@@ -66,7 +66,7 @@ def compute_calibrated_radii(
     seed
         The seed of the fixes, the release timesteps and the noise.
     run
-        Simulates the folds, in any order, such as the method ``run`` of workers. Defaults to this process.
+        Simulates the folds, in their order, such as the method ``run_in_order`` of workers. Defaults to this process.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def compute_calibrated_radii(
     """
     if len(tracks) < MIN_USERS:
         return None
-    simulations = sorted(run(_simulate, _build_folds(fit, tracks, seed)), key=lambda simulation: simulation.number)
+    simulations = run(_simulate, _build_folds(fit, tracks, seed))
     columns = ((part.classes, part.errors, part.expected, part.owners) for part in simulations)
     classes, errors, expected, owners = (np.concatenate(column) for column in zip(*columns, strict=True))
     count = len(np.unique(owners))
@@ -147,7 +147,6 @@ class Fold:
     Its representation, as in a worker's log, contains no location.
     """
 
-    number: int
     model: MarkovModel = field(repr=False)
     days: list[_Day] = field(repr=False)
 
@@ -159,7 +158,6 @@ class FoldErrors:
     Arrays have one entry for each timestep: the index of the factor, the error, the expected error, and the user.
     """
 
-    number: int
     classes: IntArray
     errors: FloatArray
     expected: FloatArray
@@ -182,7 +180,7 @@ def _build_folds(
         days = [day for index in held_out for day in _sample_days(model, index, tracks[index], rng)]
         days.sort(key=lambda day: -int(day.timesteps[-1]))
         _sample_noise(days, rng)
-        yield Fold(number, model, days)
+        yield Fold(model, days)
 
 
 def _sample_noise(days: Sequence[_Day], rng: np.random.Generator) -> None:
@@ -242,7 +240,6 @@ def _simulate(fold: Fold) -> FoldErrors:
                     results.append((number, error, expected, day.user_index))
     numbers, errors, expectations, owners = zip(*results, strict=True) if results else ((), (), (), ())
     return FoldErrors(
-        fold.number,
         np.array(numbers, dtype=np.int64),
         np.array(errors, dtype=np.float64),
         np.array(expectations, dtype=np.float64),

@@ -20,7 +20,7 @@ import shapely
 
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.space.grid import Box
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets

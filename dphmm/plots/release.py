@@ -17,7 +17,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps

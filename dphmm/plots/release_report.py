@@ -12,7 +12,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.html_report import Picture, Section, html_page
 from dphmm.jobs.batch.run_folder import file_hash
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.release.guarantees import Guarantee, build_guarantee
 from dphmm.jobs.release.stored import SettingsLike, check_made_with, choose_settings, read_released
 from dphmm.model.path_sampling import PathSampler

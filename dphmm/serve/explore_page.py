@@ -34,7 +34,7 @@ from dphmm.jobs.explore.examples import PaperExample, build_examples
 from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model
+from dphmm.jobs.model.loading import Model
 from dphmm.plots.basemap import (
     MAX_EXTRACT_POINTS,
     Basemap,

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm import errors
-from dphmm.jobs.model.learn import find_training_users, load_model, refuse_training_users
+from dphmm.jobs.model.loading import load_model
+from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model.model import MarkovModel
 from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import Releaser, ReleaseSettings

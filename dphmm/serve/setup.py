@@ -27,7 +27,7 @@ import tomli_w
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, need
 from dphmm.formatting import ratio_in_words
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths

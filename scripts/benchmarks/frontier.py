@@ -28,7 +28,7 @@ from dphmm.attack import Channel, ChannelResult, MeshMovement, Track, attack_tra
 from dphmm.jobs import CalibrationTargets, calibrate
 from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels
-from dphmm.jobs.model.learn import region
+from dphmm.jobs.model.region import region
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequences
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories

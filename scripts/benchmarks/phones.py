@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from dphmm import ReleaseSettings, read
-from dphmm.jobs.model.learn import region
+from dphmm.jobs.model.region import region
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequences

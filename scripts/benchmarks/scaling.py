@@ -30,7 +30,8 @@ from dphmm.jobs.batch.batch import batch
 from dphmm.jobs.batch.run_folder import read_journal
 from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes
 from dphmm.jobs.flows import flows
-from dphmm.jobs.model.learn import learn, region
+from dphmm.jobs.model.learn import learn
+from dphmm.jobs.model.region import region
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.engine import ReleaseSettings
 from dphmm.space.grid import Grid

@@ -19,7 +19,7 @@ from dphmm.jobs import flows as count_flows
 from dphmm.jobs import hide
 from dphmm.jobs.batch.run_folder import Checkpoint
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.model.learn import write_user_list
+from dphmm.jobs.model.training_users import write_user_list
 from dphmm.jobs.release.release import release
 from dphmm.model import TimeClasses, extend
 from dphmm.model.belief import Belief

@@ -34,7 +34,8 @@ from dphmm.jobs.counts import Counts
 from dphmm.jobs.input_data import Data
 from dphmm.jobs.landmarks import parse_landmarks
 from dphmm.jobs.leakage import compute_release_leakage
-from dphmm.jobs.model.learn import find_training_users, load_model
+from dphmm.jobs.model.loading import load_model
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.release.release import live
 from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction

@@ -6,7 +6,7 @@ import pytest
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.split import Split, check_policies, make_space, split_users
-from dphmm.jobs.model.learn import private_list_path, write_user_list
+from dphmm.jobs.model.training_users import private_list_path, write_user_list
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence

@@ -46,7 +46,7 @@ READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
 NO_FILES = {
     "serve/outgoing.py:from_json",
     "jobs/batch/run_folder.py:read",
-    "jobs/model/learn.py:read_unseen_users",
+    "jobs/model/training_users.py:read_unseen_users",
     "jobs/release/stored.py:read",
     "jobs/audit/adversaries.py:read_histories",
     "jobs/audit/adversaries.py:read_tracks_by_user",

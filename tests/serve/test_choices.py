@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery

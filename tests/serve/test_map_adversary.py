@@ -18,7 +18,7 @@ from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs import blank_model, region
 from dphmm.jobs.audit.adversaries import Adversaries
 from dphmm.jobs.audit.session import audit_session
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.model import MarkovModel
 from dphmm.random import random_source
 from dphmm.release.noise import StepNoise

@@ -23,7 +23,7 @@ from dphmm import Session
 from dphmm.cli import main
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
 from dphmm.jobs import audit_session
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release import stored
 from dphmm.jobs.release.stored import read_sessions
 from dphmm.processes import ScriptlessProcess

@@ -17,7 +17,7 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import learn, region
 from dphmm.jobs.audit.session import audit_session
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
 from dphmm.model.belief import Belief
 from dphmm.policy.repair import exposed_states

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from dphmm.errors import ConfigurationError
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.serve import page as pages
 from dphmm.serve.map_adversary import MapAdversary
 from dphmm.serve.page import TEXTS

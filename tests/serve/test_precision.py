@@ -16,7 +16,7 @@ import tomli_w
 from click.testing import CliRunner
 
 from dphmm.cli import main
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.trajectory import TimedRelease
 from dphmm.serve import delivery

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import InvalidInputError
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import to_degrees

@@ -18,7 +18,9 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory, history_before
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, load_model, read_unseen_users, region
+from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.region import region
+from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.random import derive_seed

@@ -14,7 +14,7 @@ from dphmm.audit.sequence import PUBLIC, Adversary
 from dphmm.errors import ConfigurationError
 from dphmm.events.expression import parse_place
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.region_map import COAST, build_region_map
 from dphmm.model import MarkovModel, state_sequence
 from dphmm.model.habits import find_usual_state, with_habits, with_return_bias

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries
 from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, load_prior_and_replays, select_informed
 from dphmm.jobs.audit.target import Prior
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
 from dphmm.release.engine import Releaser
@@ -207,8 +206,7 @@ def audit_event(
     auditor = partial(_audit_user, tasks.engines, replace(user_adversaries, histories={}), worded, believed)
     histories = (user_adversaries.histories[replay.sequence.user] for replay in replays)
     crew = Processes(1) if engine is None or len(replays) == 1 else engine
-    audited = watch(crew.run(auditor, tasks.build(histories)), "Replaying", len(replays))
-    event_audits = tuple(audits for _, audits in sorted(audited, key=itemgetter(0)))
+    event_audits = tuple(watch(crew.run_in_order(auditor, tasks.build(histories)), "Replaying", len(replays)))
     limits = float(max_posterior), float(min_posterior)
     return EventAudits(replays, event_audits, *limits, others.is_private, omitted)
 
@@ -219,13 +217,13 @@ def _audit_user(
     worded: Sequence[tuple[str, EventText | Event]],
     prior: FloatArray | None,
     task: ReplayTask,
-) -> tuple[int, tuple[EventAudit, ...]]:
-    """Return the index of a user and the audits for each adversary and event."""
+) -> tuple[EventAudit, ...]:
+    """Return the audits of a user for each adversary and event."""
     engine, sequence = task.restore(engines)
     audits = list[EventAudit]()
     for adversary in adversaries.build(task.private):
         audits += audit_events(engine, sequence, worded, prior, adversary)
-    return task.index, tuple(audits)
+    return tuple(audits)
 
 
 def _check_thresholds(min_posterior: float, max_posterior: float) -> None:

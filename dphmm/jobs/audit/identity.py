@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import count
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +28,7 @@ from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, locate_true_states
 from dphmm.jobs.audit.target import Prior, check_prior
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.model import MarkovModel, Observations
@@ -407,14 +405,11 @@ def audit_identity(
     candidate_prior = check_prior(prior, names)
     crew = Processes(1) if engine is None else engine
     tasks = ReplayTasks(released)
-    replayed = crew.run(partial(_replay_observations, tasks.engines), tasks.build())
-    observed = [
-        observations for _, observations in sorted(watch(replayed, "Replaying", len(released)), key=itemgetter(0))
-    ]
+    replayed = crew.run_in_order(partial(_replay_observations, tasks.engines), tasks.build())
+    observed = list(watch(replayed, "Replaying", len(released)))
     # One model at a time: each caches the transitions over its gaps.
-    compared = crew.run(partial(_compare_candidate, learned, observed), map(Candidate, count(), histories.values()))
-    rows_by_candidate = sorted(watch(compared, "Comparing", len(histories)), key=itemgetter(0))
-    evidence = np.array([rows for _, rows in rows_by_candidate])
+    compared = crew.run_in_order(partial(_compare_candidate, learned, observed), map(Candidate, histories.values()))
+    evidence = np.array(list(watch(compared, "Comparing", len(histories))))
     if candidate_prior is not None:
         with np.errstate(divide="ignore"):
             evidence += np.log(candidate_prior)[:, None]
@@ -518,25 +513,27 @@ def _average_over_all_points(k: int, table: FloatArray) -> FloatArray:
     return hits / (count * (count - 1) / 2)
 
 
-def _replay_observations(engines: Sequence[Releaser], task: ReplayTask) -> tuple[int, Observations]:
+def _replay_observations(engines: Sequence[Releaser], task: ReplayTask) -> Observations:
     engine, sequence = task.restore(engines)
     rows = np.array([step.log_likelihood for step in replay_sequence(engine, sequence)])
-    return task.index, Observations(rows, np.asarray(sequence.steps), sequence.first_slot)
+    return Observations(rows, np.asarray(sequence.steps), sequence.first_slot)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """The index and the earlier data of a candidate, as a task for a worker."""
+    """The earlier data of a candidate, as a task for a worker.
 
-    index: int
+    Its representation, as in a worker's log, contains no location.
+    """
+
     history: LocationHistory = field(repr=False)
 
 
 def _compare_candidate(
     public: MarkovModel, user_observations: Sequence[Observations], candidate: Candidate
-) -> tuple[int, FloatArray]:
+) -> FloatArray:
     model = build_habit_model(public, candidate.history)
-    return candidate.index, _compute_log_evidence(model, user_observations)
+    return _compute_log_evidence(model, user_observations)
 
 
 def _compute_log_evidence(model: MarkovModel, user_observations: Sequence[Observations]) -> FloatArray:

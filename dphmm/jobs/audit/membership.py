@@ -19,7 +19,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.goodness_of_fit import compute_move_probabilities
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.model.outside_states import learn_outside_states

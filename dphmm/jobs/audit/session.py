@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import repeat
-from operator import itemgetter
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries, omission_
 from dphmm.jobs.audit.target import Prior, check_prior, get_state_names
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.model.model import MarkovModel
@@ -204,10 +203,10 @@ def audit_session(
     auditor = partial(_audit_user, tasks.engines, replace(user_adversaries, histories={}), believed, top, keep_beliefs)
     private_parts = zip(truths, (user_adversaries.histories[replay.sequence.user] for replay in replays), strict=True)
     crew = Processes(1) if engine is None or len(replays) == 1 else engine
-    audited = watch(crew.run(auditor, tasks.build(private_parts)), "Replaying", len(replays))
-    audits = [audit for _, user_audits in sorted(audited, key=itemgetter(0)) for audit in user_audits]
+    audited = watch(crew.run_in_order(auditor, tasks.build(private_parts)), "Replaying", len(replays))
+    audits = tuple(chain.from_iterable(audited))
     private = true is not None or others.is_private
-    return SessionAudit(learned.space, replays, tuple(audits), private, thresholds or Thresholds(), omitted)
+    return SessionAudit(learned.space, replays, audits, private, thresholds or Thresholds(), omitted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +217,6 @@ class ReplayTask:
 
     Parameters
     ----------
-    index
-        The index of the user.
     sequence
         The releases, without engines.
     engines
@@ -228,7 +225,6 @@ class ReplayTask:
         The true states and earlier data of the user, or other private input.
     """
 
-    index: int
     sequence: ReleasedSequence = field(repr=False)
     engines: Mapping[int, int]
     private: Any = field(default=None, repr=False)
@@ -260,10 +256,10 @@ class ReplayTasks:
     def build(self, private_parts: Iterable[Any] | None = None) -> Iterator[ReplayTask]:
         """Yield the task of each user, with their private part."""
         parts = repeat(None) if private_parts is None else private_parts
-        for index, (replay, private) in enumerate(zip(self._replays, parts, strict=False)):
+        for replay, private in zip(self._replays, parts, strict=False):
             changes = {0: replay.engine, **replay.sequence.engines}
             numbers = {release: self._numbers[engine.settings] for release, engine in changes.items()}
-            yield ReplayTask(index, replace(replay.sequence, engines={}), numbers, private)
+            yield ReplayTask(replace(replay.sequence, engines={}), numbers, private)
 
 
 def _audit_user(
@@ -273,15 +269,15 @@ def _audit_user(
     top: int,
     keep_beliefs: bool,
     task: ReplayTask,
-) -> tuple[int, tuple[SequenceAudit, ...]]:
-    """Return the index of a user and the audits for each adversary."""
+) -> tuple[SequenceAudit, ...]:
+    """Return the audits of a user for each adversary."""
     truth, history = task.private
     engine, sequence = task.restore(engines)
     with_prior = [replace(adversary, prior=prior) for adversary in adversaries.build(history)]
     audits = audit_adversaries(engine, sequence, with_prior, truth, top)
     if not keep_beliefs:
         audits = tuple(replace(audit, filtering=None, smoothed=()) for audit in audits)
-    return task.index, audits
+    return audits
 
 
 def locate_true_states(data: DataLike, replays: Sequence[ReplayResult]) -> list[IntArray]:

@@ -19,7 +19,7 @@ from dphmm.audit.policy import (
 from dphmm.audit.tables import build_policy_graph, parse_constraint, read_edges, read_prior, read_states
 from dphmm.errors import ConfigurationError, DataFileError, StochasticError
 from dphmm.geometry.measurements import Measurements
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.model.model import MarkovModel
 from dphmm.policy import PolicyGraph, parse_policy
 from dphmm.policy.graph import PolicyLike, as_policy

@@ -23,7 +23,7 @@ from dphmm.audit.uses import (
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.formatting import Result, exported
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths

@@ -18,7 +18,7 @@ from dphmm.formatting import Result
 from dphmm.jobs.audit.uses import ReleasedUses, UsesSettings, align_users, measure_uses
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike, UserBlock, in_blocks
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.synthesis import classify_hours, split_paths
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import UserFile, UserRows, compute_slots, get_user_name, locate_user_releases

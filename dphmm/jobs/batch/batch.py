@@ -25,7 +25,8 @@ from dphmm.jobs.batch.run_folder import KEY, LAYOUT, Checkpoint, Entry, Publishe
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.certificate import certify
 from dphmm.jobs.input_data import OUTSIDE_REGION, SAME_TIMESTEP, Data, DataLike, Dropped
-from dphmm.jobs.model.learn import find_training_users, load_model, refuse_training_users
+from dphmm.jobs.model.loading import load_model
+from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_exposure
@@ -431,7 +432,7 @@ def batch(
         batch is unfinished, damaged or missing files are restored unchanged. Afterwards its key is deleted, and such
         files raise an error.
     allow_training_users
-        Whether to release users on whose data the model was trained; see `dphmm.jobs.model.learn`.
+        Whether to release users on whose data the model was trained; see `dphmm.jobs.model.training_users`.
     auxiliary_data
         Earlier data of the users, all in memory. The disclosure to an adversary who has learned habits from them is
         computed next to the disclosure to an adversary who knows the model. Both describe the most exposed user and

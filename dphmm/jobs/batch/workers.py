@@ -63,8 +63,21 @@ class Engine(Protocol):
         """Run a function on each task, and yield the results that are finished at each request."""
 
     def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
-        """Run a function on each task, and yield one result after another."""
+        """Run a function on each task, and yield one result after another, in any order."""
         return chain.from_iterable(self.groups(function, work))
+
+    def run_in_order(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
+        """Run a function on each task, and yield the results in the order of the tasks.
+
+        A result is kept until those of all earlier tasks are available.
+        """
+        early = dict[int, Done]()
+        next_number = 0
+        for number, result in self.run(partial(_keep_number, function), enumerate(work)):
+            early[number] = result
+            while next_number in early:
+                yield early.pop(next_number)
+                next_number += 1
 
 
 class Processes(Engine):
@@ -315,6 +328,11 @@ def _run_pickled(path: Path, pickled_task: bytes) -> Any:
             f"tasks must be defined in a module, not in the script: worker processes do not run it ({problem})"
         ) from None
     return function(task)
+
+
+def _keep_number(function: Callable[[Work], Done], numbered: tuple[int, Work]) -> tuple[int, Done]:
+    number, task = numbered
+    return number, function(task)
 
 
 def _on_one_thread(function: Callable[[Work], Done], task: Work) -> Done:

@@ -35,7 +35,8 @@ from dphmm.jobs.explore.users import (
     select_user,
 )
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model, blank_model, load_model
+from dphmm.jobs.model.blank import blank_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.model import Belief, MarkovModel
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph

@@ -13,7 +13,10 @@ from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.audit.adversaries import LocationHistory, history_before
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.learn import Model, learn, read_unseen_users, region
+from dphmm.jobs.model.learn import learn
+from dphmm.jobs.model.loading import Model
+from dphmm.jobs.model.region import region
+from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories

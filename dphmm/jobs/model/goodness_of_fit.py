@@ -13,7 +13,8 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, find_training_users, load_model
+from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, concatenate_moves, extract_moves, state_sequences
 from dphmm.validation import checked

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from dphmm.arrays import MAX_SCALE, BoolArray, FloatArray
 from dphmm.counts.stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError, StochasticError
-from dphmm.jobs.model.learn import Model
+from dphmm.jobs.model.loading import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.loss_function import read_matrix, read_numbers
 from dphmm.model import MarkovModel, reverse, reverses, stationary

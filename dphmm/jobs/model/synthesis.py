@@ -14,7 +14,8 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.model.learn import Model, find_training_users, load_model
+from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import Crowd, MarkovModel, compare_crowds, move_probabilities, sample_paths_like, state_sequence
 from dphmm.model.path_sampling import PathSampler

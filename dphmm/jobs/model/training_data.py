@@ -119,13 +119,13 @@ class TrainingData:
         return BorderTimesteps.concatenate(border).fit(outside)
 
 
-def count_block(block: UserBlock, rules: CountingRules) -> tuple[int, TrainingData]:
-    """Return the index and the statistics of a block."""
+def count_block(block: UserBlock, rules: CountingRules) -> TrainingData:
+    """Return the statistics of a block."""
     empty = TrainingData(
         (), 0, 0, 0, 0, RegionLoss(), np.zeros(rules.space.size, dtype=np.bool_), MoveCounts.concatenate([]), *[()] * 4
     )
     users = [_count_user(trajectory, rules) for trajectory in block.trajectories]
-    return block.index, TrainingData.concatenate([empty, *users])
+    return TrainingData.concatenate([empty, *users])
 
 
 def _count_user(trajectory: Trajectory, rules: CountingRules) -> TrainingData:

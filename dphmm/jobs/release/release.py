@@ -29,7 +29,8 @@ from dphmm.jobs.audit.adversaries import (
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.certificate import certified
 from dphmm.jobs.input_data import DataLike, Dropped, UserTracks
-from dphmm.jobs.model.learn import Model, find_training_users, load_model, read_unseen_users, refuse_training_users
+from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.training_users import find_training_users, read_unseen_users, refuse_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
@@ -326,7 +327,7 @@ def release(
     limits
         With `session`: the budget of each user.
     allow_training_users
-        Whether to release users on whose data the model was trained; see `dphmm.jobs.model.learn`.
+        Whether to release users on whose data the model was trained; see `dphmm.jobs.model.training_users`.
     rng
         Defaults to the operating system's randomness. With a seed or generator releases can be reproduced and are not
         private.

@@ -20,7 +20,7 @@ from dphmm.audit.sequence import ReleasedSequence, compute_smoothed_inference
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, SessionMismatchError
 from dphmm.formatting import Result, likelihood_ratios
 from dphmm.jobs.batch.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
-from dphmm.jobs.model.learn import Model, load_model
+from dphmm.jobs.model.loading import Model, load_model
 from dphmm.mechanisms.base import BODY_BY_MECHANISM
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import restore_policy

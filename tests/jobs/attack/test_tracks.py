@@ -14,7 +14,7 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import Data, attack, learn, region
 from dphmm.jobs.attack.tracks import MIN_HABIT_DAYS, split_track
 from dphmm.jobs.audit.adversaries import HabitModels
-from dphmm.jobs.model.learn import load_model
+from dphmm.jobs.model.loading import load_model
 from dphmm.readers import read
 from dphmm.space import Grid, Trajectory
 

@@ -18,7 +18,7 @@ from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, CalibrationTargets, audit_event, audit_session, batch, calibrate, release
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.model.learn import private_list_path, write_user_list
+from dphmm.jobs.model.training_users import private_list_path, write_user_list
 from dphmm.jobs.release.stored import replay
 from dphmm.model.habits import with_habits, with_return_bias
 from tests import command_line

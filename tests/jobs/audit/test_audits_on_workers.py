@@ -112,6 +112,6 @@ def test_changed_file_raises_before_it_is_audited(released, tmp_path):
 
 def test_task_of_audit_shows_no_location():
     """A worker's log contains the representation of a task that fails."""
-    text = repr(ReplayTask(3, np.array([45.123]), {0: 0}, (np.array([4711]), None)))
+    text = repr(ReplayTask(np.array([45.123]), {0: 0}, (np.array([4711]), None)))
     assert "45.1" not in text
     assert "4711" not in text

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from dphmm.errors import OutputError
 from dphmm.jobs.batch.run_folder import LOCK, FolderLock
-from dphmm.jobs.batch.workers import DaskCluster, Processes, _can_fork, worker_pool
+from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes, _can_fork, worker_pool
 from dphmm.tables.source import get_max_unpacked, max_unpacked
 from tests.dying import SharedFunction
 
@@ -152,6 +153,22 @@ def check_shared_function(engine, folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_results_in_order_of_tasks_wait_for_earlier_ones():
+    class Reversed(Engine):
+        """Finishes tasks in groups of three, the last first."""
+
+        def groups(self, function, work):
+            tasks = list(work)
+            for start in range(0, len(tasks), 3):
+                yield [function(task) for task in tasks[start : start + 3][::-1]]
+
+    tasks = list("abcdefgh")
+    assert list(Reversed().run(str.upper, tasks)) == list("CBAFEDHG")
+    assert list(Reversed().run_in_order(str.upper, tasks)) == list("ABCDEFGH")
+    assert list(Processes(1).run_in_order(str.upper, [])) == []
+    assert next(Processes(1).run_in_order(str.upper, cycle(tasks))) == "A"
+
+
 def test_function_is_sent_to_each_process_once(tmp_path):
     check_shared_function(Processes(2), tmp_path)
 

@@ -10,8 +10,8 @@ import pytest
 from dphmm import MarkovModel
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import learn
-from dphmm.jobs.model import learn as choices
-from dphmm.jobs.model.learn import MAX_STATES, choose, choose_privately
+from dphmm.jobs.model import region as choices
+from dphmm.jobs.model.region import MAX_STATES, choose, choose_privately
 from dphmm.readers.synthetic_city import synthetic_trajectories
 from dphmm.space import Trajectory
 from tests.sizes import fewer

@@ -10,7 +10,8 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, OutputError
 from dphmm.jobs import Data, blank_model, learn, region, release
-from dphmm.jobs.model.learn import MAX_STATES, find_training_users, private_list_path
+from dphmm.jobs.model.region import MAX_STATES
+from dphmm.jobs.model.training_users import find_training_users, private_list_path
 from tests.documents import ROOT
 
 BOX = (44.97, -30.04, 45.03, -29.96)

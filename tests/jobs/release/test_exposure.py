@@ -15,7 +15,9 @@ from dphmm.cli.release import _inference_cell
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.batch.batch import _infer_smoothed, batch
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.model.learn import learn, load_model, region
+from dphmm.jobs.model.learn import learn
+from dphmm.jobs.model.loading import load_model
+from dphmm.jobs.model.region import region
 from dphmm.jobs.release.exposure import (
     VIEW_LABELS,
     InferenceFigure,

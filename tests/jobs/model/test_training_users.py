@@ -12,7 +12,7 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
 from dphmm.jobs import Budgets, Counts, Data, Mobility, batch, count_users, learn, live, region, release
-from dphmm.jobs.model.learn import find_training_users, private_list_path
+from dphmm.jobs.model.training_users import find_training_users, private_list_path
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=1)
 SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
