@@ -1,7 +1,10 @@
-"""Flows, learning and batches by number of fixes, on processes and on a Dask cluster.
+"""Flows, learning, batches and audits by number of fixes, on processes and on a Dask cluster.
 
 The users live in the synthetic city and report their location every minute, in bursts. They are read from a Parquet
-file. Each run is a separate process, and its results must equal those of the other runs of its size. The efficiency of
+file. Audits read the releases of a batch of these users. The audit of identity also reads fixes of the same users from
+a week before, and compares each user with each candidate. Its time is therefore quadratic in the number of users.
+
+Each run is a separate process, and its results must equal those of the other runs of its size. The efficiency of
 two workers is the time of one process by twice the time of two. They share the processors with the process that reads
 the data. The slope is that of the logarithms of time and fixes between two sizes; from the largest size the time of
 10⁸ fixes is extrapolated with it. A peak includes memory that a worker shares with its parent.
@@ -20,12 +23,17 @@ from dataclasses import replace
 from itertools import pairwise
 from math import log
 from pathlib import Path
+from shutil import rmtree
 from statistics import median
 
 import numpy as np
 from pyarrow import parquet
 
 from dphmm.flows import Areas, FlowSettings
+from dphmm.jobs.audit.events import audit_event
+from dphmm.jobs.audit.identity import audit_identity
+from dphmm.jobs.audit.session import audit_session
+from dphmm.jobs.audit.utility import audit_utility
 from dphmm.jobs.batch.batch import batch
 from dphmm.jobs.batch.run_folder import read_journal
 from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes
@@ -41,6 +49,7 @@ from scripts.benchmarks.report import MAX_REPEATED_SECONDS, Report, in_new_proce
 
 DAYS, USERS_AT_ONCE = 2, 50
 EXTRAPOLATED_FIXES = 10**8
+RELEASES = "releases"
 ENGINES = ("one process", "two processes", "Dask, two workers")
 ONE, TWO, DASK = ENGINES
 
@@ -53,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    sizes = (1_000, 3_000) if report.small else tuple(options.fixes)
+    sizes = (2_000, 4_000) if report.small else tuple(options.fixes)
     engines = (ONE, DASK) if report.small else ENGINES
     durations: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -61,6 +70,10 @@ def run(report: Report, options: argparse.Namespace) -> None:
         learn(f"{folder}/others.parquet", space(), STEP_S, calibrate_radii=False, output=f"{folder}/model.npz")
         for size in sizes:
             num_users = write_users(Path(folder, "users.parquet"), size)
+            if any(job.startswith("audit") for job in options.jobs):
+                write_users(Path(folder, "earlier.parquet"), size, days_before=7)
+                rmtree(Path(folder, RELEASES), ignore_errors=True)
+                release_users(folder, RELEASES, Processes(1 if report.small else None))
             for job in options.jobs:
                 measured = [measure(report, folder, job, engine) for engine in engines]
                 digests = {digest for _, digest, _, _ in measured}
@@ -90,16 +103,17 @@ def space() -> Grid:
     return grid
 
 
-def write_users(file: Path, num_fixes: int, first: int = 0) -> int:
-    """Write the fixes of synthetic users to a Parquet file; return the number of users."""
+def write_users(file: Path, num_fixes: int, first: int = 0, days_before: int = 0) -> int:
+    """Write the fixes of synthetic users, moved to earlier days, to a Parquet file; return the number of users."""
     city, rng = build_city(), np.random.default_rng(first)
     num_users = count = 0
     with parquet.ParquetWriter(file, SCHEMA) as writer:
         while count < num_fixes:
             tracks = []
             for track in synthetic_trajectories(USERS_AT_ONCE, DAYS, 1.0, city=city, rng=first + num_users):
-                phone = replace(thin_to_bursts(track, rng), user=f"u{first + num_users}")
-                tracks.append(phone)
+                phone = thin_to_bursts(track, rng)
+                earlier = phone.times - np.timedelta64(days_before, "D")
+                tracks.append(replace(phone, user=f"u{first + num_users}", times=earlier))
                 num_users += 1
                 count += len(phone)
                 if count >= num_fixes:
@@ -119,13 +133,50 @@ def run_learning(folder: str, engine: Engine) -> object:
 
 
 def run_batch(folder: str, engine: Engine) -> object:
-    with tempfile.TemporaryDirectory(dir=folder) as out:
-        data, model = f"{folder}/users.parquet", f"{folder}/model.npz"
-        batch(data, out, model, ReleaseSettings("utility:1km", 1.0), rng=1, engine=engine)
-        return [(entry.user, entry.sha256) for entry in read_journal(Path(out))]
+    try:
+        return release_users(folder, "batch", engine)
+    finally:
+        rmtree(Path(folder, "batch"))
 
 
-JOBS: dict[str, Callable[[str, Engine], object]] = {"flows": run_flows, "learn": run_learning, "batch": run_batch}
+def release_users(folder: str, output: str, engine: Engine) -> list[tuple[str, str]]:
+    """Release all users to a folder; return the hash of each user's file."""
+    data, model, out = (f"{folder}/{name}" for name in ("users.parquet", "model.npz", output))
+    batch(data, out, model, ReleaseSettings("utility:1km", 1.0), rng=1, engine=engine)
+    return [(entry.user, entry.sha256) for entry in read_journal(Path(out))]
+
+
+def run_session_audit(folder: str, engine: Engine) -> object:
+    paths = f"{folder}/{RELEASES}", f"{folder}/model.npz"
+    audit = audit_session(*paths, keep_beliefs=False, engine=engine)
+    return [(user.user, float(user.smoothed_metrics.entropy.sum())) for user in audit.audits]
+
+
+def run_event_audit(folder: str, engine: Engine) -> object:
+    state = space().size // 2
+    audit = audit_event(f"{folder}/{RELEASES}", f"{folder}/model.npz", f"at:{state} between 5 and 30", engine=engine)
+    return [float(user.log_odds_change[-1]) for audits in audit.audits for user in audits]
+
+
+def run_identity_audit(folder: str, engine: Engine) -> object:
+    paths = f"{folder}/{RELEASES}", f"{folder}/model.npz", f"{folder}/earlier.parquet"
+    return [float(user.log_evidence.sum()) for user in audit_identity(*paths, engine=engine).users]
+
+
+def run_utility_audit(folder: str, engine: Engine) -> object:
+    paths = f"{folder}/{RELEASES}", f"{folder}/model.npz", f"{folder}/users.parquet"
+    return [float(user.errors_km.sum()) for user in audit_utility(*paths, engine=engine).users]
+
+
+JOBS: dict[str, Callable[[str, Engine], object]] = {
+    "flows": run_flows,
+    "learn": run_learning,
+    "batch": run_batch,
+    "audit session": run_session_audit,
+    "audit event": run_event_audit,
+    "audit identity": run_identity_audit,
+    "audit utility": run_utility_audit,
+}
 
 
 def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, str, float, float]:
@@ -171,7 +222,7 @@ def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, .
             with distributed.Client(
                 cluster, set_as_default=False
             ) as client:  # a cluster imports once, not for each run
-                for job in ("flows", "model.training_data", "batch.batch"):
+                for job in ("flows", "model.training_data", "batch.batch", "audit.events", "audit.identity"):
                     client.run(importlib.import_module, f"dphmm.jobs.{job}")
             yield cluster.scheduler_address, pids
 
