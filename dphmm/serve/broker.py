@@ -238,16 +238,19 @@ class Listener:
                     try:
                         await self._take_while_leading(client)
                     finally:
-                        self.is_connected = self._client = None
+                        self._client = None
+                        # After a lost connection this process still has to listen, until it learns otherwise.
+                        self.is_connected = False if self._has_lost_connection else None
                         client.disconnect()  # its thread then ends; it must not delay the end of this process
                     if self._has_lost_connection and self._confirm is not None and not await self._confirm(hold):
                         self._num_short_connections = 0  # a process with this store has taken the share
+                        self.is_connected = None
                     elif self._has_lost_session:
                         self._report_taken_over()
                         # Without a wait, two relays would take it from each other in turn.
-                        self.is_connected = False
                         await asyncio.sleep(MAX_RECONNECT_WAIT_S)
-                        self.is_connected = None
+                else:
+                    self.is_connected = None
             except Exception as problem:  # no error may end this loop; unacknowledged messages come again
                 _LOG.error("listening at the broker restarts: %s", type(problem).__name__)
             await asyncio.sleep(POLL_INTERVAL_S)
