@@ -1,7 +1,4 @@
-"""Reference pages of commands, options and keys of TOML files, generated from the package.
-
-``python -m scripts.site.commands`` updates the table of the keys of `--settings` in docs/reference/command.md.
-"""
+"""Reference pages of commands, options and keys of TOML files, generated from the package."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -85,7 +81,7 @@ def _command(command: click.Command, context: click.Context, level: int) -> Iter
             yield f"`{record[0]}`\n: {escaped(record[1])}\n"
     if further := sorted(get_key(parameter) for parameter in command.params if isinstance(parameter, Key)):
         names = ", ".join(f"`{key}`" for key in further)
-        yield f"Further [keys](/reference/command.md#settings-files) of `--settings`: {names}.\n"
+        yield f"Further [keys](/reference/keys.md#a-settings-file) of `--settings`: {names}.\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -108,7 +104,12 @@ def keys() -> str:
     ]
     for heading, (owner, where) in KEYS.items():
         parts += [f"## {heading}", where, *_fields(owner)]
-    parts += ["## A settings file", "See [settings files](command.md#settings-files)."]
+    parts += [
+        "## A settings file",
+        "These keys of [`--settings`](command.md#settings-files) are not options of the commands. All options are "
+        "also keys, with underscores instead of hyphens.",
+        key_table(),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -151,10 +152,9 @@ def _toml(value: Any) -> str:
 def _markdown(lines: list[str]) -> str:
     """Convert a description from reStructuredText to Markdown."""
     text = " ".join(" ".join(lines).split())
-    return re.sub(r"``([^`]+)``|`([^`]+)`", lambda match: f"`{match[1] or match[2]}`", text).replace("δ", "δ")
+    return re.sub(r"``([^`]+)``|`([^`]+)`", lambda match: f"`{match[1] or match[2]}`", text)
 
 
-_PAGE = Path(__file__).parents[2] / "docs/reference/command.md"
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
 _MIN_SHARED_COMMANDS = 5
 """Lists of at least this many commands that several keys share are stated once, below the table."""
@@ -168,7 +168,6 @@ _PLAIN_VALUES = (
     "true or false",
 )
 """Requirements that the table omits: the meaning or the default of the key implies them, and messages state them."""
-TABLE = re.compile(r"(?<=<!-- keys -->\n).*?(?=<!-- end of keys -->)", re.DOTALL)
 
 
 def key_table() -> str:
@@ -209,8 +208,3 @@ def _key_row(key: Key) -> tuple[str, str]:
     if value not in _PLAIN_VALUES and not all(choice in meaning for choice in choices):
         meaning = f"{meaning.rstrip('.')}: {value}."
     return f"`{get_key(key)}`{f' ({escaped(default)})' if default else ''}", escaped(meaning)
-
-
-if __name__ == "__main__":
-    text = _PAGE.read_text(encoding="utf-8")
-    _PAGE.write_text(TABLE.sub(lambda _: key_table(), text), encoding="utf-8")
