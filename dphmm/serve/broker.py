@@ -19,7 +19,7 @@ from dphmm.serve.access import Source
 from dphmm.serve.config import Broker, get_mqtt_name
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
 from dphmm.serve.incoming import Received, read_owntracks
-from dphmm.serve.outgoing import get_owntracks_topic, get_zone_topic
+from dphmm.serve.outgoing import is_relay_topic
 
 _LOG = logging.getLogger(__name__)
 # Errors of the store. Messages wait at the broker until the store works again, however long it takes.
@@ -399,7 +399,7 @@ class Listener:
             return True
         if message.retain or len(parts) < 2 or parts[1] not in self._users:
             return True
-        if message.topic in (get_owntracks_topic(parts[1]), get_zone_topic(parts[1])):  # of a relay
+        if is_relay_topic(message.topic):
             return True
         if len(message.payload) > _MAX_PACKET_BYTES:
             _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)

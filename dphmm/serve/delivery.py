@@ -17,7 +17,7 @@ import json
 import logging
 import random
 import ssl
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -35,7 +35,7 @@ from dphmm.serve.outgoing import (
     Message,
     build_http_content,
     build_owntracks_message,
-    get_owntracks_topic,
+    get_location_topic,
     get_zone_topic,
 )
 from dphmm.serve.recipients import Lease, now
@@ -248,27 +248,28 @@ class MqttConnection:
 class MqttSender:
     """Publishes each message at an MQTT broker, retained and with QoS 1.
 
-    The topic is ``owntracks/USER/dphmm``, where OwnTracks' apps expect it.
-
-    For recipients of zones it publishes the name of the zone on ``dphmm/USER/zone``.
+    The topic is ``owntracks/USER/dphmm-RECIPIENT``, where OwnTracks' apps expect a user. For recipients of zones it
+    publishes the name of the zone on ``dphmm/USER/RECIPIENT``.
 
     Parameters
     ----------
     connection : MqttConnection
         Connection to the recipient's broker.
+    recipient : str
+        Name of the recipient.
     """
 
-    def __init__(self, connection: MqttConnection) -> None:
+    def __init__(self, connection: MqttConnection, recipient: str) -> None:
         self.connection = connection
+        self._recipient = recipient
 
     async def send(self, message: Message) -> None:
         """Publish a message. Raises the errors of `HttpSender.send`."""
         if message.zone is not None:
-            await self.connection.publish(get_zone_topic(message.user), message.zone)
+            await self.connection.publish(get_zone_topic(message.user, self._recipient), message.zone)
         else:
-            await self.connection.publish(
-                get_owntracks_topic(message.user), json.dumps(build_owntracks_message(message))
-            )
+            topic = get_location_topic(message.user, self._recipient)
+            await self.connection.publish(topic, json.dumps({**build_owntracks_message(message), "topic": topic}))
 
 
 def parse_broker_address(url: str) -> tuple[str, int, bool]:
@@ -327,7 +328,7 @@ class Senders(Mapping[str, tuple[Recipient, Sender]]):
             broker = recipient.url, account.get("username"), account.get("password")
             if broker not in self._connections:
                 self._connections[broker] = MqttConnection(*broker)
-            return MqttSender(self._connections[broker])
+            return MqttSender(self._connections[broker], recipient.name)
         if self._certificates is None:
             self._certificates = httpx.create_ssl_context()  # shared, because loading them takes long
         return HttpSender(recipient, httpx.AsyncClient(follow_redirects=False, verify=self._certificates))
@@ -397,6 +398,10 @@ async def cancel_tasks(tasks: Collection[asyncio.Task[None]]) -> None:
         _LOG.error("%d senders did not end in time", len(remaining))
 
 
+class _ChangedError(Exception):
+    """A recipient was removed, or another has its name."""
+
+
 class Outbox:
     """Sends users' releases to recipients.
 
@@ -419,7 +424,7 @@ class Outbox:
         self._sessions = sessions
         self._metrics = metrics
         self._senders = senders
-        self._gates: dict[str, asyncio.Semaphore] = {}
+        self._gates = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, _MAX_CONCURRENT_MESSAGES))
         self._active: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._num_active: Counter[str] = Counter()
         self._saturated: set[str] = set()
@@ -437,9 +442,7 @@ class Outbox:
     def update(self) -> None:
         """Apply a change of the recipients."""
         for name in self._senders:
-            if name not in self._gates:
-                self._gates[name] = asyncio.Semaphore(_MAX_CONCURRENT_MESSAGES)
-                self._metrics.add_recipient(name)
+            self._metrics.add_recipient(name)
         self._next_poll = 0.0
         self._event.set()
 
@@ -456,7 +459,8 @@ class Outbox:
         if is_store_available:
             with suppress(DphmmError):
                 self._ages = await self._sessions.run(self._sessions.get_ages)
-        return {name: self._ages.get(name, 0.0) for name in self._senders}
+        waiting = {name: age for name, age in self._ages.items() if age}  # also for recipients without a sender now
+        return dict.fromkeys(self._senders, 0.0) | waiting
 
     async def send_all(self) -> None:
         """Send releases until cancelled."""
@@ -523,11 +527,13 @@ class Outbox:
         name = recipient.name
         try:
             more = True
-            while more and self._is_present(recipient):
+            while more:
                 async with self._gates[name]:
                     if lease.until - monotonic() < _SEND_DEADLINE_S:
                         return  # too late to begin; any process can lease it again
                     more = await self._send_next(recipient, lease)
+        except _ChangedError:
+            return
         except Exception as problem:  # it is tried again
             self._metrics.messages.labels(name, FAILED).inc()
             wait_s = min(_FIRST_WAIT_S * 2.0 ** min(lease.failures, _MAX_DOUBLINGS), _MAX_WAIT_S)
@@ -540,10 +546,6 @@ class Outbox:
                 await self._sessions.run(self._sessions.defer, lease, wait_s)
             asyncio.get_running_loop().call_later(wait_s + _RETRY_MARGIN_S, self.wake, lease.user)
 
-    def _is_present(self, recipient: Recipient) -> bool:
-        """Return whether a recipient is the present one of its name."""
-        return recipient.name in self._senders and self._senders[recipient.name][0] == recipient
-
     async def _send_next(self, recipient: Recipient, lease: Lease) -> bool:
         """Send the next release and return whether there are more."""
         name = recipient.name
@@ -554,14 +556,14 @@ class Outbox:
         reason = ""
         try:
             with self._metrics.message_seconds.labels(name).time():
-                await self._send(name, message)
+                await self._send(recipient, message)
         except RefusedError as problem:
             reason = str(problem)
         except UnreachableError as problem:
             lease.errors = lease.errors + 1 if problem.answered else 0
             if lease.errors < _MAX_ATTEMPTS or not await self._accepts_newest(recipient, lease, count):
                 raise
-            reason = await self._send_again(name, lease, message)
+            reason = await self._send_again(recipient, lease, message)
         if reason:
             self._metrics.messages.labels(name, SET_ASIDE).inc()
             _LOG.warning("recipient %s did not accept a message, which is set aside: %s", name, reason)
@@ -569,11 +571,21 @@ class Outbox:
             self._metrics.messages.labels(name, DELIVERED).inc()
         return await self._sessions.run(self._sessions.set_sent, lease, count, reason)
 
-    async def _send(self, name: str, message: Message) -> None:
-        """Send a message within the time of a lease."""
+    async def _send(self, recipient: Recipient, message: Message) -> None:
+        """Send a message within the time of a lease.
+
+        Raises
+        ------
+        _ChangedError
+            If the recipient was removed or changed meanwhile. One of the same name must not get its messages, which can
+            be more precise.
+        """
+        present, sender = self._senders.get(recipient.name, (None, None))
+        if sender is None or present != recipient:
+            raise _ChangedError
         try:
             async with asyncio.timeout(_SEND_DEADLINE_S):
-                await self._senders[name][1].send(message)
+                await sender.send(message)
         except TimeoutError:
             raise UnreachableError("TimeoutError") from None
 
@@ -585,12 +597,12 @@ class Outbox:
         if newest is None or newest[0] == count:
             return False
         try:
-            await self._send(recipient.name, newest[1])
+            await self._send(recipient, newest[1])
         except (RefusedError, UnreachableError):
             return False
         return True
 
-    async def _send_again(self, name: str, lease: Lease, message: Message) -> str:
+    async def _send_again(self, recipient: Recipient, lease: Lease, message: Message) -> str:
         """Send a message again after the newest one was accepted; return why it was not accepted.
 
         An outage can end between the two, and a message that failed because of it must not be set aside.
@@ -598,7 +610,7 @@ class Outbox:
         if lease.until - monotonic() < _SEND_DEADLINE_S:
             raise UnreachableError("no time left to send it again")
         try:
-            await self._send(name, message)
+            await self._send(recipient, message)
         except RefusedError as problem:
             return str(problem)
         except UnreachableError as problem:

@@ -232,10 +232,10 @@ class Relay:
                 if self.listener is not None:
                     self.listener.set_users(access.users)
                 await senders.set_recipients(self._list_sendable())  # a removed one is sent nothing from here on
-                for user in await run(self.sessions.list_changed_users):
-                    await run(self.sessions.set_recipients, user)  # one by one, so that phones do not wait
                 if self.outbox is not None:
                     self.outbox.update()
+                for user in await run(self.sessions.list_changed_users):
+                    await run(self.sessions.set_recipients, user)  # one by one, so that phones do not wait
                 version = latest
             except DphmmError:
                 continue  # without the database nothing is sent either

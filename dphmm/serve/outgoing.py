@@ -24,6 +24,9 @@ from dphmm.writers.table import DECIMALS, release_object, to_digits
 
 LatLon = tuple[float, float]
 
+# The relay's name where the apps' formats have that of a phone.
+_DEVICE = "dphmm"
+
 # Fields of a row that follow from the release alone, not from earlier ones.
 _FIELDS_OF_RELEASE = (
     "released",
@@ -157,14 +160,23 @@ class Message:
         return cls(user, to_seconds(fix.time), time, fix.latitude, fix.longitude, 0.0, row)
 
 
-def get_owntracks_topic(user: str) -> str:
-    """Return the MQTT topic at which OwnTracks' apps expect a user."""
-    return f"owntracks/{user}/dphmm"
+def get_location_topic(user: str, recipient: str) -> str:
+    """Return the MQTT topic of a user's estimates for a recipient, where OwnTracks' apps expect a user.
+
+    Recipients at one broker have different topics. Otherwise one with a precision would receive the messages of one
+    without.
+    """
+    return f"owntracks/{user}/{_DEVICE}-{recipient}"
 
 
-def get_zone_topic(user: str) -> str:
-    """Return the MQTT topic of the zone that contains a user's estimate."""
-    return f"dphmm/{user}/zone"
+def get_zone_topic(user: str, recipient: str) -> str:
+    """Return the MQTT topic of the zone that contains a user's estimate for a recipient."""
+    return f"{_DEVICE}/{user}/{_DEVICE}-{recipient}"
+
+
+def is_relay_topic(topic: str) -> bool:
+    """Return whether only relays publish on an MQTT topic."""
+    return any(level.split("-")[0] == _DEVICE for level in topic.split("/")[2:3])
 
 
 def build_owntracks_message(message: Message) -> dict[str, Any]:
@@ -191,7 +203,7 @@ def build_owntracks_message(message: Message) -> dict[str, Any]:
         "tst": message.second if message.last_known is None else message.last_known,
         "created_at": message.second,
         "tid": message.user[-2:],
-        "topic": get_owntracks_topic(message.user),
+        "topic": f"owntracks/{message.user}/{_DEVICE}",
         "prediction": message.is_prediction,
     }
 

@@ -583,7 +583,7 @@ class Sessions:
         """Set the present recipients of a user's releases, if they have changed."""
         try:
             self._prepare(user)
-        except errors.ConfigurationError:  # nothing is released for this user, and nothing new is sent
+        except (errors.ConfigurationError, errors.DataFileError):  # nothing is released for this user or newly sent
             _LOG.error("the recipients of a user are not changed, because the session cannot continue")
 
     def _is_access_current(self) -> bool:

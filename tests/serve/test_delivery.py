@@ -19,6 +19,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dphmm.serve import delivery
+from dphmm.serve.config import Recipient
+from dphmm.serve.metrics import Metrics
+from dphmm.serve.recipients import Lease
 from tests.serve.conftest import START, TOKEN, count_messages, get_page_token, location, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
@@ -433,6 +436,91 @@ def test_recipients_at_one_broker_share_one_connection(config, broker, monkeypat
             client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
         wait_for(lambda: count_messages(client, "delivered") == {"family": 12, "friends": 12})
     assert len(opened) == 1
+
+
+def test_recipients_at_one_broker_have_topics_of_their_own(config, monkeypatch):
+    """A recipient with a precision does not receive the messages of one without."""
+    published = []
+
+    async def publish(_, topic, body):
+        published.append((topic, body))
+
+    monkeypatch.setattr(delivery.MqttConnection, "publish", publish)
+    choices = {"family": {"precision": "5km"}, "mine": {}, "house": {"content": "zone"}}
+    recipients = [{"name": name, "kind": "mqtt", "url": "mqtt://b"} | choice for name, choice in choices.items()]
+    with relay(config(recipient=recipients)) as client:
+        post(client, 0, 1)
+        wait_for(lambda: len(published) == 6)
+    bodies = {topic: [body for other, body in published if other == topic] for topic, _ in published}
+    assert sorted(bodies) == ["dphmm/ann/dphmm-house", "owntracks/ann/dphmm-family", "owntracks/ann/dphmm-mine"]
+    rounded, exact = (list(map(json.loads, bodies[f"owntracks/ann/dphmm-{name}"])) for name in ("family", "mine"))
+    assert [body["topic"] for body in rounded] == ["owntracks/ann/dphmm-family"] * 2
+    assert {body["lat"] for body in rounded}.isdisjoint(body["lat"] for body in exact)
+    assert not any(body.startswith("{") for body in bodies["dphmm/ann/dphmm-house"])
+
+
+@pytest.mark.parametrize("is_changed", [True, False])
+def test_recipient_of_the_same_name_gets_no_message_of_an_earlier_one(is_changed):
+    """The recipient is replaced while the message is read from the store."""
+
+    class Recorder:
+        def __init__(self):
+            self.messages = []
+
+        async def send(self, message):
+            self.messages.append(message)
+
+    exact = Recipient(name="family", kind="webhook", url="https://a.example")
+    rounded = Recipient(name="family", kind="webhook", url="https://b.example", precision="5km")
+    earlier, later = Recorder(), Recorder()
+    senders = {"family": (exact, earlier)}
+
+    class Sessions:
+        def find_first_unsent(self, *_):
+            if is_changed:
+                senders["family"] = rounded, later
+            return 1, "the unrounded message"
+
+        def set_sent(self, *_):
+            return False
+
+        async def run(self, function, *arguments):
+            return function(*arguments)
+
+    async def send():
+        outbox = delivery.Outbox(Sessions(), senders, Metrics((), None))
+        await outbox._send_leased(exact, Lease("key", 1, "ann", 0, 0, time.monotonic() + 60), None)
+        return outbox
+
+    asyncio.run(send())
+    assert (earlier.messages, later.messages) == ([] if is_changed else ["the unrounded message"], [])
+
+
+def test_recipient_that_was_just_added_is_sent_its_first_message():
+    """Another process can store a release for it before this one has applied the change."""
+    family = Recipient(name="family", kind="webhook", url="https://a.example")
+    sent, senders = [], {}
+
+    class Sessions:
+        deferred = []
+        find_first_unsent = staticmethod(lambda *_: (1, "first"))
+        set_sent = staticmethod(lambda *_: False)
+        defer = deferred.append
+
+        async def run(self, function, *arguments):
+            return function(*arguments)
+
+    class Sender:
+        async def send(self, message):
+            sent.append(message)
+
+    async def send():
+        outbox = delivery.Outbox(Sessions(), senders, Metrics((), None))
+        senders["family"] = family, Sender()
+        await outbox._send_leased(family, Lease("key", 1, "ann", 0, 0, time.monotonic() + 60), None)
+
+    asyncio.run(send())
+    assert sent == ["first"]
 
 
 def test_failed_connections_to_a_broker_are_closed(config, monkeypatch):

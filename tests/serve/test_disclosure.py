@@ -125,7 +125,7 @@ def test_messages_of_each_recipient_have_one_form(config, inbox, clock, mosquitt
         bodies.setdefault(query["to"], []).append(parse_body(body))
     for _, topic, body in published:
         bodies.setdefault(f"mqtt {topic} {body[:1] == '{'} {body.count(',')}", []).append(parse_mqtt(body))
-    assert len(bodies) == 5 * 4 + 1 + 2  # one of zones by HTTP; locations and zones by MQTT
+    assert len(bodies) == 6 * 4 + 2  # and zones by HTTP and by MQTT
     for name, messages in bodies.items():
         assert len(messages) >= (1 if name.endswith("-2") else 3), name  # "nothing" skips predictions
         assert len({json.dumps(get_keys(message)) for message in messages}) == 1, name

@@ -94,7 +94,7 @@ def encode(kind, message) -> bytes:
         async def publish(topic, body):
             messages.append(f"{topic} {body}".encode())
 
-        asyncio.run(delivery.MqttSender(SimpleNamespace(publish=publish)).send(message))
+        asyncio.run(delivery.MqttSender(SimpleNamespace(publish=publish), "x").send(message))
         return messages[0]
 
     def answer(request: httpx.Request) -> httpx.Response:
