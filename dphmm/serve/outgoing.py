@@ -161,9 +161,9 @@ class Message:
 
 
 def get_location_topic(user: str, recipient: str) -> str:
-    """Return the MQTT topic of a user's estimates for a recipient, where OwnTracks' apps expect a user.
+    """Return the MQTT topic of a user's estimates for a recipient.
 
-    Recipients at one broker have different topics. Otherwise one with a precision would receive the messages of one
+    OwnTracks' apps expect a user there. Recipients at one broker have different topics. Otherwise one with a precision would receive the messages of one
     without.
     """
     return f"owntracks/{user}/{_DEVICE}-{recipient}"

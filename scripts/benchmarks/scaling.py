@@ -1,4 +1,4 @@
-"""Flows, learning, batches and audits by number of fixes, on processes and on a Dask cluster.
+"""Flows, learning, batches and audits by number of fixes, on processes and on Dask.
 
 The users live in the synthetic city and report their location every minute, in bursts. They are read from a Parquet
 file. Audits read the releases of a batch of these users. The audit of identity also reads fixes of the same users from
@@ -105,7 +105,7 @@ def space() -> Grid:
 
 
 def write_users(file: Path, num_fixes: int, first: int = 0, days_before: int = 0) -> int:
-    """Write the fixes of synthetic users, moved to earlier days, to a Parquet file; return the number of users."""
+    """Write fixes of synthetic users, some days earlier; return the number of users."""
     city, rng = build_city(), np.random.default_rng(first)
     num_users = count = 0
     with parquet.ParquetWriter(file, SCHEMA) as writer:

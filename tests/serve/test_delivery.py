@@ -438,7 +438,7 @@ def test_recipients_at_one_broker_share_one_connection(config, broker, monkeypat
     assert len(opened) == 1
 
 
-def test_recipients_at_one_broker_have_topics_of_their_own(config, monkeypatch):
+def test_recipients_at_one_broker_have_separate_topics(config, monkeypatch):
     """A recipient with a precision does not receive the messages of one without."""
     published = []
 

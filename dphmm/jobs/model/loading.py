@@ -16,7 +16,7 @@ Model = MarkovModel | str | Path
 
 
 def summarize_size(model: MarkovModel) -> dict[str, Any]:
-    """Return the numbers of states and transitions, the step, and the length of streets, if there are any."""
+    """Return the numbers of states and transitions, the step, and any length of streets."""
     size = {"states": model.size, "transitions": model.num_possible_moves, "step_seconds": model.step_seconds}
     # Shows whether a part of the streets is missing, because it is not connected with the others.
     return size | ({"street_km": float(model.states.lengths_km.sum())} if isinstance(model.states, Streets) else {})

@@ -1,4 +1,4 @@
-"""The list of the users on whom a model was trained, and the check that they are not released.
+"""The list of a model's training users, and the check that they are not released.
 
 A model learned without noise violates the guarantee of its training users. The moves that are possible in it, and
 therefore the constraint sets, repairs, hulls and noise, depend on their true locations in other ways than through the
