@@ -163,8 +163,8 @@ class Message:
 def get_location_topic(user: str, recipient: str) -> str:
     """Return the MQTT topic of a user's estimates for a recipient.
 
-    OwnTracks' apps expect a user there. Recipients at one broker have different topics. Otherwise one with a precision would receive the messages of one
-    without.
+    OwnTracks' apps expect a user there. Recipients at one broker have different topics. Otherwise one with a precision
+    would receive the messages of one without.
     """
     return f"owntracks/{user}/{_DEVICE}-{recipient}"
 
