@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    sizes = (1_800, 2_000) if report.small else tuple(options.fixes)
+    sizes = (2_000, 2_200) if report.small else tuple(options.fixes)
     durations: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_users(Path(folder, "others.parquet"), 3_000 if report.small else 10**5, first=10**6)
