@@ -91,12 +91,12 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
         print_town(options["town"])
         recipients = options["recipients"]
         if is_terminal():
-            if None in (target_error, horizon):
+            if target_error is None:
                 echo("Mean error of the estimates that recipients see?")
                 answer = click.prompt("Length such as 500m, or 'day' for what the budget of a day allows", "day")
                 if answer != "day":
                     target_error = answer
-                    horizon = click.prompt("Time per day with this error?", "24h")
+                    horizon = horizon or click.prompt("Time per day with this error?", "24h")
             if options["url"] is None:
                 echo("Address at which phones will reach the relay, such as https://relay.example?")
                 options["url"] = click.prompt("Address (empty if it has none yet)", "", show_default=False) or None

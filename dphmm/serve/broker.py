@@ -24,7 +24,10 @@ from dphmm.serve.outgoing import is_relay_topic
 _LOG = logging.getLogger(__name__)
 # Errors of the store. Messages wait at the broker until the store works again, however long it takes.
 _STORE_ERRORS = (OutputError, SessionBusyError, SessionMismatchError, DataFileError)
-_SESSION_EXPIRY_S = 2**32 - 1  # maximum: the broker keeps the session for ever
+# The broker deletes a session, and the true locations in it, when no relay has used it for this time. A relay with
+# another topic, or with a file instead of a database, does not use the earlier sessions. One that was off for longer
+# waits for `dphmm serve confirm-clock` anyway.
+_SESSION_EXPIRY_S = 30 * 86400
 # Number of messages that the broker sends before the first is acknowledged. With its default of 20, Mosquitto 2.0.11
 # sent the newest message before others that it had kept over a restart, and these then were too late to be released:
 # 543 of 5,331 messages in a run of 48 restarts, and none of 2,724 with the maximum.
@@ -120,7 +123,7 @@ class Shares:
         Raises
         ------
         DphmmError
-            If the database cannot be reached. This process then holds no share.
+            If the database cannot be reached. After any error this process holds no share.
         """
         try:
             num_processes = self._database.count_processes()
@@ -137,7 +140,7 @@ class Shares:
                 if share not in self._held.keys() | self._leaving and self._database.try_lock(f"share {share}"):
                     self._num_holds += 1
                     self._held[share] = self._num_holds
-        except DphmmError:
+        except Exception:
             self._lose_all()
             raise
 
@@ -164,11 +167,11 @@ class Listener:
     The topic (``owntracks/USER/DEVICE``) determines the user of a message. The broker must ensure that USER wrote it:
     its access list should allow each account its own topics only.
 
-    The client identifier is constant, and the broker keeps its session. Messages that are posted while the relay or the
-    connection is down therefore arrive later. A message is acknowledged once its content is released. It is not lost if
-    the store cannot accept it, and a repeated delivery has no further effect. Retained messages are ignored, because
-    they can be old. Messages that the relay itself publishes, at this broker or another, and those of more than 64 kB
-    are ignored, too.
+    The client identifier is constant, and the broker keeps its session for 30 days without a connection. Messages that
+    are posted while the relay or the connection is down therefore arrive later. A message is acknowledged once its
+    content is released. It is not lost if the store cannot accept it, and a repeated delivery has no further effect.
+    Retained messages are ignored, because they can be old. Messages that the relay itself publishes, at this broker or
+    another, and those of more than 64 kB are ignored, too.
 
     Parameters
     ----------
@@ -212,8 +215,12 @@ class Listener:
         self._client_id = _make_client_id(f"{identity} {broker.topic}", share)
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
-        self.is_connected: bool | None = None
-        """Whether the broker is connected; None if another process listens."""
+        self.is_connected: bool | None = False if get_hold() else None
+        """Whether the broker is connected and sends messages; None if another process listens."""
+        self._is_open = False  # whether the broker has accepted the connection
+        self._unconfirmed: set[int | None] = set()  # numbers of subscriptions
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_ignored_logged = False
         self._taken_over_at: float | None = None
         self._has_lost_connection = False
         self._has_lost_session = False
@@ -239,8 +246,9 @@ class Listener:
                         await self._take_while_leading(client)
                     finally:
                         self._client = None
-                        # After a lost connection this process still has to listen, until it learns otherwise.
-                        self.is_connected = False if self._has_lost_connection else None
+                        self._is_open = False
+                        # After an error or a lost connection this process still has to listen.
+                        self.is_connected = False if self._get_hold() else None
                         client.disconnect()  # its thread then ends; it must not delay the end of this process
                     if self._has_lost_connection and self._confirm is not None and not await self._confirm(hold):
                         self._num_short_connections = 0  # a process with this store has taken the share
@@ -298,6 +306,7 @@ class Listener:
         client.on_disconnect = disconnected
         client.on_connect_fail = lambda *_: call(self._on_disconnected, "unreachable")
         client.on_message = lambda client, _, message: call(self._enqueue, client, message)
+        client.on_subscribe = lambda client, _, mid, reasons, __: call(self._on_subscribed, client, mid, reasons)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
@@ -313,15 +322,50 @@ class Listener:
         if client is not self._client:  # it was connecting when this process ended it
             client.disconnect()
             return
-        self.is_connected = True
+        self._is_open = True
         self._is_loss_logged = False
         self._connected_at = monotonic()
         self._connection += 1  # unacknowledged messages of earlier connections come again
-        if self._share is None:
-            client.subscribe(self._broker.topic, qos=1)
+        _LOG.info("the session at the broker is %s", self._client_id)
+        self._subscribe_to_all()
+        if self._share is not None:
+            client.unsubscribe(self._broker.topic)
+
+    def _subscribe_to_all(self) -> None:
+        """Subscribe to the messages of all users of this share."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        client = self._client
+        if client is None or not self._is_open:
             return
-        self._subscribe(client, self._users)
-        client.unsubscribe(self._broker.topic)
+        self._unconfirmed.clear()
+        if self._share is None:
+            self._unconfirmed.add(client.subscribe(self._broker.topic, qos=1)[1])
+        else:
+            self._subscribe(client, self._users)
+        self.is_connected = not self._unconfirmed  # a share can be without users
+
+    def _on_subscribed(self, client: Any, number: int, reasons: Iterable[Any]) -> None:
+        if client is not self._client or number not in self._unconfirmed:
+            return
+        refusals = [reason for reason in reasons if reason.is_failure]
+        if not refusals:
+            self._unconfirmed.discard(number)
+            self.is_connected = not self._unconfirmed
+            return
+        self.is_connected = False
+        if self._retry is not None:  # another subscription was refused, too
+            return
+        if not self._is_loss_logged:
+            _LOG.error(
+                "the broker refuses the subscription to %s (%s); allow the relay's account to read this topic",
+                self._broker.topic,
+                refusals[0],
+            )
+        self._is_loss_logged = True
+        # A broker with a new access list does not close connections. Subscriptions that it accepted are repeated, too.
+        self._retry = asyncio.get_running_loop().call_later(MAX_RECONNECT_WAIT_S, self._subscribe_to_all)
 
     def _subscribe(self, client: Any, users: Iterable[str], ends: bool = False) -> None:
         """Subscribe to the users of this share among these, or end their subscriptions."""
@@ -337,19 +381,20 @@ class Listener:
             if ends:
                 client.unsubscribe(part)
             else:
-                client.subscribe([(topic, 1) for topic in part])
+                self._unconfirmed.add(client.subscribe([(topic, 1) for topic in part])[1])
 
     def set_users(self, users: frozenset[str]) -> None:
         """Set the users of accepted messages."""
         earlier, self._users = self._users, users
-        if self._share is not None and self._client is not None and self.is_connected:
+        if self._share is not None and self._is_open:
             self._subscribe(self._client, users - earlier)
             self._subscribe(self._client, earlier - users, ends=True)
 
     def _on_connection_lost(self, client: Any, is_taken_over: bool) -> None:
         if client is not self._client:  # an earlier one, which this process has ended
             return
-        is_short = self.is_connected is True and monotonic() - self._connected_at < _SHORT_CONNECTION_S
+        is_short = self._is_open and monotonic() - self._connected_at < _SHORT_CONNECTION_S
+        self._is_open = False
         self._num_short_connections = self._num_short_connections + 1 if is_short else 0
         self._connection += 1  # unacknowledged messages come again
         self._has_lost_connection = True
@@ -400,6 +445,9 @@ class Listener:
         if message.retain or len(parts) < 2 or parts[1] not in self._users:
             return True
         if is_relay_topic(message.topic):
+            if not self._is_ignored_logged:
+                self._is_ignored_logged = True
+                _LOG.info("messages of devices called dphmm are ignored, because relays publish on their topics")
             return True
         if len(message.payload) > _MAX_PACKET_BYTES:
             _LOG.warning("a message of %d bytes is ignored; the maximum is %d", len(message.payload), _MAX_PACKET_BYTES)
@@ -443,6 +491,7 @@ class SharedListener:
         run: Callable[..., Awaitable[Any]],
     ) -> None:
         self._shares = shares
+        self._is_balanced = False
         self._run = run
         self._listeners = [
             Listener(
@@ -464,9 +513,9 @@ class SharedListener:
 
     @property
     def is_connected(self) -> bool | None:
-        """Whether the sessions of all shares are connected; None without a share."""
+        """Whether the sessions of all shares are connected; None if others have all shares."""
         if self._shares.is_empty():
-            return None
+            return None if self._is_balanced else False
         return all(
             listener.is_connected for share, listener in enumerate(self._listeners) if self._shares.get_hold(share)
         )
@@ -482,9 +531,14 @@ class SharedListener:
             for listener in self._listeners:
                 group.create_task(listener.listen())
             while True:
-                with suppress(DphmmError):  # the messages wait at the broker
+                try:
                     await self._run(self._shares.balance)
                     for share, listener in enumerate(self._listeners):
                         if listener.is_connected is None and self._shares.is_leaving(share):
                             await self._run(self._shares.leave, share)
+                    self._is_balanced = True
+                except Exception as problem:  # no error may end this loop; the messages wait at the broker
+                    self._is_balanced = False
+                    if not isinstance(problem, DphmmError):
+                        _LOG.error("the users are not divided among workers: %s", type(problem).__name__)
                 await asyncio.sleep(POLL_INTERVAL_S)

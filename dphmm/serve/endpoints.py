@@ -294,7 +294,7 @@ class Relay:
                 # Recipients of true locations are not in the outbox: their answers may depend on a true location.
                 waiting = {name: counts.get(name, 0) for name in ages}
         if self.listener is not None:
-            self.metrics.set_broker_connected(self.listener.is_connected is True)
+            self.metrics.set_broker_connected(self.listener.is_connected)
         body, content_type = self.metrics.render(request.headers.get("accept", ""), is_ready, ages, waiting)
         return Response(body, media_type=content_type)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping
+from math import nan
 from pathlib import Path
 
 from dphmm.errors import MissingDependencyError
@@ -85,13 +86,15 @@ class Metrics:
         for outcome in (DELIVERED, FAILED, SET_ASIDE):
             self.messages.labels(name, outcome)
 
-    def set_broker_connected(self, is_connected: bool) -> None:
-        """Set whether the broker at which phones post is connected."""
+    def set_broker_connected(self, is_connected: bool | None) -> None:
+        """Set whether the broker is connected, to NaN for None: other processes listen."""
         if self._broker is None:
             self._broker = prometheus_client.Gauge(
-                "dphmm_broker_connected", "Whether the broker is connected.", registry=self._registry
+                "dphmm_broker_connected",
+                "Whether the broker is connected; NaN if other processes listen.",
+                registry=self._registry,
             )
-        self._broker.set(is_connected)
+        self._broker.set(nan if is_connected is None else is_connected)
 
     def render(
         self, accept: str, is_ready: bool, ages: Mapping[str, float], waiting: Mapping[str, int]

@@ -289,7 +289,8 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
 
     def reload() -> None:
         nonlocal again
-        if _is_servable(path, config, accept_changes):
+        # The check takes seconds, in which the relay can have been told to end.
+        if _is_servable(path, config, accept_changes) and not server.should_exit:
             again, server.should_exit = True, True
 
     def hung_up() -> None:
@@ -378,7 +379,8 @@ class WorkerSupervisor(Multiprocess):
 
     It gives up if they repeatedly end before they have served anything.
 
-    At SIGHUP all workers are replaced one by one, each once its successor serves, if the new file can be served.
+    At SIGHUP all workers are replaced one by one, each once its successor serves, if the new file can be served. The
+    supervisor does not wait meanwhile: it ends at a signal, replaces dead workers, and sends signs of life.
 
     systemd is sent that the relay is ready once a worker serves, and then signs of life while a worker does.
     """
@@ -396,25 +398,86 @@ class WorkerSupervisor(Multiprocess):
         self._is_ready = False
         self._served: set[int | None] = set()
         self._pinged_at: dict[int | None, float] = {}
+        self._reload_requested = threading.Event()
+        self._is_reloading = False
+        self._outdated: list[Process] = []
+        self._successor: Process | None = None  # takes the place of an outdated worker once it serves
+        self._replaced: Process | None = None  # ends its work
+        self._step_began_at = 0.0
 
     def handle_hup(self) -> None:
-        """Replace the workers, which read the relay's file again."""
-        if self._is_servable():
-            notify_reloading()
-            super().handle_hup()
-            notify("READY=1")
+        """Check the relay's file in a thread. If it can be served, all workers are then replaced."""
+
+        def check() -> None:
+            if self._is_servable():
+                self._reload_requested.set()
+
+        threading.Thread(target=check, daemon=True).start()
 
     def terminate_all(self) -> None:
-        """End all workers."""
+        """End all workers. Those that do not serve yet would first load the model, and are killed."""
         notify("STOPPING=1")
-        super().terminate_all()
+        if self._successor is not None:
+            self.processes.append(self._successor)
+        for process in self.processes:
+            if process.pid in self._served:
+                process.terminate()
+            else:
+                process.kill()
+        if self._replaced is not None:  # it was terminated before; `join_all` waits for it, too
+            self.processes.append(self._replaced)
 
     def keep_subprocess_alive(self) -> None:
-        """Check each worker without waiting for any. Called twice a second."""
+        """Check each worker and continue a reload without waiting. Called twice a second."""
         self._check_workers()
+        if not self.should_exit.is_set():
+            self._continue_reload()
         if any(process.pid in self._served for process in self.processes):
             notify("WATCHDOG=1" if self._is_ready else "READY=1")
             self._is_ready = True
+
+    def _continue_reload(self) -> None:
+        """Begin the next step of a reload, if there is one and the last step has ended."""
+        is_late = monotonic() - self._step_began_at > self.config.timeout_worker_healthcheck
+        if self._reload_requested.is_set():
+            self._reload_requested.clear()
+            notify_reloading()
+            self._is_reloading = True
+            self._outdated = [*self.processes, *([] if self._successor is None else [self._successor])]
+        if self._replaced is not None and self._replaced.process.is_alive():
+            if is_late:
+                self._replaced.kill()
+            return
+        self._replaced = None
+        # Workers that died meanwhile are replaced, and their successors have read the file.
+        outdated = [process for process in self.processes if process in self._outdated]
+        successor = self._successor
+        if successor is None:
+            if outdated:
+                self._successor = Process(self.config, self.sockets)
+                self._successor.start()
+                self._step_began_at = monotonic()
+            elif self._is_reloading:
+                self._is_reloading = False
+                notify("READY=1")
+        elif is_late or not self._is_alive(successor):
+            _LOG.error("worker %s did not start to serve; the reload ends, and other workers continue", successor.pid)
+            successor.kill()
+            successor.join()
+            self._forget(successor)
+            self._successor, self._outdated = None, []
+        elif successor.pid in self._served:
+            self._replaced = outdated[0] if outdated else successor
+            if outdated:
+                self.processes[self.processes.index(outdated[0])] = successor
+            self._replaced.terminate()
+            self._forget(self._replaced)
+            self._successor = None
+            self._step_began_at = monotonic()
+
+    def _forget(self, process: Process) -> None:
+        self._served.discard(process.pid)
+        self._pinged_at.pop(process.pid, None)
 
     def _check_workers(self) -> None:
         for index, process in enumerate(self.processes):
@@ -425,8 +488,7 @@ class WorkerSupervisor(Multiprocess):
             process.kill()
             process.join()
             self._num_failed_starts = 0 if process.pid in self._served else self._num_failed_starts + 1
-            self._served.discard(process.pid)
-            self._pinged_at.pop(process.pid, None)
+            self._forget(process)
             if process.exitcode == STARTUP_FAILURE or self._num_failed_starts >= _MAX_FAILED_STARTS:
                 _LOG.error("worker %s ended before it had served anything; no other is started", process.pid)
                 self.failed = True

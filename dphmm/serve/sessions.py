@@ -357,7 +357,8 @@ class Sessions:
                 yield
                 return
             until = monotonic() + _MAX_TURN_S
-            while not await self.run(self.database.try_lock, user):
+            name = f"user {user}"  # differs from the names that `dphmm.serve.broker.Shares` locks
+            while not await self.run(self.database.try_lock, name):
                 if monotonic() > until:
                     raise errors.SessionBusyError("another message of this user takes too long; send it again")
                 await asyncio.sleep(_TURN_POLL_S)
@@ -365,7 +366,7 @@ class Sessions:
                 yield
             finally:
                 with suppress(errors.OutputError):  # if the connection is lost, the turn has ended with it
-                    await self.run(self.database.unlock, user)
+                    await self.run(self.database.unlock, name)
 
     async def is_store_available(self) -> bool:
         """Return whether the store accepts a release, by writing as many bytes to it.

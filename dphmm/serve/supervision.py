@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 _LOG = logging.getLogger(__name__)
+_UNAVAILABLE = "STATUS=the store accepts no release"
 
 
 def notify(*lines: str) -> None:
@@ -58,7 +59,10 @@ async def feed_watchdog(interval: float, answers: Callable[[], Awaitable[bool]])
         try:
             async with asyncio.timeout(interval / 2):
                 is_available = await answers()
-            notify("WATCHDOG=1", "STATUS=" if is_available else "STATUS=the store accepts no release")
+            notify("WATCHDOG=1", "STATUS=" if is_available else _UNAVAILABLE)
         except TimeoutError:
             _LOG.error("the store does not answer")
+        except Exception as problem:  # it answers, and no error may end this loop
+            _LOG.error("the store answers with an unexpected error: %s", type(problem).__name__)
+            notify("WATCHDOG=1", _UNAVAILABLE)
         await asyncio.sleep(interval / 4)

@@ -96,6 +96,28 @@ def test_new_relay_states_which_phones_reach_it_before_their_settings(home, url,
     assert "no recipient yet" not in command_line.run("serve", "r.toml", *options).stdout
 
 
+@pytest.mark.parametrize(
+    ("options", "answers", "target_error_km", "hours"),
+    [
+        ((), ["day"], None, None),
+        ((), ["500m", "8h"], 0.5, 8),
+        (("--horizon", "6h"), ["500m"], 0.5, 6),
+        (("--target-error", "1km"), [], 1, None),
+    ],
+)
+def test_new_relay_asks_for_error_unless_an_option_states_it(
+    home, monkeypatch, options, answers, target_error_km, hours
+):
+    passed = {}
+    monkeypatch.setattr("dphmm.cli.serve.is_terminal", lambda: True)
+    monkeypatch.setattr("dphmm.serve.setup.write_relay", lambda *_, **options: passed.update(options) or [])
+    more = ("--init", "--user", "ann", "--recipient", "a:webhook:https://a.example", "--url", "https://relay.example")
+    result = command_line.run("serve", "r.toml", *more, *options, stdin="\n".join([*answers, ""]))
+    assert result.exit_code == 0, result.output
+    assert (passed["target_error_km"], passed["hours"]) == (target_error_km, hours)
+    assert result.output.count("Mean error") == (0 if target_error_km == 1 else 1)
+
+
 @pytest.mark.slow
 def test_new_relay_asks_for_address_and_recipient_on_a_terminal(home, monkeypatch):
     monkeypatch.setattr("dphmm.cli.serve.is_terminal", lambda: True)

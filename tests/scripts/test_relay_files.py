@@ -33,6 +33,7 @@ def test_unit_prevents_core_dumps_and_swap():
 def test_container_is_read_only_unprivileged_and_local():
     yaml = pytest.importorskip("yaml")
     relay = yaml.safe_load((RELAY / "compose.yaml").read_text(encoding="utf-8"))["services"]["relay"]
+    assert relay["image"] == "localhost/dphmm", "the image of scripts/image and of podman build -t dphmm"
     assert relay["read_only"] is True
     assert relay["cap_drop"] == ["ALL"]
     assert all(port.startswith("127.0.0.1:") for port in relay["ports"])

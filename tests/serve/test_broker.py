@@ -21,12 +21,14 @@ from paho.mqtt import client as mqtt
 from dphmm.errors import OutputError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import broker as listening
-from dphmm.serve import endpoints
-from dphmm.serve.broker import NUM_SHARES, Listener, Shares, get_share, make_user_topic
+from dphmm.serve import endpoints, sessions
+from dphmm.serve.broker import NUM_SHARES, Listener, SharedListener, Shares, get_share, make_user_topic
+from dphmm.serve.config import Broker
 from dphmm.serve.delivery import POLL_INTERVAL_S
+from dphmm.serve.metrics import Metrics
 from dphmm.serve.recipients import RecipientTables
 from scripts.relay.servers import Postgres, find_program
-from tests.serve.conftest import START, count_messages, location, read_metrics, relay, serve_app, wait_for
+from tests.serve.conftest import START, TOKEN, count_messages, location, read_metrics, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases
 
 STEP = 300
@@ -164,8 +166,8 @@ def test_broker_keeps_session_and_may_send_all_messages_together(config):
     while properties:
         kept.add(properties[: sizes[properties[0]]])
         properties = properties[sizes[properties[0]] :]
-    # session expiry interval, receive maximum, maximum packet size
-    assert kept == {b"\x11\xff\xff\xff\xff", b"\x21\xff\xff", b"\x27\x00\x01\x00\x00"}
+    # session expiry interval of thirty days, receive maximum, maximum packet size
+    assert kept == {b"\x11\x00\x27\x8d\x00", b"\x21\xff\xff", b"\x27\x00\x01\x00\x00"}
 
 
 @pytest.mark.slow
@@ -227,6 +229,118 @@ def test_failing_message_is_retried_and_then_skipped(config, mosquitto, tmp_path
         wait_for(lambda: steps(tmp_path / "users.db") == [0, 2])
 
 
+def test_refused_subscription_is_reported_and_repeated(config, caplog, monkeypatch):
+    """The broker's access list does not allow the topic, until the list is corrected."""
+    monkeypatch.setattr(listening, "MAX_RECONNECT_WAIT_S", 1.0)
+    accepted = bytes([0x20, 0x03, 0x00, 0x00, 0x00])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        with relay(config(mqtt={"url": url})) as client, server.accept()[0] as connection:
+            connection.recv(1000)
+            connection.sendall(accepted)
+            for reason in (0x87, 0x87, 0x01):
+                packet = connection.recv(1000)
+                assert packet[0] == 0x82  # a subscription, number at the third byte
+                answer = client.get("/ready")
+                assert (answer.status_code, answer.json()["broker"]) == (503, False)
+                assert read_metrics(client)["dphmm_broker_connected"] == 0
+                connection.sendall(bytes([0x90, 0x04, *packet[2:4], 0x00, reason]))
+            wait_for(lambda: client.get("/ready").status_code == 200)
+    (message,) = [record.message for record in caplog.records if "refuses" in record.message]
+    assert message == (
+        "the broker refuses the subscription to owntracks/+/+ (Not authorized); "
+        "allow the relay's account to read this topic"
+    )
+
+
+def test_session_is_deleted_by_another_client_with_its_name(config, mosquitto, tmp_path, caplog):
+    """The log contains the name of a session, which can be deleted by it."""
+    program = shutil.which("mosquitto_sub")
+    if program is None:
+        pytest.skip("mosquitto_sub is not installed")
+    caplog.set_level("INFO")
+    settings = config(mqtt={"url": mosquitto.url})
+    with relay(settings) as client:
+        wait_for(lambda: is_listening(client))
+    mosquitto.publish(at(0))
+    (line,) = [record.message for record in caplog.records if "session at the broker is" in record.message]
+    words = ["-p", str(mosquitto.port), "-V", "5", "-i", line.split()[-1], "-t", "none", "-E"]
+    subprocess.run([program, *words], check=True, timeout=60)
+    with relay(settings) as client:
+        wait_for(lambda: is_listening(client))
+        mosquitto.publish(at(1))
+        wait_for(lambda: steps(tmp_path / "users.db") == [1])
+
+
+def test_ignored_posts_of_a_device_are_logged_once(config, mosquitto, tmp_path, caplog):
+    caplog.set_level("INFO")
+    with relay(config(mqtt={"url": mosquitto.url})) as client:
+        wait_for(lambda: is_listening(client))
+        mosquitto.publish(*((f"owntracks/ann/{name}", location(START)) for name in ("dphmm", "dphmm-x")), at(1))
+        wait_for(lambda: steps(tmp_path / "users.db") == [1])
+    messages = [record.message for record in caplog.records if "are ignored" in record.message]
+    assert messages == ["messages of devices called dphmm are ignored, because relays publish on their topics"]
+
+
+def test_user_with_the_name_of_a_share_is_released_while_another_process_listens(config, postgres, monkeypatch):
+    monkeypatch.setattr(sessions, "_MAX_TURN_S", 1.0)
+    settings = config(store=postgres, device=[{"user": "share 3", "token": TOKEN["ann"]}])
+    with SessionStore(postgres) as other, relay(settings) as client:
+        assert other.database.try_lock("share 3")
+        answer = client.post("/owntracks", json=location(), auth=("share 3", TOKEN["ann"]))
+    assert answer.status_code == 200
+
+
+class FailingOnce:
+    """A database with an unexpected error, of which another process then holds all locks."""
+
+    num_connections = 1
+
+    def __init__(self):
+        self.num_calls = 0
+
+    def count_processes(self):
+        self.num_calls += 1
+        if self.num_calls == 2:
+            raise ZeroDivisionError
+        return 2
+
+    def try_lock(self, _):
+        return False
+
+
+def test_listener_of_shares_continues_after_an_unexpected_error(caplog):
+    """It reports that others listen only while the database has confirmed it."""
+    database = FailingOnce()
+    expected = {0: False, 1: None, 2: False, 3: None}
+    states = {}
+
+    async def run(work, *arguments):
+        states[database.num_calls] = listener.is_connected
+        return work(*arguments)
+
+    async def listen():
+        async with asyncio.timeout(10):
+            task = asyncio.create_task(listener.listen())
+            while len(states) < len(expected):
+                await asyncio.sleep(0.01)
+            task.cancel()
+
+    broker = Broker(url="mqtt://127.0.0.1:9")
+    listener = SharedListener(broker, "store", frozenset(), endpoints.Relay.take, Shares(database), run)
+    asyncio.run(listen())
+    assert states == expected
+    assert "the users are not divided among workers: ZeroDivisionError" in caplog.text
+    assert Listener(broker, "store", frozenset(), endpoints.Relay.take).is_connected is False
+
+
+def test_metric_of_broker_is_no_alarm_if_other_processes_listen():
+    metrics = Metrics((), None)
+    for is_connected, value in ((True, "1.0"), (False, "0.0"), (None, "NaN")):
+        metrics.set_broker_connected(is_connected)
+        assert f"dphmm_broker_connected {value}\n".encode() in metrics.render("", True, {}, {})[0]
+
+
 def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monkeypatch):
     from paho.mqtt.client import Client
 
@@ -238,11 +352,15 @@ def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monk
         return real(*arguments)
 
     monkeypatch.setattr(Client, "ack", ack)
+    monkeypatch.setattr(listening, "POLL_INTERVAL_S", 0.5)
+    status = lambda: client.get("/ready").json()["broker"]  # noqa: E731
     with relay(config(mqtt={"url": mosquitto.url})) as client:
-        wait_for(lambda: is_listening(client))
+        wait_for(status)
         mosquitto.publish(at(0), at(1))
+        wait_for(lambda: not status())
+        assert status() is False
         wait_for(lambda: steps(tmp_path / "users.db") == [0, 1])
-        wait_for(lambda: is_listening(client))  # both may be stored before the acknowledgement that fails
+        wait_for(status)
 
 
 def test_slow_releases_are_awaited(config, mosquitto, tmp_path, monkeypatch):

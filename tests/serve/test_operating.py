@@ -9,10 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -463,24 +465,124 @@ def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, work
 # ---- workers ---------------------------------------------------------------------------------------------------------
 
 
-def test_workers_that_die_before_serving_cause_error(tmp_path, monkeypatch, caplog):
-    import uvicorn
-
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = uvicorn.Config("tests.serve.dying:app", factory=True, port=0, workers=2, log_config=None)
+@contextmanager
+def restored_signals():
+    """Restore the handlers of signals that a supervisor sets."""
     kept = {
         signal_number: signal.getsignal(signal_number)
         for signal_number in signal.Signals
         if signal_number not in (signal.SIGKILL, signal.SIGSTOP)
     }
     try:
-        with config.bind_socket() as listening:
-            supervisor = WorkerSupervisor(config, [listening])
-            supervisor.run()
+        yield
     finally:
         for signal_number, handler in kept.items():
             if handler is not None:
                 signal.signal(signal_number, handler)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["reload ends", "stopped"])
+def test_reload_of_workers_that_start_slowly_delays_nothing(tmp_path, monkeypatch, is_stopped):
+    """Meanwhile the watchdog is fed, a dead worker is replaced, and a stop is immediate."""
+    import uvicorn
+
+    waits = tmp_path / "wait"
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.settimeout(START_S)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("WAIT_WHILE", str(waits))
+    config = uvicorn.Config(
+        "tests.serve.slow_start:app", factory=True, port=0, workers=2, log_config=None, lifespan="off",
+        timeout_worker_healthcheck=120,
+    )  # fmt: skip
+    problems = []
+
+    def wait_for_line(line):
+        while line not in manager.recv(4096).decode().splitlines():
+            continue
+
+    def act(supervisor):
+        wait_for(lambda: len(supervisor._served) == 2, START_S)
+        first = [worker.pid for worker in supervisor.processes]
+        waits.touch()
+        supervisor.signal_queue.append(signal.SIGHUP)
+        wait_for_line("RELOADING=1")
+        manager.settimeout(10)
+        wait_for_line("WATCHDOG=1")
+        os.kill(first[1], signal.SIGKILL)
+        wait_for(lambda: supervisor.processes[1].pid not in (first[1], None), 10)
+        assert supervisor.processes[0].pid == first[0], "it serves until its successor does"
+        if not is_stopped:
+            waits.unlink()
+            manager.settimeout(START_S)
+            wait_for_line("READY=1")
+            assert not {worker.pid for worker in supervisor.processes} & set(first)
+            assert supervisor._served == {worker.pid for worker in supervisor.processes}
+        supervisor.signal_queue.append(signal.SIGTERM)
+        wait_for(supervisor.should_exit.is_set, 10)
+
+    def act_and_end(supervisor):
+        try:
+            act(supervisor)
+        except BaseException as problem:
+            problems.append(problem)
+        finally:
+            supervisor.should_exit.set()
+
+    with closing(manager), restored_signals(), config.bind_socket() as listening:
+        supervisor = WorkerSupervisor(config, [listening])
+        actor = threading.Thread(target=act_and_end, args=(supervisor,))
+        actor.start()
+        supervisor.run()
+        actor.join()
+    assert problems == []
+    assert not any(worker.process.is_alive() for worker in supervisor.processes)
+
+
+def test_reload_that_is_checked_while_the_relay_stops_does_not_restart_it(config, tmp_path, monkeypatch):
+    hangups = []
+    is_checked = threading.Event()
+
+    class StoppedServer:
+        """A server that is stopped while a reload is checked."""
+
+        started, should_exit = True, False
+
+        def __init__(self, *_):
+            self.config = SimpleNamespace(bind_socket=lambda: listening)
+
+        def run(self, sockets):
+            hangups[0]()
+            self.should_exit = True
+            is_checked.set()
+            for thread in threading.enumerate():
+                if thread.name == "check":
+                    thread.join(10)
+            sockets[0].close()
+
+    def check(*_):
+        threading.current_thread().name = "check"
+        return is_checked.wait(10)
+
+    app = SimpleNamespace(state=SimpleNamespace(sessions=SimpleNamespace(is_store_available=None)))
+    monkeypatch.setattr("dphmm.serve.endpoints.make_app", lambda *_: app)
+    monkeypatch.setattr(server, "SupervisedServer", StoppedServer)
+    monkeypatch.setattr(server, "_handle_hangup", hangups.append)
+    monkeypatch.setattr(server, "_is_servable", check)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert not server._serve_in_process(tmp_path / "relay.toml", config(), False, threading.Event())
+
+
+def test_workers_that_die_before_serving_cause_error(tmp_path, monkeypatch, caplog):
+    import uvicorn
+
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    config = uvicorn.Config("tests.serve.dying:app", factory=True, port=0, workers=2, log_config=None)
+    with restored_signals(), config.bind_socket() as listening:
+        supervisor = WorkerSupervisor(config, [listening])
+        supervisor.run()
     assert supervisor.failed
     assert {type(worker.process) for worker in supervisor.processes} == {ScriptlessProcess}
     assert "no other is started" in caplog.text
@@ -623,7 +725,9 @@ def read_environment(process):
     return Path(f"/proc/{process}/environ").read_bytes().decode()
 
 
-@pytest.mark.parametrize("answers", [True, False, None], ids=["available", "unavailable", "hanging"])
+@pytest.mark.parametrize(
+    "answers", [True, False, ZeroDivisionError, None], ids=["available", "unavailable", "failing", "hanging"]
+)
 def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, answers):
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(tmp_path / "notify"))
@@ -637,6 +741,8 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
     async def ask():
         if answers is None:
             await asyncio.sleep(60)
+        if answers is ZeroDivisionError:
+            raise answers
         return answers
 
     async def feed():
@@ -650,8 +756,9 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
             with pytest.raises(BlockingIOError):
                 manager.recv(4096)
         else:
-            status = "" if answers else "the store accepts no release"
-            assert manager.recv(4096).decode() == f"WATCHDOG=1\nSTATUS={status}"
+            status = "" if answers is True else "the store accepts no release"
+            for _ in range(2):
+                assert manager.recv(4096).decode() == f"WATCHDOG=1\nSTATUS={status}"
 
 
 @pytest.mark.slow
