@@ -384,7 +384,8 @@ def import_(file: Path, store: str | Path, withhold: bool) -> None:
     if result.was_undone:
         echo("The export is undone, and the store continues.")
     if result.withheld_until is not None:
-        echo(f"Nothing is released until a day, or a longer window, after {format_second(result.withheld_until)}.")
+        until = format_second(result.withheld_until)
+        echo(f"Nothing is released until a day, or one longer window of a limit or schedule, after {until}.")
         echo("Epsilon spent and estimates lack the releases that are not in FILE.")
 
 

@@ -179,13 +179,19 @@ class Session:
         for engine in self._queries.values():
             engine.join(first)  # all queries share the belief, and the surrogate of an impossible state
         self._max_window_steps = stored.max_window_steps(first.model.step_seconds)
+        self._max_budget_window_steps = stored.max_budget_window_steps(first.model.step_seconds)
         self._account = Pruned().new_account(self._max_window_steps)
         self._cap_state: tuple[int, CapTracker | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
-        # Neither changes while the session is open: `rewind` amends it, so that it must be opened again.
+        # They do not change while the session is open: `rewind` amends it, so that it must be opened again.
         self._kept_future = store.kept_future(stored.number)
         self._first_slot_after_restore = self._find_first_slot_after_restore()
+        # An amendment after `rewind` can have a longer window, which contains records that the account lacks.
+        last_uncounted_slot = store.last_uncounted_slot(stored.number)
+        self._first_slot_after_rewind = (
+            None if last_uncounted_slot is None else last_uncounted_slot + self._max_budget_window_steps
+        )
 
     @classmethod
     @checked
@@ -396,11 +402,14 @@ class Session:
                 f"session {self.name!r} was restored from a copy that may lack releases, so that its model must state "
                 "the length of a timestep"
             )
-        return to_slot(np.datetime64(restored_at, "s"), self._model.step_seconds) + self._max_window_steps
+        return to_slot(np.datetime64(restored_at, "s"), self._model.step_seconds) + self._max_budget_window_steps
 
     def _check_time(self, slot: int, progress: Progress) -> None:
         """Check that a slot without a record may get one."""
         check_time_order(slot, progress.latest_slot)
+        first = self._first_slot_after_rewind
+        if first is not None and slot < first:
+            raise TimeOrderError(f"slot must not precede slot {first}, because the session was rewound, got {slot}")
         first = self._first_slot_after_restore
         if first is not None and slot < first:
             raise TimeOrderError(
@@ -409,7 +418,7 @@ class Session:
             )
         if self._kept_future is not None:
             before, after = self._kept_future
-            if before - self._max_window_steps < slot < after + self._max_window_steps:
+            if before - self._max_budget_window_steps < slot < after + self._max_budget_window_steps:
                 raise TimeOrderError(f"slot must not be near the slots {before} to {after} of a wrong time, got {slot}")
 
     def _check_current(self, progress: Progress) -> None:

@@ -833,7 +833,7 @@ class SessionStore:
         """Let a session continue at a slot after releases or omitted slots of a wrong future.
 
         Each of these keeps its record, and is answered with it. Every other slot before the returned one gets no
-        release, nor does any so close to a kept record that a limit or a schedule could count both in one window. All
+        release, nor does any that shares a window of a limit or schedule with a kept record. All
         sums continue, and the belief continues as that at the slot. The session is amended with the same settings, so
         that no process continues at the wrong time. It cannot be replayed by an audit.
 
@@ -871,7 +871,7 @@ class SessionStore:
             pruned = self.pruned(stored.number)
             if pruned.count < progress.count:
                 self._set_pruned(stored.number, pruned, progress.count, progress.head)
-            first = slot + stored.max_window_steps(step_seconds)
+            first = slot + stored.max_budget_window_steps(step_seconds)
             latest = stored.agreements[-1]
             row = stored.number, progress.num_amendments, progress.count, _format_terms(latest.terms), latest.note
             self._insert("amendment", *row, _digest(*row))
@@ -880,6 +880,27 @@ class SessionStore:
                 changed = replace(changed, slot=None)
             self._set_progress(stored.number, changed)
         return first
+
+    def last_uncounted_slot(self, session: int) -> int | None:
+        """Return the slot of the last record up to the present that the account lacks because of `rewind`.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+
+        Returns
+        -------
+        int or None
+            The slot; None if there is none.
+        """
+        statement = (
+            "SELECT MAX(record.slot) FROM record JOIN progress ON progress.session = record.session "
+            "JOIN pruned ON pruned.session = record.session "
+            "WHERE record.session = ? AND record.number < pruned.count AND record.slot <= progress.slot"
+        )
+        ((last,),) = self.database.execute(statement, (session,))
+        return None if last is None else int(last)
 
     def kept_future(self, session: int) -> tuple[int, int] | None:
         """Return the first and last slot of records that `rewind` left after the present.
