@@ -206,6 +206,7 @@ class PageContent:
             days = int(_TRAIL_DAYS * 86400 // self._step_s)
             first = self._tables.find_first_release(session.number, (session.account.slot or 0) - days)
         sent = count if match[1] is None else match[0].num_sent  # a recipient may not have been sent everything yet
+        first = max(first, self._stream.store.first_record(session.number))
         last = min(sent, first + _MAX_LISTED)
         messages = (
             (number, self._sessions.build_message(match[0], user, number, match[1])) for number in range(first, last)
@@ -359,7 +360,8 @@ class PageContent:
         if cached is not None and cached[0] == count:
             return cached[1]
         last: dict[str, Any] | None = None
-        for number in range(count - 1, max(-1, count - 1 - _MAX_LISTED), -1):
+        first = max(self._stream.store.first_record(state.session), count - _MAX_LISTED)
+        for number in range(count - 1, first - 1, -1):
             message = self._sessions.build_message(state, user, number, recipient)
             if message is not None:
                 inference = self._infer(state, number, message)
