@@ -139,7 +139,7 @@ class Session:
     owns_store
         Whether closing the session closes the store.
     predict_beyond_limits
-        Whether a timestep for which the limits leave no budget gets a record with the prediction.
+        Argument of `open`.
     find_partial_recipients
         Argument of `open`.
 
@@ -166,7 +166,7 @@ class Session:
         stored: StoredSession,
         queries: Mapping[str, Releaser],
         owns_store: bool,
-        predict_beyond_limits: bool = False,
+        predict_beyond_limits: bool | Callable[[], bool] = False,
         find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> None:
         self._predict_beyond_limits = predict_beyond_limits
@@ -203,7 +203,7 @@ class Session:
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
         amendment_note: str | None = None,
-        predict_beyond_limits: bool = False,
+        predict_beyond_limits: bool | Callable[[], bool] = False,
         find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> Session:
         """Continue the session with a name, or start it if the file contains none.
@@ -227,7 +227,8 @@ class Session:
             it; see `SessionStore.agree`. With None, other settings raise an error.
         predict_beyond_limits
             Whether a timestep at which a limit would be exceeded permanently gets a record with the prediction, which
-            costs nothing. Otherwise it raises an error, and may be requested again.
+            costs nothing. Otherwise it raises an error, and may be requested again. A function is called at each such
+            timestep.
         find_partial_recipients
             Function from the session's number and a slot to the recipients of that release who were not sent all
             previous ones: a mapping from their name to their query. Their beliefs are computed from the releases they
@@ -442,7 +443,8 @@ class Session:
         try:
             self._stored.limits.check(self._account, slot, step.epsilon, step.constrained_dp_factor)
         except BudgetExceededError:
-            if not self._predict_beyond_limits:
+            predicts = self._predict_beyond_limits
+            if not (predicts() if callable(predicts) else predicts):
                 raise
             return engine.prepare_withheld(step.prior, step.steps, "budget")
         return step
@@ -634,7 +636,7 @@ def _reopen(
     queries: Mapping[str, Releaser],
     owns_store: bool,
     count: int,
-    predict_beyond_limits: bool,
+    predict_beyond_limits: bool | Callable[[], bool],
     find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None,
 ) -> Session:
     """Open a pickled session in this process. Its releases are those of the store."""
