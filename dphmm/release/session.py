@@ -484,13 +484,16 @@ class Session:
             {} if self._find_partial_recipients is None else self._find_partial_recipients(self._stored.number, slot)
         )
         for name in (name for name, partial_query in others.items() if partial_query == query):
-            belief = self._predict_partial_belief(name, slot).update(engine.log_likelihood(step, record.released))
+            number, belief = self._store.partial_belief(self._stored.number, name) or (0, None)
+            belief = self._predict_partial_belief(number, belief, slot)
+            belief = belief.update(engine.log_likelihood(step, record.released))
             estimate = belief.infer(engine.measurements.by_columns, engine.cell)
             message = {
                 "estimate": estimate.mean,
                 "expected_estimate_error": estimate.mean_error,
                 "adversary_error": estimate.error_lower_bound,
                 "max_posterior_probability": estimate.max_probability,
+                "last_draw_slot": self._find_last_draw_slot(name, query, number) if record.withheld else slot,
             }
             if self._model.calibrated_radii is not None:  # the recipient may not know when the last release was
                 hours = inf if record.released is None else 0.0
@@ -503,9 +506,22 @@ class Session:
         width = max_record_width(engine.measurements.dimension, added, len(step.max_event_probabilities))
         return SampledRelease(query, record, width, engine.belief, beliefs, messages)
 
-    def _predict_partial_belief(self, name: str, slot: int) -> Belief:
-        """Return the belief of a recipient before a release, predicted from their last one."""
-        number, belief = self._store.partial_belief(self._stored.number, name) or (0, None)
+    def _find_last_draw_slot(self, name: str, query: str, number: int) -> int | None:
+        """Return the slot of the last draw that a recipient was sent, or None.
+
+        It is None if their belief is the initial one, or the record is not kept. `number` is the number of releases at
+        the time of the belief.
+        """
+        if number == 0:
+            return None
+        message = self._store.partial_message(self._stored.number, number - 1, name)
+        if message is None:  # they were sent all releases until then
+            return self._store.find_last_draw_slot(self._stored.number, query, 0, number)
+        last_draw_slot: int | None = json.loads(message).get("last_draw_slot")
+        return last_draw_slot
+
+    def _predict_partial_belief(self, number: int, belief: Belief | None, slot: int) -> Belief:
+        """Predict the belief of a recipient before a release from that after a number of releases."""
         before = 0 if belief is None else number - 1
         before = max(before, self._store.pruned(self._stored.number).count)
         last = min(before + 1, self._store.progress(self._stored.number).count)

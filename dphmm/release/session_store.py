@@ -506,6 +506,34 @@ class SessionStore:
                 epsilon, factor = ReleaseRecord.cost_from_json(body)
                 yield slot, query, epsilon, factor
 
+    def find_last_draw_slot(self, session: int, query: str, first: int, end: int) -> int | None:
+        """Return the slot of the last release of a query that was not withheld, or None.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+        query
+            The query.
+        first, end
+            Range of indices: from ``first`` to before ``end``.
+
+        Returns
+        -------
+        int or None
+            The slot; None if there is none, or its record is not kept.
+        """
+        first = max(first, self.first_record(session))
+        size = _FIRST_BATCH_SIZE
+        while end > first:
+            begin = max(first, end - size)
+            for slot, name, epsilon, _ in reversed(list(self.costs(session, begin, end))):
+                if name == query and epsilon > 0:
+                    return slot
+            end = begin
+            size = min(2 * size, _ROWS_PER_QUERY)
+        return None
+
     def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of releases in batches. Years of them need not fit into memory."""
         for begin in range(first, end, _ROWS_PER_QUERY):
@@ -882,7 +910,9 @@ class SessionStore:
         return first
 
     def last_uncounted_slot(self, session: int) -> int | None:
-        """Return the slot of the last record up to the present that the account lacks because of `rewind`.
+        """Return the slot of the last record up to the present that `rewind` left, or None.
+
+        The account does not contain it.
 
         Parameters
         ----------
@@ -968,12 +998,14 @@ def _parse_terms(text: str) -> dict[str, Terms]:
     return {query: Terms.from_json(query_text) for query, query_text in parse_json(text).items()}
 
 
-# The largest number of JSON characters of a message to a recipient: planar coordinates and two radii.
-_MESSAGE_WIDTH = 210
+# The largest number of JSON characters of a message to a recipient: planar coordinates, four figures and a slot.
+_MESSAGE_WIDTH = 320
 
 # The number of other processes that may create a session concurrently.
 _MAX_ATTEMPTS = 100
 _ROWS_PER_QUERY = 2000
+# Most searches for a draw end within a few hours of timesteps.
+_FIRST_BATCH_SIZE = 64
 _RESTORED_NAME = "restored"
 _CLOCK_NAME = "clock"
 _MARK_REASONS = {

@@ -266,9 +266,10 @@ class StoredSession:
         return self._find_max_steps(step_seconds, NUM_LEARNING_WINDOWS)
 
     def max_budget_window_steps(self, step_seconds: float | None) -> int:
-        """Return the length of the longest window of which a record, limit or schedule sums the budgets.
+        """Return the length of the longest window with a sum of budgets.
 
-        No release shares a window with one that is this many timesteps earlier.
+        These are the windows of records, limits and schedules. No release shares one with a release that is this many
+        timesteps earlier.
 
         Parameters
         ----------

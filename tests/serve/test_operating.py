@@ -416,7 +416,7 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
 
 
 def test_page_of_new_recipient_opens_after_pruning(config, inbox, tmp_path):
-    """All remaining releases precede the recipient, so that the page searches back to the first one."""
+    """All releases precede the recipient, so the page searches back to the first record."""
     recipients = [{"name": "f", "kind": "webhook", "url": inbox.url}]
     store = tmp_path / "users.db"
     with relay(config()) as client:

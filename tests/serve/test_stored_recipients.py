@@ -131,7 +131,7 @@ def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postg
 
 
 def test_predictions_beyond_a_limit_follow_the_present_recipients(path, inbox, postgres):
-    """A running worker sends predictions to a recipient that was added later, and none after its removal."""
+    """The recipient is added to a running worker, and removed again."""
     write(path, limits={"epsilon": 0.5})
     with relay(RelayConfig.read(path)) as client:
         post(client, 0)
