@@ -269,8 +269,9 @@ def confirm_clock(file: Path) -> None:
 def prune(file: Path, older: str) -> None:
     """Remove old release records of the relay of FILE. Settings and epsilon spent are kept.
 
-    Released timesteps are not released again. An audit cannot replay removed records; make a copy with
-    'dphmm session export' first.
+    Records of a day, of a longer window of a limit and of 28 windows of a schedule are kept, too. Waiting messages of
+    removed records are not sent. Released timesteps are not released again. An audit cannot replay removed records;
+    make a copy with 'dphmm session export' first.
     """
     from dphmm.serve.setup import prune_relay
 
