@@ -269,8 +269,9 @@ def confirm_clock(file: Path) -> None:
 def prune(file: Path, older: str) -> None:
     """Remove old release records of the relay of FILE. Settings and epsilon spent are kept.
 
-    Released timesteps are not released again. An audit cannot replay removed records; make a copy with
-    'dphmm session export' first.
+    Records of a day, of a longer window of a limit and of 28 windows of a schedule are kept, too. Waiting messages of
+    removed records are not sent. Released timesteps are not released again. An audit cannot replay removed records;
+    make a copy with 'dphmm session export' first.
     """
     from dphmm.serve.setup import prune_relay
 
@@ -384,7 +385,8 @@ def import_(file: Path, store: str | Path, withhold: bool) -> None:
     if result.was_undone:
         echo("The export is undone, and the store continues.")
     if result.withheld_until is not None:
-        echo(f"Nothing is released until a day, or a longer window, after {format_second(result.withheld_until)}.")
+        until = format_second(result.withheld_until)
+        echo(f"Nothing is released until a day, or one longer window of a limit or schedule, after {until}.")
         echo("Epsilon spent and estimates lack the releases that are not in FILE.")
 
 

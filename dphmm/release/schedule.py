@@ -155,7 +155,9 @@ _MAX_TIMESTEPS = 2048
 _NEGLIGIBLE_MASS = 1e-6
 
 
-def max_window_steps(schedules: Iterable[Schedule | None], step_seconds: float | None) -> int:
+def max_window_steps(
+    schedules: Iterable[Schedule | None], step_seconds: float | None, num_windows: int = NUM_LEARNING_WINDOWS
+) -> int:
     """Return the largest number of timesteps that records or schedules look back.
 
     Parameters
@@ -164,6 +166,9 @@ def max_window_steps(schedules: Iterable[Schedule | None], step_seconds: float |
         The schedules; None stands for an engine without one.
     step_seconds
         Length of a timestep; None if unknown.
+    num_windows
+        Number of windows that a schedule looks back. Its sums of budgets need 1. The others determine only how the
+        remaining budget is divided.
 
     Returns
     -------
@@ -173,7 +178,7 @@ def max_window_steps(schedules: Iterable[Schedule | None], step_seconds: float |
     if step_seconds is None:
         return 1
     windows = [(1, DAY_SECONDS)]
-    windows += [(NUM_LEARNING_WINDOWS, schedule.window_seconds) for schedule in schedules if schedule is not None]
+    windows += [(num_windows, schedule.window_seconds) for schedule in schedules if schedule is not None]
     return max(count * max(1, ceil(seconds / step_seconds)) for count, seconds in windows)
 
 

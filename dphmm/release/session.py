@@ -139,7 +139,7 @@ class Session:
     owns_store
         Whether closing the session closes the store.
     predict_beyond_limits
-        Whether a timestep for which the limits leave no budget gets a record with the prediction.
+        Argument of `open`.
     find_partial_recipients
         Argument of `open`.
 
@@ -166,7 +166,7 @@ class Session:
         stored: StoredSession,
         queries: Mapping[str, Releaser],
         owns_store: bool,
-        predict_beyond_limits: bool = False,
+        predict_beyond_limits: bool | Callable[[], bool] = False,
         find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> None:
         self._predict_beyond_limits = predict_beyond_limits
@@ -179,13 +179,19 @@ class Session:
         for engine in self._queries.values():
             engine.join(first)  # all queries share the belief, and the surrogate of an impossible state
         self._max_window_steps = stored.max_window_steps(first.model.step_seconds)
+        self._max_budget_window_steps = stored.max_budget_window_steps(first.model.step_seconds)
         self._account = Pruned().new_account(self._max_window_steps)
         self._cap_state: tuple[int, CapTracker | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
-        # Neither changes while the session is open: `rewind` amends it, so that it must be opened again.
+        # They do not change while the session is open: `rewind` amends it, so that it must be opened again.
         self._kept_future = store.kept_future(stored.number)
         self._first_slot_after_restore = self._find_first_slot_after_restore()
+        # An amendment after `rewind` can have a longer window, which contains records that the account lacks.
+        last_uncounted_slot = store.last_uncounted_slot(stored.number)
+        self._first_slot_after_rewind = (
+            None if last_uncounted_slot is None else last_uncounted_slot + self._max_budget_window_steps
+        )
 
     @classmethod
     @checked
@@ -197,7 +203,7 @@ class Session:
         limits: Limits | None = None,
         wait_seconds: float = 30.0,
         amendment_note: str | None = None,
-        predict_beyond_limits: bool = False,
+        predict_beyond_limits: bool | Callable[[], bool] = False,
         find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None = None,
     ) -> Session:
         """Continue the session with a name, or start it if the file contains none.
@@ -221,7 +227,8 @@ class Session:
             it; see `SessionStore.agree`. With None, other settings raise an error.
         predict_beyond_limits
             Whether a timestep at which a limit would be exceeded permanently gets a record with the prediction, which
-            costs nothing. Otherwise it raises an error, and may be requested again.
+            costs nothing. Otherwise it raises an error, and may be requested again. A function is called at each such
+            timestep.
         find_partial_recipients
             Function from the session's number and a slot to the recipients of that release who were not sent all
             previous ones: a mapping from their name to their query. Their beliefs are computed from the releases they
@@ -396,11 +403,14 @@ class Session:
                 f"session {self.name!r} was restored from a copy that may lack releases, so that its model must state "
                 "the length of a timestep"
             )
-        return to_slot(np.datetime64(restored_at, "s"), self._model.step_seconds) + self._max_window_steps
+        return to_slot(np.datetime64(restored_at, "s"), self._model.step_seconds) + self._max_budget_window_steps
 
     def _check_time(self, slot: int, progress: Progress) -> None:
         """Check that a slot without a record may get one."""
         check_time_order(slot, progress.latest_slot)
+        first = self._first_slot_after_rewind
+        if first is not None and slot < first:
+            raise TimeOrderError(f"slot must not precede slot {first}, because the session was rewound, got {slot}")
         first = self._first_slot_after_restore
         if first is not None and slot < first:
             raise TimeOrderError(
@@ -409,7 +419,7 @@ class Session:
             )
         if self._kept_future is not None:
             before, after = self._kept_future
-            if before - self._max_window_steps < slot < after + self._max_window_steps:
+            if before - self._max_budget_window_steps < slot < after + self._max_budget_window_steps:
                 raise TimeOrderError(f"slot must not be near the slots {before} to {after} of a wrong time, got {slot}")
 
     def _check_current(self, progress: Progress) -> None:
@@ -433,7 +443,8 @@ class Session:
         try:
             self._stored.limits.check(self._account, slot, step.epsilon, step.constrained_dp_factor)
         except BudgetExceededError:
-            if not self._predict_beyond_limits:
+            predicts = self._predict_beyond_limits
+            if not (predicts() if callable(predicts) else predicts):
                 raise
             return engine.prepare_withheld(step.prior, step.steps, "budget")
         return step
@@ -473,13 +484,16 @@ class Session:
             {} if self._find_partial_recipients is None else self._find_partial_recipients(self._stored.number, slot)
         )
         for name in (name for name, partial_query in others.items() if partial_query == query):
-            belief = self._predict_partial_belief(name, slot).update(engine.log_likelihood(step, record.released))
+            number, belief = self._store.partial_belief(self._stored.number, name) or (0, None)
+            belief = self._predict_partial_belief(number, belief, slot)
+            belief = belief.update(engine.log_likelihood(step, record.released))
             estimate = belief.infer(engine.measurements.by_columns, engine.cell)
             message = {
                 "estimate": estimate.mean,
                 "expected_estimate_error": estimate.mean_error,
                 "adversary_error": estimate.error_lower_bound,
                 "max_posterior_probability": estimate.max_probability,
+                "last_draw_slot": self._find_last_draw_slot(name, query, number) if record.withheld else slot,
             }
             if self._model.calibrated_radii is not None:  # the recipient may not know when the last release was
                 hours = inf if record.released is None else 0.0
@@ -492,9 +506,22 @@ class Session:
         width = max_record_width(engine.measurements.dimension, added, len(step.max_event_probabilities))
         return SampledRelease(query, record, width, engine.belief, beliefs, messages)
 
-    def _predict_partial_belief(self, name: str, slot: int) -> Belief:
-        """Return the belief of a recipient before a release, predicted from their last one."""
-        number, belief = self._store.partial_belief(self._stored.number, name) or (0, None)
+    def _find_last_draw_slot(self, name: str, query: str, number: int) -> int | None:
+        """Return the slot of the last draw that a recipient was sent, or None.
+
+        It is None if their belief is the initial one, or the record is not kept. `number` is the number of releases at
+        the time of the belief.
+        """
+        if number == 0:
+            return None
+        message = self._store.partial_message(self._stored.number, number - 1, name)
+        if message is None:  # they were sent all releases until then
+            return self._store.find_last_draw_slot(self._stored.number, query, 0, number)
+        last_draw_slot: int | None = json.loads(message).get("last_draw_slot")
+        return last_draw_slot
+
+    def _predict_partial_belief(self, number: int, belief: Belief | None, slot: int) -> Belief:
+        """Predict the belief of a recipient before a release from that after a number of releases."""
         before = 0 if belief is None else number - 1
         before = max(before, self._store.pruned(self._stored.number).count)
         last = min(before + 1, self._store.progress(self._stored.number).count)
@@ -625,7 +652,7 @@ def _reopen(
     queries: Mapping[str, Releaser],
     owns_store: bool,
     count: int,
-    predict_beyond_limits: bool,
+    predict_beyond_limits: bool | Callable[[], bool],
     find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None,
 ) -> Session:
     """Open a pickled session in this process. Its releases are those of the store."""

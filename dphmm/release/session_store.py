@@ -506,6 +506,34 @@ class SessionStore:
                 epsilon, factor = ReleaseRecord.cost_from_json(body)
                 yield slot, query, epsilon, factor
 
+    def find_last_draw_slot(self, session: int, query: str, first: int, end: int) -> int | None:
+        """Return the slot of the last release of a query that was not withheld, or None.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+        query
+            The query.
+        first, end
+            Range of indices: from ``first`` to before ``end``.
+
+        Returns
+        -------
+        int or None
+            The slot; None if there is none, or its record is not kept.
+        """
+        first = max(first, self.first_record(session))
+        size = _FIRST_BATCH_SIZE
+        while end > first:
+            begin = max(first, end - size)
+            for slot, name, epsilon, _ in reversed(list(self.costs(session, begin, end))):
+                if name == query and epsilon > 0:
+                    return slot
+            end = begin
+            size = min(2 * size, _ROWS_PER_QUERY)
+        return None
+
     def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of releases in batches. Years of them need not fit into memory."""
         for begin in range(first, end, _ROWS_PER_QUERY):
@@ -833,7 +861,7 @@ class SessionStore:
         """Let a session continue at a slot after releases or omitted slots of a wrong future.
 
         Each of these keeps its record, and is answered with it. Every other slot before the returned one gets no
-        release, nor does any so close to a kept record that a limit or a schedule could count both in one window. All
+        release, nor does any that shares a window of a limit or schedule with a kept record. All
         sums continue, and the belief continues as that at the slot. The session is amended with the same settings, so
         that no process continues at the wrong time. It cannot be replayed by an audit.
 
@@ -871,7 +899,7 @@ class SessionStore:
             pruned = self.pruned(stored.number)
             if pruned.count < progress.count:
                 self._set_pruned(stored.number, pruned, progress.count, progress.head)
-            first = slot + stored.max_window_steps(step_seconds)
+            first = slot + stored.max_budget_window_steps(step_seconds)
             latest = stored.agreements[-1]
             row = stored.number, progress.num_amendments, progress.count, _format_terms(latest.terms), latest.note
             self._insert("amendment", *row, _digest(*row))
@@ -880,6 +908,29 @@ class SessionStore:
                 changed = replace(changed, slot=None)
             self._set_progress(stored.number, changed)
         return first
+
+    def last_uncounted_slot(self, session: int) -> int | None:
+        """Return the slot of the last record up to the present that `rewind` left, or None.
+
+        The account does not contain it.
+
+        Parameters
+        ----------
+        session
+            Number of the session.
+
+        Returns
+        -------
+        int or None
+            The slot; None if there is none.
+        """
+        statement = (
+            "SELECT MAX(record.slot) FROM record JOIN progress ON progress.session = record.session "
+            "JOIN pruned ON pruned.session = record.session "
+            "WHERE record.session = ? AND record.number < pruned.count AND record.slot <= progress.slot"
+        )
+        ((last,),) = self.database.execute(statement, (session,))
+        return None if last is None else int(last)
 
     def kept_future(self, session: int) -> tuple[int, int] | None:
         """Return the first and last slot of records that `rewind` left after the present.
@@ -947,12 +998,14 @@ def _parse_terms(text: str) -> dict[str, Terms]:
     return {query: Terms.from_json(query_text) for query, query_text in parse_json(text).items()}
 
 
-# The largest number of JSON characters of a message to a recipient: planar coordinates and two radii.
-_MESSAGE_WIDTH = 210
+# The largest number of JSON characters of a message to a recipient: planar coordinates, four figures and a slot.
+_MESSAGE_WIDTH = 320
 
 # The number of other processes that may create a session concurrently.
 _MAX_ATTEMPTS = 100
 _ROWS_PER_QUERY = 2000
+# Most searches for a draw end within a few hours of timesteps.
+_FIRST_BATCH_SIZE = 64
 _RESTORED_NAME = "restored"
 _CLOCK_NAME = "clock"
 _MARK_REASONS = {

@@ -10,7 +10,7 @@ from dphmm.arrays import content_hash
 from dphmm.errors import InvalidInputError, SessionMismatchError
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.schedule import max_window_steps
+from dphmm.release.schedule import NUM_LEARNING_WINDOWS, max_window_steps
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 from dphmm.validation import checked
@@ -263,8 +263,29 @@ class StoredSession:
         int
             The number of timesteps, at least 1.
         """
+        return self._find_max_steps(step_seconds, NUM_LEARNING_WINDOWS)
+
+    def max_budget_window_steps(self, step_seconds: float | None) -> int:
+        """Return the length of the longest window with a sum of budgets.
+
+        These are the windows of records, limits and schedules. No release shares one with a release that is this many
+        timesteps earlier.
+
+        Parameters
+        ----------
+        step_seconds
+            Length of a timestep; None if unknown.
+
+        Returns
+        -------
+        int
+            The number of timesteps, at least 1.
+        """
+        return self._find_max_steps(step_seconds, 1)
+
+    def _find_max_steps(self, step_seconds: float | None, num_windows: int) -> int:
         schedules = [terms.settings.schedule for terms in self.terms.values()]
-        return max(self.limits.window_steps or 1, max_window_steps(schedules, step_seconds))
+        return max(self.limits.window_steps or 1, max_window_steps(schedules, step_seconds, num_windows))
 
     def agreement_at(self, number: int) -> Agreement:
         """Return the terms of a past or future release.

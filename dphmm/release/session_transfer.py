@@ -171,8 +171,8 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
         is undone.
     withhold
         Whether a copy that may lack releases is accepted: a backup, a file that was imported already, or a copy that
-        was not exported. Nothing is released then from before the import, nor within one window after it. Not for
-        sessions with a total limit or event caps, which depend on all releases.
+        was not exported. Nothing is released then from before the import, nor within one window and an hour after
+        it. Not for sessions with a total limit or event caps, which depend on all releases.
 
     Returns
     -------

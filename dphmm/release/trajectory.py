@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
+from operator import contains
 from pathlib import Path
 from typing import Any
 
@@ -646,7 +647,7 @@ class RecordedReleaseStream(ReleaseStream):
     find_engine
         Function that returns the engine of a session that may have been amended. Defaults to `engine` for every user.
     predict_beyond_limits
-        Users for whom a timestep beyond a limit gets the prediction; see `Session.open`.
+        Users for whom a timestep beyond a limit gets the prediction; see `Session.open`. They may change.
     find_partial_recipients
         Function from user, number of the session and slot to the recipients who were not sent all releases; see
         `Session.open`.
@@ -801,7 +802,7 @@ class RecordedReleaseStream(ReleaseStream):
             engine.spawn(),
             self._limits,
             amendment_note=anew,
-            predict_beyond_limits=user in self._predict_beyond_limits,
+            predict_beyond_limits=partial(contains, self._predict_beyond_limits, user),
             find_partial_recipients=None
             if self._find_partial_recipients is None
             else partial(self._find_partial_recipients, user),

@@ -206,6 +206,7 @@ class PageContent:
             days = int(_TRAIL_DAYS * 86400 // self._step_s)
             first = self._tables.find_first_release(session.number, (session.account.slot or 0) - days)
         sent = count if match[1] is None else match[0].num_sent  # a recipient may not have been sent everything yet
+        first = max(first, self._stream.store.first_record(session.number))
         last = min(sent, first + _MAX_LISTED)
         messages = (
             (number, self._sessions.build_message(match[0], user, number, match[1])) for number in range(first, last)
@@ -359,7 +360,8 @@ class PageContent:
         if cached is not None and cached[0] == count:
             return cached[1]
         last: dict[str, Any] | None = None
-        for number in range(count - 1, max(-1, count - 1 - _MAX_LISTED), -1):
+        first = max(self._stream.store.first_record(state.session), count - _MAX_LISTED)
+        for number in range(count - 1, first - 1, -1):
             message = self._sessions.build_message(state, user, number, recipient)
             if message is not None:
                 inference = self._infer(state, number, message)
@@ -373,21 +375,20 @@ class PageContent:
             radius_m = _get_error_m(message)
             posterior = PosteriorSummary(message.latitude, message.longitude, radius_m, radius_m, 0.0)
             return describe_inference(posterior, self._towns)
-        partial = self._stream.store.partial_belief(state.session, state.key) if state.has_own_belief else None
         (stored,) = self._stream.store.releases(state.session, number, number + 1)
         record: ReleaseRecord = stored.record
-        adversary_error, max_posterior = record.adversary_error, record.max_posterior_probability
-        if partial is not None and partial[1] is not None:  # not sent every release: use the recipient's own belief
-            engine = self._sessions.engines.engine("")
-            points = engine.measurements.by_columns
-            guess = partial[1].infer(points, engine.cell)
-            adversary_error, max_posterior = guess.error_lower_bound, guess.max_probability
-        is_exact = partial is None and record.is_unprotected and record.component_posterior > _MIN_EXACT_PROBABILITY
+        adversary_error_m, max_posterior = 1000 * record.adversary_error, record.max_posterior_probability
+        if state.has_own_belief:  # not sent every release: the message has the figures of the recipient's own belief
+            adversary_error_m = message.row["adversary_error_m"]
+            max_posterior = message.row["adversary_max_posterior"]
+        is_exact = (
+            not state.has_own_belief and record.is_unprotected and record.component_posterior > _MIN_EXACT_PROBABILITY
+        )
         posterior = PosteriorSummary(
             message.latitude,
             message.longitude,
             _get_error_m(message),
-            1000 * adversary_error,
+            adversary_error_m,
             max_posterior,
             is_exact,
         )

@@ -572,13 +572,19 @@ class RecipientTables:
         self._database.execute(f"UPDATE delivery SET {columns} WHERE recipient = ? AND session = ?", row)
 
     def _store_belief(self, state: RecipientState) -> None:
-        """Store the present belief of a recipient that will not be sent the next releases."""
-        if state.has_own_belief:
-            return
+        """Store the present belief of a recipient that will not be sent the next releases.
+
+        It restarts from the prior if releases wait, because it would follow from them. A link has been sent all.
+        """
         progress = self._store.progress(state.session)
         belief: tuple[int, Belief | None] = (0, None)
-        # Without a release since then, the recipient's belief is the public one. Otherwise it restarts from the prior.
-        if progress.count and self.count_releases(state.session, state.num_sent, state.query) == 0:
+        if state.has_own_belief:
+            statement = "SELECT COUNT(*) FROM recipient_record WHERE session = ? AND recipient = ? AND number >= ?"
+            ((num_waiting,),) = self._database.execute(statement, (state.session, state.key, state.num_sent))
+            if num_waiting == 0 or state.key.startswith(_LINK_PREFIX):
+                return
+        # Without a release since then, the recipient's belief is the public one.
+        elif progress.count and self.count_releases(state.session, state.num_sent, state.query) == 0:
             belief = (progress.count, progress.belief)
         self._store.set_partial_belief(state.session, state.key, *belief)
 

@@ -56,7 +56,6 @@ _PROBE_INTERVAL_S = 1.0
 # Size of a release: of its record, and of the belief, which is stored with it.
 _PROBE_BYTES = 8_000
 _BYTES_PER_STATE = 9
-_MAX_LOOKBACK_RELEASES = 1000  # releases that are searched for the last one with a draw
 _ACCEPT_HINT = "; pass --accept-changes to continue all sessions under the settings of the file"
 _MAX_TURN_S = 60.0
 _TURN_POLL_S = 0.01
@@ -240,7 +239,7 @@ class Sessions:
         self._probed_at = -_PROBE_INTERVAL_S
         self._is_available = False
         self._recorded_contacts: dict[str, tuple[float, set[str]]] = {}
-        self._last_drawn: dict[tuple[str, int], tuple[int, int | None]] = {}
+        self._last_draw_slots: dict[tuple[int, str], tuple[int, int | None]] = {}
         self.last_contacts: dict[str, dict[str, Any]] = {}
         self.started_at = now()
         self._newest: dict[str, int] = {}
@@ -493,10 +492,14 @@ class Sessions:
             if stored_estimate is None:  # not sent to this recipient: before its first release, or in a pause
                 return None
             figures = parse_json(stored_estimate)
+            last_draw_slot = figures.pop("last_draw_slot", None)
             estimate = to_degrees(np.array([figures.pop("estimate")]), self.engines.model.space)[0].tolist()
             message = message.for_partial_recipient(estimate, figures)
+        elif stored.record.withheld:
+            last_draw_slot = self._find_last_draw_slot(state.session, state.query, number)
         if stored.record.withheld:
-            message = message.with_last_known(self._find_last_drawn(state, number))
+            second = None if last_draw_slot is None else to_seconds(self.stream.slot_end(last_draw_slot))
+            message = message.with_last_known(second)
         if state.precision_m:
             # Messages are rounded here only, for every page and channel.
             message = PrecisionGrid(self.engines.model.space.projection, state.precision_m).round_message(message)
@@ -703,21 +706,15 @@ class Sessions:
         release = locate_release(user, self.stream.slot_end(stored.slot), stored.record, self.engines.model.space)
         return stored, Message.from_release(release)
 
-    def _find_last_drawn(self, state: RecipientState, number: int) -> int | None:
-        """Return the second of the last release with a draw that a recipient was sent."""
-        at, second = self._last_drawn.get((state.key, state.session), (number - _MAX_LOOKBACK_RELEASES, None))
-        if at > number:
-            at = number - _MAX_LOOKBACK_RELEASES
-            second = None
-        first = max(at, self._store.pruned(state.session).count)
-        for index, stored in enumerate(self._store.releases(state.session, first, number + 1), first):
-            was_sent = (
-                not state.has_own_belief or self._store.partial_message(state.session, index, state.key) is not None
-            )
-            if stored.query == state.query and not stored.record.withheld and was_sent:
-                second = to_seconds(self.stream.slot_end(stored.slot))
-        self._last_drawn[state.key, state.session] = number, second
-        return second
+    def _find_last_draw_slot(self, session: int, query: str, number: int) -> int | None:
+        """Return the slot of the last release of a query with a draw before a release."""
+        # A limit can withhold a year of timesteps, which are not searched again for each message.
+        searched, slot = self._last_draw_slots.get((session, query), (0, None))
+        if searched > number:
+            return self._store.find_last_draw_slot(session, query, 0, number)
+        later = self._store.find_last_draw_slot(session, query, searched, number)
+        self._last_draw_slots[session, query] = number, slot if later is None else later
+        return self._last_draw_slots[session, query][1]
 
     def _get_state(self, recipient: Recipient, user: str) -> RecipientState | None:
         return self.tables.get_state(recipient.key, self._get_session_number(user))

@@ -251,6 +251,17 @@ def test_no_window_exceeds_its_budget(gaps, budget, window, seed):
     assert worst_window(slots, [record.epsilon for record in records], window) <= Fraction(repr(budget))
 
 
+@pytest.mark.parametrize("num_reports", [0.0, 24.0, 1e9])
+def test_no_window_exceeds_its_budget_with_any_reporting_rate(monkeypatch, num_reports):
+    """Accounts that lack earlier timesteps have a wrong rate."""
+    monkeypatch.setattr(ReportingRate, "expected_count", lambda *_: num_reports)
+    monkeypatch.setattr(ReportingRate, "num_served", lambda *_: 1e9)
+    releaser = engine(Schedule(window_epsilon=10.0, window_seconds=24 * HOUR), 3, 2.5)
+    records = [releaser.release(index % 6) for index in range(96)]
+    spent = worst_window(list(range(96)), [record.epsilon for record in records], 24)
+    assert 5 < spent <= 10
+
+
 def test_window_budget_is_spread_over_day():
     """Every sixth of the days has a draw, and the total is at least two thirds of the maximum."""
     releaser = engine(Schedule(window_epsilon=30.0), 5)

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import stat
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from dphmm.jobs.release import stored
 from dphmm.model.model import MarkovModel
 from dphmm.release import session_database, session_transfer
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release.ledger import Limits, sum_budgets
 from dphmm.release.session import Session
 from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDatabase, get_format
 from dphmm.release.session_store import SessionStore
@@ -420,6 +421,75 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_pa
     with SessionStore(store) as opened:
         assert opened.prune(opened.session("ann"), later, STEP) == 7
     assert release_ann([later], state=0)[later] == values[later]
+
+
+@pytest.fixture(params=[None, 1, 2], ids=["no schedule", "1 day", "2 days"])
+def scheduled(model, request):
+    """An engine, and its longest window in timesteps."""
+    days = request.param
+    schedule = None if days is None else Schedule(window_epsilon=1.0, window_seconds=days * 86400.0)
+    settings = ReleaseSettings(policy="utility:1km", epsilon=0.5, schedule=schedule)
+    return settings.engine(model), (days or 1) * DAY
+
+
+def check_windows(values, engine, window):
+    """Check that the budget of each window is reached and not exceeded."""
+    schedule = engine.settings.schedule
+    sums = [sum_budgets(values[slot].epsilon for slot in values if 0 <= slot - first < window) for first in values]
+    assert schedule is None or max(sums) == schedule.window_epsilon
+
+
+def test_rewound_session_continues_after_one_window_within_the_budget(store, model, scheduled):
+    engine, window = scheduled
+    release_ann = partial(release, store, "ann", limits=None, releaser=engine)
+    values = release_ann(range(SLOT - 40, SLOT + 1))
+    future = SLOT + 4 * window
+    values |= release_ann(range(future, future + 40))
+    assert stored.rewind_session(store, "ann", model) == (SLOT + window) * STEP
+    for slot in (SLOT + 1, SLOT + window - 1):
+        with pytest.raises(TimeOrderError):
+            release_ann([slot])
+    values |= release_ann(range(SLOT + window, SLOT + window + 40))
+    values |= release_ann(range(future - window - 40, future - window + 1))
+    for slot in (future - window + 1, future + 39 + window - 1):
+        with pytest.raises(TimeOrderError, match="of a wrong time"):
+            release_ann([slot])
+    values |= release_ann(range(future + 39 + window, future + 39 + window + 40))
+    check_windows(values, engine, window)
+
+
+def test_longer_window_after_a_rewind_counts_the_records_before_it(store, model):
+    settings = ReleaseSettings(
+        policy="utility:1km", epsilon=0.5, schedule=Schedule(window_epsilon=1.0, window_seconds=86400.0)
+    )
+    long = replace(settings, schedule=replace(settings.schedule, window_seconds=2 * 86400.0)).engine(model)
+    release_ann = partial(release, store, "ann", limits=None, releaser=settings.engine(model))
+    values = release_ann(range(SLOT - 40, SLOT + 1))
+    release_ann([SLOT + YEAR])
+    stored.rewind_session(store, "ann", model)
+    Session.open(store, "ann", long, amendment_note="").close()
+    release_ann = partial(release_ann, releaser=long)
+    for slot in (SLOT + DAY, SLOT + 2 * DAY - 1):
+        with pytest.raises(TimeOrderError, match="must not precede slot"):
+            release_ann([slot])
+    values |= release_ann(range(SLOT + 2 * DAY, SLOT + 4 * DAY))
+    check_windows(values, long, 2 * DAY)
+
+
+def test_restored_copy_continues_after_one_window_within_the_budget(tmp_path, store, scheduled):
+    engine, window = scheduled
+    release_ann = partial(release, name="ann", limits=None, releaser=engine)
+    values = release_ann(store, slots=range(SLOT - 80, SLOT - 40))
+    export_store(store, tmp_path / "copy", backup=True)
+    values |= release_ann(store, slots=range(SLOT - 40, SLOT + 3600 // STEP + 1))  # by a phone with a wrong clock
+    target = tmp_path / "restored.db"
+    done = run("session", "import", tmp_path / "copy", target, "--withhold")
+    first = SLOT + 3600 // STEP + window
+    assert "until a day, or one longer window of a limit or schedule, after 2024-03-07T10:00:00Z." in done.output
+    with pytest.raises(TimeOrderError, match=f"slot {first}, because"):
+        release_ann(target, slots=[first - 1])
+    values |= release_ann(target, slots=range(first, first + 40))
+    check_windows(values, engine, window)
 
 
 def test_withheld_timesteps_are_exported_as_json(tmp_path, store, model):

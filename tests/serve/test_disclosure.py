@@ -124,7 +124,8 @@ def test_messages_of_each_recipient_have_one_form(config, inbox, clock, mosquitt
     for query, (_, _, body) in zip(inbox.queries, inbox.messages, strict=True):
         bodies.setdefault(query["to"], []).append(parse_body(body))
     for _, topic, body in published:
-        bodies.setdefault(f"mqtt {topic} {body[:1] == '{'} {body.count(',')}", []).append(parse_mqtt(body))
+        recipient = topic.split("/dphmm-")[1].replace(" ", "-")
+        bodies.setdefault(recipient, []).append(parse_mqtt(body))
     assert len(bodies) == 6 * 4 + 2  # and zones by HTTP and by MQTT
     for name, messages in bodies.items():
         assert len(messages) >= (1 if name.endswith("-2") else 3), name  # "nothing" skips predictions

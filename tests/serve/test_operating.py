@@ -417,6 +417,23 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
         audit_session(store, settings.model)
 
 
+def test_page_of_new_recipient_opens_after_pruning(config, inbox, tmp_path):
+    """All releases precede the recipient, so the page searches back to the first record."""
+    recipients = [{"name": "f", "kind": "webhook", "url": inbox.url}]
+    store = tmp_path / "users.db"
+    with relay(config()) as client:
+        post(client, *range(0, 40 * 12, 12))
+    with SessionStore(store) as opened:
+        num_pruned = opened.prune(opened.session("ann"), 10**9, 300.0)
+        assert 0 < num_pruned < 40
+    with relay(config(recipient=recipients)) as client:
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        (recipient,) = client.get("/page/state").raise_for_status().json()["recipients"]
+        assert recipient["last"] is None
+        trail = client.get("/page/trail", params={"from": 1}).raise_for_status().json()
+    assert [shown["number"] for shown in trail["locations"]] == list(range(num_pruned, 40))
+
+
 def test_windows_and_damage_are_detected_after_pruning(tmp_path, model):
     learned = load_model(model)
     settings = ReleaseSettings(

@@ -16,7 +16,7 @@ from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
 from dphmm.serve.recipients import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
-from tests.serve.conftest import START, location, make_recipient, relay, wait_for
+from tests.serve.conftest import START, count_messages, location, make_recipient, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
 
@@ -177,6 +177,79 @@ def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, cloc
     belief = belief.update(engine.log_likelihood(step, second.record.released))
     expected = to_degrees((belief.probabilities @ engine.measurements.points)[np.newaxis], model.space)[0]
     assert (message.latitude, message.longitude) == pytest.approx(expected, abs=1e-9)
+
+
+def read_trail(client):
+    locations = client.get("/page/trail", params={"recipient": "family", "from": 1}).json()["locations"]
+    return [(shown["number"], shown["last_known"]) for shown in locations]
+
+
+def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_process(config, inbox, clock):
+    settings = config(recipient=[recipient(inbox)], limits={"epsilon": 0.5})
+    with relay(settings) as client:
+        log_in(client)
+        post(client, 0, 1)  # the second is withheld
+        wait_for(lambda: len(inbox.messages) == 2)
+        pause(client, paused=True)
+        clock.at = START + 3 * STEP
+        pause(client, paused=False)
+        post(client, 4, 5)
+        wait_for(lambda: len(inbox.messages) == 4)
+        shown = read_trail(client)
+    assert [message["last_known"] for message in read_messages(inbox)] == ["2024-03-07T09:00:00Z"] * 4
+    assert shown == [(2, START), (3, START)]
+    with relay(settings) as client:
+        log_in(client)
+        assert read_trail(client) == shown
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["sent all", "own belief"])
+def test_draws_that_a_pause_discards_determine_no_later_message(config, inbox, clock, is_new):
+    """The recipient answers with errors, so the newest of the waiting releases is tried."""
+    settings = config(recipient=[recipient(inbox)], limits={"epsilon": 1.0 + 0.5 * is_new})
+    if is_new:
+        with relay(config(limits={"epsilon": 1.5})) as client:
+            post(client, -1)
+    with relay(settings) as client:
+        log_in(client)
+        post(client, 0)
+        wait_for(lambda: inbox.messages)
+        inbox.status = 503
+        post(client, 1, 2)
+        wait_for(lambda: count_messages(client, "failed").get("family", 0) >= 12)
+        pause(client, paused=True)
+        clock.at = START + 3 * STEP
+        pause(client, paused=False)
+        inbox.status = 200
+        post(client, 4)
+        wait_for(lambda: len(inbox.messages) == 2)
+    first, last = read_messages(inbox)
+    assert (first["released"], last["released"], last["last_known"]) == (True, False, None)
+    model = load_model(settings.model)
+    first_slot = START // STEP - is_new
+    prior = Belief.initial(model, first_slot).predict(model, 4 + is_new, first_slot)
+    engine = settings.release.engine(model)
+    guess = prior.infer(engine.measurements.by_columns, engine.cell)
+    assert last["adversary_max_posterior"] == pytest.approx(guess.max_probability, rel=1e-5)
+
+
+def test_inference_of_a_recipient_with_own_belief_is_that_of_its_last_message(config, inbox):
+    release = {"policy": "utility:1km", "epsilon": 30.0}
+    with relay(config(release=release)) as client:
+        post(client, 0)
+    with relay(config(release=release, recipient=[recipient(inbox)])) as client:
+        log_in(client)
+        post(client, 1)
+        wait_for(lambda: client.get("/page/state").json()["recipients"][0]["last"])
+        before = client.get("/page/state").json()["recipients"][0]
+        inbox.status = 503
+        post(client, *range(2, 32))
+    with relay(config(release=release, recipient=[recipient(inbox)])) as client:  # it computes the inference again
+        log_in(client)
+        after = client.get("/page/state").json()["recipients"][0]
+    assert (before["num_waiting"], after["num_waiting"]) == (0, 30)
+    assert "max_posterior" in after["last"]["inference"], "the budget is large, so that the figures are shown"
+    assert after["last"] == before["last"]
 
 
 def test_recipient_rows_are_keyed_by_recipient_and_session(config, tmp_path):

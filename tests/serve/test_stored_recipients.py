@@ -130,6 +130,30 @@ def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postg
     assert inbox.messages == []
 
 
+def test_predictions_beyond_a_limit_follow_the_present_recipients(path, inbox, postgres):
+    """The recipient is added to a running worker, and removed again."""
+    write(path, limits={"epsilon": 0.5})
+    with relay(RelayConfig.read(path)) as client:
+        post(client, 0)
+        post(client, 1)
+        assert count_releases(postgres) == 1, "without a recipient of predictions, nothing is recorded"
+        add_recipient(path, "family", "webhook", inbox.url, {"users": ["ann"]})
+        wait_for(lambda: "family" in read_text(client), APPLY_S)
+        post(client, 2)
+        wait_for(lambda: inbox.messages)
+        (message,) = (json.loads(body) for _, _, body in inbox.messages)
+        assert message["released"] is False
+        remove_recipient(path, "family")
+        wait_for(lambda: not get_active(postgres).get("ann"), APPLY_S)
+        post(client, 3)
+    assert count_releases(postgres) == 2
+
+
+def count_releases(postgres):
+    with SessionStore(postgres, readonly=True) as store:
+        return store.progress(store.session("ann").number).count
+
+
 def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgres):
     """A process that has read an earlier version does not undo a removal."""
     config = RelayConfig.read(path)
