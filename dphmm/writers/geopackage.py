@@ -451,8 +451,7 @@ def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> di
     users = table["user"].astype(str)
     epsilons = table["epsilon"]
     max_total = max(sum_budgets(epsilons[users == user].tolist()) for user in set(users.tolist()))
-    constrained = float(np.nanmax(np.where(epsilons > 0, table["constrained_dp_factor"] * epsilons, 0.0)))
-    levels = {"release": float(epsilons.max()), "any_states": constrained, "total": max_total}
+    levels = {"release": float(epsilons.max()), "any_states": table.max_constrained_epsilon, "total": max_total}
     metadata["randomness"] = "system" if is_private else "seeded"
     for name, level in levels.items():
         metadata[f"likelihood_ratio_{name}"] = f"at most {ratio_bound(level)}" if is_private else "no guarantee"

@@ -302,6 +302,12 @@ class ReleaseTable:
         )
 
     @property
+    def max_constrained_epsilon(self) -> float:
+        """The largest constrained-DP level of a release; 0 without releases."""
+        sampled = self["epsilon"] > 0
+        return float((self["constrained_dp_factor"][sampled] * self["epsilon"][sampled]).max(initial=0.0))
+
+    @property
     def placed(self) -> npt.NDArray[np.bool_]:
         """Boolean mask ``(n,)`` of the releases with a latitude and longitude."""
         placed: npt.NDArray[np.bool_] = np.isfinite(self["latitude"]) & np.isfinite(self["longitude"])

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,7 +21,17 @@ from dphmm.errors import ConfigurationError, DphmmError, SingletonConstraintErro
 from dphmm.formatting import Result, likelihood_ratios
 from dphmm.jobs.audit.adversaries import HABITS, build_habit_model, history_before, read_tracks_by_user
 from dphmm.jobs.audit.target import get_state_names
-from dphmm.jobs.batch.run_folder import KEY, LAYOUT, Checkpoint, Entry, Published, file_hash, folder_key, keyed_source
+from dphmm.jobs.batch.run_folder import (
+    KEY,
+    LAYOUT,
+    Checkpoint,
+    Entry,
+    Published,
+    file_hash,
+    folder_key,
+    keyed_source,
+    read_journal,
+)
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.certificate import certify
 from dphmm.jobs.input_data import OUTSIDE_REGION, SAME_TIMESTEP, Data, DataLike, Dropped
@@ -33,7 +43,7 @@ from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
-from dphmm.jobs.release.stored import publishable_settings
+from dphmm.jobs.release.stored import UserFile, publishable_settings
 from dphmm.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
 from dphmm.policy.isolated_states import describe_isolated_states
@@ -131,14 +141,12 @@ class Tally:
         if not user.summary:
             self.never_inside += 1
             return
-        self.epsilon = max(self.epsilon, user.summary["epsilon_total"])
-        self.constrained_epsilon = max(self.constrained_epsilon, user.constrained_epsilon)
+        self.add_exposure(user.summary, user.constrained_epsilon)
         self.without_history += not user.smoothed
         if user.smoothed:
             previous = self.smoothed or user.smoothed
             pairs = zip(previous, user.smoothed, strict=True)
             self.smoothed = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
-        self.most_exposed_users = most_exposed_users([*self.most_exposed_users, user.summary])
         repair = user.costly_repair
         if repair is not None and (self.costly_repair is None or repair.ratio > self.costly_repair.ratio):
             self.costly_repair = repair
@@ -147,6 +155,12 @@ class Tally:
             self.prediction_ratios = total + user.prediction_ratio, count + 1
         if user.sampling is not None:
             self.sampling = user.sampling if self.sampling is None else average_users(self.sampling, user.sampling)
+
+    def add_exposure(self, summary: Mapping[str, Any], constrained_epsilon: float) -> None:
+        """Add the budgets and the inference of one user, also of an earlier run."""
+        self.epsilon = max(self.epsilon, summary["epsilon_total"])
+        self.constrained_epsilon = max(self.constrained_epsilon, constrained_epsilon)
+        self.most_exposed_users = most_exposed_users([*self.most_exposed_users, summary])
 
 
 @dataclass(frozen=True)
@@ -169,7 +183,7 @@ class Batch(Result):
     unchosen
         Input that was not read or not selected. Private.
     tally
-        Totals over the users of this run. Private.
+        Totals over the users of this run, and the budgets and the inference of all users in the folder. Private.
     """
 
     done: tuple[Entry, ...]
@@ -497,28 +511,35 @@ def batch(
     tally = Tally()
     done = list[Entry]()
     earlier = read_tracks_by_user(auxiliary_data)
-    # Workers start before any location is read: a copy of this process without locations cannot leak them.
-    with worker_engine.started():
+    # Workers start before any location is read: a copy of this process without locations cannot leak them. The folder
+    # is locked until they have ended, also after an error, because they write to it.
+    with ExitStack() as lock, worker_engine.started():
         # Names are checked before the first release.
         chosen = Data.from_any(data).within(loaded_model.space)
         checked_users = chosen.one_after_another(partial(refuse_training_users, training_users), unchosen)
         tracks = _without_training_users(checked_users, training_users)
-        with closing(Checkpoint.open(folder, terms, resume)):
-            published = Published(folder, kind)
-            num_before = len(published)
-            if seed is None:
-                if published.lost and not (folder / KEY).exists():
-                    raise published.refusal(min(published.lost))
-                job = replace(job, key=folder_key(folder))
-            for user in watch(release_everyone(job, tracks, worker_engine, published, earlier), "Releasing users"):
-                tally.add(user)
-                done.append(user.entry)
-            if published.lost:
-                raise ConfigurationError(
-                    f"{published.file(min(published.lost))} is damaged or missing: resume with this user's data too"
-                )
-            published.finish()
-            (folder / KEY).unlink(missing_ok=True)
+        lock.enter_context(closing(Checkpoint.open(folder, terms, resume)))
+        published = Published(folder, kind)
+        num_before = len(published)
+        if seed is None:
+            if published.lost and not (folder / KEY).exists():
+                raise published.refusal(min(published.lost))
+            job = replace(job, key=folder_key(folder))
+        for user in watch(release_everyone(job, tracks, worker_engine, published, earlier), "Releasing users"):
+            tally.add(user)
+            done.append(user.entry)
+        if published.lost:
+            raise ConfigurationError(
+                f"{published.file(min(published.lost))} is damaged or missing: resume with this user's data too"
+            )
+        published.finish()
+        (folder / KEY).unlink(missing_ok=True)
+        if num_before:  # the guarantee and the inference concern the whole folder
+            users = {entry.user for entry in done}
+            entries = (entry for entry in read_journal(folder) if entry.user not in users)
+            files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
+            for exposure in worker_engine.run(_summarize_file, files):
+                tally.add_exposure(*exposure)
     clamps = settings.outside == "clamp"
     if not num_before and tally.sums["timesteps"] == clamps * tally.sums["outside"]:
         raise ConfigurationError(
@@ -528,6 +549,13 @@ def batch(
     if certificate is not None:
         certify(folder, loaded_model, certificate, watch=watch)
     return Batch(tuple(done), num_before, settings, seed is None, isolated_states, tuple(unchosen), tally)
+
+
+def _summarize_file(file: UserFile) -> tuple[Mapping[str, Any], float]:
+    """Return the summary of a user released by an earlier run, and the largest constrained-DP level."""
+    table = file.read()
+    (summary,) = summarise(table)
+    return summary, table.max_constrained_epsilon
 
 
 def _without_training_users(
@@ -646,7 +674,6 @@ def _release_user(work: UserTask) -> UserResult:
     }
     if job.settings.caps:
         counts["ended_events"] = len(releaser.event_caps.find_past_caps(int(whole.slots[0])))
-    constrained_epsilon = max(release.record.constrained_epsilon for release in releases)
     entry = Entry(user, len(releases), file_hash(work.part))
     smoothed: tuple[tuple[float, float], ...] = ()
     if history is not None:
@@ -655,7 +682,7 @@ def _release_user(work: UserTask) -> UserResult:
     sampling = summarize_sampling(table, job.settings)
     recorder.close()
     repair = find_costly_repair(first, get_state_names(model.space))
-    return UserResult(entry, counts, summary, constrained_epsilon, smoothed, sampling, repair, check.ratio)
+    return UserResult(entry, counts, summary, table.max_constrained_epsilon, smoothed, sampling, repair, check.ratio)
 
 
 def _infer_smoothed(recorder: SmoothingRecorder, engine: Releaser, model: MarkovModel) -> Hindsight | None:

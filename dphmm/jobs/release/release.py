@@ -151,11 +151,9 @@ class ReleaseResult(Result):
     @property
     def ratio_levels(self) -> dict[str, float]:
         """The logarithms of the bounds on likelihood ratios; see `likelihood_ratios`."""
-        sampled = self.table.select(~self.table["withheld"])
-        constrained = sampled["constrained_dp_factor"] * sampled["epsilon"]
         return {
             "release": float(self.table["epsilon"].max()),
-            "any_states": float(constrained.max(initial=0.0)),
+            "any_states": self.table.max_constrained_epsilon,
             "total": float(max(row["epsilon_total"] for row in self._by_user)),
         }
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from importlib import import_module
@@ -399,6 +399,34 @@ def test_invalid_jobs_raise(model_path, walkers_file, tmp_path, changes):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_resumed_batch_describes_all_users_in_the_folder(kind, model_path, trajectories, tmp_path):
+    """The user with the largest budget was released by the first run."""
+    long, other = trajectories[:2]
+    cut = {name: getattr(other, name)[:3] for name in ("times", "latitude", "longitude")}
+    short = replace(other, **cut)
+    outside = replace(short, user="outside", latitude=short.latitude + 20)
+    settings = ReleaseSettings(policy="utility:1km", epsilon=1.0, outside="drop")
+
+    def run(folder, *tracks, **options):
+        return batch(tracks, tmp_path / folder, model_path, settings, kind=kind, rng=1, workers=1, **options)
+
+    whole = run("whole", long, outside, short)
+    run("parts", long, outside)
+    resumed = run("parts", long, outside, short, resume=True)
+    assert (resumed.before, whole.before) == (1, 0)
+    assert resumed.ratio_levels == whole.ratio_levels
+    assert resumed.summary_sentences()[0] == whole.summary_sentences()[0]
+    assert resumed.warnings() == whole.warnings()
+    results, expected = resumed.to_dict(), whole.to_dict()
+    names = {name for name in results if "epsilon" in name or name.endswith("_m") or "posterior" in name}
+    assert {"max_epsilon_24h", "max_epsilon_total"} < names
+    assert {name: results[name] for name in names} == {name: expected[name] for name in names}
+    assert results["max_epsilon_total"] > sum(entry.releases for entry in resumed.done)
+    again = run("parts", long, short, resume=True)
+    assert (again.done, again.ratio_levels) == ((), whole.ratio_levels)
+
+
 def test_batch_command_releases_resumes_and_rejects_changes(model_path, walkers_file, tmp_path):
     line = ["batch", str(walkers_file), "--model", str(model_path), "--policy", "utility:1km", "--epsilon", "1"]
     line += ["-o", str(tmp_path / "out"), "--workers", "1", "--format", "csv", "--json"]
@@ -617,6 +645,31 @@ def test_damaged_file_of_user_missing_in_data_leaves_batch_unfinished(unfinished
         resume(data=few)
     assert (folder / KEY).exists()
     assert [user_result.user for user_result in resume().done] == ["w3"]
+
+
+def test_folder_is_locked_until_workers_have_ended(model_path, trajectories, tmp_path):
+    """Also after an error: workers still write to the folder."""
+    locked = []
+
+    class Watched(Processes):
+        @contextmanager
+        def started(self):
+            with super().started():
+                try:
+                    yield
+                finally:
+                    with pytest.raises(OutputError):
+                        FolderLock(tmp_path / "out")
+                    locked.append(True)
+
+    def fail(*_):
+        raise ZeroDivisionError
+
+    settings = ReleaseSettings(policy="utility:1km", epsilon=1.0)
+    with pytest.raises(ZeroDivisionError):
+        batch(trajectories[:2], tmp_path / "out", model_path, settings, rng=1, engine=Watched(1), watch=fail)
+    assert locked[-1:] == [True]
+    FolderLock(tmp_path / "out").release()
 
 
 def test_locked_batch_raises_with_process(unfinished_batch):
