@@ -15,7 +15,7 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.jobs.release.stored import SettingsLike, engine_agreed, read_released, read_sessions, rows_by_user
+from dphmm.jobs.release.stored import SettingsLike, engine_agreed, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
 from dphmm.release.session_database import is_server, is_store
@@ -189,8 +189,7 @@ def _certify_steps(
 def _read_table(
     path: Path, model: MarkovModel, stated_settings: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, list[_Begun]]]:
-    released = read_released(path, model, users)
-    for user, rows, slots, engine in rows_by_user(path, released, model, stated_settings, users):
+    for user, rows, slots, engine in rows_by_user(path, model, stated_settings, users):
         begun: list[_Begun] = []
         for _, group in groupby(range(len(rows)), lambda row: int(rows["num_ignored_releases"][row])):  # noqa: B023
             steps = [_read_step(rows, row, int(slots[row])) for row in group]

@@ -14,6 +14,7 @@ from dphmm import Limits, ReleaseSettings, Schedule, Session
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, certify, export_sessions, release
+from dphmm.jobs.release.stored import UserFile
 from tests.certificate import capped
 from tests.certificate.certificates import refusal, town, verifier
 
@@ -115,6 +116,25 @@ def test_caps_are_certified_during_release_and_afterwards(model_and_data, tmp_pa
     assert capped.refusal(lines) is None
     assert capped.verify(lines)["capped"] == {"ann", "bob"}
     assert refusal(lines, verifier().read_rows(str(tmp_path / "r.csv"))) is None
+
+
+def test_batch_is_certified_one_user_after_another(model_and_data, tmp_path, monkeypatch):
+    """The releases of all users need not fit into memory."""
+    model, data = model_and_data
+    settings = ReleaseSettings(policy="utility:1km", epsilon=1.0)
+    batch(Data((str(data),)), tmp_path / "b", model, settings, kind="csv", workers=1)
+    events = []
+    read = UserFile.read
+    monkeypatch.setattr(UserFile, "read", lambda file: events.append("read") or read(file))
+
+    def watched(items, *_):
+        for item in items:
+            events.append("yielded")
+            yield item
+
+    summary = certify(tmp_path / "b", model, tmp_path / "proof.jsonl", watch=watched)
+    assert summary.num_users > 1
+    assert events == ["read", "yielded"] * summary.num_users
 
 
 @pytest.mark.slow

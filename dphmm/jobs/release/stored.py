@@ -517,16 +517,8 @@ def replay(
     if _is_session_store(path):
         yield from _from_store(path, loaded_model, settings, users)
         return
-    get_engine = cache(lambda agreed: agreed.engine(loaded_model))
-    if Path(path).is_dir():  # one user's releases are in memory at a time
-        files, stored = read_batch_folder(Path(path), users)
-        parts: Iterator[StoredReleases] = (StoredReleases(file.read(), stored) for file in files.values())
-        users = ()
-    else:
-        parts = iter([read_released(path, loaded_model, users)])
-    for released in parts:
-        for _, rows, slots, engine in rows_by_user(Path(path), released, loaded_model, settings, users, get_engine):
-            yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+    for _, rows, slots, engine in rows_by_user(Path(path), loaded_model, settings, users):
+        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
 
 
 def replay_all(
@@ -673,24 +665,30 @@ def engine_agreed(
 
 
 def rows_by_user(
-    path: Path,
-    released: StoredReleases,
-    model: MarkovModel,
-    requested: SettingsLike | None,
-    users: Sequence[str],
-    get_engine: Callable[[ReleaseSettings], Releaser] | None = None,
+    path: Path, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
-    """Yield each user's rows of a file, with their time steps and an engine of their settings."""
-    get_engine = cache(lambda settings: settings.engine(model)) if get_engine is None else get_engine
-    tables = _split_by_user(released.table)
-    for user in _select_users(users, list(tables), path):
-        rows = tables[user]
-        engine: Releaser = get_engine(choose_settings(path, user, rows, requested, released.settings)).spawn()
-        check_made_with(path, user, rows, engine)
-        slots = compute_slots(rows, model)
-        if (slots * microseconds(model.step, "step") != rows["time"].astype("datetime64[us]").astype(np.int64)).any():
-            raise DataFileError(path, f"user {user}: times must be multiples of the model's step, {model.step:g} s")
-        yield user, rows, slots, engine
+    """Yield each user's rows of a file or a batch, with their time steps and an engine of their settings.
+
+    Of a batch, one user's rows are in memory at a time.
+    """
+    get_engine = cache(lambda settings: settings.engine(model))
+    if path.is_dir():
+        files, stored = read_batch_folder(path, users)
+        parts: Iterator[StoredReleases] = (StoredReleases(file.read(), stored) for file in files.values())
+        users = ()
+    else:
+        parts = iter([read_released(path, model, users)])
+    for released in parts:
+        tables = _split_by_user(released.table)
+        for user in _select_users(users, list(tables), path):
+            rows = tables[user]
+            engine: Releaser = get_engine(choose_settings(path, user, rows, requested, released.settings)).spawn()
+            check_made_with(path, user, rows, engine)
+            slots = compute_slots(rows, model)
+            times = rows["time"].astype("datetime64[us]").astype(np.int64)
+            if (slots * microseconds(model.step, "step") != times).any():
+                raise DataFileError(path, f"user {user}: times must be multiples of the model's step, {model.step:g} s")
+            yield user, rows, slots, engine
 
 
 def compute_slots(rows: ReleaseTable, model: MarkovModel) -> IntArray:
