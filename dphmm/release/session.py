@@ -187,9 +187,9 @@ class Session:
         # They do not change while the session is open: `rewind` amends it, so that it must be opened again.
         self._kept_future = store.kept_future(stored.number)
         self._first_slot_after_restore = self._find_first_slot_after_restore()
-        # An amendment after `rewind` can have a longer window, which contains records that the account lacks.
+        # An amendment after `rewind` or `prune` can have a longer window, with records that the account lacks.
         last_uncounted_slot = store.last_uncounted_slot(stored.number)
-        self._first_slot_after_rewind = (
+        self._first_slot_after_uncounted = (
             None if last_uncounted_slot is None else last_uncounted_slot + self._max_budget_window_steps
         )
 
@@ -408,9 +408,12 @@ class Session:
     def _check_time(self, slot: int, progress: Progress) -> None:
         """Check that a slot without a record may get one."""
         check_time_order(slot, progress.latest_slot)
-        first = self._first_slot_after_rewind
+        first = self._first_slot_after_uncounted
         if first is not None and slot < first:
-            raise TimeOrderError(f"slot must not precede slot {first}, because the session was rewound, got {slot}")
+            raise TimeOrderError(
+                f"slot must not precede slot {first}, because the window of a limit or schedule contains releases that "
+                f"were pruned or made before the session was rewound, got {slot}"
+            )
         first = self._first_slot_after_restore
         if first is not None and slot < first:
             raise TimeOrderError(

@@ -93,10 +93,13 @@ class Pruned:
         Number of these releases.
     costs
         For each query: the number of answers, and the sums of budgets and of constrained-DP levels.
+    last_slot
+        The last slot of the removed records; None if all are kept.
     """
 
     count: int = 0
     costs: Mapping[str, tuple[int, Fraction, Fraction | float]] = field(default_factory=dict)
+    last_slot: int | None = None
 
     def new_account(self, max_window_steps: int | None = None) -> Account:
         """Create an account that begins with these releases.
@@ -418,7 +421,8 @@ class SessionStore:
             return Pruned()
         count, head, costs, digest = rows[0]
         with self._intact(f"what was pruned of session number {session}", digest, session, count, head, costs):
-            return Pruned(count, {query: (each, *map(_parse_sum, sums)) for query, each, *sums in parse_json(costs)})
+            last_slot, *queries = parse_json(costs)
+            return Pruned(count, {query: (each, *map(_parse_sum, sums)) for query, each, *sums in queries}, last_slot)
         raise AssertionError("the block returns or raises")
 
     def find(self, session: int, slot: int, query: str) -> ReleaseRecord | None:
@@ -838,7 +842,8 @@ class SessionStore:
                 return before.count
             where = "session = ? AND number"
             ((head,),) = self.database.execute(f"SELECT digest FROM record WHERE {where} = ?", (session, end - 1))
-            self._set_pruned(session, before, end, head)
+            ((last_slot,),) = self.database.execute(f"SELECT MAX(slot) FROM record WHERE {where} < ?", (session, end))
+            self._set_pruned(session, replace(before, last_slot=last_slot), end, head)
             for table in ("record", "recipient_record", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
             self.database.execute(f"UPDATE delivery SET number = ? WHERE {where} < ?", (end, session, end))
@@ -853,7 +858,8 @@ class SessionStore:
         for _, name, epsilon, factor in self.costs(session, before.count, end):
             count, spent, level = costs.get(name, (0, Fraction(0), Fraction(0)))
             costs[name] = count + 1, spent + to_fraction(epsilon), level + constrained_cost(epsilon, factor)
-        text = json.dumps([(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()])
+        queries = [(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()]
+        text = json.dumps([before.last_slot, *queries])
         row = session, end, head, text
         self._insert("pruned", *row, _digest(*row), conflict=_update_clause("count", "head", "costs", "digest"))
 
@@ -910,9 +916,9 @@ class SessionStore:
         return first
 
     def last_uncounted_slot(self, session: int) -> int | None:
-        """Return the slot of the last record up to the present that `rewind` left, or None.
+        """Return the last slot up to the present of a record that the account does not contain.
 
-        The account does not contain it.
+        `prune` removed it, or `rewind` left it.
 
         Parameters
         ----------
@@ -930,7 +936,8 @@ class SessionStore:
             "WHERE record.session = ? AND record.number < pruned.count AND record.slot <= progress.slot"
         )
         ((last,),) = self.database.execute(statement, (session,))
-        return None if last is None else int(last)
+        slots = [slot for slot in (last, self.pruned(session).last_slot) if slot is not None]
+        return max(slots, default=None)
 
     def kept_future(self, session: int) -> tuple[int, int] | None:
         """Return the first and last slot of records that `rewind` left after the present.

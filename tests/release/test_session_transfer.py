@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -474,6 +474,30 @@ def test_longer_window_after_a_rewind_counts_the_records_before_it(store, model)
             release_ann([slot])
     values |= release_ann(range(SLOT + 2 * DAY, SLOT + 4 * DAY))
     check_windows(values, long, 2 * DAY)
+
+
+@pytest.mark.parametrize("is_pruned", [True, False])
+def test_longer_window_after_pruning_counts_the_removed_records(store, model, is_pruned):
+    """Without pruning, the account contains the records, and the schedule withholds instead."""
+    short = Limits(window_epsilon=1.0, window_steps=4)
+    schedule = Schedule(window_epsilon=1.0, window_seconds=2 * 86400.0)
+    settings = ReleaseSettings(policy="utility:1km", epsilon=0.5)
+    engine, long = (choice.engine(model) for choice in (settings, replace(settings, schedule=schedule)))
+    values = release(store, "ann", [SLOT, SLOT + 1], limits=short, releaser=engine)
+    values |= release(store, "ann", [SLOT + DAY + 10], limits=short, releaser=engine)
+    if is_pruned:
+        with SessionStore(store) as opened:
+            assert opened.prune(opened.session("ann"), SLOT + DAY, STEP) == 2
+    values |= release(store, "ann", [SLOT + DAY + 11], limits=short, releaser=engine)
+    Session.open(store, "ann", long, amendment_note="").close()
+    release_ann = partial(release, store, "ann", limits=None, releaser=long)
+    for slot in (SLOT + DAY + 12, SLOT + 2 * DAY):
+        with pytest.raises(TimeOrderError, match="were pruned") if is_pruned else nullcontext():
+            values |= release_ann([slot])
+    values |= release_ann(range(SLOT + 2 * DAY + 1, SLOT + 4 * DAY + 20))
+    new = [slot for slot in values if slot > SLOT + DAY + 11 and values[slot].epsilon]
+    windows = [[values[slot].epsilon for slot in values if last - 2 * DAY < slot <= last] for last in new]
+    assert max(map(sum_budgets, windows)) == schedule.window_epsilon
 
 
 def test_restored_copy_continues_after_one_window_within_the_budget(tmp_path, store, scheduled):
