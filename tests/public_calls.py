@@ -338,9 +338,8 @@ def policies_and_mechanisms() -> None:
         add_call(f"mechanisms.{name}.privacy_loss", made_of.privacy_loss, x=[1, 2], y=[[1, 2], [2, 3]])
         add_call(f"mechanisms.{name}.gauge", made_of.gauge, loss=1.0, rounding=0.0)
     noise = all_mechanisms["KNormMechanism"]
-    add_call(
-        "mechanisms.check_mechanism", mechanisms.check_mechanism, "mechanism", mechanism=noise, points=F, samples=9
-    )
+    few = {"samples": 9, "draws": 2}
+    add_call("mechanisms.check_mechanism", mechanisms.check_mechanism, "mechanism", mechanism=noise, points=F, **few)
     exact = all_mechanisms["LatticeKNormMechanism"]
     add_call("mechanisms.LatticeKNormMechanism.exponent", exact.exponent, z=[1, 2], x=[1, 1])
     add_call("mechanisms.LatticeKNormMechanism.probability", exact.probability, z=[1, 2], x=[1, 1], digits=5)

@@ -23,7 +23,7 @@ from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import Mechanism, Table
-from dphmm.mechanisms.conformance import NUM_SAMPLES, check_mechanism, check_origin
+from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.optimal_table import ROW_WEIGHT
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
@@ -104,7 +104,7 @@ class SoundnessCheck:
         mechanism: str = "",
     ) -> None:
         self._mechanism = mechanism
-        # Registered mechanisms the samples of which were checked.
+        # Registered mechanisms of which all samples were checked for some noise body.
         self._sampled: set[type[Mechanism]] = set()
         self._conforming: WeakSet[Mechanism] = WeakSet()
         self._policy = policy
@@ -160,9 +160,9 @@ class SoundnessCheck:
         """Check the name of the noise, and the statements of a registered mechanism."""
         for mechanism, members in plan.noise.iter_parts():
             if check_origin(mechanism, self._mechanism) and mechanism not in self._conforming:
-                # Samples are checked once, densities for each new body.
-                samples = 0 if type(mechanism) in self._sampled else NUM_SAMPLES
-                check_mechanism(mechanism, self._values[members], samples=samples)
+                # Thousands of single draws take longer than the rest of the check. Later bodies need fewer.
+                draws = NUM_LATER_DRAWS if type(mechanism) in self._sampled else NUM_SAMPLES
+                check_mechanism(mechanism, self._values[members], draws=draws)
                 if int(members.sum()) > 1:  # a single state has no pair to compare
                     self._sampled.add(type(mechanism))
                 self._conforming.add(mechanism)

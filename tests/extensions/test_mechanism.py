@@ -212,6 +212,39 @@ def test_samples_are_checked_after_a_singleton_too(elliptic):
         engine.release(4)
 
 
+@pytest.mark.parametrize("method", ["noise", "draw"])
+def test_samples_of_later_bodies_are_checked_too(elliptic, method):
+    """The mechanism follows its density for the first noise body only."""
+
+    class Late(elliptic):
+        name, version = "late", "1"
+
+        def noise(self, count, source):
+            return super().noise(count, source) / (1 if method == "draw" or self.epsilon == 0.7 else 2)
+
+        def draw(self, value, source):
+            noisy = super().draw(value, source)
+            return noisy if method == "noise" or self.epsilon == 0.7 else np.asarray(value, dtype=float)
+
+    register_mechanism(Late)
+    engine = build_engine("late")
+    engine.release(4)
+    with pytest.raises(GuaranteeError, match=r"^Late samples"):
+        engine.release(4, epsilon=0.9)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_few_samples_reject_no_correct_noise(number):
+    check_mechanism(EVERY["k-norm"], POINTS, samples=number)
+    check_mechanism(EVERY["k-norm"], POINTS, draws=number)
+
+
+def test_correct_samples_of_later_bodies_are_accepted(elliptic):
+    engine = build_engine("elliptic")
+    for epsilon in np.geomspace(0.01, 30, 20):
+        engine.release(4, epsilon=float(epsilon))
+
+
 def test_undetectable_lie_is_stated_as_trusted(elliptic):
     """A backdoor escapes every sample; the record does not call such noise verified."""
 
