@@ -552,7 +552,7 @@ def batch(
 
 
 def _summarize_file(file: UserFile) -> tuple[Mapping[str, Any], float]:
-    """Return the summary of a user released by an earlier run, and the largest constrained-DP level."""
+    """Return the summary of a user's file, and the largest constrained-DP level."""
     table = file.read()
     (summary,) = summarise(table)
     return summary, table.max_constrained_epsilon

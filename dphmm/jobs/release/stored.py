@@ -667,9 +667,10 @@ def engine_agreed(
 def rows_by_user(
     path: Path, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
-    """Yield each user's rows of a file or a batch, with their time steps and an engine of their settings.
+    """Yield each user's rows of a file or a batch.
 
-    Of a batch, one user's rows are in memory at a time.
+    They come with their time steps and an engine of their settings. Of a batch, one user's rows are in memory at a
+    time.
     """
     get_engine = cache(lambda settings: settings.engine(model))
     if path.is_dir():
