@@ -390,10 +390,11 @@ def batch(
 ) -> Batch:
     """Release every user in some data into a separate file, as ``dphmm batch`` does.
 
-    Paths are read one after another, and the locations of only one of them are in memory at a time. For a data set
-    larger than memory, provide one Parquet of all users (see `Data.one_after_another`), or one file or folder per user
-    or group of users. Several paths are read twice, the first time for the names of users. Conflicts are therefore
-    found before a file is written.
+    Paths are read one after another, and the locations of only one of them are in memory at a time. Users before the
+    first one inside the model's region are also kept in memory, because nothing is released if all are outside. For a
+    data set larger than memory, provide one Parquet of all users (see `Data.one_after_another`), or one file or folder
+    per user or group of users. Several paths are read twice, the first time for the names of users. Conflicts are
+    therefore found before a file is written.
 
     Parameters
     ----------
@@ -451,8 +452,9 @@ def batch(
     Raises
     ------
     ConfigurationError
-        Before any file of releases is written: if options are invalid, a user is in two paths or in none, or the model
-        was trained on a user. Also if both workers and an engine are given, or no user was inside the model's region.
+        Before any file of releases is written: if options are invalid, a user is in two paths or in none, the model
+        was trained on a user, or no user was inside the model's region and none was released before. Also if both
+        workers and an engine are given.
     OutputError, EngineError
         If the folder is in use by another run or cannot be written, or workers keep dying.
     DataFileError
@@ -510,6 +512,8 @@ def batch(
                 if published.lost and not (folder / KEY).exists():
                     raise published.refusal(min(published.lost))
                 job = replace(job, key=folder_key(folder))
+            if not num_before:
+                tracks = _require_location_inside(tracks, loaded_model)
             for user in watch(release_everyone(job, tracks, worker_engine, published, earlier), "Releasing users"):
                 tally.add(user)
                 done.append(user.entry)
@@ -519,11 +523,6 @@ def batch(
                 )
             published.finish()
             (folder / KEY).unlink(missing_ok=True)
-    clamps = settings.outside == "clamp"
-    if not num_before and tally.sums["timesteps"] == clamps * tally.sums["outside"]:
-        raise ConfigurationError(
-            f"no input location of {len(done)} users lies inside the model's region; train a model that covers it"
-        )
     isolated_states = describe_isolated_states(first.policy, loaded_model.space)
     if certificate is not None:
         certify(folder, loaded_model, certificate, watch=watch)
@@ -536,6 +535,25 @@ def _without_training_users(
     for trajectory in tracks:
         refuse_training_users(training_users, [trajectory.user])
         yield trajectory
+
+
+def _require_location_inside(tracks: Iterable[Trajectory], model: MarkovModel) -> Iterator[Trajectory]:
+    """Yield all trajectories, the first of them only after one has a location inside the model's region."""
+    remaining = iter(tracks)
+    waiting = list[Trajectory]()
+    for trajectory in remaining:
+        waiting.append(trajectory)
+        released = trajectory.resample(model.step)
+        if (model.space.locate(released.latitude, released.longitude) != OUTSIDE).any():
+            break
+    else:
+        raise ConfigurationError(
+            f"no input location of {len(waiting)} users lies inside the model's region; train a model that covers it"
+        )
+    waiting.reverse()
+    while waiting:  # each is in memory only until it is released
+        yield waiting.pop()
+    yield from remaining
 
 
 def release_everyone(
