@@ -538,7 +538,7 @@ def _without_training_users(
 
 
 def _require_location_inside(tracks: Iterable[Trajectory], model: MarkovModel) -> Iterator[Trajectory]:
-    """Yield all trajectories, the first of them only after one has a location inside the model's region."""
+    """Yield all trajectories, none before one has a location inside the region."""
     remaining = iter(tracks)
     waiting = list[Trajectory]()
     for trajectory in remaining:
