@@ -528,7 +528,7 @@ _PAIRS = Table(
     show_default=True,
     help="Exit with 1 if a user is linked with a higher probability.",
 )
-@click.option("--no-names", is_flag=True, help="Print shares only, nothing about single users.")
+@click.option("--no-names", is_flag=True, help="Print and report shares only, nothing about single users.")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="With --true: seed of the known points."
 )
@@ -811,7 +811,8 @@ def _finish(
         from dphmm.plots.audit_report import build_audit_sections
         from dphmm.tables import write_text
 
-        page = html_page(title, verdict, audit.is_exposed, build_audit_sections(audit))
+        sections = build_audit_sections(audit, include_users=not arguments.get("no_names"))
+        page = html_page(title, verdict, audit.is_exposed, sections)
         write_text(
             arguments["report"],
             page,

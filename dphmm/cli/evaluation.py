@@ -20,6 +20,7 @@ from dphmm.cli.options import build_engine, engine_options
 if TYPE_CHECKING:
     from dphmm.evaluation.figures import Claim, FigureBuilder, PaperFigure
     from dphmm.evaluation.run import Evaluation
+    from dphmm.jobs.batch.workers import Engine
 
 
 @click.command(cls=Once)
@@ -51,10 +52,11 @@ def evaluate_command(
     from dphmm.evaluation.report import FAILS, HOLDS, UNDECIDED
     from dphmm.evaluation.run import TABLE, evaluate
 
+    engine = build_engine(engine_keys)
     if compare_noise:
-        _compare_noise(config, folder, resume, not no_pictures, as_json)
+        _compare_noise(config, folder, engine, resume, not no_pictures, as_json)
         return
-    finished = evaluate(config, folder, build_engine(engine_keys), resume, progress)
+    finished = evaluate(config, folder, engine, resume, progress)
     evaluation = finished.evaluation
     report, claims = write_report(evaluation, pictures=not no_pictures)
     verdicts = [claim.verdict for claim in claims]
@@ -80,10 +82,10 @@ def evaluate_command(
     say("Evaluated", result, as_json)
 
 
-def _compare_noise(config: Path, folder: Path, resume: bool, pictures: bool, as_json: bool) -> None:
+def _compare_noise(config: Path, folder: Path, engine: Engine, resume: bool, pictures: bool, as_json: bool) -> None:
     from dphmm.evaluation.noise_comparison import compare_noise_on_data
 
-    rows_by_policy = compare_noise_on_data(config, folder, resume, progress)
+    rows_by_policy = compare_noise_on_data(config, folder, resume, progress, engine=engine)
     files = ["PRIVATE-noise.csv"]
     if pictures:
         from dphmm.plots.canvas import png as render_png

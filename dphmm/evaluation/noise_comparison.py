@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import isfinite, nan, sqrt
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray, as_integers
+from dphmm.compilation import compiled_at_first_call
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.split import model_file
+from dphmm.evaluation.split import Split, model_file
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
@@ -228,7 +231,12 @@ def _warn_if_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
 
 
 def compare_noise_on_data(
-    config: EvaluationConfig | str | Path, folder: str | Path, resume: bool = False, watch: ProgressCallback = unwatched
+    config: EvaluationConfig | str | Path,
+    folder: str | Path,
+    resume: bool = False,
+    watch: ProgressCallback = unwatched,
+    *,
+    engine: Engine | None = None,
 ) -> dict[str, list[NoiseRow]]:
     """Compare noises on a data set.
 
@@ -245,6 +253,9 @@ def compare_noise_on_data(
         Whether the folder may contain a run of the same configuration, of which users and models are reused.
     watch
         Callback that shows the progress.
+    engine
+        Workers that each compare the noises on a fold of users, which they read from the folder. Defaults to this
+        process.
 
     Returns
     -------
@@ -254,26 +265,29 @@ def compare_noise_on_data(
     Raises
     ------
     DphmmError
-        See `load_config` and `Evaluation.open`. Also if a policy has a ``delta``: the guarantee of a δ-location set for
-        two states is not a constant.
+        See `load_config`, `Evaluation.open` and the engine's ``run``. Also if a policy has a ``delta``: the guarantee
+        of a δ-location set for two states is not a constant.
     """
     loaded = config if isinstance(config, EvaluationConfig) else load_config(config)
     for policy in loaded.policies:
         if loaded.base(policy).release_settings.delta is not None:
             raise ConfigurationError(f"policy {policy!r} has a delta and cannot be compared: remove it from 'policies'")
     data = loaded.user_data
+    runner = engine or Processes(1)
     rows_by_policy: dict[str, list[NoiseRow]] = {}
-    with closing(Evaluation.open(loaded, Path(folder), lambda: data.read().trajectories, resume)) as evaluation:
-        split = evaluation.split
-        at = evaluation.checkpoint.folder
+    with (
+        runner.started(),
+        closing(Evaluation.open(loaded, Path(folder), lambda: data.read().trajectories, resume)) as evaluation,
+    ):
+        at = evaluation.checkpoint.folder.absolute()
+        folds = np.unique(evaluation.split.folds).tolist()
         for policy in loaded.policies:
             base = loaded.base(policy).release_settings
             rows_by_noise = dict[tuple[str, str], list[NoiseRow]]()
-            _warn_if_coarse(base, MarkovModel.load(model_file(at, int(split.folds[0]))))
-            for fold in watch(np.unique(split.folds).tolist(), f"Comparing under {policy}"):
-                model = MarkovModel.load(model_file(at, fold))
-                states = split.states[split.folds == fold][:, 1:]
-                for row in compare_noise(model, base, states, loaded.seed):
+            _warn_if_coarse(base, MarkovModel.load(model_file(at, int(evaluation.split.folds[0]))))
+            compare_fold = partial(_compare_fold, at, base, loaded.seed)
+            for rows in watch(runner.run_in_order(compare_fold, folds), f"Comparing under {policy}", len(folds)):
+                for row in rows:
                     rows_by_noise.setdefault((row.noise, row.equal), []).append(row)
             rows_by_policy[base.policy] = [_pool_rows(rows) for rows in rows_by_noise.values()]
     names = [field.name for field in fields(NoiseRow)]
@@ -283,6 +297,15 @@ def compare_noise_on_data(
         )
         write_csv(part, ["policy", *names], lines)
     return rows_by_policy
+
+
+def _compare_fold(folder: Path, settings: ReleaseSettings, seed: int, fold: int) -> tuple[NoiseRow, ...]:
+    """Compare the noises on a fold of the run in a folder."""
+    split = Split.load(folder)
+    model = MarkovModel.load(model_file(folder, fold))
+    # The plain and the compiled form of a loop differ in the last digits, so that workers would not agree.
+    with compiled_at_first_call():
+        return compare_noise(model, settings, split.states[split.folds == fold][:, 1:], seed)
 
 
 def _pool_rows(rows: list[NoiseRow]) -> NoiseRow:

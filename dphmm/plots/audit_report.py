@@ -32,13 +32,15 @@ _MAX_SECTIONS = 12
 
 
 @checked
-def build_audit_sections(audit: Audit) -> list[Section]:
+def build_audit_sections(audit: Audit, include_users: bool = True) -> list[Section]:
     """Build the sections of an audit's report.
 
     Parameters
     ----------
     audit
         The result of an audit.
+    include_users
+        Whether an identity audit's section lists single users.
 
     Returns
     -------
@@ -63,7 +65,7 @@ def build_audit_sections(audit: Audit) -> list[Section]:
         figures = [_build_picture("ROC curve", pictures.draw_membership, audit)]
         return [Section("Members and non-members", [], (), [], figures)]
     if isinstance(audit, IdentityAudit):
-        return [_build_identity_section(audit, stated)]
+        return [_build_identity_section(audit, stated, include_users)]
     points = audit.space.points
     sequences = {replay.sequence.user: replay.sequence for replay in audit.replays}
     pairs = zip(audit.audits, stated["users"], strict=True)
@@ -315,7 +317,7 @@ def _build_mechanism_section(audit: MechanismAudit, stated: list[dict[str, Any]]
     return Section(f"{audit.mechanism} under {audit.constraint.label}", (), header, rows, [picture])
 
 
-def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any]) -> Section:
+def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], include_users: bool) -> Section:
     forms = ["{user}", "{num_timesteps:,}", "{epsilon:.4g}", "{rank}", "{posterior:.3g}"]
     forms += ["{most_probable_candidate}", "{max_posterior:.3g}"]
     rows = [[form.format(**user) for form in forms] for user in stated["users"]]
@@ -330,6 +332,8 @@ def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any]) -> Sec
     ]
     if audit.uniqueness:
         figures.append(_build_picture("Uniqueness given known points", pictures.draw_uniqueness, audit))
+    if not include_users:
+        return Section("Released users", sentences, pictures=figures)
     return Section("Released users", sentences, header, rows, figures)
 
 

@@ -52,8 +52,9 @@ def test_command_writes_table_pictures_and_report(job, tmp_path):
         (["--workers", "0"], "'--workers': 0 is not in the range"),
     ],
 )
-def test_conflicting_options_print_one_line_and_write_nothing(job, tmp_path, options, message):
-    done = command_line.run("evaluate", str(job), "-o", str(tmp_path / "run"), *options)
+@pytest.mark.parametrize("compares", [[], ["--compare-noise"]], ids=["settings", "noise"])
+def test_conflicting_options_print_one_line_and_write_nothing(job, tmp_path, options, message, compares):
+    done = command_line.run("evaluate", str(job), "-o", str(tmp_path / "run"), *options, *compares)
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert message in done.stderr

@@ -11,6 +11,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.noise_comparison import NOISES, compare_noise, compare_noise_on_data
+from dphmm.jobs.batch.workers import Processes
 from dphmm.model import smooth
 from dphmm.space import Grid
 
@@ -70,6 +71,8 @@ def test_data_set_is_compared_and_table_is_private(config, tmp_path):
     pytest.importorskip("pyarrow")
     small_config = config.model_copy(update={"policies": ("utility",), "sequences": 2, "length": 4, "cell_km": 1.0})
     comparison = compare_noise_on_data(small_config, tmp_path / "run")
+    on_workers = compare_noise_on_data(small_config, tmp_path / "workers", engine=Processes(2))
+    assert repr(on_workers) == repr(comparison)  # NaN is not equal to itself
     (path,) = (tmp_path / "run").glob("PRIVATE-noise*")
     assert path.stat().st_mode & 0o77 == 0
     with path.open(newline="") as stream:

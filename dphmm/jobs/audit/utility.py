@@ -26,6 +26,7 @@ from dphmm.model import MarkovModel
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
 from dphmm.model.point_estimate import COVERAGE, USER_COVERAGE
 from dphmm.validation import checked
+from dphmm.writers import ReleaseTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +185,8 @@ def audit_utility(
     Parameters
     ----------
     source
-        A result of `dphmm.jobs.release` or `dphmm.jobs.batch`, or a store of sessions.
+        A result of `dphmm.jobs.release` or `dphmm.jobs.batch`, or a store of sessions, with rows in any order. Of
+        several releases of a timestep the latest counts; at equal times this is the last row.
     model
         The model of the releases.
     true
@@ -290,9 +292,12 @@ def _compare_block(
         name = trajectory.user
         fixes = trajectory.resample(model.step)
         rows = released.read()
-        slots = compute_slots(rows, model)
+        # Files may be in any order, and a rewound session is not in order of time.
+        order = np.argsort(rows["time"], kind="stable")
+        slots = compute_slots(rows, model)[order]
         # keep the last release of each timestep
-        rows = rows.select(np.append(slots[1:] != slots[:-1], True))
+        order = order[np.append(slots[1:] != slots[:-1], True)]
+        rows = ReleaseTable({column: values[order] for column, values in rows.columns.items()})
         slots = np.unique(slots)
         at = np.searchsorted(fixes.slots, slots)
         if at[-1] == len(fixes.slots) or (fixes.slots[at] != slots).any():

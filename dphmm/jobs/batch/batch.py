@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -404,10 +405,11 @@ def batch(
 ) -> Batch:
     """Release every user in some data into a separate file, as ``dphmm batch`` does.
 
-    Paths are read one after another, and the locations of only one of them are in memory at a time. For a data set
-    larger than memory, provide one Parquet of all users (see `Data.one_after_another`), or one file or folder per user
-    or group of users. Several paths are read twice, the first time for the names of users. Conflicts are therefore
-    found before a file is written.
+    Paths are read one after another, and the locations of only one of them are in memory at a time. Users before the
+    first one inside the model's region are also kept in memory, because nothing is released if all are outside. For a
+    data set larger than memory, provide one Parquet of all users (see `Data.one_after_another`), or one file or folder
+    per user or group of users. Several paths are read twice, the first time for the names of users. Conflicts are
+    therefore found before a file is written.
 
     Parameters
     ----------
@@ -465,8 +467,9 @@ def batch(
     Raises
     ------
     ConfigurationError
-        Before any file of releases is written: if options are invalid, a user is in two paths or in none, or the model
-        was trained on a user. Also if both workers and an engine are given, or no user was inside the model's region.
+        Before any file of releases is written: if options are invalid, a user is in two paths or in none, the model
+        was trained on a user, or no user was inside the model's region and none was released before. Also if both
+        workers and an engine are given.
     OutputError, EngineError
         If the folder is in use by another run or cannot be written, or workers keep dying.
     DataFileError
@@ -518,6 +521,8 @@ def batch(
         chosen = Data.from_any(data).within(loaded_model.space)
         checked_users = chosen.one_after_another(partial(refuse_training_users, training_users), unchosen)
         tracks = _without_training_users(checked_users, training_users)
+        if not read_journal(folder):
+            tracks = _require_location_inside(tracks, loaded_model)
         lock.enter_context(closing(Checkpoint.open(folder, terms, resume)))
         published = Published(folder, kind)
         num_before = len(published)
@@ -540,11 +545,6 @@ def batch(
             files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
             for exposure in worker_engine.run(_summarize_file, files):
                 tally.add_exposure(*exposure)
-    clamps = settings.outside == "clamp"
-    if not num_before and tally.sums["timesteps"] == clamps * tally.sums["outside"]:
-        raise ConfigurationError(
-            f"no input location of {len(done)} users lies inside the model's region; train a model that covers it"
-        )
     isolated_states = describe_isolated_states(first.policy, loaded_model.space)
     if certificate is not None:
         certify(folder, loaded_model, certificate, watch=watch)
@@ -564,6 +564,20 @@ def _without_training_users(
     for trajectory in tracks:
         refuse_training_users(training_users, [trajectory.user])
         yield trajectory
+
+
+def _require_location_inside(tracks: Iterable[Trajectory], model: MarkovModel) -> Iterator[Trajectory]:
+    """Return all trajectories, or raise an error if none has a location inside the region."""
+    remaining = iter(tracks)
+    waiting = list[Trajectory]()
+    for trajectory in remaining:
+        waiting.append(trajectory)
+        released = trajectory.resample(model.step)
+        if (model.space.locate(released.latitude, released.longitude) != OUTSIDE).any():
+            return chain(waiting, remaining)
+    raise ConfigurationError(
+        f"no input location of {len(waiting)} users lies inside the model's region; train a model that covers it"
+    )
 
 
 def release_everyone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -360,6 +361,12 @@ def test_no_names_omits_users_and_report_contains_pictures(tmp_path, monkeypatch
     done = command_line.run(*line, "--true", "later.csv", "--no-names")
     assert not [name for name in ("p0", "p1", "p2", "p3") if name in done.output]
     assert "unique by times" in done.output
+    command_line.run(*line, "--true", "later.csv", "--no-names", "--report", "PRIVATE-shares.html")
+    page = Path("PRIVATE-shares.html").read_text()
+    # The encoded pictures may contain any two letters.
+    text = re.sub(r'base64,[^"]*', "", page)
+    assert not [name for name in ("p0", "p1", "p2", "p3", "most probable candidate") if name in text]
+    assert page.count("data:image/png") == 3
     done = command_line.run(*line, "--true", "later.csv", "--report", "PRIVATE-who.html", "--json")
     output = json.loads(done.stdout)
     assert sum(row["count"] for row in output["calibration"]) >= 4

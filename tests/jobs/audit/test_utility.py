@@ -108,6 +108,27 @@ def test_exact_estimates_have_zero_error_and_reversed_ones_do_not(town):
     assert turned_round.measures["moves"] > 0.1
 
 
+def test_order_and_repetition_of_rows_do_not_matter(town, tmp_path):
+    """The last row of a timestep counts, so a row before it with another estimate does not."""
+    folder, model, true = town
+    rows = _rows(folder / "r.csv")
+    # A rewound session has its first timesteps after later ones.
+    orders = {"newest_first": rows[::-1], "repeated": rows + rows, "rewound": rows[30:] + rows[:30]}
+    orders["corrected"] = [{**rows[0], "estimate_latitude": rows[0]["latitude"]}, *rows]
+    reference = audit_utility(folder / "r.csv", model, str(true), uses=UsesSettings())
+    for name, ordered in orders.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0])
+            table.writeheader()
+            table.writerows(ordered)
+        audit = audit_utility(tmp_path / f"{name}.csv", model, str(true), uses=UsesSettings())
+        by_user = {user["user"]: user for user in audit.to_dict()["users"]}
+        assert by_user == {user["user"]: user for user in reference.to_dict()["users"]}, name
+        assert audit.measures == reference.measures, name
+        assert audit.uses.audit.monitoring_error.value == reference.uses.audit.monitoring_error.value, name
+        assert audit.uses.audit.num_contacts == reference.uses.audit.num_contacts, name
+
+
 def test_releases_without_true_data_raise(town, monkeypatch):
     folder, model, true = town
     incomplete = folder / "some.csv"

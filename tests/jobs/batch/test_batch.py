@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 
@@ -380,6 +381,32 @@ def test_user_outside_region_has_file_and_is_counted_unless_omitted(model_path, 
             len(trajectory) if name == "clamp" else 5,
             len(trajectory) - 5,
         )
+
+
+@pytest.mark.parametrize("outside", ["clamp", "drop"])
+def test_batch_without_location_inside_region_raises_before_any_release(model_path, trajectories, tmp_path, outside):
+    lines = ["user,time,latitude,longitude"]
+    for user, degrees in ((trajectories[0], 1), (trajectories[1], 1), (trajectories[2], 0)):
+        for time, latitude, longitude in zip(user.times[:4], user.latitude + degrees, user.longitude, strict=False):
+            lines.append(f"{user.user},{time}Z,{latitude},{longitude}")
+        (tmp_path / f"{user.user}.csv").write_text("\n".join([lines[0], *lines[-4:]]) + "\n")
+    (tmp_path / "all.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "away.csv").write_text("\n".join(lines[:9]) + "\n")
+    settings = ReleaseSettings("utility:1km", 1.0, outside=outside)
+    paths = [str(tmp_path / f"{user.user}.csv") for user in trajectories[:3]]
+    run = partial(batch, model=model_path, settings=settings, kind="csv", workers=1)
+    for name, data in (("one", str(tmp_path / "away.csv")), ("several", paths[:2])):
+        for resume in (False, True):
+            with pytest.raises(ConfigurationError, match="no input location of 2 users lies inside"):
+                run(data, tmp_path / name, resume=resume)
+            assert not (tmp_path / name).exists()
+    # A later user in the region suffices.
+    for name, data in (("whole", str(tmp_path / "all.csv")), ("parts", paths)):
+        result = run(data, tmp_path / name)
+        assert [entry.releases for entry in result.done] == ([4, 4, 4] if outside == "clamp" else [0, 0, 4])
+    # Users outside may follow in a resumed batch.
+    run(paths[2], tmp_path / "later")
+    assert run(paths[:2], tmp_path / "later", resume=True).before == 1
 
 
 def test_path_like_user_names_stay_in_folder(tmp_path):
