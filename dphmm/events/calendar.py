@@ -231,7 +231,11 @@ class Window:
 
     def is_past(self, clock: Clock) -> bool:
         """Return whether the window ended before the first release; False for steps."""
-        return not isinstance(self.start, int) and clock.span(*self._ends())[1] < clock.lead
+        if isinstance(self.start, int):
+            return False
+        # A night that begins on the last day ends on the next.
+        ends = [last for first, last in self._step_spans(clock) if first <= last]
+        return max(ends, default=clock.span(*self._ends())[1]) < clock.lead
 
     def days(self, clock: Clock) -> list[list[Span]]:
         """Return the runs of steps for each day separately, without days that contain none.

@@ -276,3 +276,30 @@ def test_redundant_brackets_do_not_change_event():
     flat = parse_event("at:home at 3")
     assert parse_event("(" * 60 + "at:home at 3" + ")" * 60).canonical == flat.canonical
     assert parse_event("!" * 60 + "at:home at 3").resolve(PLACES).last == flat.resolve(PLACES).last
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "on 2024-03-07 any day 22-6",
+        "between 2024-03-06 and 2024-03-07 any day 22-6 in Europe/Berlin",
+        "between 2024-03-04 and 2024-03-08 any monday 8-9",
+        "between 2024-03-07T01:00 and 2024-03-07T05:00 any day 22-6",
+        "on 2024-03-07",
+    ],
+)
+def test_event_is_past_exactly_without_a_step_from_the_first_release_on(when):
+    """Otherwise a batch would ignore a cap that it can keep."""
+    event = parse_event(f"at:5 {when} from the first release")
+    start = int(np.datetime64("2024-03-03", "s").astype(np.int64)) // 600
+    answers = []
+    for first in range(start, start + 7 * 144):
+        clock = Clock(600.0, first)
+        try:
+            event.when.spans(clock)
+            has_step = True
+        except EventError:
+            has_step = False
+        answers.append(event.is_past(clock))
+        assert answers[-1] == (not has_step)
+    assert set(answers) == {True, False}
