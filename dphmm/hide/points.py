@@ -256,6 +256,27 @@ def describe_point(points: Points, row: int) -> str:
     return f"{values.latitude[row]:.6g}, {values.longitude[row]:.6g}{time}"
 
 
+def find_gaps(times: npt.NDArray[np.datetime64]) -> BoolArray:
+    """Return whether a gap of more than an hour lies between neighbouring points, ``(n - 1,)``.
+
+    A point without a time can have been at any time between those of its neighbours. If these are more than an hour
+    apart, there is a gap on both of its sides.
+
+    Parameters
+    ----------
+    times
+        ``(n,)``: the times in order, NaT where unknown.
+    """
+    is_timed = ~np.isnat(times)
+    if not is_timed.any():
+        return np.zeros(max(len(times) - 1, 0), dtype=np.bool_)
+    rows = np.arange(len(times))
+    timed = rows[is_timed]
+    before = np.maximum.accumulate(np.where(is_timed, rows, timed[0]))
+    after = np.minimum.accumulate(np.where(is_timed, rows, timed[-1])[::-1])[::-1]
+    return (np.diff(times[before]) > TRIP_GAP) | (np.diff(times[after]) > TRIP_GAP)
+
+
 def find_ends(points: Points, kind: str | None) -> IntArray:
     """Return the indices of the points at which the user may have started or arrived.
 
@@ -280,9 +301,12 @@ def find_ends(points: Points, kind: str | None) -> IntArray:
     for track in np.unique(points.track):
         rows = np.flatnonzero(points.track == track)
         times = points.values.times[rows]
-        gaps = np.diff(times)
-        is_gap = (gaps > TRIP_GAP) | (np.isnat(gaps) & (np.diff(points.segment[rows]) != 0))
-        is_jump = ~_can_reach(points, kind, rows[:-1], rows[1:])
+        is_gap = find_gaps(times) | (np.isnat(np.diff(times)) & (np.diff(points.segment[rows]) != 0))
+        # Points without a time between two others do not hide a jump. Like a gap, it is on both of their sides.
+        timed = np.flatnonzero(~np.isnat(times))
+        jumps = np.flatnonzero(~_can_reach(points, kind, rows[timed[:-1]], rows[timed[1:]]))
+        is_jump = np.zeros(max(len(rows) - 1, 0), dtype=np.bool_)
+        is_jump[timed[jumps]] = is_jump[timed[jumps + 1] - 1] = True
         for trip in np.split(np.arange(len(rows)), np.flatnonzero(is_gap) + 1):
             parts = np.split(trip, np.flatnonzero(is_jump[trip[:-1]]) + 1)
             is_long = [times[part[-1]] - times[part[0]] >= _LONG_PART for part in parts]

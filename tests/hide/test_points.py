@@ -146,6 +146,14 @@ def test_ends_are_those_of_tracks_and_of_gaps_above_an_hour():
     assert find_ends(make_points(untimed, segments=[0, 0, 1, 1, 1, 1]), None).tolist() == [0, 1, 2, 5]
 
 
+def test_points_without_a_time_hide_neither_a_gap_nor_a_jump():
+    rows = [(0.0, 0), (0.1, 60), (0.15, None), (0.16, None), (0.2, 60 + 4 * HOUR), (0.3, 120 + 4 * HOUR)]
+    assert find_ends(make_points(rows), None).tolist() == [0, 1, 2, 3, 4, 5]
+    # The receiver first repeats an old location.
+    rows = [(3.0, 0), (3.0, 1), (1.5, None), *((0.001 * step, 2 + step) for step in range(700))]
+    assert find_ends(make_points(rows), None).tolist() == [0, 2, 3, 702]
+
+
 def test_lines_are_broken_at_zones_and_pauses_only():
     away = ZONE.half_km + 1
     rows = [(away + 0.01 * number, number) for number in range(40)]

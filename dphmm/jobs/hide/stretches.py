@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
-from dphmm.hide.points import TRIP_GAP
+from dphmm.hide.points import find_gaps
 from dphmm.hide.streets import AHEAD_KM
 from dphmm.hide.zone import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
 from dphmm.space.trajectory import Segment
@@ -34,7 +34,7 @@ def find_stretches(
     times
         Whether times are published.
     """
-    trip = np.concatenate([[0], np.cumsum(np.diff(points.times) > TRIP_GAP)])
+    trip = np.concatenate([[0], np.cumsum(find_gaps(points.times))])
     ends = runs(removed)
     stretches = []
     for first, last in zip(ends[::2], ends[1::2], strict=True):
