@@ -123,12 +123,17 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     echo()
     removed = f"; removed {result.removed_in_words}" if result.removed else ""
     echo(f"Wrote {cell(str(output))}: kept {len(result.public):,} of {result.points:,} points{removed}.")
-    for names, text in (
-        (result.errors, "Dropped {count} (receiver errors: no fix, or a jump above the speed limit): {names}."),
-        (result.jumps, "Jumps above the speed limit after {count}: {names}. Delete a part that is not yours."),
+    for names, noun, text in (
+        (
+            result.errors,
+            "point",
+            "Dropped {count} (receiver errors: no fix, or a jump above the speed limit): {names}.",
+        ),
+        (result.jumps, "point", "Jumps above the speed limit after {count}: {names}. Delete a part that is not yours."),
+        (result.unused, "location", "No point is near {count}: {names}. Check --near."),
     ):
         if names:
-            count = f"{len(names):,} point{'s' if len(names) > 1 else ''}"
+            count = f"{len(names):,} {noun}{'s' if len(names) > 1 else ''}"
             first = "; ".join([*map(cell, names[:_NUM_NAMED]), *(["..."] if len(names) > _NUM_NAMED else [])])
             say_paragraph("", text.format(count=count, names=first))
     if result.num_untimed:

@@ -216,6 +216,16 @@ def test_points_near_end_next_to_known_place_are_omitted(tmp_path, within, share
     assert far.min() > 1000 * within
 
 
+@pytest.mark.parametrize("more", [{"near": [(45.01, -30.01), (45.01, 30.01)]}, {"hide_endpoints": True}])
+def test_location_without_a_point_is_stated(more):
+    """Such as a longitude without its minus sign: the home stays in the file."""
+    result = hide(ROOT / "data/sample/ride.gpx", **{"near": [(45.01, 30.01)]} | more, within_km=0.5)
+    assert [text[:12] for text in result.unused] == ["45.01, 30.01"]
+    assert "nearest point 4," in result.unused[0]
+    assert result.to_dict()["private_unused_locations"] == list(result.unused)
+    assert hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5).unused == ()
+
+
 def test_places_are_read_from_file(tmp_path):
     shape = {"type": "Point", "coordinates": [HOME[1], HOME[0]]}
     layer = {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}

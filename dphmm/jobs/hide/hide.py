@@ -94,6 +94,8 @@ class HideResult(Result):
         The points after which the recording jumps farther than the speed limit allows, in words. Private.
     has_session
         Whether recordings are tracked in a file.
+    unused
+        The given locations near which the recording has no point, in words. Private.
     """
 
     public: Recording
@@ -105,6 +107,7 @@ class HideResult(Result):
     has_session: bool
     errors: tuple[str, ...] = ()
     jumps: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -155,6 +158,7 @@ class HideResult(Result):
             "private_num_points_removed": self.hidden,
             "private_receiver_errors": list(self.errors),
             "private_jumps": list(self.jumps),
+            "private_unused_locations": list(self.unused),
             "removed": list(self.removed),
             "places": [place.to_dict() for place in self.places],
         }
@@ -349,6 +353,11 @@ def hide(
         session is not None,
         tuple(describe_point(points, row) for row in parts.dropped),
         tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
+        tuple(
+            f"{place.location[0]:.6g}, {place.location[1]:.6g} (nearest point {_distance_in_words(place, trips)} away)"
+            for place in assignments[: len(locations)]  # the others are ends of trips
+            if place.square not in {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
+        ),
     )
 
 
@@ -484,11 +493,19 @@ def _describe_distance(assignments: Sequence[Assignment], points: Points, rule: 
     """Return why no point is near a location. The points are those without receiver errors."""
     if not len(points):
         return "every point is at latitude 0 and longitude 0, which receivers write without a fix"
-    values = points.values
-    nearest = min(distance_km(*place.location, values.latitude, values.longitude).min() for place in assignments)
+    distance = min((_find_distance(place, points), _distance_in_words(place, points)) for place in assignments)[1]
     within_km = min(rule.within_km(place.square) for place in assignments)
-    distance = f"{nearest:,.0f} km" if nearest >= 10 else metres(float(nearest))
     return (
         f"no point lies within {metres(within_km)} of the location: the nearest is {distance} away; check --near, or "
         "use a larger --within"
     )
+
+
+def _find_distance(place: Assignment, points: Points) -> float:
+    """Return the distance of the nearest point from a location, kilometres."""
+    return float(distance_km(*place.location, points.values.latitude, points.values.longitude).min())
+
+
+def _distance_in_words(place: Assignment, points: Points) -> str:
+    distance = _find_distance(place, points)
+    return f"{distance:,.0f} km" if distance >= 10 else metres(distance)

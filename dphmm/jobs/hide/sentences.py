@@ -105,8 +105,8 @@ def _describe_repeats(place: HiddenPlace, has_session: bool) -> str:
         )
     else:
         repeated += (
-            " Files that you publish later add up with this one: always hide this location with the same --within, or "
-            "track the total with --session."
+            " Files that you publish later add up with this one: always hide this location with the same --near and "
+            "--within, or with --session, which recognizes it at the ends of other trips, too."
         )
     if place.outside_km:
         repeated += (
