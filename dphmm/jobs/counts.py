@@ -35,6 +35,7 @@ from dphmm.tables.values import parse_time, shorten
 from dphmm.validation import Integers, Interval, Probability, Seconds, checked, checked_as
 
 _DAY = 86_400_000_000
+_MINUTE = 60_000_000
 MAX_TIMES = 10_000_000
 """Maximum number of times over which users are counted."""
 
@@ -171,12 +172,18 @@ class DayAlignment:
         Raises
         ------
         ConfigurationError
-            When the step, in microseconds, does not divide a day.
+            When the step, in microseconds, does not divide a day into whole minutes, or none starts within the hours.
         """
-        if _DAY % step:
-            raise ConfigurationError(f"the step must divide a day, got {step / 1e6:g} s")
+        if _DAY % step or step % _MINUTE:  # times of a day are written in minutes
+            raise ConfigurationError(f"the step must divide a day into whole minutes, got {step / 1e6:g} s")
         low, high = (round(hour * _DAY / 24) for hour in self.hours)
-        return np.arange(-(-low // step), -(-high // step))
+        slots = np.arange(-(-low // step), -(-high // step))
+        if not len(slots):
+            first, last = self.hours
+            raise ConfigurationError(
+                f"hours must contain the start of a step, got {first:g} to {last:g} with steps of {step / 1e6:g} s"
+            )
+        return slots
 
 
 def daily_population(
@@ -204,7 +211,7 @@ def daily_population(
     CountError
         When no day counts.
     ConfigurationError
-        When the step does not divide a day.
+        When the step does not divide a day into whole minutes, or none starts within the hours.
     """
     step = microseconds(step_seconds, "step")
     grid = days._slots(step)
@@ -220,7 +227,7 @@ def daily_population(
             if of_day.any() and of_day.sum() >= days.min_coverage * grid.size:
                 name = f"{trajectory.user} {shown}"
                 rows.append((name, slot[of_day] - grid[0], states[of_day]))
-    return _assemble(rows, grid * step // 60_000_000, space.size)
+    return _assemble(rows, grid * step // _MINUTE, space.size)
 
 
 def _locate_on_clock(trajectory: Trajectory, space: StateSpace, step_seconds: float) -> tuple[IntArray, IntArray]:

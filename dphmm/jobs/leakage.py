@@ -271,8 +271,10 @@ def compute_release_leakage(
     learned = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
     table = releases if isinstance(releases, ReleaseTable) else read_releases(releases)
     present = sorted(set(table["user"].tolist()))
+    name = "the table" if isinstance(releases, ReleaseTable) else str(releases)
+    if not present:
+        raise ConfigurationError(f"{name} contains no release")
     if user is None and len(present) > 1:
-        name = "the table" if isinstance(releases, ReleaseTable) else str(releases)
         raise ConfigurationError(f"{name} contains {len(present)} users: choose one, such as --users {present[0]}")
     user = present[0] if user is None else user
     step = learned.step_seconds
@@ -415,6 +417,8 @@ def realized_leakage(
     (True, True)
     """
     replays = list(replay(releases, model, settings, () if user is None else (user,)))
+    if not replays:
+        raise ConfigurationError(f"{releases} contains no release")
     if len(replays) != 1:
         raise ConfigurationError(
             f"{releases} contains {len(replays)} users: choose one, such as --users {replays[0].sequence.user}"

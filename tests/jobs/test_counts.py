@@ -87,6 +87,12 @@ def test_part_contains_selected_members():
             "end must be after start",
         ),
         (lambda: daily_population([ANN], SPACE, 7000), ConfigurationError, "the step must divide a day"),
+        (lambda: daily_population([ANN], SPACE, 90), ConfigurationError, "into whole minutes, got 90 s"),
+        (
+            lambda: daily_population([ANN], SPACE, 3600, DayAlignment((8.1, 8.9))),
+            ConfigurationError,
+            r"hours must contain the start of a step, got 8\.1 to 8\.9",
+        ),
         (lambda: DayAlignment((12, 8)), ConfigurationError, r"\(12, 8\)"),
         (lambda: DayAlignment(min_coverage=1.5), ConfigurationError, r"min_coverage must be in \[0, 1\]"),
         (lambda: daily_population([ANN], SPACE, 3600, DayAlignment((20, 24))), CountError, "no user has a fix"),

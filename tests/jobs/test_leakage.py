@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli.leakage import _describe_exclusions, _say_values
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.jobs import compute_release_leakage
+from dphmm.jobs import compute_release_leakage, realized_leakage
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
@@ -105,6 +105,15 @@ def test_leak_and_budget_commands_accept_learned_model(tmp_path):
 def test_user_without_releases_raises():
     with pytest.raises(InvalidInputError, match="'bob'"):
         compute_release_leakage(model(), ReleaseTable.from_releases(release_states(0)), "bob")
+
+
+def test_releases_without_a_row_raise(tmp_path):
+    empty = ReleaseTable.from_releases(())
+    with pytest.raises(ConfigurationError, match="the table contains no release"):
+        compute_release_leakage(model(), empty)
+    write_releases(tmp_path / "r.csv", empty)
+    with pytest.raises(ConfigurationError, match=r"r\.csv contains no release"):
+        realized_leakage(model(), tmp_path / "r.csv", ReleaseSettings())
 
 
 def test_two_users_without_choice_raise():
