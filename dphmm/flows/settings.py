@@ -56,8 +56,8 @@ class FlowSettings:
     first_day, last_day
         Days such as 2024-03-01, in the zone. Visits on other days do not count.
     window
-        Release a table for every day, with a budget for any this many consecutive days. Defaults to one table of all
-        days.
+        Release a table for every day, with a budget for the tables of this many consecutive days. Defaults to one table
+        of all days.
     """
 
     tables: str = setting(
@@ -99,7 +99,7 @@ class FlowSettings:
     )
     last_day: str | None = setting(None, "Last day of visits.", metavar="DAY", heading=_TIME, name="end")
     window: Annotated[int, Integers(1, MAX_DAYS)] | None = setting(
-        None, "Daily tables; epsilon is for any DAYS consecutive days.", metavar="DAYS", heading=_TIME
+        None, "Daily tables; epsilon is for those of any DAYS consecutive days.", metavar="DAYS", heading=_TIME
     )
     cells_alone: bool = setting(False, "Count cells only, without districts and totals.", heading=_WHERE)
     balanced: bool = setting(False, "Assume equal departures and arrivals of every area.", heading=_WHERE)

@@ -257,7 +257,7 @@ def describe_point(points: Points, row: int) -> str:
 
 
 def find_gaps(times: npt.NDArray[np.datetime64]) -> BoolArray:
-    """Return whether a gap of more than an hour lies between neighbouring points, ``(n - 1,)``.
+    """Return whether over an hour lies between neighbouring points, ``(n - 1,)``.
 
     A point without a time can have been at any time between those of its neighbours. If these are more than an hour
     apart, there is a gap on both of its sides.

@@ -65,7 +65,7 @@ class Flows(Result):
     areas
         The areas.
     epsilon
-        Epsilon of all tables together; with a window, of any that many consecutive days.
+        Epsilon of all tables together; with a window, of those of any that many consecutive days.
     spent
         Epsilon of each step.
     bounds
@@ -112,7 +112,7 @@ class Flows(Result):
             count = days[1] - days[0] + 1
             windows = -(-count // window)
             promise = {
-                f"likelihood_ratio_any_{window}_consecutive_days": words(level),
+                f"likelihood_ratio_tables_of_any_{window}_days": words(level),
                 f"likelihood_ratio_all_{count}_days": words(level * windows),
             }
         per_user = {

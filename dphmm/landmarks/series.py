@@ -213,7 +213,7 @@ def laplace_noise(sensitivity: _Length, rng: Rng = None) -> Noise:
 
 @checked
 def planar_laplace(unit: _Length = 1.0, rng: Rng = None) -> Noise:
-    """Return integer points ``(k, 2)`` of a polygon around a disc.
+    """Return planar Laplace noise for locations ``(k, 2)``, in double precision.
 
     Under a landmark scheme, the guarantee applies to locations one unit apart, and proportionally to others (Andrés et
     al., CCS 2013). It holds for real numbers, not for double precision; `planar_lattice` is exact.

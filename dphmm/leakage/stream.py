@@ -66,7 +66,7 @@ class Leakage:
 
     @property
     def user_level(self) -> float:
-        """Temporal leakage ``(T,)``: ``BPL + FPL − ε``; infinite if BPL or FPL is."""
+        """The sum of the budgets, the level of differential privacy for all times together."""
         return math.fsum(self.epsilons)
 
     @checked
