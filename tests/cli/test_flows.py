@@ -116,7 +116,7 @@ def test_days_have_separate_rows(tmp_path):
         path,
     )
     assert done.exit_code == 0, done.output
-    assert "likelihood ratio any 2 consecutive days" in done.stdout
+    assert "likelihood ratio tables of any 2 days" in done.stdout
     assert "likelihood ratio all 3 days" in done.stdout
     assert sum(line.startswith("visits,area,2024-03-05,") for line in path.read_text().splitlines()) == 5
 
