@@ -36,6 +36,10 @@ CANDIDATE_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
 BOUND_FRACTION = Fraction(1, 10)
 """Fraction of the budget spent on this choice."""
 
+# From this decay of discrete Laplace noise on, its tails and those of sums differ from continuous ones: at 3.8 and 6.7
+# all intervals of a file held in 92 and 82 % of files instead of 95 %.
+_MAX_CONTINUOUS_DECAY = 3.0
+_TINY = 1e-300  # instead of a variance that is zero by underflow
 # Larger relative errors include every number and would overflow.
 _MAX_RELATIVE_ERROR = 1e100
 
@@ -268,13 +272,39 @@ class Precision:
 
         A weighted sum of independent Laplace noise has lighter tails than Laplace noise of the same variance and
         heavier tails than a normal distribution. Therefore the wider of both intervals is used. Half a step is added if
-        unit steps matter. A table with one level uses the exact interval of its noise.
+        unit steps matter. If the noise is mostly zero, this approximation fails, and Chernoff's bound for discrete
+        noise is used. A table with one level uses the exact interval of its noise.
         """
         if len(self.shares) == 1 and np.allclose(variances, self.variances[0]):
             return np.full(variances.shape, float(laplace_within(float(self.decays[0]), 1.0 - miss_probability)))
         factor = max(log(1.0 / miss_probability) / sqrt(2.0), NormalDist().inv_cdf(1.0 - miss_probability / 2))
-        step = 0.5 if max(map(float, self.decays)) > 0.5 else 0.0
-        return np.asarray(factor * np.sqrt(variances) + step)
+        largest = max(map(float, self.decays))
+        step = 0.5 if largest > 0.5 else 0.0
+        widths = np.asarray(factor * np.sqrt(variances) + step)
+        if largest > _MAX_CONTINUOUS_DECAY:
+            return np.maximum(widths, self._bound_sums(variances, miss_probability))
+        return widths
+
+    def _bound_sums(self, variances: FloatArray, miss_probability: float) -> FloatArray:
+        """Return Chernoff bounds of weighted sums with these variances, with weights of at most 1.
+
+        The cumulant K of discrete Laplace noise grows at least quadratically: ``K(s w) <= (w / m)² K(s m)`` for weights
+        w of at most m. A sum with variance V has weights of at most ``m = min(1, sqrt(V / v))`` for noise of variance
+        v. Its cumulant at s is therefore at most V times the largest ``K(s m) / (m² v)`` over the levels.
+        """
+        decays = np.array([[float(decay)] for decay in self.decays if decay])
+        level_variances = np.array([[max(laplace_variance(decay), _TINY)] for decay in decays[:, 0].tolist()])
+        variances = np.maximum(variances, _TINY)
+        weights = np.minimum(1.0, np.sqrt(variances / level_variances))
+        largest_rates = (decays / weights).min(axis=0)  # a cumulant is infinite from the decay on
+        bounds = np.full(variances.shape, inf)
+        for share in np.linspace(0.04, 0.98, 24).tolist():
+            rates = share * largest_rates
+            ahead, behind = rates * weights - decays, -rates * weights - decays
+            cumulants = 2 * np.log1p(-np.exp(-decays)) - np.log1p(-np.exp(ahead)) - np.log1p(-np.exp(behind))
+            growth = (cumulants / (weights**2 * level_variances)).max(axis=0)
+            bounds = np.minimum(bounds, (log(2 / miss_probability) + growth * variances) / rates)
+        return bounds
 
     @property
     def expected(self) -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from dphmm.flows import Areas, FlowSettings
+from dphmm.flows import Areas, FlowSettings, noisy_tables
 from dphmm.flows.noisy_tables import (
     CANDIDATE_BOUNDS,
     KEY_COLUMNS,
@@ -27,6 +27,7 @@ from dphmm.flows.tables import Table, labels, time_classes
 from dphmm.mechanisms.integer_noise import CountNoise, laplace_within
 from dphmm.random import random_source
 from dphmm.space import Grid
+from tests.documents import ROOT
 from tests.sizes import fewer
 
 AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
@@ -220,6 +221,35 @@ def test_rows_and_rests_have_stated_coverage_whatever_is_selected(settings, epsi
     assert np.mean(files) < 0.5
     if epsilon < 1:  # with little noise, most true numbers are far from zero
         assert shown.mean() < 0.94 - 4 * shown.std() / np.sqrt(len(shown))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [7, 30])
+def test_intervals_hold_if_noise_is_mostly_zero(epsilon, monkeypatch):
+    """All rows hold in 95 % of 200 files, less four standard errors.
+
+    Alpha is 1e-4 and the seed is fixed. Intervals for continuous noise fail at the first budget.
+    """
+    areas = Areas.from_polygons(ROOT / "data/districts.geojson")
+    precisions = make_precisions(Fraction(epsilon), FlowSettings("visits", visits_per_user=1), areas)
+    cells = [np.full(precision.table.forest.sizes[0], 50) for precision in precisions]
+    levels = [p.table.forest.totals(true) for p, true in zip(precisions, cells, strict=True)]
+    tables = [
+        NoisyTable(precision, tuple(level.astype(int) for level in totals), true)
+        for precision, totals, true in zip(precisions, levels, cells, strict=True)
+    ]
+    rows = build_rows(tables, every_row=True)
+    keys = zip(*(rows[name].tolist() for name in KEY_COLUMNS), strict=True)
+    world = precisions, cells, dict(zip(keys, rows["count"].tolist(), strict=True))
+
+    def run():
+        source = random_source(5)
+        results = [count_covered_rows(world, source) for _ in range(200)]
+        return np.mean([all(shown) and all(rests) for shown, rests in results])
+
+    assert run() >= 0.95 - 4 * np.sqrt(0.95 * 0.05 / 200)
+    monkeypatch.setattr(noisy_tables, "_MAX_CONTINUOUS_DECAY", np.inf)
+    assert (run() < 0.95 - 4 * np.sqrt(0.95 * 0.05 / 200)) == (epsilon < 30)
 
 
 def test_time_class_labels_are_unique():
