@@ -216,6 +216,15 @@ def test_points_near_end_next_to_known_place_are_omitted(tmp_path, within, share
     assert far.min() > 1000 * within
 
 
+@pytest.mark.parametrize("distances", [(None, 0.5), (0.5, None)])
+def test_default_distance_of_a_session_is_that_distance(tmp_path, distances):
+    for within_km in distances:
+        result = hide(
+            ROOT / "data/sample/ride.gpx", [(45.01, -30.01)], within_km=within_km, session=tmp_path / "s.json"
+        )
+        assert result.within_km == 0.5
+
+
 @pytest.mark.parametrize("more", [{"near": [(45.01, -30.01), (45.01, 30.01)]}, {"hide_endpoints": True}])
 def test_location_without_a_point_is_stated(more):
     """Such as a longitude without its minus sign: the home stays in the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,8 @@ class ZoneHistory:
             raise DataFileError(
                 path, f"must be of format {_FORMAT}, got {shorten(stored_format)}: use a new file with --session"
             )
-        if (rule.distance_km, rule.among, kind or stored) != (distance_km, among, stored):
+        earlier = replace(rule, distance_km=distance_km, among=among)
+        if (*rule.sizes, kind or stored) != (*earlier.sizes, stored):
             options = (
                 []
                 if distance_km is None and among is not None

@@ -43,6 +43,12 @@ class SquareRule:
     among: float | None
     street_map: StreetMap | None
 
+    @property
+    def sizes(self) -> tuple[float | None, float | None]:
+        """The distance, which is the default one if nothing is chosen, and the number of candidates."""
+        is_default = self.distance_km is None and self.among is None
+        return DEFAULT_WITHIN_KM if is_default else self.distance_km, self.among
+
     def square(self, location: Place) -> Square:
         """Return the square around a location."""
         side_km = min_side_km(self.distance_km, self.among)
