@@ -45,7 +45,7 @@ class SquareRule:
 
     @property
     def sizes(self) -> tuple[float | None, float | None]:
-        """The distance, which is the default one if nothing is chosen, and the number of candidates."""
+        """The distance in km, which defaults to that of zones, and the number of candidates."""
         is_default = self.distance_km is None and self.among is None
         return DEFAULT_WITHIN_KM if is_default else self.distance_km, self.among
 
