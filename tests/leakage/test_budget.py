@@ -73,7 +73,7 @@ def test_budgets_keep_alpha_for_random_matrices(past_seed, future_seed, alpha):
                 constant_budget(past, future, alpha)
             return
     leakage = temporal_leakage(past, future, exact_budgets(past, future, alpha, 9))
-    # Leakage is the logarithm of differences of numbers up to e^alpha, each exact to half a unit in the last place.
+    # Leakage is the logarithm of differences of numbers up to e^alpha, with errors of some units in the last place.
     np.testing.assert_allclose(leakage, alpha, rtol=1e-9, atol=2.0**-50 * np.exp(alpha))
     assert leakage.max() <= alpha
     assert temporal_leakage(past, future, [constant_budget(past, future, alpha)] * 50).max() <= alpha

@@ -343,6 +343,7 @@ def hide(
         write_recording(output, parts.public, overwrite, format)
     without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
     contents = [*recording.dropped, *without, *losses, *([] if times else ["times"])]
+    used_squares = {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
     return HideResult(
         parts.public,
         tuple(places),
@@ -356,7 +357,7 @@ def hide(
         tuple(
             f"{place.location[0]:.6g}, {place.location[1]:.6g} (nearest point {_distance_in_words(place, trips)} away)"
             for place in assignments[: len(locations)]  # the others are ends of trips
-            if place.square not in {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
+            if place.square not in used_squares
         ),
     )
 
