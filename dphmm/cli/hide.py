@@ -70,7 +70,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
 
     Of more than five zones, the five with the highest probability of a cell are described. --json describes all.
     """
-    from dphmm.jobs.hide.hide import hide
+    from dphmm.jobs.hide.hide import HideResult, hide
     from dphmm.space.coordinates import parse_coordinates
 
     length = None if options["within"] is None else parse_kilometres(options["within"], "--within")
@@ -98,12 +98,22 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
             "--near must be LATITUDE,LONGITUDE as in 45.01,-30.01, the link of a place on a map, or a single GeoJSON "
             f"file of points, got {files[0]!r}{others}"
         )
+    figures: list[Any] = []
+
+    def draw(result: HideResult) -> None:
+        """Draw the picture before anything is written, because its map may lack the region."""
+        if picture is not None:
+            from dphmm.plots.hide import hidden_figure
+
+            figures.append(hidden_figure(result, basemap))
+
     result = hide(
         data,
         files[0] if files else locations,
         length,
         output,
         times=not options["no_times"],
+        check=draw,
         columns=get_columns(options),
         **{name: options[name] for name in ("input_format", "time_unit", "time_zone", "time_format")},
         **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "format", "session", "overwrite")},
@@ -111,9 +121,8 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     )
     if picture is not None:
         from dphmm.plots.canvas import save_picture
-        from dphmm.plots.hide import hidden_figure
 
-        save_picture(hidden_figure(result, basemap), picture, overwrite, private=False)
+        save_picture(figures[0], picture, overwrite, private=False)
     if options["as_json"]:
         say_json({**result.to_dict(), "sentences": result.sentences})
         return

@@ -12,7 +12,7 @@ import click
 
 from dphmm.cli import options
 from dphmm.cli.console import FILE, PATH, Once, cell, echo, say_table
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,12 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
             raise ConfigurationError(
                 "--picture cannot be combined with unbounded leakage: a release can rule out a possible state"
             )
-    widest = None if window is None else _widest(result, window)
+    try:
+        widest = None if window is None else _widest(result, window)
+    except InvalidInputError:
+        if certificate is not None:
+            certificate.unlink()  # a new file, which the command would leave behind
+        raise
     if as_json:
         more = {"window": widest, "realized": None if realized is None else realized.to_dict()}
         echo(json.dumps(_record(result) | {name: value for name, value in more.items() if value is not None}, indent=2))

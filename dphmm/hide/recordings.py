@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -62,7 +63,7 @@ def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
 
 def _recording_geojson(path: Path, recording: Recording) -> None:
     def features() -> Iterator[Feature]:
-        for segment in recording.segments:
+        for segment in (part for whole in recording.segments for part in _split_at_date_line(whole)):
             corners = _round_degrees(segment)
             positions = [
                 [*corner] if math.isnan(height) else [*corner, height]
@@ -85,6 +86,16 @@ def _recording_geojson(path: Path, recording: Recording) -> None:
             yield Feature(properties, shape)
 
     write_features(path, "recording", features())
+
+
+def _split_at_date_line(segment: Segment) -> Iterator[Segment]:
+    """Yield the parts of a segment between its crossings of the date line.
+
+    Lines of GeoJSON must not cross it.
+    """
+    borders = np.flatnonzero(np.abs(np.diff(segment.longitude)) > 180) + 1
+    for first, last in pairwise([0, *borders.tolist(), len(segment)]):
+        yield segment.part(slice(first, last))
 
 
 def _round_degrees(segment: Segment) -> list[tuple[float, float]]:

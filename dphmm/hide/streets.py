@@ -56,7 +56,7 @@ RING_RATIO = 1.6
 """The side of a core that is chosen by its candidates is this multiple of the distance to its locations."""
 
 MAX_CORE_KM = 6.4
-"""The largest core that is chosen by its candidates, kilometres."""
+"""The largest core that is chosen by its candidates alone, kilometres."""
 
 MAP_MARGIN_KM = AHEAD_KM + 0.5
 """The streets within this distance of the zone are needed."""
@@ -71,6 +71,8 @@ _GATE_STD_KM = 0.025
 _MIN_ADDRESS_SHARE = 0.5
 # The map has buildings if there is one for this length of street.
 _STREET_PER_BUILDING_KM = 0.1
+# A map covers a location of the track if it has a street this near, kilometres: fixes and small ways stray by less.
+_MAX_STREET_KM = 0.2
 # Locations this close to the border lie on it; a hundredth of a millimetre.
 _BORDER_KM = 1e-8
 # A log-likelihood of zero probability.
@@ -322,6 +324,25 @@ class ZoneStreets:
             self._gate_logs[key] = np.log(np.maximum(likelihood, _MIN_LIKELIHOOD))
         return self._gate_logs[key]
 
+    def _find_gates(self, stretches: Sequence[Stretch]) -> list[Gate]:
+        """Return the gates of the stops."""
+        stops = [stretch for stretch in stretches if self.zone.is_stop(stretch)]
+        return [gate for stretch in stops for gate in (stretch.entered, stretch.left) if gate is not None]
+
+    def covers(self, stretches: Sequence[Stretch]) -> bool:
+        """Return whether the map has a street near each gate of a stop and the location ahead.
+
+        Without one, the shortest way is not known: the map ends there, or the user did not take a street.
+
+        Parameters
+        ----------
+        stretches
+            The stretches.
+        """
+        places = [place for gate in self._find_gates(stretches) for place in (gate.point, gate.towards)]
+        nodes = self.points[self._outside_nodes]
+        return all(len(nodes) and np.hypot(*(nodes - place).T).min() <= _MAX_STREET_KM for place in places)
+
     def log_likelihood(self, stretches: Sequence[Stretch]) -> FloatArray:
         """Return the log-likelihood of stretches for each candidate.
 
@@ -336,8 +357,7 @@ class ZoneStreets:
             ``(n,)``: 0 if no street crosses the border.
         """
         total = np.zeros(len(self.candidates.points))
-        stops = [stretch for stretch in stretches if self.zone.is_stop(stretch)]
-        gates = [gate for stretch in stops for gate in (stretch.entered, stretch.left) if gate is not None]
+        gates = self._find_gates(stretches)
         if len(self.gates) and gates:
             for gate in gates:
                 total += self.gate_log_likelihood(gate)
@@ -362,7 +382,7 @@ def candidate_posteriors(
     Returns
     -------
     dict
-        Each of `ADVERSARIES`, and `STREET` → ``(n,)``.
+        Each of `ADVERSARIES`, and `STREET` if the map covers the stretches → ``(n,)``.
     """
     candidates = streets.candidates
     cells = candidates.cells(streets.zone)
@@ -370,7 +390,8 @@ def candidate_posteriors(
     for likelihood in likelihoods:
         for name in ADVERSARIES:
             logs[name] += likelihood[name][cells]
-    logs[STREET] = streets.log_likelihood(stretches)
+    if streets.covers(stretches):
+        logs[STREET] = streets.log_likelihood(stretches)
     posteriors = {}
     for name, log in logs.items():
         mass = candidates.prior * np.exp(log - log.max())
@@ -391,7 +412,7 @@ def infer_candidates(
     Returns
     -------
     tuple of ZoneInference
-        One for each of `ADVERSARIES`, and one for `STREET`.
+        One for each of `ADVERSARIES`, and one for `STREET` if the map covers the stretches.
     """
     zone, candidates = streets.zone, streets.candidates
     cells = candidates.cells(zone)
@@ -422,9 +443,9 @@ def choose_square(
 ) -> Square:
     """Return the smallest square around a location that has enough candidates.
 
-    A square of `MAX_CORE_KM` is halved while each quarter has no candidate or at least `min_candidates`. A quarter of
-    fewer would single out the locations in it, and a location in another quarter would reveal that it is not there.
-    Therefore every location in the square yields this square.
+    A square of `MAX_CORE_KM`, or of the minimum side if that is larger, is halved while each quarter has no candidate
+    or at least `min_candidates`. A quarter of fewer would single out the locations in it, and a location in another
+    quarter would reveal that it is not there. Therefore every location in the square yields this square.
 
     Parameters
     ----------
@@ -447,12 +468,12 @@ def choose_square(
     ConfigurationError
         If the largest square has fewer candidates, or the square has none.
     """
-    square = Square.around(latitude, longitude, MAX_CORE_KM)
+    square = Square.around(latitude, longitude, max(MAX_CORE_KM, min_side_km))
     number = _count_candidates(street_map, square)
     if number < min_candidates:
         raise ConfigurationError(
             f"--among {min_candidates:g} needs as many addresses, buildings or places on streets in the square of "
-            f"{MAX_CORE_KM:g} km around the location, the map has {number:.0f}: use a smaller number or another map"
+            f"{square.side_km:g} km around the location, the map has {number:.0f}: use a smaller number or another map"
         )
     level = Square.around(latitude, longitude, min_side_km).level
     while square.level < level:

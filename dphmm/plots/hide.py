@@ -19,7 +19,8 @@ from dphmm.space.states import LocalProjection
 def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     """Plot the published track and the strongest adversary's posterior in each zone.
 
-    The figure contains no true location.
+    The figure contains no true location. It also shows whether the user stopped in the zone, which the published
+    recording does not show if it has no times.
 
     Parameters
     ----------
@@ -91,5 +92,8 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
     ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
     ax.set_title(f"The adversary's posterior over the {metres(zone.square.side_km)} core", loc="left")
     ax.plot([], [], "o", color=canvas.ORANGE, label="exit or entry")
-    ax.plot([-0.9 * wide, -0.9 * wide + 0.5], [-0.92 * wide] * 2, color=canvas.GREY, lw=3)
-    ax.annotate("500 m", (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)
+    # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.
+    unit = 10.0 ** np.floor(np.log10(2 / 3 * wide))
+    length = max(unit * factor for factor in (1, 2, 5) if unit * factor <= 2 / 3 * wide)
+    ax.plot([-0.9 * wide, -0.9 * wide + length], [-0.92 * wide] * 2, color=canvas.GREY, lw=3)
+    ax.annotate(metres(length), (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)

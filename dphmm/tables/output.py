@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, DphmmError, OutputError, check_installed
 from dphmm.tables.values import is_text, one_line
 from dphmm.validation import checked
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
@@ -133,6 +138,27 @@ def _plain(path: str | Path) -> Path:
 def _check_may_write(path: Path, folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(f"{path}: the folder {folder} is not writable; choose another, or change its permissions")
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Wait until no other process has locked a folder, and lock it within the block.
+
+    For a file that is read and then replaced, which cannot have a lock. No lock file is left. Nothing is locked on
+    Windows, and on network file systems that have no locks of folders.
+
+    Parameters
+    ----------
+    folder
+        The folder; nothing is locked if it does not exist.
+    """
+    with ExitStack() as stack:
+        if fcntl is not None:
+            with suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 @checked

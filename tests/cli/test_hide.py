@@ -181,3 +181,14 @@ def test_real_map_prints_odds_of_buildings(run, tmp_path):
     text = " ".join(done.stdout.split())
     assert re.search(r"Your home is one of \d+ (buildings|addresses) in the core", text)
     assert "who knows the streets, gives none of them a probability above" in text
+
+
+def test_basemap_of_another_region_is_refused_before_files_are_written(run, folder):
+    outline = {"type": "Polygon", "coordinates": [[[10, 10], [11, 10], [11, 11], [10, 10]]]}
+    water = {"type": "Feature", "properties": {"kind": "water"}, "geometry": outline}
+    Path("far.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [water]}), encoding="utf-8")
+    files = ("-o", "out.gpx", "--session", "s.json", "--picture", "out.png")
+    done = run("hide", RIDE, *HOME, *files, "--basemap", "far.geojson")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "far.geojson: contains no map of the region" in done.stderr
+    assert {path.name for path in folder.iterdir()} == {"far.geojson"}

@@ -128,7 +128,11 @@ def test_window_is_largest_of_all_users_by_theorem_3(folder):
     user, start = max(windows, key=windows.get)
     assert window == {"times": 2, "largest": windows[user, start], "first": start + 1, "last": start + 2, "user": user}
     assert "max over 2 times together" in run(leak_command, *users, "--window", 2).stdout
-    assert isinstance(run(leak_command, *users, "--window", 4).exception, InvalidInputError)
+    certificate = folder / "certificate.json"
+    for window, is_written in ((4, False), (2, True)):
+        done = run(leak_command, *users, "--window", window, "--certificate", certificate)
+        assert isinstance(done.exception, InvalidInputError) != is_written
+        assert certificate.exists() == is_written
 
 
 def test_omitted_knowledge_is_stated(folder):

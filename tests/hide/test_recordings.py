@@ -84,6 +84,16 @@ def _read_geojson(text: str) -> list[list[Row]]:
     return segments
 
 
+def _split_at_date_line(rows: list[Row]) -> list[list[Row]]:
+    """Return the parts between steps of more than half a turn, which GeoJSON forbids."""
+    parts = [rows[:1]]
+    for row in rows[1:]:
+        if abs(row[2] - parts[-1][-1][2]) > 180:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
 def _read_csv(text: str) -> list[list[Row]]:
     segments: dict[str, list[Row]] = {}
     for row in csv.DictReader(text.splitlines()):
@@ -191,6 +201,8 @@ def test_recording_is_read_back_by_an_independent_parser(tmp_path_factory, name)
             ]
             for part in recording.segments
         ]
+        if name == "geojson":
+            expected = [part for whole in expected for part in _split_at_date_line(whole)]
         assert READERS[name](text) == expected
         assert [_rows(part) for part in read_recording(path).segments] == expected
         lost = {sensor for part in recording.segments for sensor in part.sensors} - set(kept)

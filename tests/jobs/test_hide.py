@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 
 import gpxpy
 import numpy as np
@@ -179,6 +181,60 @@ def test_recordings_are_counted_once_and_accumulate(tmp_path):
     (tmp_path / "no.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataFileError, match="dphmm hide --session"):
         hide(RIDE, [HOME], WITHIN, session=tmp_path / "no.json")
+
+
+def test_recording_without_times_does_not_replace_the_one_with_times(tmp_path):
+    """The adversary uses the better file: a short time restricts the way to the stop."""
+    east = np.concatenate([np.linspace(-2.5, 0, 500), np.zeros(60), np.linspace(0, 2.5, 500)])
+    latitude, longitude = ZONE.projection.to_latlon(np.column_stack([east, np.zeros(len(east))])).T
+    times = np.datetime64("2024-05-01T08:00:00", "us") + 3 * np.arange(len(east)) * np.timedelta64(1_000_000, "us")
+    ride = tmp_path / "ride.gpx"
+    write_recording(ride, Recording((Segment(latitude, longitude, times, np.full(len(east), np.nan)),), "cycling"))
+    totals = [
+        hide(ride, [HOME], WITHIN, session=tmp_path / "s.json", times=times).places[0] for times in (False, True, False)
+    ]
+    alone, untimed = (hide(ride, [HOME], WITHIN, times=times).places[0].inferences for times in (True, False))
+    assert untimed[0].max_posterior < 0.9 * alone[0].max_posterior
+    for place, expected in zip(totals, (untimed, alone, alone), strict=True):
+        assert place.num_recordings == 1
+        assert place.inferences_from_all[0].max_posterior == pytest.approx(expected[0].max_posterior, rel=1e-4)
+    assert totals[2].inferences[0].max_posterior == pytest.approx(untimed[0].max_posterior)
+
+
+def test_parallel_runs_of_a_session_lose_no_recording(tmp_path):
+    (segment,) = read_recording(RIDE).segments
+    for number in range(4):
+        shifted = Segment(segment.latitude + 1e-5 * number, segment.longitude, segment.times, segment.elevation)
+        write_recording(tmp_path / f"{number}.gpx", Recording((shifted,)))
+    code = "import sys; from dphmm.jobs import hide; hide(sys.argv[1], [(45.01, -30.01)], 0.5, session=sys.argv[2])"
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path / f"{number}.gpx", tmp_path / "s.json"])
+        for number in range(4)
+    ]
+    assert [run.wait(120) for run in runs] == [0] * 4
+    content = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    assert [len(place["rides"]) for place in content["places"]] == [4]
+    assert {path.name for path in tmp_path.iterdir()} == {"s.json", *(f"{number}.gpx" for number in range(4))}
+
+
+def test_recording_itself_is_not_replaced(tmp_path):
+    ride = tmp_path / "ride.gpx"
+    ride.write_bytes(RIDE.read_bytes())
+    (tmp_path / "link.gpx").symlink_to(ride)
+    for output in (ride, tmp_path / "link.gpx"):
+        with pytest.raises(OutputError, match="is the recording itself"):
+            hide(ride, [HOME], WITHIN, output, overwrite=True)
+    assert ride.read_bytes() == RIDE.read_bytes()
+
+
+def test_error_of_check_prevents_files(tmp_path):
+    def fail(result):
+        assert len(result.public)
+        raise DataFileError("map.geojson", "contains no map of the region")
+
+    with pytest.raises(DataFileError, match="no map of the region"):
+        hide(RIDE, [HOME], WITHIN, tmp_path / "out.gpx", session=tmp_path / "s.json", check=fail)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ends_near_known_place_use_its_zone(tmp_path):

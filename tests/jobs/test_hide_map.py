@@ -9,9 +9,10 @@ import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.hide.recordings import write_recording
-from dphmm.hide.streets import STREET, ZoneStreets, find_candidates
+from dphmm.hide.streets import STREET, ZoneStreets, choose_square, find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.jobs import hide
+from dphmm.jobs.hide.squares import find_map_bounds
 from dphmm.readers.reading import read_recording
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
@@ -140,3 +141,57 @@ def test_invalid_options_raise(options, error, match):
 def test_endpoints_are_hidden_with_a_map():
     result = hide(RIDE, hide_endpoints=True, within_km=WITHIN, map_file=STREETS)
     assert all(place.strongest.adversary == STREET for place in result.places)
+
+
+def write_part_of_map(path, is_kept):
+    """Write the streets of which all points satisfy a condition on longitude and latitude."""
+    content = json.loads(STREETS.read_text(encoding="utf-8"))
+    content["features"] = [
+        feature
+        for feature in content["features"]
+        if feature["geometry"]["type"] != "LineString"
+        or all(is_kept(*point[:2]) for point in feature["geometry"]["coordinates"])
+    ]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("reach", [0.6, 0.85])
+def test_adversary_whose_map_ends_in_or_near_the_zone_is_not_the_strongest(tmp_path, result, reach):
+    """It learns nothing without streets at the border, and is wrong without those ahead."""
+    zone = result.places[0].zone
+
+    def is_near(longitude, latitude):
+        return np.abs(zone.projection.to_plane(latitude, longitude)).max() <= reach * 2 * zone.half_km
+
+    part = write_part_of_map(tmp_path / "part.geojson", is_near)
+    place = (cut := hide(RIDE, [HOME], WITHIN, map_file=part)).places[0]
+    assert [inference.adversary for inference in place.inferences] == ["markov", "extrapolating"]
+    assert place.strongest.max_posterior == max(inference.max_posterior for inference in place.inferences)
+    assert "no adversary who knows the streets was tested" in " ".join(cut.sentences)
+    assert STREET not in cut.to_dict()["places"][0]["adversaries"]
+    assert "no adversary who knows" not in " ".join(result.sentences)
+
+
+def test_core_is_chosen_from_a_square_of_at_least_the_distance(town_map):
+    """The distance demands a larger core than those that are halved otherwise."""
+    square = choose_square(town_map, *HOME, 1, 7.5)
+    assert square == Square.around(*HOME, 7.5)
+    assert square.side_km == 12.8
+    assert choose_square(town_map, *HOME, 1, 3.0).side_km == 3.2
+
+
+@pytest.fixture(scope="module")
+def town_map():
+    return read_street_map(STREETS)
+
+
+def test_bounds_of_a_map_across_the_date_line_contain_the_squares():
+    for longitude in (179.999, -179.999, 0.0, 90.0):
+        squares = [Square.around(52.0, turn, 0.8) for turn in (longitude, (longitude + 0.05 + 180) % 360 - 180)]
+        south, west, north, east = find_map_bounds(squares, 3.0)
+        assert (west > east) == (abs(longitude) > 179)
+        assert 0 < (east - west) % 360 < 0.5
+        for square in squares:
+            assert south < square.centre[0] < north
+            assert 0 < (square.centre[1] - west) % 360 < (east - west) % 360

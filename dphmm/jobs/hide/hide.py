@@ -10,7 +10,8 @@ Heart rate and temperature are removed by default, because they indicate the tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, IntArray, as_floats, content_hash
-from dphmm.errors import ConfigurationError, CoordinateError, DataFileError
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, metres
 from dphmm.hide.points import (
     MOVEMENT_OF_ACTIVITY,
@@ -58,6 +59,7 @@ from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording
 from dphmm.tables import check_output, read_document
+from dphmm.tables.output import lock_folder
 from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.vector_files import check_vector_file, parse_geometry, read_features
 from dphmm.validation import Kilometres, PositiveNumber, checked
@@ -190,6 +192,7 @@ def hide(
     map_file: str | Path | None = None,
     among: PositiveNumber | None = None,
     overwrite: bool = False,
+    check: Callable[[HideResult], object] | None = None,
     input_format: str | None = None,
     columns: Mapping[str, str] | None = None,
     time_unit: str | None = None,
@@ -235,6 +238,8 @@ def hide(
         `dphmm.hide.streets.choose_square`. Requires `map_file`. The square is at least as large as for `within_km`.
     overwrite
         Whether an existing output may be replaced.
+    check
+        Called with the result before anything is written. If it raises an error, nothing is.
     input_format, columns, time_unit, time_zone, time_format
         The format of `data`, and for tables their columns and times; as in `dphmm.read`. Columns may also be those of
         elevation, segments and sensors.
@@ -254,7 +259,7 @@ def hide(
     CoordinateError
         If a location has invalid coordinates.
     OutputError
-        If the output exists; raised before anything is read.
+        If the output exists, or is the recording itself; raised before anything is read.
     DataFileError
         If a file cannot be read.
 
@@ -266,6 +271,8 @@ def hide(
     """
     if output is not None:
         check_output(check_recording(output, format, times), overwrite)
+        if Path(data).exists() and Path(output).exists() and Path(output).samefile(data):
+            raise OutputError(f"{output} is the recording itself: use another file for the output")
     unknown = sorted(set(keep) - {"hr", "atemp"})
     if unknown:
         raise ConfigurationError(f"keep must be hr (heart rate) or atemp (temperature), got {unknown[0]!r}")
@@ -284,82 +291,81 @@ def hide(
     squares = [Square.around(*location, min_km=min_side_km(within_km, among)) for location in locations]
     street_map = None
     if map_file is not None and locations:
-        reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * MAX_CORE_KM)
+        reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * max(MAX_CORE_KM, squares[0].side_km))
         street_map = read_street_map(map_file, find_map_bounds(squares, reach))
     rule = SquareRule(within_km, among, street_map)
-    history = ZoneHistory.read(session, rule, kind)
-    assignments = [history.assign(location, is_typed=True) for location in locations]
-    recording = read_recording(
-        data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
-    )
-    points = Points.from_recording(recording)
-    order = points.time_order()
-    errors = np.zeros(len(points), dtype=np.bool_)
-    errors[order] = find_errors(points.take(order), kind)
-    trips = points.take(order[~errors[order]])
-    if hide_endpoints:
-        check_errors(points, errors, kind)
-        ends = find_ends(trips, kind)
-        for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
-            assignments.append(history.assign(end, is_typed=False))
-    movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
-    sensors = (*STEADY_SENSORS, *keep)
-    while True:
-        zones = [
-            HiddenZone(square, rule.within_km(square), movement, history.others(square))
-            for square in dict.fromkeys(place.square for place in assignments)
-        ]
-        parts = _remove_points(points, errors, zones, sensors, times, kind)
-        if not parts.removed.any():
-            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
-        if not len(parts.public):
-            raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
-        if not (hide_endpoints and len(parts.wrong)):
-            break
-        # An old location at the start may be a location of the user: it is hidden like an end.
-        for row in parts.wrong:
-            end = points.values.latitude[row], points.values.longitude[row]
-            assignments.append(history.assign(end, is_typed=False))
-    _check_distances(assignments, parts.public, rule, session)
-    if map_file is not None and hide_endpoints:
-        reach = max(zone.half_km for zone in zones)
-        squares = [zone.square for zone in zones]
-        street_map = read_street_map(map_file, find_map_bounds(squares, reach + MAP_MARGIN_KM))
-    # The adversaries recognize the errors that are kept.
-    tracked = np.setdiff1d(order, [*parts.dropped, *parts.wrong], assume_unique=True)
-    coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
-    recording_hash = content_hash("ride", *coordinates)
-    values, removed = points.values.part(tracked), parts.removed[tracked]
-    places = []
-    for zone, mask in zip(zones, parts.masks, strict=True):
-        stretches = find_stretches(zone, values, removed, mask[tracked], times)
-        if stretches:
-            outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
-            places.append(_infer_place(zone, stretches, street_map, history, recording_hash, outside_km))
-    losses = [] if output is None else find_losses(output, parts.public, format)  # raises before anything is written
-    if session is not None:
-        history.write(Path(session), movement)
-    if output is not None:
-        write_recording(output, parts.public, overwrite, format)
-    without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
-    contents = [*recording.dropped, *without, *losses, *([] if times else ["times"])]
-    used_squares = {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
-    return HideResult(
-        parts.public,
-        tuple(places),
-        len(points),
-        int(parts.removed.sum()),
-        min(zone.within_km for zone in zones),
-        tuple(sorted(contents)),
-        session is not None,
-        tuple(describe_point(points, row) for row in parts.dropped),
-        tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
-        tuple(
-            f"{place.location[0]:.6g}, {place.location[1]:.6g} (nearest point {_distance_in_words(place, trips)} away)"
-            for place in assignments[: len(locations)]  # the others are ends of trips
-            if place.square not in used_squares
-        ),
-    )
+    # Two processes would each add a recording to the same content of the session, and one recording would be lost.
+    with nullcontext() if session is None else lock_folder(Path(session).parent):
+        history = ZoneHistory.read(session, rule, kind)
+        assignments = [history.assign(location, is_typed=True) for location in locations]
+        recording = read_recording(
+            data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
+        )
+        points = Points.from_recording(recording)
+        order = points.time_order()
+        errors = np.zeros(len(points), dtype=np.bool_)
+        errors[order] = find_errors(points.take(order), kind)
+        trips = points.take(order[~errors[order]])
+        if hide_endpoints:
+            check_errors(points, errors, kind)
+            ends = find_ends(trips, kind)
+            for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
+                assignments.append(history.assign(end, is_typed=False))
+        movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
+        sensors = (*STEADY_SENSORS, *keep)
+        while True:
+            zones = [
+                HiddenZone(square, rule.within_km(square), movement, history.others(square))
+                for square in dict.fromkeys(place.square for place in assignments)
+            ]
+            parts = _remove_points(points, errors, zones, sensors, times, kind)
+            if not parts.removed.any():
+                raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
+            if not len(parts.public):
+                raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
+            if not (hide_endpoints and len(parts.wrong)):
+                break
+            # An old location at the start may be a location of the user: it is hidden like an end.
+            for row in parts.wrong:
+                end = points.values.latitude[row], points.values.longitude[row]
+                assignments.append(history.assign(end, is_typed=False))
+        _check_distances(assignments, parts.public, rule, session)
+        if map_file is not None and hide_endpoints:
+            reach = max(zone.half_km for zone in zones)
+            squares = [zone.square for zone in zones]
+            street_map = read_street_map(map_file, find_map_bounds(squares, reach + MAP_MARGIN_KM))
+        # The adversaries recognize the errors that are kept.
+        tracked = np.setdiff1d(order, [*parts.dropped, *parts.wrong], assume_unique=True)
+        places = _infer_places(zones, parts, points, tracked, times, street_map, history, assignments)
+        # Raises an error before anything is written.
+        losses = [] if output is None else find_losses(output, parts.public, format)
+        without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
+        contents = [*recording.dropped, *without, *losses, *([] if times else ["times"])]
+        used_squares = {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
+        result = HideResult(
+            parts.public,
+            places,
+            len(points),
+            int(parts.removed.sum()),
+            min(zone.within_km for zone in zones),
+            tuple(sorted(contents)),
+            session is not None,
+            tuple(describe_point(points, row) for row in parts.dropped),
+            tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
+            tuple(
+                f"{place.location[0]:.6g}, {place.location[1]:.6g} "
+                f"(nearest point {_distance_in_words(place, trips)} away)"
+                for place in assignments[: len(locations)]  # the others are ends of trips
+                if place.square not in used_squares
+            ),
+        )
+        if check is not None:
+            check(result)
+        if session is not None:
+            history.write(Path(session), movement)
+        if output is not None:
+            write_recording(output, parts.public, overwrite, format)
+    return result
 
 
 def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
@@ -415,24 +421,44 @@ def _remove_points(
     return _Parts(public, masks, removed, dropped, wrong)
 
 
-def _infer_place(
-    zone: HiddenZone,
-    stretches: tuple[Stretch, ...],
+def _infer_places(
+    zones: Sequence[HiddenZone],
+    parts: _Parts,
+    points: Points,
+    tracked: IntArray,
+    times: bool,
     street_map: StreetMap | None,
     history: ZoneHistory,
-    recording_hash: str,
-    outside_km: float,
-) -> HiddenPlace:
-    """Add a recording to the history of a zone, and return what adversaries infer."""
-    likelihoods = [{**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches]
-    recordings = history.add(zone.square, recording_hash, likelihoods)
-    all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
-    streets = None if street_map is None else ZoneStreets(zone, street_map)
-    from_one, from_all, from_ten = (
-        _infer(zone, streets, part) for part in (likelihoods, all_likelihoods, _NUM_REPEATS * likelihoods)
-    )
-    candidates = None if streets is None else streets.candidates
-    return HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
+    assignments: Sequence[Assignment],
+) -> tuple[HiddenPlace, ...]:
+    """Add a recording to the history of each zone, and return what adversaries infer.
+
+    Its points are those of the rows `tracked`, in order of time.
+    """
+    coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
+    recording_hash = content_hash("ride", *coordinates)
+    values, removed = points.values.part(tracked), parts.removed[tracked]
+    places = []
+    for zone, mask in zip(zones, parts.masks, strict=True):
+        stretches = find_stretches(zone, values, removed, mask[tracked], times)
+        if not stretches:
+            continue
+        likelihoods = [
+            {**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
+        ]
+        has_times = any(stretch.seconds is not None for stretch in stretches)
+        recordings = history.add(zone.square, recording_hash, has_times, likelihoods)
+        all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
+        streets = None if street_map is None else ZoneStreets(zone, street_map)
+        from_one, from_all, from_ten = (
+            _infer(zone, streets, part) for part in (likelihoods, all_likelihoods, _NUM_REPEATS * likelihoods)
+        )
+        candidates = None if streets is None else streets.candidates
+        outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
+        places.append(
+            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
+        )
+    return tuple(places)
 
 
 def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:

@@ -14,7 +14,8 @@ from dphmm.hide.zone import HiddenZone, Stretch, ZoneInference
 class HiddenPlace:
     """A protected location and the inference of adversaries.
 
-    It is public, except for the fact that there was a location to protect.
+    The published recording shows it, except for the facts that there was a location to protect, and whether the user
+    stopped in the zone, if the recording has no times.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ class HiddenPlace:
 
     @property
     def strongest(self) -> ZoneInference:
-        """The inference of the adversary with a street map, or else of the most confident one."""
+        """The inference of the adversary who knows the streets, or else of the most confident one."""
         return find_strongest(self.inferences)
 
     @property
@@ -58,7 +59,7 @@ class HiddenPlace:
         return max(inference.max_posterior for inference in inferences)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the public values as JSON values."""
+        """Return the values as JSON values."""
         south, west, north, east = self.zone.square.box
         adversaries: dict[str, dict[str, float]] = {inference.adversary: {} for inference in self.inferences}
         for suffix, inferences in (
@@ -90,7 +91,10 @@ class HiddenPlace:
 
 
 def find_strongest(inferences: Sequence[ZoneInference]) -> ZoneInference:
-    """Return the inference with a street map, or else the most confident one."""
+    """Return the inference of the adversary who knows the streets, or the most confident one.
+
+    The others are less often right on real streets, although they can be more confident.
+    """
     return next((inference for inference in inferences if inference.adversary == STREET), None) or max(
         inferences, key=get_max_posterior
     )

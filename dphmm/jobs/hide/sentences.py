@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from dphmm.formatting import metres
-from dphmm.hide.streets import STREET, Candidates
+from dphmm.hide.streets import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
 from dphmm.hide.zone import CELLS, ZoneInference
 from dphmm.jobs.hide.place import HiddenPlace, find_strongest, get_max_posterior, name_crossing
 
@@ -27,6 +27,10 @@ _WITHOUT_MAP = (
     "An adversary with a street map does better: on real streets it located 30 % of 300 simulated homes to within "
     "100 m after ten rides, and these adversaries at most 22 %. Use --map FILE, such as an extract of OpenStreetMap, "
     "to include it."
+)
+_NOT_COVERED = (
+    f"The map has no street near the track where it leaves the zone, or up to {AHEAD_KM:g} km on: no adversary who "
+    f"knows the streets was tested. Use a map that covers the zone and {MAP_MARGIN_KM:g} km around it."
 )
 
 
@@ -68,7 +72,9 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
     apart = ""
     if zone.prior.max() > (1 + 1e-9) / CELLS**2:
         apart = f" that is farther than {metres(max(reach for _, reach in zone.others))} from the cores of other zones"
-    further = _WITHOUT_MAP if candidates is None else "Knowledge that the map lacks helps an adversary further."
+    further = "Knowledge that the map lacks helps an adversary further."
+    if strongest.adversary != STREET:
+        further = _WITHOUT_MAP if candidates is None else _NOT_COVERED
     protected = (
         f"Protected: Where in the {core} × {core} core{outside} your location lies, beyond what the track outside "
         f"suggests. With the same track outside, every location in the core{apart} yields this same file. No point "

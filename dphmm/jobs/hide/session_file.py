@@ -35,6 +35,9 @@ LogLikelihoods = list[dict[str, FloatArray]]
 # The places of gates, from which the likelihood of the adversary with a street map is computed.
 GATES = "gates"
 
+# Follows the hash of a recording that was published without times.
+_UNTIMED = " without times"
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -168,10 +171,21 @@ class ZoneHistory:
             others.append((other, within_km if index < self.num_apart[square] else tolerance_km(other, within_km)))
         return others
 
-    def add(self, square: Square, recording_hash: str, likelihoods: LogLikelihoods) -> list[LogLikelihoods]:
-        """Add a recording, once, and return all recordings of its square."""
-        self.recordings.setdefault(square, {})[recording_hash] = likelihoods
-        return list(self.recordings[square].values())
+    def add(
+        self, square: Square, recording_hash: str, has_times: bool, likelihoods: LogLikelihoods
+    ) -> list[LogLikelihoods]:
+        """Add a recording, once, and return all recordings of its square.
+
+        A file of a recording with times counts instead of another file without, which reveals less.
+        """
+        recordings = self.recordings.setdefault(square, {})
+        untimed_hash = recording_hash + _UNTIMED
+        if has_times:
+            recordings.pop(untimed_hash, None)
+            recordings[recording_hash] = likelihoods
+        elif recording_hash not in recordings:
+            recordings[untimed_hash] = likelihoods
+        return list(recordings.values())
 
     def write(self, path: Path, kind: str) -> None:
         """Write the session file, readable by its owner only."""

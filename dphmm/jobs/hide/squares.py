@@ -71,10 +71,17 @@ def min_side_km(within_km: float | None, among: float | None) -> float:
 
 
 def find_map_bounds(squares: Sequence[Square], reach_km: float) -> Box:
-    """Return a box around squares with a margin, degrees."""
+    """Return a box around squares with a margin, degrees.
+
+    Its west exceeds its east across the date line.
+    """
+    first = squares[0].centre[1]
     corners = []
     for square in squares:
         offsets = (square.side_km + reach_km) * np.array([[-1, -1], [1, 1]])
-        corners.append(LocalProjection(*square.centre).to_latlon(offsets))
+        latitude, longitude = LocalProjection(*square.centre).to_latlon(offsets).T
+        # East of the first square, as longitudes jump at the date line.
+        corners.append(np.stack([latitude, (longitude - first + 180) % 360 - 180], axis=1))
     (south, west), (north, east) = np.min(corners, axis=(0, 1)).tolist(), np.max(corners, axis=(0, 1)).tolist()
+    west, east = ((first + turn + 180) % 360 - 180 for turn in (west, east))
     return south, west, north, east
