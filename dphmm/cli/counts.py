@@ -123,6 +123,8 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
     stated = {**done.to_dict(), **({"daily": arguments["daily"]} if table is None else {}), **done.to_private_dict()}
+    if arguments["alpha"] is not None and arguments["smooth"]:
+        stated["smoothing_of_transitions"] = arguments["smooth"]  # the bound holds for the smoothed matrix
     result = {**stated, "output": str(output), "private_counts": None if private is None else str(private)}
     say("Released", result, as_json, done.dropped, "private_dropped")
 
@@ -189,6 +191,8 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
 
     if noisy is not None and any(arguments[name] is not None for name in ("epsilon", "epsilons", "alpha")):
         raise ConfigurationError("--noisy cannot be combined with budgets: the release contains them")
+    if noisy is not None:
+        options.refuse(("runs", "seed", "mechanism"), "cannot be combined with --noisy: it is for new releases")
     mobility = Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"])
     counts = Counts.read(true)
     released = (

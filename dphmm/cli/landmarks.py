@@ -172,5 +172,6 @@ def _get_landmarks(arguments: Mapping[str, Any]) -> LandmarkSource:
         raise ConfigurationError("--at, --landmarks and --find cannot be combined: use one of them")
     if arguments["find"] is not None:
         return LandmarkFinder(arguments["find"], arguments["radius"], arguments["minutes"], arguments["utc_offset"])
+    refuse(("utc_offset", "radius", "minutes"), "needs --find")
     landmarks: LandmarkSource = arguments["at"] if arguments["landmarks"] is None else arguments["landmarks"]
     return landmarks

@@ -135,6 +135,8 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     if releases is None:
         if any(arguments.get(name) is not None for name in (*SETTING_NAMES, *options.AIMS) if name != "epsilon"):
             raise ConfigurationError("--policy needs --releases: add the file, or remove --policy")
+        if user is not None:
+            raise ConfigurationError("--users needs --releases: add the file, or remove --users")
         budgets = _budgets(arguments["epsilon"], arguments["steps"], arguments["epsilons"])
         result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate)
     elif (

@@ -532,11 +532,8 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
     """
     table = precision.table
     forest = precision.table.forest
-    if balanced and forest.sizes[0] > MAX_BALANCED_CELLS:
-        raise ConfigurationError(
-            f"balanced table {table.name} must have at most {MAX_BALANCED_CELLS:,} cells, got {forest.sizes[0]:,}: use "
-            "fewer areas, or remove balanced"
-        )
+    if balanced:
+        check_balanced(table)
     measured = []
     for level, (nodes, share) in enumerate(zip(forest.totals(true), precision.shares, strict=True)):
         whole = nodes.astype(np.int64)
@@ -563,6 +560,27 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
         ]
         counts = forest.round(forest.nonnegative(values, variances))
     return replace(unrounded, counts=counts)
+
+
+def check_balanced(table: Table) -> None:
+    """Raise an error if a table is too large to be balanced.
+
+    Parameters
+    ----------
+    table
+        The table.
+
+    Raises
+    ------
+    ConfigurationError
+        If it has more than `MAX_BALANCED_CELLS` cells.
+    """
+    num_cells = table.forest.sizes[0]
+    if num_cells > MAX_BALANCED_CELLS:
+        raise ConfigurationError(
+            f"balanced table {table.name} must have at most {MAX_BALANCED_CELLS:,} cells, got {num_cells:,}: use "
+            "fewer areas, or remove balanced"
+        )
 
 
 def get_cell_ends(table: Table) -> tuple[IntArray, IntArray]:

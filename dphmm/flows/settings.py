@@ -112,6 +112,8 @@ class FlowSettings:
         unknown = [name for name in names if name not in TABLE_TYPES]
         if not names or unknown or len(set(names)) != len(names):
             raise ConfigurationError(f"tables must be distinct names of {', '.join(TABLE_TYPES)}, got {self.tables!r}")
+        if self.balanced and "flows" not in names:
+            raise ConfigurationError(f"balanced needs the table flows, got {self.tables!r}: add flows or remove it")
         if set(self.weights) - set(names):
             raise ConfigurationError(f"split must have weights of the tables {', '.join(names)}, got {self.split!r}")
         self._check_days()
@@ -151,12 +153,15 @@ class FlowSettings:
         Raises
         ------
         ConfigurationError
-            When the split is not a list of weights.
+            When the split is not a list of weights, or has several of a table.
         """
         matches = [_PART.fullmatch(part) for part in self.split.split(",") if part]
         if not all(matches):
             raise ConfigurationError(f"split must be weights such as flows=3,visits=1, got {self.split!r}")
-        return {match[1]: rational(match[2], f"weight of {match[1]}") for match in matches if match is not None}
+        weights = {match[1]: rational(match[2], f"weight of {match[1]}") for match in matches if match is not None}
+        if len(weights) < len(matches):
+            raise ConfigurationError(f"split must have one weight per table, got {self.split!r}")
+        return weights
 
     @property
     def days(self) -> tuple[int | None, int | None]:

@@ -433,6 +433,7 @@ class CountResult(Result):
         return {"private_num_skipped_fixes": self.skipped, "private_model_trained_on_these_users": self.own_model}
 
 
+@checked
 def count_users(
     source: DataLike | Counts,
     budgets: Budgets,
@@ -501,6 +502,7 @@ def count_users(
     >>> done.true.values.shape, done.noisy.scales[0].item(), done.noisy.exact
     ((72, 16), 2.0, True)
     """
+    budgets.check(mobility)  # before the data are read
     skipped = 0
     own_model = None if mobility.model is None else UNCHECKED_USERS
     dropped: tuple[Dropped, ...] = ()

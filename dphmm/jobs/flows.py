@@ -16,11 +16,13 @@ from dphmm.flows import Areas, FlowSettings, NoisyTable
 from dphmm.flows.areas import derive_visits
 from dphmm.flows.noisy_tables import (
     BOUND_FRACTION,
+    CANDIDATE_BOUNDS,
     Bound,
     Family,
     Precision,
     add_noise,
     build_rows,
+    check_balanced,
     choose_bound,
     level_shares,
     split_budget,
@@ -192,8 +194,7 @@ def flows(
     budget = _budget(user_epsilon)
     layout = settings.layout(areas)
     tables = [Table(name, layout) for name in settings.names]
-    for table in tables:
-        _ = table.forest  # raises for tables that are too large before data are read
+    _check_tables(tables, settings, budget)
     left_out = list[Dropped]()
     blocks = in_blocks(Data.from_any(data).within(areas).stream(left_out, may_be_empty=True))
     crew = Processes(1) if engine is None else engine
@@ -202,6 +203,22 @@ def flows(
     noise = CountNoise(budget, random_source(rng))
     noisy_tables, bounds = build_tables(events, tables, settings, noise)
     return Flows(noisy_tables, settings, areas, budget, dict(noise.spent), bounds, rng is None, tuple(left_out))
+
+
+def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fraction) -> None:
+    """Raise an error for a table that is too large or has too little of the budget."""
+    budgets = split_budget(budget * (1 - BOUND_FRACTION), settings.weights, settings.names)
+    for table in tables:
+        _ = table.forest  # raises for too many cells
+        if settings.balanced and table.name == "flows":
+            check_balanced(table)
+        max_events = settings.get_bound(table.unit) or CANDIDATE_BOUNDS[-1]
+        least = min(budgets[table.name] * share for share in level_shares(table) if share)
+        if max_events / least > MAX_SCALE:
+            raise BudgetError(
+                f"split leaves {float(least):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 bits: "
+                "use a larger weight"
+            )
 
 
 def build_tables(

@@ -174,7 +174,7 @@ def parse_landmarks(landmarks: LandmarkSource, timestamps: Times, points: FloatA
     return times
 
 
-_UNKNOWN_RATIO = "unknown without transition matrices"
+_UNKNOWN_RATIO = "unknown without transition matrices of both directions"
 SchemeName = Literal["skip", "uniform", "adaptive"]
 _OUTPUT_COLUMNS = ("landmark", "published", "is_exact", "epsilon", "loss")
 
@@ -390,8 +390,7 @@ def landmark_series(
     [3.0, 3.0, 2.0, 2.0, 3.0]
     """
     seed = None if rng is None else derive_seed(rng)
-    if mechanism != "lattice" and spacing is not None:
-        raise ConfigurationError(f"spacing cannot be combined with mechanism {mechanism!r}: it needs 'lattice'")
+    _check_spacing(mechanism, spacing)
     noise = lattice_noise(sensitivity, spacing, seed) if mechanism == "lattice" else laplace_noise(sensitivity, seed)
     table = source if isinstance(source, TimedTable) else TimedTable.read(source)
     clash = [name for name in table.columns if name in _OUTPUT_COLUMNS]
@@ -416,6 +415,11 @@ def landmark_series(
     return LandmarkResult(scheme, out, values, losses, seed is None, uses_transitions=has_matrices)
 
 
+def _check_spacing(mechanism: str, spacing: Rational | None) -> None:
+    if mechanism != "lattice" and spacing is not None:
+        raise ConfigurationError(f"spacing cannot be combined with mechanism {mechanism!r}: it needs 'lattice'")
+
+
 @checked
 def landmark_planar(
     data: DataLike,
@@ -427,7 +431,7 @@ def landmark_planar(
     *,
     step_seconds: Seconds | None = None,
     mechanism: Literal["lattice", "planar-laplace"] = "lattice",
-    spacing: Rational = DEFAULT_SPACING_KM,
+    spacing: Rational | None = None,
     bbox: tuple[float, float, float, float] | None = None,
     rng: SeedOrGenerator | None = None,
 ) -> LandmarkResult:
@@ -449,7 +453,7 @@ def landmark_planar(
         ``"lattice"`` for exact noise on a lattice to which locations are rounded (`dphmm.landmarks.planar_lattice`), or
         ``"planar-laplace"`` for noise in double precision, as in the papers.
     spacing
-        The step of the lattice, kilometres.
+        The step of the lattice, kilometres. Defaults to `dphmm.landmarks.series.DEFAULT_SPACING_KM`.
     bbox
         South, west, north and east, degrees, chosen independently of the user. A value outside is moved to the border,
         which is post-processing. Defaults to the Earth; values beyond the image of the plane then have no degrees.
@@ -481,7 +485,12 @@ def landmark_planar(
     seed = None if rng is None else derive_seed(rng)
     if not isinstance(centre, tuple | list) or len(centre) != 2:
         raise ConfigurationError(f"centre must be a latitude and a longitude, got {shorten(centre)}")
-    noise = planar_lattice(unit_km, spacing, seed) if mechanism == "lattice" else planar_laplace(unit_km, seed)
+    _check_spacing(mechanism, spacing)
+    noise = (
+        planar_lattice(unit_km, DEFAULT_SPACING_KM if spacing is None else spacing, seed)
+        if mechanism == "lattice"
+        else planar_laplace(unit_km, seed)
+    )
     plane = LocalProjection(*centre)
     box = None if bbox is None else check_box(bbox)
     user_tracks = Data.from_any(data).read()

@@ -103,6 +103,9 @@ def test_budgets_for_temporal_leakage_match_package(folder):
     stationary = np.real(vectors[:, np.argmax(values.real)])
     expected = exact_budgets(reverse(MATRIX, stationary / stationary.sum()), MATRIX, 1.0, 4)
     np.testing.assert_allclose(TimedTable.read("noisy.csv").columns["epsilon"], expected, rtol=1e-9)
+    assert "smoothing_of_transitions" not in json.loads(done.stdout)
+    smooth = ("--transition", "move.csv", "--smoothing", 0.1, "--alpha", 1, "-o", "smooth.csv", "--json")
+    assert json.loads(run("release", "--counts", "true.csv", *smooth).stdout)["smoothing_of_transitions"] == 0.1
 
 
 @pytest.mark.parametrize(("name", "coupled"), [("coupled", True), ("online", "online"), ("single", False)])
@@ -182,6 +185,9 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
         ),
         ((*REPAIR, "--num-users", 10, {"scale": 2}, {"prior": "model"}), "prior = 'model' needs --model"),
         (("evaluate", "true.csv", "--noisy", "true.csv", "--epsilon", 1), "--noisy cannot be combined with budgets"),
+        (("evaluate", "true.csv", "--noisy", "true.csv", "--runs", 5), "--runs cannot be combined with --noisy"),
+        (("release", "none", *REGION, "-o", "o.csv", "--alpha", 1), "--alpha requires a mobility model"),
+        (("release", "none", *REGION, "-o", "o.csv", "--epsilons", "true.csv"), "true.csv"),
         (
             ("evaluate", "true.csv", "--noisy", "other.csv"),
             "other.csv: times and places must be those of the true counts",

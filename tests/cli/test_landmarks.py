@@ -268,6 +268,11 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
             "spacing cannot be combined with mechanism 'laplace': it needs 'lattice'",
         ),
         ((*SERIES, {"spacing": "0"}, "-o", "o.csv"), "spacing must be a positive, finite number"),
+        (
+            (SAMPLE, *PLANAR, "--epsilon", 1, "--mechanism", "planar-laplace", {"spacing": "1"}, "-o", "o.csv"),
+            "spacing cannot be combined with mechanism 'planar-laplace'",
+        ),
+        ((SAMPLE, *PLANAR, "--epsilon", 1, "--utc-offset", 1, "-o", "o.csv"), "--utc-offset needs --find"),
         ((*SERIES, "--initial", "stay.csv", "-o", "o.csv"), "initial derives the backward matrices from forward"),
         ((*SERIES, "--initial", "marks.csv", "--forward", "stay.csv", "-o", "o.csv"), "marks.csv"),
         (

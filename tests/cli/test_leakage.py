@@ -179,6 +179,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
     [
         (leak_command, STREAM, ConfigurationError, "no matrix"),
         (leak_command, BOTH, ConfigurationError, "no budgets"),
+        (leak_command, (*BOTH, *STREAM, "--users", "ann"), ConfigurationError, "--users needs --releases"),
         (leak_command, (*BOTH, "--epsilon", 0.1), ConfigurationError, "no budgets"),
         (
             leak_command,

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DphmmError
 from dphmm.flows import Areas, FlowSettings
 from dphmm.flows import tables as flow_tables
 from dphmm.flows.noisy_tables import Family, Precision, add_noise, get_parts, level_shares
@@ -303,6 +303,8 @@ def test_rows_are_function_of_noisy_counts(monkeypatch):
     [
         ({"tables": "visits,walks"}, "tables must be distinct names of .* got 'visits,walks'"),
         ({"split": "home=2"}, "weights"),
+        ({"split": "visits=3,visits=1"}, "one weight per table"),
+        ({"tables": "visits", "balanced": True}, "balanced needs the table flows"),
         ({"time_classes": "morning"}, "all, hour, weekday-hour"),
         ({"window": 7}, "need first_day and last_day"),
         ({"window": 7, "first_day": "2024-03-01", "last_day": "2024-03-14"}, "need --visits-per-user"),
@@ -320,3 +322,20 @@ def test_table_with_too_many_cells_raises_before_reading():
     with pytest.raises(ConfigurationError, match=r"at most 4,000,000 cells"):
         flows("nowhere", Areas.from_space(Grid.over((45, 7, 46, 8), 1.0)), 1, FlowSettings("flows"))
     assert len(Grid.over((45, 7, 46, 8), 1.0)) ** 2 > flow_tables.MAX_CELLS
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"tables": "flows", "balanced": True}, "balanced table flows must have at most 250,000 cells"),
+        (
+            {"tables": "visits,home-work", "split": "visits=0.000000000001"},
+            "its noise may exceed 64 bits: use a larger weight",
+        ),
+    ],
+)
+def test_settings_that_fail_later_raise_before_reading(settings, message):
+    areas = Areas.from_space(Grid.over((45, 7, 45.2, 7.3), 1.0))
+    assert 250_000 < len(areas) ** 2 < flow_tables.MAX_CELLS
+    with pytest.raises(DphmmError, match=message):
+        flows("nowhere", areas, 1, FlowSettings(**settings))

@@ -218,6 +218,25 @@ class Budgets:
         if self.epsilon is not None:
             as_budgets(self.epsilon, 1)  # raises an error if it is invalid
 
+    def check(self, mobility: Mobility) -> None:
+        """Raise the errors of `resolve` that do not depend on the number of timesteps.
+
+        Parameters
+        ----------
+        mobility
+            The mobility of users, required by ``alpha``.
+
+        Raises
+        ------
+        ConfigurationError, BudgetError
+            As for `resolve`.
+        """
+        if self.epsilons is None:
+            self.resolve(1, mobility)
+        else:
+            budgets = read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
+            as_budgets(budgets, len(budgets))
+
     def resolve(self, times: int, mobility: Mobility) -> list[Any]:
         """Return the budget of each timestep as a rational number.
 
