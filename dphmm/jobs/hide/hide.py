@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -301,42 +302,23 @@ def hide(
         recording = read_recording(
             data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
         )
-        points = Points.from_recording(recording)
-        order = points.time_order()
-        errors = np.zeros(len(points), dtype=np.bool_)
-        errors[order] = find_errors(points.take(order), kind)
-        trips = points.take(order[~errors[order]])
+        track = _Track.from_recording(recording, kind)
+        points, trips = track.points, track.trips
         if hide_endpoints:
-            check_errors(points, errors, kind)
+            check_errors(points, track.errors, kind)
             ends = find_ends(trips, kind)
             for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
                 assignments.append(history.assign(end, is_typed=False))
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
-        while True:
-            zones = [
-                HiddenZone(square, rule.within_km(square), movement, history.others(square))
-                for square in dict.fromkeys(place.square for place in assignments)
-            ]
-            parts = _remove_points(points, errors, zones, sensors, times, kind)
-            if not parts.removed.any():
-                raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
-            if not len(parts.public):
-                raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
-            if not (hide_endpoints and len(parts.wrong)):
-                break
-            # An old location at the start may be a location of the user: it is hidden like an end.
-            for row in parts.wrong:
-                end = points.values.latitude[row], points.values.longitude[row]
-                assignments.append(history.assign(end, is_typed=False))
+        remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
+        zones, parts = _find_zones(data, track, assignments, history, movement, remove, hide_endpoints)
         _check_distances(assignments, parts.public, rule, session)
         if map_file is not None and hide_endpoints:
             reach = max(zone.half_km for zone in zones)
             squares = [zone.square for zone in zones]
             street_map = read_street_map(map_file, find_map_bounds(squares, reach + MAP_MARGIN_KM))
-        # The adversaries recognize the errors that are kept.
-        tracked = np.setdiff1d(order, [*parts.dropped, *parts.wrong], assume_unique=True)
-        places = _infer_places(zones, parts, points, tracked, times, street_map, history, assignments)
+        places = _infer_places(zones, parts, track, times, street_map, history, assignments)
         # Raises an error before anything is written.
         losses = [] if output is None else find_losses(output, parts.public, format)
         without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
@@ -377,6 +359,67 @@ def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
 
 
 @dataclass(frozen=True)
+class _Track:
+    """The points of a recording, and the errors of the receiver.
+
+    Parameters
+    ----------
+    points
+        The points.
+    order
+        ``(n,)``: the rows in order of time.
+    errors
+        ``(n,)``: mask of the errors.
+    trips
+        The other points, in order of time.
+    """
+
+    points: Points
+    order: IntArray
+    errors: BoolArray
+    trips: Points
+
+    @classmethod
+    def from_recording(cls, recording: Recording, kind: str | None) -> _Track:
+        points = Points.from_recording(recording)
+        order = points.time_order()
+        errors = np.zeros(len(points), dtype=np.bool_)
+        errors[order] = find_errors(points.take(order), kind)
+        return cls(points, order, errors, points.take(order[~errors[order]]))
+
+
+def _find_zones(
+    data: str | Path,
+    track: _Track,
+    assignments: list[Assignment],
+    history: ZoneHistory,
+    movement: str,
+    remove: Callable[[Sequence[HiddenZone]], _Parts],
+    hide_endpoints: bool,
+) -> tuple[list[HiddenZone], _Parts]:
+    """Return the zones of all assigned locations, and the parts of the recording.
+
+    With `hide_endpoints`, published points that the removed ones expose as errors are assigned as well.
+    """
+    rule, points = history.rule, track.points.values
+    while True:
+        zones = [
+            HiddenZone(square, rule.within_km(square), movement, history.others(square))
+            for square in dict.fromkeys(place.square for place in assignments)
+        ]
+        parts = remove(zones)
+        if not parts.removed.any():
+            raise ConfigurationError(f"{data}: {_describe_distance(assignments, track.trips, rule)}")
+        if not len(parts.public):
+            raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
+        if not (hide_endpoints and len(parts.wrong)):
+            return zones, parts
+        # An old location at the start may be a location of the user: it is hidden like an end.
+        for row in parts.wrong:
+            assignments.append(history.assign((points.latitude[row], points.longitude[row]), is_typed=False))
+
+
+@dataclass(frozen=True)
 class _Parts:
     """The published and the removed points of a recording.
 
@@ -402,14 +445,10 @@ class _Parts:
 
 
 def _remove_points(
-    points: Points,
-    errors: BoolArray,
-    zones: Sequence[HiddenZone],
-    sensors: tuple[str, ...],
-    times: bool,
-    kind: str | None,
+    track: _Track, zones: Sequence[HiddenZone], sensors: tuple[str, ...], times: bool, kind: str | None
 ) -> _Parts:
     """Remove the points in any of the zones."""
+    points, errors = track.points, track.errors
     masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones]
     removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
     kept = np.flatnonzero(~removed)
@@ -424,20 +463,18 @@ def _remove_points(
 def _infer_places(
     zones: Sequence[HiddenZone],
     parts: _Parts,
-    points: Points,
-    tracked: IntArray,
+    track: _Track,
     times: bool,
     street_map: StreetMap | None,
     history: ZoneHistory,
     assignments: Sequence[Assignment],
 ) -> tuple[HiddenPlace, ...]:
-    """Add a recording to the history of each zone, and return what adversaries infer.
-
-    Its points are those of the rows `tracked`, in order of time.
-    """
+    """Add a recording to the history of each zone, and return what adversaries infer."""
+    # The adversaries recognize the errors that are kept.
+    tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
     coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
     recording_hash = content_hash("ride", *coordinates)
-    values, removed = points.values.part(tracked), parts.removed[tracked]
+    values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
         stretches = find_stretches(zone, values, removed, mask[tracked], times)
