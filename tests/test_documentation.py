@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 
-from dphmm import ReleaseSettings
+from dphmm import ReleaseSettings, jobs
 from dphmm.cli import COMMANDS
 from dphmm.evaluation import parse_config
 from dphmm.events import parse_event
@@ -51,3 +52,16 @@ def test_index_lists_every_page():
     listed = {line for line in first.splitlines() if re.fullmatch(r"[\w-]+/\w+", line)}
     written = {str(path.relative_to(ROOT / "docs").with_suffix("")) for path in (ROOT / "docs").rglob("*/*.md")}
     assert written <= listed
+
+
+def test_keywords_of_r_code_exist():
+    """R is not installed everywhere: its calls are compared with the functions."""
+    (code,) = re.findall(r"```r\n(.*?)```", (ROOT / "docs/how-to/r.md").read_text(encoding="utf-8"), re.DOTALL)
+    called = set()
+    while call := re.search(r"(jobs\$)?(\w+)\(([^()]*)\)", code):  # innermost first
+        if call[1]:
+            called.add(call[2])
+            keywords = set(re.findall(r"\b(\w+) = ", call[3]))
+            assert keywords <= set(inspect.signature(getattr(jobs, call[2])).parameters), call[0]
+        code = code.replace(call[0], "value")
+    assert called == {"region", "learn", "release", "Data"}

@@ -3,7 +3,7 @@ Disclosure of an event
 ======================
 
 The event is *the user was in the district Gardens between steps 8 and 40*. Each release is private, but together they
-reveal the event almost completely. Blue: its probability after each release. Green: the smoothed probability that it
+raise its probability far above the prior. Blue: its probability after each release. Green: the smoothed probability that it
 has happened by then. Dashed: the prior under the model. Orange: a bound that an event cap would enforce.
 """
 
@@ -27,4 +27,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
 draw_event_probability(ax, result.audits[0][0], max_posterior=0.7)
+ax.legend(fontsize="small")
 plt.show()

@@ -60,6 +60,8 @@ class Measurements:
 
     def __init__(self, f: npt.ArrayLike) -> None:
         points = as_points(f, "measurements")
+        if not len(points):
+            raise CoordinateError("measurements must have a row for each state, got no row")
         axes = [_lattice_axis(column) for column in np.asarray(f).T]
         self._set(points, points, axes)
 

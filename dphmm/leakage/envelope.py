@@ -106,6 +106,8 @@ def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
     cancellation. Erratum: with d = 0 the theorem allows ε = log(1/q), where the supremum is infinite (its proof needs
     ε < log(1/q)). Equation 39 of the proof has the wrong sign before its middle term.
     """
+    if q <= d:  # no loss at any α; for large ε, t underflows
+        return epsilon
     if epsilon < _SMALLEST_EPSILON:  # t would overflow: solve the equation divided by t², for e^α − 1
         half = ((rest + d) - q * epsilon) / 2
         if d == 0 and half <= 4 * _EPS * q * epsilon:

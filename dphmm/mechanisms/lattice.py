@@ -172,7 +172,6 @@ class LatticeKNormMechanism(Mechanism):
     epsilon
         The budget: a positive rational. A float is read as its shortest decimal: ``0.3`` means three tenths. Other
         numbers are exact. An irrational budget has no exact form: round it down to a rational.
-        numbers are taken as they are. An irrational budget has no exact form: round it down to a rational.
     spacing
         The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be a
         integer multiple of it on each axis.

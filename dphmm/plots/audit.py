@@ -151,7 +151,8 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
         label = f"exposed, {len(exposed):,}"
         ax.plot(*points[exposed].T, "X", color=EXPOSED_COLOUR, ms=max(size, 5), zorder=4, label=label)
     num_components = int((sizes > 1).sum())
-    _title_map(ax, f"{num_components:,} components, {len(unprotected):,} unprotected, {len(exposed):,} exposed")
+    groups = f"{num_components:,} component{'s' if num_components != 1 else ''} of several states"
+    _title_map(ax, f"{groups}, {len(unprotected):,} unprotected, {len(exposed):,} exposed")
 
 
 def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:

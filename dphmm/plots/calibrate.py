@@ -58,12 +58,12 @@ def draw_trade_off(ax: Axes, result: CalibrationResult) -> None:
             )
             ax.plot(epsilons, means, "o-", color=color, ms=4, label=label)
             ax.fill_between(epsilons, np.maximum(means - margins, 1e-3), means + margins, color=color, alpha=0.2, lw=0)
-    plotted = [line.get_ydata() for line in ax.lines]
-    ax.set_ylim(bottom=float(np.min(np.concatenate(plotted))) / 3)  # an interval may extend to 0
     ax.axhline(1000 * result.error_without_releases, color=GREY, ls="--", lw=1, label="adversary, no release")
     ax.axvline(result.achieved.epsilon, color=GREY, lw=1, label=f"ε = {result.achieved.epsilon:g}")
     ax.set_xscale("log")
     ax.set_yscale("log")
+    plotted = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in ax.lines[:-1]])
+    ax.set_ylim(float(np.nanmin(plotted)) / 3, 1.5 * float(np.nanmax(plotted)))  # an interval may extend to 0
     canvas.tick_powers(ax.xaxis, (min(epsilons), max(epsilons)), (1, 3), "{:g}".format)
     canvas.label_curves(ax, "ε of a release", "error (m)")
     ax.legend(fontsize="small")

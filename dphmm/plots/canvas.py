@@ -232,7 +232,7 @@ def label_curves(ax: Axes, x: str, y: str) -> None:
 def tick_powers(axis: Any, ends: tuple[float, float], marks: Sequence[int], text: Callable[[float], str]) -> None:
     """Set the ticks of a logarithmic axis to multiples of powers of ten.
 
-    If the axis contains none of them, its ends are used.
+    If the axis contains fewer than two of them, round numbers are used.
 
     Parameters
     ----------
@@ -246,7 +246,12 @@ def tick_powers(axis: Any, ends: tuple[float, float], marks: Sequence[int], text
         Formats the label of a value.
     """
     powers = (float(f"{mark}e{power}") for power in range(-9, 10) for mark in marks)
-    ticks = [tick for tick in powers if ends[0] <= tick <= ends[1]] or [*ends]
+    ticks = [tick for tick in powers if ends[0] <= tick <= ends[1]]
+    if len(ticks) < 2:
+        from matplotlib.ticker import MaxNLocator
+
+        finer = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(*ends)
+        ticks = [float(f"{tick:.6g}") for tick in finer if ends[0] <= tick <= ends[1]]
     axis.set_ticks(ticks, [text(tick) for tick in ticks])
     axis.set_ticks([], minor=True)
 

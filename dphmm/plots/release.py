@@ -146,7 +146,8 @@ class ReleaseMap:
             low = float(budgets.min())
             high = float(budgets.max())
             title += f", ε = {low:.3g}" if low == high else f", ε = {low:.3g} to {high:.3g}"
-        columns = (("releases", sampled["expected_error_m"]), ("estimates", table["estimate_error_m"]))
+        protected = table.select(~table["unprotected"])  # as in the summary of a release
+        columns = (("releases", sampled["expected_error_m"]), ("estimates", protected["estimate_error_m"]))
         errors = [f"of {name} {_metres(values)}" for name, values in columns if np.isfinite(values).any()]
         return f"{title}: median error {', '.join(errors)}" if errors else title
 
@@ -155,7 +156,10 @@ class ReleaseMap:
         """The content of the map and its privacy, in a few sentences."""
         users = len(set(self.table["user"].tolist()))
         withheld = int(self.table["withheld"].sum())
-        text = f"{len(self.table) - withheld:,} private releases of {users:,} user{'s' if users != 1 else ''}."
+        released = len(self.table) - withheld
+        text = (
+            f"{released:,} private release{'s' if released != 1 else ''} of {users:,} user{'s' if users != 1 else ''}."
+        )
         if withheld:
             text = f"{text[:-1]}, and predictions at {withheld:,} timesteps without a release."
         text += f" {self.remarks}" if self.remarks else ""

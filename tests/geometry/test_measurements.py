@@ -399,3 +399,8 @@ def test_half_plane_rows_match_general_counting(height, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(neighbours, "_exact_rows", lambda *_: None)
             np.testing.assert_array_equal(count_within(CoordinateBody(measured, hull), possible), quick)
+
+
+def test_no_state_raises():
+    with pytest.raises(CoordinateError, match="a row for each state, got no row"):
+        Measurements(np.zeros((0, 2)))

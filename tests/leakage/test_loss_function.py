@@ -208,6 +208,13 @@ def test_supremum_is_exact_for_extreme_budgets(epsilon):
         assert LossFunction(matrix)(value) + epsilon == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [1e-305, 1.0, 700.0, 745.0, 1e6])
+def test_supremum_of_equal_rows_is_the_budget(epsilon):
+    """They cause no loss, also where exp(-epsilon) underflows."""
+    for matrix in ([[0.5, 0.5], [0.5, 0.5]], [[0.2, 0.3, 0.5]] * 3):
+        assert supremum(matrix, epsilon) == epsilon
+
+
 def test_limited_function_matches_below_limit_and_raises_beyond():
     matrix = random_matrix(80, seed=5)
     whole, part = LossFunction(matrix), LossFunction(matrix, limit=0.5)

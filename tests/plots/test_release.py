@@ -40,6 +40,10 @@ def test_title_states_policy_epsilon_and_errors_and_note_states_content():
     assert "do not publish it" not in release_map.note
     assert "do not publish it" in ReleaseMap(table, walks.GRID, [walks.walk(20)]).note
     assert ReleaseMap(table).title.startswith("lattice, ε = 1: median error of releases")
+    unprotected = ReleaseTable({**table.columns, "unprotected": np.arange(20) < 15})
+    protected = np.median(table["estimate_error_m"][15:])
+    assert ReleaseMap(unprotected).title.endswith(f"of estimates {protected:,.0f} m")
+    assert ReleaseMap(table.select(np.arange(20) < 1), walks.GRID).note.startswith("1 private release of 1 user.")
 
 
 @pytest.mark.parametrize("width", [4.2, 12.8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,7 +23,7 @@ from dphmm.plots import (
     loss_pieces,
     model_figure,
 )
-from dphmm.plots.canvas import new_figure
+from dphmm.plots.canvas import new_figure, tick_powers
 from dphmm.plots.evaluation import draw_noises, noise_figure
 from dphmm.plots.model import crowds_figure
 from tests.sizes import few_every_day
@@ -104,6 +105,25 @@ def test_plot_fits(name, width, calibration):
     figure, ax = new_figure(width, max(3.2, 0.5 * width))
     PLOTS[name](ax, calibration)
     assert flaws(figure) == []
+
+
+def test_trade_off_shows_error_without_releases(calibration):
+    """It exceeds all other errors if the adversary knows little."""
+    _, ax = new_figure(6.0, 4.0)
+    draw_trade_off(ax, replace(calibration, error_without_releases=50.0))
+    low, high = ax.get_ylim()
+    assert all(low < value < high for line in ax.lines[:-1] for value in np.asarray(line.get_ydata(), dtype=float))
+    assert high > 50_000
+
+
+@pytest.mark.parametrize("ends", [(23.2, 45.8), (1.1, 1.15), (95.0, 105.0), (10.0, 1000.0), (0.0123, 0.0125)])
+def test_logarithmic_axis_has_several_round_labels(ends):
+    _, ax = new_figure(6.0, 4.0)
+    ax.set(xscale="log", xlim=ends)
+    tick_powers(ax.xaxis, ends, (1, 2, 5), "{:g}".format)
+    values = ax.get_xticks()
+    assert 2 <= len(values) <= 7
+    assert all(ends[0] <= value <= ends[1] and len(f"{value:g}".strip("0.")) <= 4 for value in values)
 
 
 def test_calibration_with_frontier_fits(calibration):

@@ -19,7 +19,7 @@ from dphmm.validation import Choice, checked
 
 PAPERS: Mapping[str, str] = {
     "dphmm": "Xiao et al., DPHMM (2016)",
-    "leakage": "Cao et al., temporal privacy leakage (TKDE 2018)",
+    "leakage": "Cao et al., temporal privacy leakage (TKDE 2019)",
     "landmarks": "Katsomallos et al., landmark privacy (CODASPY 2022)",
     "counts": "Cao et al., MAP post-processing (DBSec 2023)",
 }

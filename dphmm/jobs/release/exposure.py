@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
+from operator import attrgetter
 from typing import Any, Literal
 
 from dphmm.audit.sequence import PUBLIC
@@ -144,12 +145,14 @@ class InferenceFigure:
 
     @classmethod
     def strongest(cls, rows: Sequence[Mapping[str, Any]], statistic: Statistic) -> InferenceFigure | None:
-        """Return the smoothed figure, or the filtered one without it.
+        """Return the figure that discloses most of the smoothed and the filtered ones.
 
-        None without either.
+        None without any. A later release can lower a probability that recipients had assigned before it.
         """
         views: tuple[View, ...] = ("smoothed", "filtered", "filtered since a gap")
-        return next((figure for view in views if (figure := cls.find(rows, statistic, view)) is not None), None)
+        figures = [figure for view in views if (figure := cls.find(rows, statistic, view)) is not None]
+        most = min if statistic.endswith("_m") else max  # an error, or a probability
+        return most(figures, key=attrgetter("value"), default=None)
 
     @property
     def adversary(self) -> str:
