@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from time import monotonic
 from typing import Annotated, Any, cast
 
@@ -266,7 +267,7 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
     again = False
 
     def end() -> None:
-        if again:
+        if again and not server.is_terminated:
             pass_socket()
             _execute_again(path, accept_changes)
         os._exit(0)
@@ -321,8 +322,15 @@ class SupervisedServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, answers: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(config)
+        self.is_terminated = False
+        """Whether a signal told the process to end. Another reason to stop is a reload."""
         self._answers = answers
         self._watchdog: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop at a signal."""
+        self.is_terminated = True
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
