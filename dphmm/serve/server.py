@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from time import monotonic
+from types import FrameType
 from typing import Annotated, Any, cast
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
