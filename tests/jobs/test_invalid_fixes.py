@@ -149,6 +149,40 @@ def test_recording_omits_the_same_fixes_as_a_trajectory_except_zero_locations(tm
     assert ("invalid or inaccurate points" in recording.dropped) == (case in REFUSED)
 
 
+TIMES = ["2024-03-07T09:00:00Z", "2024-03-07T09:00:30Z"]
+INVALID = "marked as invalid by the device"
+NEGATIVE = "accuracy is negative, which marks an invalid fix"
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused"),
+    [
+        ({"coordTimes": TIMES, "valid": False, "accuracy": -1}, {INVALID: 2}),
+        ({"coordTimes": TIMES, "accuracy": -1}, {NEGATIVE: 2}),
+        ({"coordTimes": TIMES, "accuracy": [5, -1]}, {NEGATIVE: 1}),
+        ({"coordTimes": TIMES, "valid": ["true", "V"]}, {INVALID: 1}),
+        ({"coordinateProperties": {"times": TIMES, "valid": [True, False]}}, {INVALID: 1}),
+        ({"coordinateProperties": {"times": TIMES, "accuracy": [5, None]}, "accuracy": -1}, {}),
+        ({"coordTimes": TIMES, "valid": True, "accuracy": 5}, {}),
+    ],
+)
+@pytest.mark.parametrize("shape", ["MultiPoint", "MultiLineString"])
+def test_points_of_a_line_are_refused_by_their_own_quality_or_that_of_the_feature(tmp_path, shape, properties, refused):
+    positions = [[GOOD[1], GOOD[0]], [WRONG[1], WRONG[0]]]
+    geometry = {"type": shape, "coordinates": positions if shape == "MultiPoint" else [positions]}
+    feature = {"type": "Feature", "properties": {"user": "a", **properties}, "geometry": geometry}
+    (tmp_path / "a.geojson").write_text(json.dumps(feature))
+    count = sum(refused.values())
+    if count < 2:
+        result = read(tmp_path / "a.geojson")
+        assert (result.trajectories[0].latitude.tolist(), result.refused) == ([GOOD[0], WRONG[0]][: 2 - count], refused)
+        assert len(read_recording(tmp_path / "a.geojson")) == 2 - count
+    else:
+        (reason,) = refused
+        with pytest.raises(InvalidInputError, match=f"2 invalid or inaccurate fixes refused: {reason}"):
+            read(tmp_path / "a.geojson")
+
+
 def test_same_timestamp_keeps_the_more_accurate_fix(tmp_path):
     fixes = _fixes("worse")
     fixes[1]["time"] = fixes[0]["time"]
