@@ -137,10 +137,25 @@ def test_table_without_header_or_with_wrong_numbers_raises(tmp_path):
 # ---- public data sets ------------------------------------------------------------------------------------------------
 
 
-def test_t_drive_is_read_without_options(tmp_path):
-    text = "".join(f"7,2024-03-07 12:00:{20 * at:02},{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(PLACES))
+@pytest.mark.parametrize("outliers", [0, 1, 50])
+def test_t_drive_is_read_without_options(tmp_path, outliers):
+    far = [(lat, lon - 100) for lat, lon in PLACES]
+    rows = [(0.0, 0.0)] * outliers + far
+    text = "".join(f"7,2024-03-07 12:{at:02}:00,{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(rows))
     (track,) = read(tmp_path, text, "7.txt", time_zone="UTC").trajectories
-    assert (track.user, places(track), seconds(track)) == ("7", PLACES, [0.0, 20.0, 40.0])
+    expected = [60.0 * (outliers + at) for at in range(3)]
+    assert (track.user, places(track), seconds(track)) == (
+        "7",
+        [(lat, pytest.approx(lon)) for lat, lon in far],
+        expected,
+    )
+
+
+@pytest.mark.parametrize("degrees", ["45.01,-30.02", "-30.02,45.01", "45.01,-130.02", "95,-130.02", "0,0"])
+def test_columns_that_may_be_latitude_and_longitude_are_not_taken_for_t_drive(tmp_path, degrees):
+    text = f"1,2024-03-07 12:00:00,{degrees}\n" * 3
+    with pytest.raises(DataFileError, match="needs a header, and its first line contains data; number its columns"):
+        read(tmp_path, text)
 
 
 def write_porto(path, trips):
