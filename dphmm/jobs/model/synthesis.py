@@ -21,7 +21,7 @@ from dphmm.model import Crowd, MarkovModel, compare_crowds, move_probabilities, 
 from dphmm.model.path_sampling import PathSampler
 from dphmm.random import Rng, random_source
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import microseconds, time_zone
+from dphmm.space.trajectory import EARLIEST, LATEST, microseconds, time_zone
 from dphmm.tables import check_output, new_file
 from dphmm.validation import Integers, Interval, Seconds, checked
 from dphmm.writers.formats import check_format
@@ -36,6 +36,7 @@ _BLOCK_LOCATIONS = 1 << 20
 _MAX_USERS = 100_000_000
 _MAX_STEPS = 1 << 24
 _MAX_DAYS = 100_000
+_FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
 # A path of one timestep has no move to compare.
 _MIN_PATH_LENGTH = 2
 
@@ -162,7 +163,8 @@ def synthesize(
     Raises
     ------
     ConfigurationError
-        If the file has another extension, a number is out of range, or the day is invalid. This is checked first.
+        If the file has another extension, a number is out of range, or the days are invalid or not in the years 1 to
+        9999. This is checked first.
     DataFileError
         If the file is not a model file.
     OutputError, MissingDependencyError
@@ -188,6 +190,10 @@ def synthesize(
     if not 1 <= length <= _MAX_STEPS:
         raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {learned.step:g} s, got {days:g} days")
     first = -(-_instant(start, learned) // step)
+    if not _FIRST <= first * step <= (first + length - 1) * step <= _LAST:
+        raise ConfigurationError(
+            f"start must leave all timesteps in the years 1 to 9999, got {start!r:.40} for {days:g} days"
+        )
     slots = first + np.arange(length)
     sampler = PathSampler(learned, rng)
     width = len(str(num_users))
