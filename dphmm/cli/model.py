@@ -343,7 +343,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     """Sample synthetic users from a model, and write their locations at every timestep.
 
     The file is computed from the model only, and has the same privacy guarantee. --compare compares synthetic users
-    with real ones that the model was not trained on, by measures from the literature.
+    with real ones, by measures from the literature. Training users are excluded if their list is next to the model.
     """
     from dphmm.jobs.model.synthesis import compare_users, synthesize
     from dphmm.writers.formats import check_format
@@ -362,6 +362,8 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)
+        if comparison.trained_on_users != "no":
+            warn([f"{_TRAINED} {comparison.trained_on_users}"])
     result: dict[str, Any] = {}
     if output is not None:
         settings: dict[str, Any] = {name: options[name] for name in ("num_users", "start", "overwrite")}
@@ -391,6 +393,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
 
 
 _PRIVACY = "the guarantee of the model's file"
+_TRAINED = "the comparison is too good if the model was trained on these users, which is"
 
 
 def _print_comparison(comparison: Comparison) -> None:

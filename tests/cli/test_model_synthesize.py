@@ -24,10 +24,15 @@ def test_synthetic_users_are_written_and_compared(world, run):
     assert "Compared with 2 real users (2 paths, 12 locations)" in result.stdout
     assert "radius of gyration" in result.stdout
     assert "Do not publish it" in result.stderr
+    trained = "unknown: no user list next to the model"
+    assert f"Warning: the comparison is too good if the model was trained on these users, which is {trained}" in (
+        result.stderr
+    )
     assert (world / "PRIVATE-c.png").read_bytes()[:4] == b"\x89PNG"
     assert (world / "PRIVATE-c.png").stat().st_mode & 0o077 == 0
     output = json.loads(run("synthesize", "--model", "m.npz", "--compare", "walk.csv", "--json").stdout)
     assert output["compared_with"] == {"users": 2, "paths": 2, "locations": 12, "num_excluded_users": 0}
+    assert output["model_trained_on_these_users"] == trained
     assert set(output["measures"]["visits"]) == {"synthetic", "other_real_users", "locations_only"}
 
 

@@ -15,7 +15,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.model.training_users import find_training_users
+from dphmm.jobs.model.training_users import UNLISTED_USERS, find_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import Crowd, MarkovModel, compare_crowds, move_probabilities, sample_paths_like, state_sequence
 from dphmm.model.path_sampling import PathSampler
@@ -87,6 +87,8 @@ class Comparison(Result):
         The number of real users, of their paths (consecutive timesteps within the region), and of locations in these.
     left_out
         The number of users excluded because the model was trained on them.
+    trained_on_users
+        Whether the model was trained on the real users: "no", or that it is unknown.
     log_likelihood
         The mean natural logarithm of the model's probability of the real users' steps, over possible steps.
     impossible
@@ -104,6 +106,7 @@ class Comparison(Result):
     stretches: int
     places: int
     left_out: int
+    trained_on_users: str = field(metadata=exported("model_trained_on_these_users"))
     log_likelihood: float = field(metadata=exported("log_likelihood_per_step"))
     impossible: float = field(metadata=exported("impossible_steps"))
     real: Crowd = field(repr=False)
@@ -237,8 +240,8 @@ def compare_users(
     """Compare synthetic users with real ones, as ``dphmm synthesize --compare`` does.
 
     Real users are observed for part of the time. Each of their paths without a gap in the region is therefore compared
-    with a synthetic path that has the same timesteps. Training users of the model are excluded, if its user list is
-    next to its file.
+    with a synthetic path that has the same timesteps. Training users of the model are excluded if its user list is
+    next to its file. Otherwise the result states that they are unknown.
 
     Parameters
     ----------
@@ -268,9 +271,9 @@ def compare_users(
     learned = load_model(model)
     space = learned.space
     source = random_source(rng)
-    seen = find_training_users(model, learned) or frozenset()
+    seen = find_training_users(model, learned)
     all_users = Data.from_any(data).within(space).read().trajectories
-    others = [trajectory for trajectory in all_users if trajectory.user not in seen]
+    others = [trajectory for trajectory in all_users if seen is None or trajectory.user not in seen]
     if not others:
         raise ConfigurationError(
             f"data must contain users that the model was not trained on, got {len(all_users)} training users only"
@@ -300,6 +303,7 @@ def compare_users(
         len(true),
         int(lengths.sum()),
         len(all_users) - len(others),
+        UNLISTED_USERS if seen is None else "no",
         float(np.log(probabilities[probabilities > 0]).mean()) if probabilities.any() else float("nan"),
         float((probabilities == 0).mean()),
         crowd,

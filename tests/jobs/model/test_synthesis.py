@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -128,10 +129,17 @@ def test_existing_file_is_kept(model, tmp_path):
 
 def test_training_users_are_excluded_from_comparison(model):
     comparison = compare_users(model, TOWN, rng=1)
-    assert (comparison.num_users, comparison.left_out) == (1, 2)
+    assert (comparison.num_users, comparison.left_out, comparison.trained_on_users) == (1, 2, "no")
     assert np.isnan(comparison.halves["visits"])
     with pytest.raises(ConfigurationError, match="got 2 training users only"):
         compare_users(model, Data((TOWN,), exclude_users=("002",)))
+
+
+def test_comparison_states_that_training_users_are_unknown_without_their_list(model, tmp_path):
+    shutil.copy(model, tmp_path / "copy.npz")
+    comparison = compare_users(tmp_path / "copy.npz", TOWN, rng=1)
+    assert (comparison.num_users, comparison.left_out) == (3, 0)
+    assert comparison.to_dict()["model_trained_on_these_users"] == "unknown: no user list next to the model"
 
 
 @pytest.mark.slow
