@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from dphmm.jobs.model import synthesis
+
 pytest.importorskip("matplotlib")
 
 
@@ -56,6 +58,35 @@ def test_invalid_input_prints_one_line_and_exits_with_2(world, run, words, messa
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert sorted(path.name for path in world.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "new.csv", "--horizon", "xx"), "--horizon must be a duration such as 30s, 5m, 1h or 1d, got 'xx'"),
+        (("-o", "new.csv", "--horizon", "1" * 400 + "d"), "days must be"),
+        (("-o", "new.csv", "--horizon", "1s"), "days must be"),
+        (("-o", "new.csv", "--start", "soon"), "start must be a day"),
+        (("-o", "new.csv", "--start", "9999-12-31"), "in the years 1 to 9999"),
+        (("-o", "walk.csv"), "walk.csv exists"),
+        (("-o", "nowhere/new.csv"), "nowhere"),
+        (("--picture", "PRIVATE-old.png"), "PRIVATE-old.png exists"),
+        (("--num-users", "5"), "--num-users requires -o: remove it"),
+        (("--horizon", "1d"), "--horizon requires -o: remove it"),
+        (("--start", "2024-01-02"), "--start requires -o: remove it"),
+        (("-o", "new.csv", "--seed", "-1"), "'--seed': -1 is not in the range x>=0"),
+    ],
+)
+def test_invalid_options_raise_before_the_comparison(world, run, monkeypatch, words, message):
+    def fail(*_arguments, **_options):
+        raise AssertionError
+
+    (world / "PRIVATE-old.png").write_bytes(b"old")
+    monkeypatch.setattr(synthesis, "compare_users", fail)
+    result = run("synthesize", "--model", "m.npz", "--compare", "walk.csv", *words)
+    assert (result.exit_code, result.stdout) == (2, ""), result.exception
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_learn_by_hours_states_time_classes(world, run):

@@ -37,6 +37,9 @@ _MAX_USERS = 100_000_000
 _MAX_STEPS = 1 << 24
 _MAX_DAYS = 100_000
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
+Days = Annotated[float, Interval(0, _MAX_DAYS, "neither", "days", error=ConfigurationError)]
+"""The simulated time of synthetic users."""
+
 # A path of one timestep has no move to compare.
 _MIN_PATH_LENGTH = 2
 
@@ -125,7 +128,7 @@ def synthesize(
     model: Model,
     output: str | Path,
     num_users: Annotated[int, Integers(1, _MAX_USERS, error=ConfigurationError)] = 1000,
-    days: Annotated[float, Interval(0, _MAX_DAYS, "neither", "days", error=ConfigurationError)] = 7.0,
+    days: Days = 7.0,
     start: str = START,
     *,
     rng: Rng = None,
@@ -189,14 +192,7 @@ def synthesize(
     path = check_output(check_format(output, PATH_FORMATS), overwrite)
     learned = load_model(model)
     step = microseconds(learned.step, "step_seconds")
-    length = int(days * 86_400_000_000 / step)
-    if not 1 <= length <= _MAX_STEPS:
-        raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {learned.step:g} s, got {days:g} days")
-    first = -(-_instant(start, learned) // step)
-    if not _FIRST <= first * step <= (first + length - 1) * step <= _LAST:
-        raise ConfigurationError(
-            f"start must leave all timesteps in the years 1 to 9999, got {start!r:.40} for {days:g} days"
-        )
+    first, length = find_slots(learned, days, start)
     slots = first + np.arange(length)
     sampler = PathSampler(learned, rng)
     width = len(str(num_users))
@@ -209,6 +205,27 @@ def synthesize(
     return SynthesisResult(
         path, num_users, length, np.datetime64(first * step, "us"), learned.content_hash, _guarantee(learned)
     )
+
+
+@checked
+def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
+    """Return the first slot of synthetic users and the number of slots; see `synthesize`.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are none or too many, or some are not in the years 1 to 9999.
+    """
+    step = microseconds(model.step, "step_seconds")
+    length = int(days * 86_400_000_000 / step)
+    if not 1 <= length <= _MAX_STEPS:
+        raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {model.step:g} s, got {days:g} days")
+    first = -(-_instant(start, model) // step)
+    if not _FIRST <= first * step <= (first + length - 1) * step <= _LAST:
+        raise ConfigurationError(
+            f"start must leave all timesteps in the years 1 to 9999, got {start!r:.40} for {days:g} days"
+        )
+    return first, length
 
 
 def _guarantee(model: MarkovModel) -> str:
