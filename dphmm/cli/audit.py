@@ -465,7 +465,7 @@ _EVENTS = Table(
 @settings_key("--confidence", type=float, default=0.99, help="Probability that all bounds hold jointly.")
 @settings_key("--pairs", type=int, default=8, help="Number of edges with the largest norm, 0 for all.")
 @settings_key("--low-bits", is_flag=True, help="Let events depend on the last bits of floats.")
-@click.option("--seed", "rng", type=int, help="Seed of the samples.")
+@click.option("--seed", "rng", type=click.IntRange(0), help="Seed of the samples.")
 @_output_options
 def mechanism(**arguments: Any) -> None:
     """Bound the actual epsilon of a mechanism from below.

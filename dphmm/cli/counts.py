@@ -180,7 +180,7 @@ def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_j
 @_mechanism_option
 @as_keys(_prior_option)
 @click.option("--estimator", "estimators", multiple=True, type=_estimators, help="[default: all]")
-@click.option("--seed", type=int, help="Seed of repeatable noise.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of repeatable noise.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_json: bool, **arguments: Any) -> None:
     """Compute mean squared errors of the estimators on the true counts in the table TRUE.

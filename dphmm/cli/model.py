@@ -335,7 +335,7 @@ _BEST_VALUES = {"top_places": "1 is best", "rank_correlation": "1 is best"}
     help="With --compare: fill gaps up to this length. [default: one step]",
 )
 @click.option("--picture", type=FILE, help="With --compare: picture file, with PRIVATE in its name.")
-@click.option("--seed", type=int, help="Seed for reproducible users.")
+@click.option("--seed", type=click.IntRange(0), help="Seed for reproducible users.")
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing output files.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -343,9 +343,10 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     """Sample synthetic users from a model, and write their locations at every timestep.
 
     The file is computed from the model only, and has the same privacy guarantee. --compare compares synthetic users
-    with real ones that the model was not trained on, by measures from the literature.
+    with real ones, by measures from the literature. Training users are excluded if their list is next to the model.
     """
-    from dphmm.jobs.model.synthesis import compare_users, synthesize
+    from dphmm.jobs.model.loading import load_model
+    from dphmm.jobs.model.synthesis import compare_users, find_slots, synthesize
     from dphmm.writers.formats import check_format
     from dphmm.writers.paths import PATH_FORMATS
 
@@ -357,16 +358,22 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         refuse(("gap", "picture", *READING), "requires --compare")
     if picture is not None and (picture.suffix.lower() not in _PICTURES or "PRIVATE" not in picture.name):
         raise ConfigurationError(f"--picture must be a .png, .svg or .pdf file with PRIVATE in its name, got {picture}")
-    if output is not None:
+    days = parse_seconds(options["horizon"], "--horizon") / 86_400
+    if output is None:
+        refuse(("num_users", "horizon", "start"), "requires -o")
+    else:
         check_format(output, PATH_FORMATS)
+    if output is not None and compare:  # the comparison may take long
+        find_slots(load_model(model), days, options["start"])
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)
+        if comparison.trained_on_users != "no":
+            warn([f"{_TRAINED} {comparison.trained_on_users}"])
     result: dict[str, Any] = {}
     if output is not None:
         settings: dict[str, Any] = {name: options[name] for name in ("num_users", "start", "overwrite")}
-        settings["days"] = parse_seconds(options["horizon"], "--horizon") / 86_400
-        synthesis = synthesize(model, output, rng=seed, watch=progress, **settings)
+        synthesis = synthesize(model, output, days=days, rng=seed, watch=progress, **settings)
         result = {
             "file": str(synthesis.output),
             "users": synthesis.num_users,
@@ -391,6 +398,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
 
 
 _PRIVACY = "the guarantee of the model's file"
+_TRAINED = "the comparison is too good if the model was trained on these users, which is"
 
 
 def _print_comparison(comparison: Comparison) -> None:

@@ -667,7 +667,7 @@ def show_command(releases: str | Path, output: Path | None, **values: Any) -> No
 @click.option("--basemap", type=PATH, help="More detailed map: .gpkg, .fgb, .geojson, .shp, .osm.pbf.")
 @options.users_option
 @click.option("--title", help="Title of the page.")
-@click.option("--seed", type=int, help="Seed of the synthetic user and their noise.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the synthetic user and their noise.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def report_command(releases: Path, output: Path, model: str, seed: int | None, **values: Any) -> None:
     """Write a page about RELEASES: before and after, the guarantee, and its limitations.

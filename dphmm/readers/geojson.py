@@ -2,8 +2,9 @@
 
 GeoJSON is RFC 7946, and sequences are RFC 8142. A feature is a point, with its time and user among its properties; or a
 line or several points, with a list of times: the property ``coordTimes``, as togeojson writes it,
-``coordinateProperties.times``, ``times`` or ``timestamps``. Other lists under ``coordinateProperties`` are sensors. The
-third coordinate is the elevation.
+``coordinateProperties.times``, ``times`` or ``timestamps``. Other lists under ``coordinateProperties`` are accuracies,
+validity and sensors. The accuracy and the validity of a feature are those of all its points. The third coordinate is
+the elevation.
 
 Rows are objects with the names of the columns of tables, one a line or in a list: what ``dphmm release`` reads from
 standard input.
@@ -199,6 +200,7 @@ def _are_numbers(coordinates: object) -> TypeGuard[list[float]]:
     return all(isinstance(number, float | int) for number in numbers)
 
 
+_QUALITY = ("accuracy", "valid")
 _PERSONAL = ("name", "description", "wifi", "device_id", "desc", "title")
 
 
@@ -211,7 +213,7 @@ def _read_line(properties: Mapping[str, Any], parts: Any, number: int, columns: 
             lists |= held
         elif isinstance(held, list):
             lists.setdefault("times", held)
-    names = {what: find_column(lists, what) for what in ("accuracy", *SENSORS)}
+    names = {what: find_column(lists, what) for what in (*_QUALITY, *SENSORS)}
     columns_of_points = {what: lists[name] for what, name in names.items() if name is not None}
     if isinstance(lists.get("times"), list):
         columns_of_points["time"] = lists["times"]
@@ -221,6 +223,11 @@ def _read_line(properties: Mapping[str, Any], parts: Any, number: int, columns: 
     user = find_column(properties, "user")
     activity = properties.get("activity") or properties.get("type")
     shared: dict[str, Any] = {} if user is None else {"user": properties[user]}
+    for what in _QUALITY:
+        of_feature = find_column(properties, what)
+        if of_feature is not None:
+            shared[what] = properties[of_feature]
+            columns_of_points.setdefault(what, properties[of_feature])  # used if it is a list
     shared |= {"track": number - 1, "activity": get_activity(activity if isinstance(activity, str) else None)}
     dropped.update(f"{name} of features" for name in properties if name in _PERSONAL)
     if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):

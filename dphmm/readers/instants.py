@@ -35,12 +35,12 @@ class Instants:
         time that occurs twice denotes the earlier instant.
     format
         The form of times that are strings, as for `datetime.strptime`, such as ``"%d.%m.%Y %H:%M:%S"``. By default they
-        are ISO 8601, or of the form ``Tue Apr 03 18:00:09 +0000 2012``.
+        are ISO 8601, or of the form ``Tue Apr 03 18:00:09 +0000 2012``. ``%z`` reads an offset; ``%Z`` is refused.
 
     Raises
     ------
     ConfigurationError
-        For another unit, an unknown zone, or a format without year, month and day.
+        For another unit, an unknown zone, or a format without year, month and day or with the name of a zone.
 
     Examples
     --------
@@ -64,6 +64,13 @@ class Instants:
         if self.format is not None and not _has_date(self.format):
             raise ConfigurationError(
                 f"time_format must contain day, month and year, such as %d.%m.%Y %H:%M:%S, got {shorten(self.format)}"
+            )
+        # Python reads the name of a zone, but ignores it.
+        if self.format is not None and "%Z" in self.format.replace("%%", ""):
+            raise ConfigurationError(
+                "time_format must not contain %Z, because names of zones are ambiguous, got "
+                f"{shorten(self.format)}: use %z for offsets such as +0100, or write the name instead of %Z and set "
+                "time_zone (--time-zone)"
             )
 
     @cached_property

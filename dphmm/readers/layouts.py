@@ -3,7 +3,8 @@
 Names of columns do not determine them.
 
 ==============================  ========================================================================================
-T-Drive                         No header: taxi, time, longitude, latitude (Yuan et al., ACM SIGSPATIAL GIS 2010).
+T-Drive                         No header: taxi, time, longitude, latitude (Yuan et al., ACM SIGSPATIAL GIS 2010). The
+                                longitudes are those of Beijing, which cannot be latitudes.
 Foursquare, New York and Tokyo  No header, separated by tabs: user, venue, two columns of its category, latitude,
                                 longitude, minutes from UTC, time in UTC (Yang et al., IEEE Trans. SMC 45(1), 2015).
 Porto                           A trip per row: ``TIMESTAMP`` is its start in seconds since 1970, and ``POLYLINE`` a
@@ -93,13 +94,27 @@ FOURSQUARE = re.compile(
 """The pattern of the first line of Foursquare's check-ins, which are encoded in Latin-1."""
 
 
-def find_unnamed(first: Sequence[str]) -> Layout | None:
-    """Return the layout of a public table without a header; None for other first lines."""
+def find_unnamed(rows: Sequence[Sequence[str]]) -> Layout | None:
+    """Return the layout of a public table without a header; None for other tables.
+
+    Parameters
+    ----------
+    rows
+        The cells of its first lines, at least of one.
+    """
+    first = rows[0]
     if _T_DRIVE.fullmatch(",".join(first)):
-        return Layout({"user": 0, "time": 1, "longitude": 2, "latitude": 3}, has_header=False)
+        degrees = [row[2:4] for row in rows if _T_DRIVE.fullmatch(",".join(row))]
+        # Only degrees beyond 90 distinguish longitude, latitude from the more common latitude, longitude.
+        longest, other_longest = (max(abs(float(cell)) for cell in column) for column in zip(*degrees, strict=True))
+        if longest > _MAX_LATITUDE >= other_longest:
+            return Layout({"user": 0, "time": 1, "longitude": 2, "latitude": 3}, has_header=False)
     if len(first) == 8 and FOURSQUARE.fullmatch("\t".join(first).encode()):
         return Layout({"user": 0, "latitude": 4, "longitude": 5, "time": 7}, has_header=False)
     return None
+
+
+_MAX_LATITUDE = 90.0
 
 
 def find_trips(names: Sequence[str], options: ReadOptions) -> Layout | None:

@@ -20,7 +20,7 @@ from dphmm.readers.data_sets import CAB_NAME
 from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, trajectories
 from dphmm.readers.formats import FORMATS, Reader, find_format, find_readers, recognise_own
 from dphmm.readers.instants import Instants
-from dphmm.space.fix_quality import Region
+from dphmm.space.fix_quality import REASONS, ZERO_LOCATION, Region, find_refused
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, documents, get_suffix, is_archive, member_names
@@ -398,7 +398,8 @@ def read_recording(
     -------
     Recording
         Its segments in the order of the file, with times, accuracy, elevation and sensors as far as the file contains
-        them. Points may have no time. Fixes that the device marks as invalid are dropped.
+        them. Points may have no time. Invalid and inaccurate fixes are dropped; see `dphmm.space.fix_quality`.
+        Points at latitude 0, longitude 0 are kept.
 
     Raises
     ------
@@ -427,7 +428,7 @@ def read_recording(
     segments = [segment for block in blocks for segment in _build_segments(block)]
     dropped = {name for block in blocks if block.details is not None for name in block.details.dropped}
     if sum(map(len, segments)) < sum(len(block.times) for block in blocks):
-        dropped.add("points that the device marks as invalid")
+        dropped.add("invalid or inaccurate points")
     if not segments:
         raise EmptyDataError(path, "contains no valid point; use a file with a recorded track")
     activity = next(filter(None, (segment.activity for segment in segments)), None)
@@ -435,12 +436,12 @@ def read_recording(
 
 
 def _build_segments(block: Fixes) -> list[Segment]:
-    """Return the segments of a block, without fixes that the device marks as invalid."""
+    """Return the segments of a block, without invalid and inaccurate fixes."""
     nothing = np.full(len(block.times), np.nan)
     accuracy = nothing if block.accuracy_m is None else block.accuracy_m
-    is_kept = ~(accuracy < 0)  # NaN is unknown
-    if block.is_valid is not None:
-        is_kept &= block.is_valid
+    # A GPX file states no accuracy: its recipient would take any point for exact. `dphmm.hide` names points at (0, 0).
+    reasons = find_refused(block.latitude, block.longitude, accuracy, block.is_valid)
+    is_kept = (reasons < 0) | (reasons == REASONS.index(ZERO_LOCATION))
     details = block.details or Details(nothing, {}, np.zeros(len(nothing), np.int64), ((0, None),))
     segments = []
     for number in np.unique(details.segment[is_kept]).tolist():

@@ -27,13 +27,13 @@ in batches of users.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -340,9 +340,10 @@ def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
     first, names = next(lines, (1, []))
     if not names:
         raise EmptyDataError(document.source, "is empty; a table needs a header")
-    layout = _find_layout(names, document.source, options)
+    sample = list(islice(lines, _NUM_SAMPLED_ROWS))
+    layout = _find_layout([names, *(fields for _, fields in sample)], document.source, options)
     index = layout.columns
-    rows = lines if layout.has_header else chain([(first, names)], lines)
+    rows = chain([] if layout.has_header else [(first, names)], sample, lines)
     for number, fields in rows:
         if len(fields) != len(names):
             header = "header" if layout.has_header else "first line"
@@ -359,9 +360,14 @@ def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
                 yield number, str(problem)
 
 
-def _find_layout(names: list[str], source: str, options: ReadOptions) -> Layout:
-    """Return the layout of a CSV file with a first line."""
-    layout = find_numbered(names, source, options) or find_unnamed(names) or find_trips(names, options)
+# The first row of a taxi may be an outlier.
+_NUM_SAMPLED_ROWS = 100
+
+
+def _find_layout(first_rows: Sequence[list[str]], source: str, options: ReadOptions) -> Layout:
+    """Return the layout of a CSV file, the first line of which may be a header."""
+    names = first_rows[0]
+    layout = find_numbered(names, source, options) or find_unnamed(first_rows) or find_trips(names, options)
     if layout is not None:
         return layout
     if looks_like_row(names):

@@ -213,14 +213,15 @@ def _add_gpx_point(element: Element, collector: FixCollector, label: str, number
         latitude = parse_number(element.get("lat"), "latitude")
         longitude = parse_number(element.get("lon"), "longitude")
         microseconds = parse_track_time(time)
+        is_valid = (fix or "").strip().lower() != "none"
         if not collector.options.is_recording:
-            collector.add(None, microseconds, latitude, longitude, is_valid=fix != "none")
+            collector.add(None, microseconds, latitude, longitude, is_valid=is_valid)
             return
         if extensions is not None:
             fields |= dict(_read_sensors(extensions))
         sensors = _keep_sensors(fields, collector) if fields else None
         height = _parse_elevation(elevation)
-        collector.add(None, microseconds, latitude, longitude, elevation=height, sensors=sensors)
+        collector.add(None, microseconds, latitude, longitude, is_valid=is_valid, elevation=height, sensors=sensors)
     except ValueError as problem:
         collector.refuse(f"{label.format(*numbers)}: {problem}")
 

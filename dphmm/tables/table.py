@@ -100,7 +100,8 @@ def csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[
     Raises
     ------
     DataFileError
-        If the file is not UTF-8 text or a quoted field is broken; with the line.
+        If the file is not UTF-8 text, a quoted field is broken, or a field exceeds `csv.field_size_limit`; with the
+        line.
     """
     lines = io.TextIOWrapper(io.BytesIO(document.data), encoding=encoding, newline="")  # a line at a time
     named = _NAMED_SEPARATOR.match(document.data)
@@ -117,6 +118,11 @@ def csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[
                 yield reader.line_num + skipped, [unguarded(field) for field in fields] if guarded else fields
     except csv.Error as problem:
         line = reader.line_num + skipped
+        # The limit belongs to all of the process, so it is not raised here. A quote that is not closed exceeds it too.
+        if "field limit" in str(problem):
+            reason = f"a field must have at most {csv.field_size_limit():,} characters, got more"
+            remedy = "check the quotes, or raise csv.field_size_limit in Python"
+            raise DataFileError(document.source, f"{reason}; {remedy}", line) from None
         raise DataFileError(document.source, f"is not CSV ({problem}); check the quotes", line) from None
     except UnicodeDecodeError:
         document.text()  # raises with the line number

@@ -109,6 +109,14 @@ def test_outputs_of_commands_are_declared():
     assert len(WRITING) > 18
 
 
+def test_seed_of_every_command_has_its_range():
+    options = [(name, option) for name in BASES for option in _command(name).params if "--seed" in option.opts]
+    assert len(options) > 8
+    for name, option in options:
+        assert isinstance(option.type, click.IntRange), name
+        assert option.type.min == 0, name
+
+
 def join_problems(problems: list[str]) -> str:
     """Return every problem on its own line, so that one run shows all of them."""
     return "\n".join(problems)

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from dphmm.jobs.model import synthesis
+
 pytest.importorskip("matplotlib")
 
 
@@ -24,10 +26,15 @@ def test_synthetic_users_are_written_and_compared(world, run):
     assert "Compared with 2 real users (2 paths, 12 locations)" in result.stdout
     assert "radius of gyration" in result.stdout
     assert "Do not publish it" in result.stderr
+    trained = "unknown: no user list next to the model"
+    assert f"Warning: the comparison is too good if the model was trained on these users, which is {trained}" in (
+        result.stderr
+    )
     assert (world / "PRIVATE-c.png").read_bytes()[:4] == b"\x89PNG"
     assert (world / "PRIVATE-c.png").stat().st_mode & 0o077 == 0
     output = json.loads(run("synthesize", "--model", "m.npz", "--compare", "walk.csv", "--json").stdout)
     assert output["compared_with"] == {"users": 2, "paths": 2, "locations": 12, "num_excluded_users": 0}
+    assert output["model_trained_on_these_users"] == trained
     assert set(output["measures"]["visits"]) == {"synthetic", "other_real_users", "locations_only"}
 
 
@@ -51,6 +58,35 @@ def test_invalid_input_prints_one_line_and_exits_with_2(world, run, words, messa
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert sorted(path.name for path in world.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("-o", "new.csv", "--horizon", "xx"), "--horizon must be a duration such as 30s, 5m, 1h or 1d, got 'xx'"),
+        (("-o", "new.csv", "--horizon", "1" * 400 + "d"), "days must be"),
+        (("-o", "new.csv", "--horizon", "1s"), "days must be"),
+        (("-o", "new.csv", "--start", "soon"), "start must be a day"),
+        (("-o", "new.csv", "--start", "9999-12-31"), "in the years 1 to 9999"),
+        (("-o", "walk.csv"), "walk.csv exists"),
+        (("-o", "nowhere/new.csv"), "nowhere"),
+        (("--picture", "PRIVATE-old.png"), "PRIVATE-old.png exists"),
+        (("--num-users", "5"), "--num-users requires -o: remove it"),
+        (("--horizon", "1d"), "--horizon requires -o: remove it"),
+        (("--start", "2024-01-02"), "--start requires -o: remove it"),
+        (("-o", "new.csv", "--seed", "-1"), "'--seed': -1 is not in the range x>=0"),
+    ],
+)
+def test_invalid_options_raise_before_the_comparison(world, run, monkeypatch, words, message):
+    def fail(*_arguments, **_options):
+        raise AssertionError
+
+    (world / "PRIVATE-old.png").write_bytes(b"old")
+    monkeypatch.setattr(synthesis, "compare_users", fail)
+    result = run("synthesize", "--model", "m.npz", "--compare", "walk.csv", *words)
+    assert (result.exit_code, result.stdout) == (2, ""), result.exception
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_learn_by_hours_states_time_classes(world, run):

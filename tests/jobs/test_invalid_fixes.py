@@ -11,6 +11,7 @@ from dphmm import Grid, MarkovModel, ReleaseSettings, Trajectory, read
 from dphmm.errors import InvalidInputError
 from dphmm.jobs import Data, live
 from dphmm.readers import read_frame
+from dphmm.readers.reading import read_recording
 from dphmm.serve import incoming
 from dphmm.space.fix_quality import REASONS
 from tests import command_line
@@ -115,9 +116,10 @@ def test_fix_without_accuracy_is_used_if_there_is_no_other(tmp_path, case):
     assert read(tmp_path / "a.csv").trajectories[0].latitude.tolist() == [WRONG[0]]
 
 
-def test_point_of_a_track_without_a_gps_fix_is_refused(tmp_path):
-    points = '<trkpt lat="45" lon="7"><time>2024-03-07T09:00:00Z</time></trkpt>' + (
-        '<trkpt lat="46" lon="7"><time>2024-03-07T09:00:30Z</time><fix>none</fix></trkpt>'
+@pytest.mark.parametrize("text", ["none", " None\n"])
+def test_point_of_a_track_without_a_gps_fix_is_refused(tmp_path, text):
+    points = '<trkpt lat="45" lon="7"><time>2024-03-07T09:00:00Z</time><fix>3d</fix></trkpt>' + (
+        f'<trkpt lat="46" lon="7"><time>2024-03-07T09:00:30Z</time><fix>{text}</fix></trkpt>'
     )
     (tmp_path / "a.gpx").write_text(
         f'<gpx version="1.1" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>{points}</trkseg></trk></gpx>'
@@ -125,6 +127,60 @@ def test_point_of_a_track_without_a_gps_fix_is_refused(tmp_path):
     result = read(tmp_path / "a.gpx")
     assert result.trajectories[0].latitude.tolist() == [45.0]
     assert result.refused == {REASONS[0]: 1}
+    recording = read_recording(tmp_path / "a.gpx")
+    assert [segment.latitude.tolist() for segment in recording.segments] == [[45.0]]
+    assert recording.dropped == ("invalid or inaccurate points",)
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("case", OTHERS)
+def test_recording_omits_the_same_fixes_as_a_trajectory_except_zero_locations(tmp_path, case, suffix):
+    if case == "invalid" and suffix == ".rec":
+        pytest.skip("OwnTracks has no such field")
+    path = tmp_path / f"a{suffix}"
+    WRITERS[suffix](path, _fixes(case))
+    recording = read_recording(path)
+    if case == "zero":  # `hide` drops and names it
+        assert recording.segments[0].latitude.tolist() == [GOOD[0], 0.0]
+        assert recording.dropped == ()
+        return
+    expected = [GOOD[0]] if case in REFUSED else [GOOD[0], WRONG[0]]
+    assert [latitude for segment in recording.segments for latitude in segment.latitude.tolist()] == expected
+    assert ("invalid or inaccurate points" in recording.dropped) == (case in REFUSED)
+
+
+TIMES = ["2024-03-07T09:00:00Z", "2024-03-07T09:00:30Z"]
+INVALID = "marked as invalid by the device"
+NEGATIVE = "accuracy is negative, which marks an invalid fix"
+
+
+@pytest.mark.parametrize(
+    ("properties", "refused"),
+    [
+        ({"coordTimes": TIMES, "valid": False, "accuracy": -1}, {INVALID: 2}),
+        ({"coordTimes": TIMES, "accuracy": -1}, {NEGATIVE: 2}),
+        ({"coordTimes": TIMES, "accuracy": [5, -1]}, {NEGATIVE: 1}),
+        ({"coordTimes": TIMES, "valid": ["true", "V"]}, {INVALID: 1}),
+        ({"coordinateProperties": {"times": TIMES, "valid": [True, False]}}, {INVALID: 1}),
+        ({"coordinateProperties": {"times": TIMES, "accuracy": [5, None]}, "accuracy": -1}, {}),
+        ({"coordTimes": TIMES, "valid": True, "accuracy": 5}, {}),
+    ],
+)
+@pytest.mark.parametrize("shape", ["MultiPoint", "MultiLineString"])
+def test_points_of_a_line_are_refused_by_their_own_quality_or_that_of_the_feature(tmp_path, shape, properties, refused):
+    positions = [[GOOD[1], GOOD[0]], [WRONG[1], WRONG[0]]]
+    geometry = {"type": shape, "coordinates": positions if shape == "MultiPoint" else [positions]}
+    feature = {"type": "Feature", "properties": {"user": "a", **properties}, "geometry": geometry}
+    (tmp_path / "a.geojson").write_text(json.dumps(feature))
+    count = sum(refused.values())
+    if count < 2:
+        result = read(tmp_path / "a.geojson")
+        assert (result.trajectories[0].latitude.tolist(), result.refused) == ([GOOD[0], WRONG[0]][: 2 - count], refused)
+        assert len(read_recording(tmp_path / "a.geojson")) == 2 - count
+    else:
+        (reason,) = refused
+        with pytest.raises(InvalidInputError, match=f"2 invalid or inaccurate fixes refused: {reason}"):
+            read(tmp_path / "a.geojson")
 
 
 def test_same_timestamp_keeps_the_more_accurate_fix(tmp_path):

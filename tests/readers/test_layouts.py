@@ -88,6 +88,16 @@ def test_time_format_without_a_date_raises():
             Instants(format=form)
 
 
+def test_time_format_with_the_name_of_a_zone_raises():
+    with pytest.raises(ConfigurationError, match=r"time_format must not contain %Z.*use %z.*--time-zone"):
+        Instants(zone="Asia/Shanghai", format="%Y-%m-%d %H:%M:%S %Z")
+    noon = 1_704_110_400_000_000
+    shanghai = Instants(zone="Asia/Shanghai", format="%Y-%m-%d %H:%M:%S %z")
+    assert shanghai.microseconds("2024-01-01 12:00:00 +0000") == noon
+    assert Instants(format="%Y-%m-%d %H:%M:%S UTC").microseconds("2024-01-01 12:00:00 UTC") == noon
+    assert Instants(format="%Y-%m-%d %H:%M:%S %%Z").microseconds("2024-01-01 12:00:00 %Z") == noon
+
+
 def test_time_with_name_of_month_is_read_with_its_offset():
     assert Instants().microseconds("Thu Mar 07 14:00:00 +0200 2024") == int(NOON.astype(np.int64))
     for text in ("Thu Mar 07 14:00:00 2024", "Thu Foo 07 14:00:00 +0000 2024", "Thu Mar 32 14:00:00 +0000 2024"):
@@ -137,10 +147,25 @@ def test_table_without_header_or_with_wrong_numbers_raises(tmp_path):
 # ---- public data sets ------------------------------------------------------------------------------------------------
 
 
-def test_t_drive_is_read_without_options(tmp_path):
-    text = "".join(f"7,2024-03-07 12:00:{20 * at:02},{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(PLACES))
+@pytest.mark.parametrize("outliers", [0, 1, 50])
+def test_t_drive_is_read_without_options(tmp_path, outliers):
+    far = [(lat, lon - 100) for lat, lon in PLACES]
+    rows = [(0.0, 0.0)] * outliers + far
+    text = "".join(f"7,2024-03-07 12:{at:02}:00,{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(rows))
     (track,) = read(tmp_path, text, "7.txt", time_zone="UTC").trajectories
-    assert (track.user, places(track), seconds(track)) == ("7", PLACES, [0.0, 20.0, 40.0])
+    expected = [60.0 * (outliers + at) for at in range(3)]
+    assert (track.user, places(track), seconds(track)) == (
+        "7",
+        [(lat, pytest.approx(lon)) for lat, lon in far],
+        expected,
+    )
+
+
+@pytest.mark.parametrize("degrees", ["45.01,-30.02", "-30.02,45.01", "45.01,-130.02", "95,-130.02", "0,0"])
+def test_columns_that_may_be_latitude_and_longitude_are_not_taken_for_t_drive(tmp_path, degrees):
+    text = f"1,2024-03-07 12:00:00,{degrees}\n" * 3
+    with pytest.raises(DataFileError, match="needs a header, and its first line contains data; number its columns"):
+        read(tmp_path, text)
 
 
 def write_porto(path, trips):

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
         ("q07_decimal", {}, 120),
         ("q14b_wkt", {}, 120),
         ("q15e_thegeom", {}, 120),
-        ("s01_tdrive", {}, 120),
+        ("s01_tdrive", {"columns": {"user": "1", "time": "2", "longitude": "3", "latitude": "4"}}, 120),
         ("s02_porto", {}, 200),
         ("s06b_brightkite", {"skip_bad": True}, 120),
         ("s16_accuracy", {}, 119),
@@ -40,7 +40,10 @@ def test_table_is_read(name, options, points):
     assert read(path, **options).points == points
 
 
-@pytest.mark.parametrize(("name", "words"), [("d01_time_german", "--time-format"), ("s06b_brightkite", "--skip-bad")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("d01_time_german", "--time-format"), ("s06b_brightkite", "--skip-bad"), ("s01_tdrive", "--column")],
+)
 def test_table_raises_with_the_option_that_reads_it(name, words):
     (path,) = (path for path in (_CASES / name).iterdir() if path.name != "EXPECTED.txt")
     with pytest.raises(DataFileError, match=words):

@@ -51,6 +51,21 @@ def test_incomplete_character_raises_with_line_number(tmp_path):
         Table.read(tmp_path / "a.csv")
 
 
+def test_field_above_the_limit_raises_with_the_cause(tmp_path):
+    longest = csv.field_size_limit()
+    path = tmp_path / "long.csv"
+    path.write_text(f"name,place\nann,{'x' * longest}\n")
+    assert len(Table.read(path).cells("place")[0]) == longest
+    path.write_text(f"name,place\nann,{'x' * (longest + 1)}\n")
+    with pytest.raises(DataFileError, match="line 2: a field must have at most 131,072 characters, got more; check"):
+        Table.read(path)
+    previous = csv.field_size_limit(longest + 1)
+    try:
+        assert len(Table.read(path).cells("place")[0]) == longest + 1
+    finally:
+        csv.field_size_limit(previous)
+
+
 def test_reading_rows_makes_no_copy_of_file(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"user,x\n" + b"a,1\n" * 100_000)
     document = read_document(tmp_path / "a.csv")

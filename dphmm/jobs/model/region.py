@@ -93,15 +93,18 @@ def choose(tracks: Sequence[Trajectory], step_seconds: float | None = None) -> C
     """
     latitude = np.concatenate([trajectory.latitude for trajectory in tracks])
     longitude = np.concatenate([trajectory.longitude for trajectory in tracks])
+    longitude = np.where(longitude == 180.0, -180.0, longitude)
     weight = np.concatenate([np.full(len(trajectory), 1.0 / len(trajectory)) for trajectory in tracks])
     bins = np.floor(np.stack([latitude, longitude]) * _BINS_PER_DEGREE).astype(np.int64)
     distinct, at = np.unique(bins, axis=1, return_inverse=True)
     best = distinct[:, np.bincount(at.ravel(), weight).argmax()]
-    centre = LocalProjection(*((best + 0.5) / _BINS_PER_DEGREE).tolist())
-    near = np.abs(centre.to_plane(latitude, longitude)).max(axis=1) <= _NEAR_KM
+    middle = np.minimum((best + 0.5) / _BINS_PER_DEGREE, (90.0, 180.0))  # the pole has its own bin
+    near = np.abs(LocalProjection(*middle.tolist()).to_plane(latitude, longitude)).max(axis=1) <= _NEAR_KM
     south, north = _trimmed_range(latitude[near], weight[near])
-    west, east = _trimmed_range(longitude[near], weight[near])
-    box = south, west, north, east
+    # Longitudes on the other side of the 180th meridian continue those of this side.
+    turns = np.round((middle[1] - longitude[near]) / 360.0)
+    west, east = _wrap_sides(*_trimmed_range(longitude[near] + 360.0 * turns, weight[near]))
+    box = max(south, -90.0), west, min(north, 90.0), east
     return Choice(box, smallest_cell(box), _shortest_step(tracks) if step_seconds is None else float(step_seconds))
 
 
@@ -149,6 +152,13 @@ def _trimmed_range(values: FloatArray, weight: FloatArray) -> tuple[float, float
     share = np.cumsum(weight[order]) / weight.sum()
     low, high = values[order][np.searchsorted(share, [_OUTLIER_SHARE / 2, 1 - _OUTLIER_SHARE / 2])]
     return float(np.floor((low - _MARGIN_DEGREES) * 100) / 100), float(np.ceil((high + _MARGIN_DEGREES) * 100) / 100)
+
+
+def _wrap_sides(west: float, east: float) -> tuple[float, float]:
+    """Return the sides in [-180, 180]; across the 180th meridian, west is beyond east."""
+    if round(east - west, 2) >= 360.0:
+        return -180.0, 180.0
+    return west if west >= -180.0 else round(west + 360.0, 2), east if east <= 180.0 else round(east - 360.0, 2)
 
 
 def smallest_cell(box: tuple[float, float, float, float]) -> float:

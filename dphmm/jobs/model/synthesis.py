@@ -15,13 +15,13 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.model.training_users import find_training_users
+from dphmm.jobs.model.training_users import UNLISTED_USERS, find_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import Crowd, MarkovModel, compare_crowds, move_probabilities, sample_paths_like, state_sequence
 from dphmm.model.path_sampling import PathSampler
 from dphmm.random import Rng, random_source
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import microseconds, time_zone
+from dphmm.space.trajectory import EARLIEST, LATEST, microseconds, time_zone
 from dphmm.tables import check_output, new_file
 from dphmm.validation import Integers, Interval, Seconds, checked
 from dphmm.writers.formats import check_format
@@ -36,6 +36,10 @@ _BLOCK_LOCATIONS = 1 << 20
 _MAX_USERS = 100_000_000
 _MAX_STEPS = 1 << 24
 _MAX_DAYS = 100_000
+_FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
+Days = Annotated[float, Interval(0, _MAX_DAYS, "neither", "days", error=ConfigurationError)]
+"""The simulated time of synthetic users."""
+
 # A path of one timestep has no move to compare.
 _MIN_PATH_LENGTH = 2
 
@@ -86,6 +90,8 @@ class Comparison(Result):
         The number of real users, of their paths (consecutive timesteps within the region), and of locations in these.
     left_out
         The number of users excluded because the model was trained on them.
+    trained_on_users
+        Whether the model was trained on the real users: "no", or that it is unknown.
     log_likelihood
         The mean natural logarithm of the model's probability of the real users' steps, over possible steps.
     impossible
@@ -103,6 +109,7 @@ class Comparison(Result):
     stretches: int
     places: int
     left_out: int
+    trained_on_users: str = field(metadata=exported("model_trained_on_these_users"))
     log_likelihood: float = field(metadata=exported("log_likelihood_per_step"))
     impossible: float = field(metadata=exported("impossible_steps"))
     real: Crowd = field(repr=False)
@@ -121,7 +128,7 @@ def synthesize(
     model: Model,
     output: str | Path,
     num_users: Annotated[int, Integers(1, _MAX_USERS, error=ConfigurationError)] = 1000,
-    days: Annotated[float, Interval(0, _MAX_DAYS, "neither", "days", error=ConfigurationError)] = 7.0,
+    days: Days = 7.0,
     start: str = START,
     *,
     rng: Rng = None,
@@ -162,7 +169,8 @@ def synthesize(
     Raises
     ------
     ConfigurationError
-        If the file has another extension, a number is out of range, or the day is invalid. This is checked first.
+        If the file has another extension, a number is out of range, or the days are invalid or not in the years 1 to
+        9999. This is checked first.
     DataFileError
         If the file is not a model file.
     OutputError, MissingDependencyError
@@ -184,10 +192,7 @@ def synthesize(
     path = check_output(check_format(output, PATH_FORMATS), overwrite)
     learned = load_model(model)
     step = microseconds(learned.step, "step_seconds")
-    length = int(days * 86_400_000_000 / step)
-    if not 1 <= length <= _MAX_STEPS:
-        raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {learned.step:g} s, got {days:g} days")
-    first = -(-_instant(start, learned) // step)
+    first, length = find_slots(learned, days, start)
     slots = first + np.arange(length)
     sampler = PathSampler(learned, rng)
     width = len(str(num_users))
@@ -200,6 +205,27 @@ def synthesize(
     return SynthesisResult(
         path, num_users, length, np.datetime64(first * step, "us"), learned.content_hash, _guarantee(learned)
     )
+
+
+@checked
+def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
+    """Return the first slot of synthetic users and the number of slots; see `synthesize`.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are none or too many, or some are not in the years 1 to 9999.
+    """
+    step = microseconds(model.step, "step_seconds")
+    length = int(days * 86_400_000_000 / step)
+    if not 1 <= length <= _MAX_STEPS:
+        raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {model.step:g} s, got {days:g} days")
+    first = -(-_instant(start, model) // step)
+    if not _FIRST <= first * step <= (first + length - 1) * step <= _LAST:
+        raise ConfigurationError(
+            f"start must leave all timesteps in the years 1 to 9999, got {start!r:.40} for {days:g} days"
+        )
+    return first, length
 
 
 def _guarantee(model: MarkovModel) -> str:
@@ -231,8 +257,8 @@ def compare_users(
     """Compare synthetic users with real ones, as ``dphmm synthesize --compare`` does.
 
     Real users are observed for part of the time. Each of their paths without a gap in the region is therefore compared
-    with a synthetic path that has the same timesteps. Training users of the model are excluded, if its user list is
-    next to its file.
+    with a synthetic path that has the same timesteps. Training users of the model are excluded if its user list is
+    next to its file. Otherwise the result states that they are unknown.
 
     Parameters
     ----------
@@ -262,9 +288,9 @@ def compare_users(
     learned = load_model(model)
     space = learned.space
     source = random_source(rng)
-    seen = find_training_users(model, learned) or frozenset()
+    seen = find_training_users(model, learned)
     all_users = Data.from_any(data).within(space).read().trajectories
-    others = [trajectory for trajectory in all_users if trajectory.user not in seen]
+    others = [trajectory for trajectory in all_users if seen is None or trajectory.user not in seen]
     if not others:
         raise ConfigurationError(
             f"data must contain users that the model was not trained on, got {len(all_users)} training users only"
@@ -294,6 +320,7 @@ def compare_users(
         len(true),
         int(lengths.sum()),
         len(all_users) - len(others),
+        UNLISTED_USERS if seen is None else "no",
         float(np.log(probabilities[probabilities > 0]).mean()) if probabilities.any() else float("nan"),
         float((probabilities == 0).mean()),
         crowd,

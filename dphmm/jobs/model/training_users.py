@@ -22,6 +22,9 @@ from dphmm.tables import write_text
 _FORMAT = "dphmm-learned-from-1"
 _SUFFIX = ".PRIVATE-users.json"
 
+UNLISTED_USERS = "unknown: no user list next to the model"
+"""The answer of a check of training users without their list."""
+
 
 def private_list_path(model: str | Path) -> Path:
     """Return the path of a model's user list: ``city.npz`` has ``city.PRIVATE-users.json``."""
@@ -142,5 +145,5 @@ def read_unseen_users(
     space = None if learned is None else learned.states
     user_tracks = Data.from_any(data).within(space).read()
     refuse_training_users(seen, [trajectory.user for trajectory in user_tracks.trajectories])
-    answer = "unknown: no user list next to the model" if seen is None else "no"
+    answer = UNLISTED_USERS if seen is None else "no"
     return user_tracks, "not checked (allow_training_users)" if allow_training_users else answer

@@ -41,6 +41,40 @@ def test_region_covers_city_of_most_users():
     assert words[5:] == ["--cell", f"{choice.cell:g}", "--step", "300"]
 
 
+def _wrap(degrees):
+    return (degrees + 180.0) % 360.0 - 180.0
+
+
+@pytest.mark.parametrize("longitude", [179.97, 179.996, 180.0, -179.99, -179.96])
+def test_region_at_the_180th_meridian_is_the_one_elsewhere_turned(longitude):
+    turn = longitude - 10.0
+    users = [_at(f"u{i}", -17.01 + 0.01 * i, 10.0 + 0.005 * i) for i in range(5)]
+    turned = [Trajectory(user.user, user.times, user.latitude, _wrap(user.longitude.round(6) + turn)) for user in users]
+    south, west, north, east = choose(turned).bbox
+    plain = choose(users).bbox
+    assert (south, north) == (plain[0], plain[2])
+    # The bins and the hundredths of a degree are not turned exactly.
+    assert _wrap(west - turn) == pytest.approx(plain[1], abs=0.011)
+    assert _wrap(east - turn) == pytest.approx(plain[3], abs=0.011)
+    assert all(-180 <= side <= 180 for side in (west, east))
+    space = choose(turned).space
+    states = np.concatenate([space.locate(user.latitude, user.longitude) for user in turned])
+    assert (states >= 0).mean() > 0.95
+
+
+@pytest.mark.parametrize(("sign", "latitude"), [(1, 89.97), (1, 89.99), (-1, 89.97), (1, 90.0), (-1, 90.0), (1, 89.7)])
+def test_region_at_a_pole_contains_its_users(sign, latitude):
+    times = np.datetime64("2024-03-07", "us") + np.arange(60) * np.timedelta64(60, "s")
+    around = np.linspace(-180.0, 180.0, 60)
+    users = [Trajectory(name, times, np.full(60, sign * latitude), around) for name in "ab"]
+    choice = choose(users)
+    south, west, north, east = choice.bbox
+    assert -90 <= south < north <= 90
+    assert -180 <= west <= 180 >= east >= -180
+    states = choice.space.locate(np.full(60, sign * latitude), around)
+    assert (states >= 0).mean() > (0.95 if latitude > 89.9 else 0)
+
+
 @pytest.mark.parametrize(("seconds", "step"), [(2, 60), (61, 120), (300, 300), (86400, 3600)])
 def test_step_is_shortest_with_mostly_new_fixes(seconds, step):
     assert choose([_at("a", 45.0, 7.0, seconds=seconds)]).step_seconds == step

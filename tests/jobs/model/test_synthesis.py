@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import tracemalloc
 
 import numpy as np
@@ -94,12 +95,29 @@ def test_memory_does_not_grow_with_number_of_users(model, tmp_path, monkeypatch)
         ("p.csv", {"days": float("nan")}, "days must be"),
         ("p.csv", {"start": "yesterday"}, "start must be a day .*got 'yesterday'"),
         ("p.csv", {"start": "2024-13-01"}, "start must be a day"),
+        (
+            "p.csv",
+            {"start": "9999-12-31T23:30", "days": 2},
+            "in the years 1 to 9999, got '9999-12-31T23:30' for 2 days",
+        ),
+        ("p.gpkg", {"start": "9999-12-31T23:30", "days": 2}, "start must leave all timesteps in the years 1 to 9999"),
+        ("p.csv", {"start": "0001-01-01T00:00+08:00"}, "start must leave all timesteps in the years 1 to 9999"),
     ],
 )
 def test_invalid_arguments_raise_before_writing(model, tmp_path, name, more, message):
     with pytest.raises(ConfigurationError, match=message):
         synthesize(model, tmp_path / name, **more)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("start", ["9999-12-31T00:00Z", "0001-01-01T00:00Z"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "gpkg"])
+def test_first_and_last_day_are_written(model, tmp_path, start, kind):
+    result = synthesize(model, tmp_path / f"p.{kind}", num_users=1, days=1, start=start, rng=1)
+    assert result.steps == 288
+    if kind == "csv":
+        (track,) = read(tmp_path / "p.csv").trajectories
+        assert (track.times[0], len(track)) == (np.datetime64(start[:-1]), 288)
 
 
 def test_existing_file_is_kept(model, tmp_path):
@@ -111,10 +129,17 @@ def test_existing_file_is_kept(model, tmp_path):
 
 def test_training_users_are_excluded_from_comparison(model):
     comparison = compare_users(model, TOWN, rng=1)
-    assert (comparison.num_users, comparison.left_out) == (1, 2)
+    assert (comparison.num_users, comparison.left_out, comparison.trained_on_users) == (1, 2, "no")
     assert np.isnan(comparison.halves["visits"])
     with pytest.raises(ConfigurationError, match="got 2 training users only"):
         compare_users(model, Data((TOWN,), exclude_users=("002",)))
+
+
+def test_comparison_states_that_training_users_are_unknown_without_their_list(model, tmp_path):
+    shutil.copy(model, tmp_path / "copy.npz")
+    comparison = compare_users(tmp_path / "copy.npz", TOWN, rng=1)
+    assert (comparison.num_users, comparison.left_out) == (3, 0)
+    assert comparison.to_dict()["model_trained_on_these_users"] == "unknown: no user list next to the model"
 
 
 @pytest.mark.slow
