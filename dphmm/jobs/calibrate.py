@@ -264,13 +264,16 @@ class CalibrationResult:
     num_users
         Number of simulated users.
     error_without_releases
-        The mean expected error of the point estimate without releases, kilometres.
+        The mean expected error of the point estimate without releases, kilometres. With auxiliary data, the mean over
+        the simulated users.
     model
         The model's file, or None.
     event
         Evaluation of a limit on an event, None without one.
     auxiliary_knowledge
         What the adversary knows about the users' movement, in words.
+    num_users_with_habits
+        Number of users with habits known to the adversary. `max_posterior` holds for each of them.
     channel_results
         Attacks on releases at these budgets and on other channels (see `dphmm.attack`), for simulated users or for
         users with earlier data. Empty if none were requested, or the attack does not support the model.
@@ -292,6 +295,7 @@ class CalibrationResult:
     model: str | None
     event: EventLimitResult | None = None
     auxiliary_knowledge: str = field(default=PUBLIC.auxiliary_knowledge, metadata=exported())
+    num_users_with_habits: int = field(default=0, metadata=exported())
     channel_results: tuple[ChannelResult, ...] = field(default=(), metadata=exported("channels"))
     num_training_users: int = field(default=0, metadata=exported())
     uses: tuple[UsesComparison, ...] = field(default=(), metadata=exported())
@@ -484,7 +488,8 @@ def calibrate(
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there
-        are more. The result is then private.
+        are more. `max_posterior` limits the posterior of this adversary about each of these users, of any `num_users`.
+        The result is then private.
     adversary_map
         A map that the adversary has, ``"coast"`` or a file (`dphmm.jobs.region_map.build_region_map`). Simulated users
         move by the model weighted with its land (`dphmm.model.map_attraction.with_map`), and the adversary knows this.
@@ -580,10 +585,11 @@ def calibrate(
         steps,
         guaranteed,
         job.num_users,
-        job.without_releases[0],
+        job.errors_without_releases[0],
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.evaluate_event_limit(event, achieved),
         knowledge,
+        len(habits) if auxiliary_data is not None else 0,
         job.attack_channels([outcome.epsilon for outcome in (*others, achieved)], compare),
         len((find_training_users(model, learned) or frozenset()) & {track.user for track in earlier}),
         ()
@@ -678,13 +684,21 @@ class _Calibration:
     _simulations: dict[tuple[float, int, int, str | None], Simulation] = field(default_factory=dict)
     _event_limits: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
+    @property
+    def errors_without_releases(self) -> tuple[float, float]:
+        """The mean errors of the simulated users without releases, see `compute_errors_without_releases`."""
+        estimates = self._estimates_without_releases[: self.num_users or None]
+        return fmean(error for error, _, _ in estimates), fmean(mean_error for _, mean_error, _ in estimates)
+
     @cached_property
-    def without_releases(self) -> tuple[float, float, float]:
-        """Errors without releases, see `compute_errors_without_releases`."""
-        models = self.habits[: self.num_users or None] or (self.engine.model,)
-        estimates = [compute_errors_without_releases(self.engine, self.steps, self.first, model) for model in models]
-        errors, mean_errors, max_probabilities = zip(*estimates, strict=True)
-        return fmean(errors), fmean(mean_errors), max(max_probabilities)
+    def _max_prior(self) -> float:
+        """The largest probability of a state without releases, for every user with known habits."""
+        return max(probability for _, _, probability in self._estimates_without_releases)
+
+    @cached_property
+    def _estimates_without_releases(self) -> list[tuple[float, float, float]]:
+        models = self.habits or (self.engine.model,)
+        return [compute_errors_without_releases(self.engine, self.steps, self.first, model) for model in models]
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
@@ -720,10 +734,10 @@ class _Calibration:
             case "error":
                 return self._find_for_error(value)
             case "estimate_error":
-                error = inf if self.habits else self.without_releases[1]
+                error = inf if self.habits else self.errors_without_releases[1]
                 return self._find_for_simulated_error("estimate_error", error, value)
             case "adversary_error":
-                return self._find_for_simulated_error("smoothed_error", self.without_releases[0], value)
+                return self._find_for_simulated_error("smoothed_error", self.errors_without_releases[0], value)
             case "max_posterior":
                 return self._find_for_max_posterior(value)
             case "max_odds_ratio":
@@ -849,7 +863,7 @@ class _Calibration:
         return round_down(search_largest(excess, low, high, _TABLE_SEARCH_RATIO, values=values), 3)
 
     def _find_for_max_posterior(self, max_posterior: float) -> float:
-        prior = self.without_releases[2]
+        prior = self._max_prior
         if max_posterior <= prior:
             raise InvalidInputError(
                 f"--max-posterior must be above {prior:.4g}, the largest probability of a state without releases, got "

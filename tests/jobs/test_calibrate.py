@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import islice
@@ -13,8 +14,10 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import iterate_beliefs, simulate
+from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import CalibrationTargets, calibrate, learn
+from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
 from dphmm.jobs.calibrate import _plans_by_support
 from dphmm.model import sample_paths
 from dphmm.model.time_classes import TimeClasses
@@ -197,6 +200,46 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
     for _ in range(50):
         engine = confident.settings.engine(moves)
         assert engine.release(3).max_posterior_probability <= 0.4
+
+
+def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
+    """Return users with six days of twelve hours each, the first of them in one cell, the others in the next."""
+    frames = []
+    for cell, hours_at_home in enumerate(home_hours):
+        places = GRID.projection.to_latlon(GRID.points[[cell, cell + 1]])
+        latitude, longitude = places[(np.arange(72) % 12 >= hours_at_home).astype(int)].T
+        times = [f"2024-03-{day:02}T{hour:02}:00:00" for day in range(1, 7) for hour in range(8, 20)]
+        frames.append(pd.DataFrame({"user": f"u{cell}", "time": times, "latitude": latitude, "longitude": longitude}))
+    return pd.concat(frames)
+
+
+@pytest.mark.parametrize("num_users", [0, 2])
+def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
+    """The third user has the strongest habits. No number of simulated users may omit them."""
+    moves = model()
+    users = build_commuters([10, 10, 6, 7])
+    calibration = calibrate(
+        moves,
+        SETTINGS,
+        CalibrationTargets(max_posterior=0.99),
+        num_users=num_users,
+        auxiliary_data=users,
+    )
+    priors = []
+    for track in read_tracks_by_user(users).values():
+        history = history_before(track, moves, None)
+        assert history is not None
+        habits = build_habit_model(moves, history)
+        matrix = habits.transitions[0].toarray()
+        start = habits.initial_by_class[0]
+        priors.append(max((start @ np.linalg.matrix_power(matrix, t)).max() for t in range(24)))
+    assert np.argmax(priors) == 2
+    assert priors[2] > 1.02 * max(priors[:2])
+    diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), 0))
+    expected = (log(0.99 / 0.01) - log(priors[2] / (1 - priors[2]))) / diameter
+    assert calibration.epsilon_by_target["max_posterior"] == pytest.approx(expected, rel=1e-6)
+    assert calibration.num_users_with_habits == 4
+    assert _describe_scope(calibration) == "each release of 4 users with known habits, every output"
 
 
 def test_limits_cover_all_reachable_constraint_sets():
