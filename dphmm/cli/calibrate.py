@@ -241,6 +241,8 @@ def _describe_scope(result: CalibrationResult) -> str:
     )
     if result.num_users_with_habits and result.targets.max_posterior is not None:
         together += f" of {result.num_users_with_habits} users with known habits"
+    if result.first_release is not None:
+        together += f" if the first is at {result.first_release}"
     return f"{together}, every output"
 
 
