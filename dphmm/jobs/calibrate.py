@@ -379,7 +379,7 @@ class CalibrationResult:
             else:
                 keys.append(f"{name} = {json.dumps(value)}")
         for cap in settings.caps:
-            command_options |= {"max-event-probability": f"{cap.probability:.6g}", "event": str(cap.event)}
+            command_options |= {"max-event-probability": repr(cap.probability), "event": str(cap.event)}
         if keys:
             command_options["settings"] = "settings.toml"
         options = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in command_options.items())

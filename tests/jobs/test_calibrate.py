@@ -471,6 +471,17 @@ def test_unreachable_targets_raise_with_range(targets, more, words):
         calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
 
 
+def test_event_cap_of_command_is_not_above_limit():
+    """Six digits of the limit are above it."""
+    targets = CalibrationTargets(event="at:3 between 0 and 1", max_odds_ratio=1.6)
+    calibration = calibrate(model(), SETTINGS, targets, num_users=0)
+    assert calibration.event is not None and calibration.capped_command is not None
+    limit = calibration.event.cap.probability
+    assert float(f"{limit:.6g}") > limit
+    words = calibration.capped_command.split()
+    assert float(words[words.index("--max-event-probability") + 1]) == limit
+
+
 @pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])
 def test_both_event_limits_hold_for_one_release(certainty, odds):
     """Either limit may be the stricter one: the smaller epsilon is used."""
