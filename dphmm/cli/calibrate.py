@@ -108,6 +108,8 @@ def calibrate_command(**arguments: Any) -> None:
             if arguments[name] is None
             else options.parse_kilometres(arguments[name], f"--{name.replace('_', '-')}")
         )
+    if not arguments["auxiliary_data"]:
+        options.refuse(options.READING, "needs --auxiliary-data")
     auxiliary_data = options.true_data(arguments, "auxiliary_data")
     if arguments["adversary"] == "informed" and auxiliary_data is None:
         raise ConfigurationError(f"{named('adversary')} 'informed' needs --auxiliary-data")

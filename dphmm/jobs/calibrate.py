@@ -490,8 +490,8 @@ def calibrate(
         The time that the adversary observes. For simulated users it defaults to a day, or to the last timestep of an
         event. For `max_posterior` and `max_odds_ratio` it defaults to a single release.
     num_users
-        Number of simulated users, 0 to use formulas only. Defaults to 16. For error targets, more are used until the
-        target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
+        Number of simulated users: 0 to use formulas only, else at least 2. Defaults to 16. For error targets, more are
+        used until the target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
     report_epsilons
         Other budgets to evaluate.
     rng
@@ -551,6 +551,8 @@ def calibrate(
         raise ConfigurationError(
             "event caps and schedules cannot be combined with a calibration: they choose each budget themselves"
         )
+    if num_users == 1:
+        raise ConfigurationError("num_users must be 0 or at least 2, got 1")
     _check_uses(uses, report_policies, num_users, auxiliary_data is not None or adversary_map is not None)
     budgets = [check_budget(epsilon) for epsilon in as_floats(report_epsilons, "report_epsilons").ravel().tolist()]
     learned = load_model(model)

@@ -459,6 +459,7 @@ def test_command_contains_only_nondefault_options():
         ({"max_posterior": 0.01}, {}, r"--max-posterior must be above 0\.0.*, got 0\.01"),
         ({"max_posterior": 1.0}, {}, r"max_posterior must be in \(0, 1\)"),
         ({"max_odds_ratio": 1.0}, {}, "max_odds_ratio must be in"),
+        ({"adversary_error": 0.5}, {"num_users": 1}, "num_users must be 0 or at least 2, got 1"),
         ({"error": 1.0}, {"horizon_seconds": 60.0}, "--horizon must be at least the model's step"),
         ({"error": 1.0}, {"horizon_seconds": 1e12}, "memory.*--horizon"),
         ({}, {}, "at least one target must be given"),
@@ -475,7 +476,8 @@ def test_event_cap_of_command_is_not_above_limit():
     """Six digits of the limit are above it."""
     targets = CalibrationTargets(event="at:3 between 0 and 1", max_odds_ratio=1.6)
     calibration = calibrate(model(), SETTINGS, targets, num_users=0)
-    assert calibration.event is not None and calibration.capped_command is not None
+    assert calibration.event is not None
+    assert calibration.capped_command is not None
     limit = calibration.event.cap.probability
     assert float(f"{limit:.6g}") > limit
     words = calibration.capped_command.split()
