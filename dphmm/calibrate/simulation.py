@@ -575,9 +575,9 @@ _SETTLED_DISTANCE = 1e-12
 # Share of non-zero transitions above which dense products are faster, and their speed relative to sparse ones.
 _MIN_DENSE_FILL = 0.05
 _DENSE_SPEED = 8
-# Maximum number of probabilities at a time (400 MB), and of multiplications (about ten seconds).
+# Maximum number of probabilities at a time (400 MB), and of multiplications (about half a minute).
 _MAX_CELLS = 50_000_000
-_MAX_WORK = 1e10
+_MAX_WORK = 3e10
 
 
 def count_period_steps(model: MarkovModel) -> int:
