@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import count, islice
-from math import hypot, inf, nan
-from typing import Annotated
+from math import gcd, hypot, inf, nan
+from typing import Annotated, Any
 
 import numpy as np
+from scipy.sparse import csr_array, issparse
 from scipy.special import betaincinv, expit, stdtrit
 
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.empirical import CONFIDENCE
 from dphmm.audit.inference import compute_inference_metrics, predict_without_releases
-from dphmm.errors import EventError, InvalidInputError
+from dphmm.errors import ConfigurationError, EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
 from dphmm.formatting import exported
@@ -23,9 +24,11 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
+from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.caps import make_chain
+from dphmm.space.trajectory import microseconds
 from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
 
 # Approximate number of output–state pairs with densities computed at a time.
@@ -548,20 +551,110 @@ def _inspected_timesteps(steps: int) -> list[int]:
 
 def compute_errors_without_releases(
     releaser: Releaser, steps: int, first: int = 0, model: MarkovModel | None = None
-) -> tuple[float, float, float]:
+) -> tuple[float, float]:
     """Compute the errors that follow from the model alone, without releases.
 
     Returns
     -------
     tuple of float
-        The mean expected error of the point estimate, that of the posterior mean, and the largest probability of a
-        state.
+        The mean expected error of the point estimate, and that of the posterior mean.
     """
     beliefs = predict_without_releases(model or releaser.model, np.ones(steps, dtype=np.int64), None, first)
     points = releaser.measurements.points
     cell = releaser.cell
     inspected = [beliefs[t] for t in _inspected_timesteps(steps)]
     radii = [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in inspected]
-    max_probability = max(float(belief.probabilities.max()) for belief in beliefs)
     error = float(compute_inference_metrics(inspected, points, 1, cell).error.mean())
-    return error, float(np.mean(radii)), max_probability
+    return error, float(np.mean(radii))
+
+
+# Distance, relative to the largest probability, at which a stream is taken for the first one.
+_RELATIVE_MARGIN = 1e-3
+# Change in a period below which a distribution has settled.
+_SETTLED_DISTANCE = 1e-12
+# Share of non-zero transitions above which dense products are faster, and their speed relative to sparse ones.
+_MIN_DENSE_FILL = 0.05
+_DENSE_SPEED = 8
+# Maximum number of probabilities at a time (400 MB), and of multiplications (about half a minute).
+_MAX_CELLS = 50_000_000
+_MAX_WORK = 3e10
+
+
+def count_period_steps(model: MarkovModel) -> int:
+    """Return the steps after which transitions repeat: a week with time classes, else 1."""
+    if model.time_classes is None:
+        return 1
+    week = HOURS_PER_WEEK * 3_600_000_000
+    return week // gcd(week, microseconds(model.step, "step"))
+
+
+def compute_max_prior(model: MarkovModel, first: int | None = None) -> float:
+    """Compute a bound on the probability of any state at any timestep without releases.
+
+    The probabilities are followed until they settle. With several starts, the bound may exceed the largest of them by
+    one thousandth.
+
+    Parameters
+    ----------
+    model
+        The model.
+    first
+        Time slot of the first release, counted from 1970. Defaults to any slot: all of a period are followed.
+
+    Returns
+    -------
+    float
+        The bound.
+
+    Raises
+    ------
+    ConfigurationError
+        If this takes too long.
+    """
+    period = count_period_steps(model)
+    num_starts = period if first is None else 1
+    start = 0 if first is None else first
+    operators = [_build_forward_matrix(matrix) for matrix in model.transitions]
+    of_context = model.state_of_context
+    states: Any = csr_array((np.ones(len(of_context)), (of_context, np.arange(len(of_context)))))
+    masses = np.empty((model.chain_size, 0))  # a column for each start
+    checkpoint = masses
+    max_prior = 0.0
+    margin = 0.0
+    work = 0.0
+    for index in count():
+        operator = operators[model.get_class(start + index)]
+        masses = operator @ masses
+        masses /= masses.sum(axis=0)
+        if index < num_starts:
+            masses = np.column_stack((masses, np.exp(model.initial_logs(start + index))))
+        max_prior = max(max_prior, float((states @ masses).max()))
+        # Steps do not increase the total variation distance of two distributions, so a stream that comes near the first
+        # one stays near it.
+        distances = np.abs(masses - masses[:, :1]).sum(axis=0) / 2
+        is_separate = distances > _RELATIVE_MARGIN * max_prior
+        margin = max(margin, float(distances[~is_separate].max()))
+        is_separate[0] = True
+        masses = masses[:, is_separate]
+        periods, rest = divmod(index, period)
+        if rest == 0 and index >= num_starts:
+            is_settled = masses.shape == checkpoint.shape
+            if is_settled and np.abs(masses - checkpoint).sum(axis=0).max() <= _SETTLED_DISTANCE:
+                break
+            # Compare with doubling periods, so that distributions that return after several periods are recognised.
+            if periods & (periods - 1) == 0:
+                checkpoint = masses
+        work += masses.shape[1] * (operator.nnz if issparse(operator) else operator.size / _DENSE_SPEED)
+        if masses.size > _MAX_CELLS or work > _MAX_WORK:
+            raise ConfigurationError(
+                "the probabilities of states without releases settle too late for a limit: "
+                + ("choose the first release (key 'first'), or " if num_starts > 1 else "")
+                + "use a model with fewer states, longer steps or more --smoothing"
+            )
+    return max_prior + margin
+
+
+def _build_forward_matrix(transitions: csr_array) -> csr_array | FloatArray:
+    """Return the matrix that multiplies distributions in columns, dense if that is faster."""
+    matrix = csr_array(transitions.T)
+    return matrix if matrix.nnz < _MIN_DENSE_FILL * matrix.shape[0] ** 2 else matrix.toarray()

@@ -10,7 +10,7 @@ import click
 
 from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, progress, render, say_json, warn
 from dphmm.cli.keys import NUMBER, named, settings_key
-from dphmm.cli.options import build_data, input_options, own_model_option, parse_kilometres, refuse
+from dphmm.cli.options import READING, build_data, input_options, own_model_option, parse_kilometres, refuse
 from dphmm.errors import ConfigurationError, need
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         _attack_tables(data, arguments)
         return
     refuse(("label", "user_epsilon", "zone"), "needs --areas")
+    if not data:
+        refuse((*READING, "allow_training_users"), "needs DATA")
     if arguments["output"] is not None:
         _check_output(arguments["output"], bool(data))
     result = attack(

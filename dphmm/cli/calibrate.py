@@ -81,7 +81,7 @@ def calibrate_command(**arguments: Any) -> None:
     With --map, the adversary has a map of land and water, and simulated users move by the model weighted with it.
 
     With --auxiliary-data, the adversary of errors and posteriors has earlier data of users and knows which habits each
-    simulated user follows.
+    simulated user follows. --max-posterior then holds for each of these users (64 of them if there are more).
 
     With --event 'at:clinic.geojson between 3 and 9', both limits refer to the event: for one release, by a search over
     all outputs; with --horizon, for all releases in that time; with --failure-rate 0.1, for all releases up to the
@@ -108,6 +108,8 @@ def calibrate_command(**arguments: Any) -> None:
             if arguments[name] is None
             else options.parse_kilometres(arguments[name], f"--{name.replace('_', '-')}")
         )
+    if not arguments["auxiliary_data"]:
+        options.refuse(options.READING, "needs --auxiliary-data")
     auxiliary_data = options.true_data(arguments, "auxiliary_data")
     if arguments["adversary"] == "informed" and auxiliary_data is None:
         raise ConfigurationError(f"{named('adversary')} 'informed' needs --auxiliary-data")
@@ -239,6 +241,10 @@ def _describe_scope(result: CalibrationResult) -> str:
     together = (
         scope if result.num_guaranteed_releases == 1 else f"all {result.num_guaranteed_releases:,} releases jointly"
     )
+    if result.num_users_with_habits and result.targets.max_posterior is not None:
+        together += f" of {result.num_users_with_habits} users with known habits"
+    if result.first_release is not None:
+        together += f" if the first is at {result.first_release}"
     return f"{together}, every output"
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dphmm.cli.keys import Key, settings_option
+from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
     from dphmm.jobs.input_data import Dropped
@@ -97,8 +98,14 @@ class Once(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command if its outputs can be written."""
-        _check_outputs(self, ctx)
-        return super().invoke(ctx)
+        try:
+            _check_outputs(self, ctx)
+            return super().invoke(ctx)
+        except OutputError as problem:
+            if ctx.params.get("overwrite") is False or isinstance(self, click.Group):
+                raise
+            # The command has no such option, or it does not apply to this output.
+            raise OutputError(str(problem).replace(" or pass --overwrite", "")) from None
 
     def make_parser(self, ctx: click.Context) -> Any:
         """Return Click's parser, extended by a count of each option."""

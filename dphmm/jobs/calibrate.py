@@ -31,7 +31,13 @@ from dphmm.calibrate import (
     simulate,
 )
 from dphmm.calibrate.budgets import EventLimit, epsilon_for_factor, round_down, search_largest
-from dphmm.calibrate.simulation import PathReleaser, compute_errors_without_releases, iterate_beliefs
+from dphmm.calibrate.simulation import (
+    PathReleaser,
+    compute_errors_without_releases,
+    compute_max_prior,
+    count_period_steps,
+    iterate_beliefs,
+)
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import Cap, Clock, Event, EventOdds, EventText, parse_event
 from dphmm.formatting import Result, export_fields, exported, metres
@@ -58,7 +64,7 @@ from dphmm.random import derive_seed
 from dphmm.release import Releaser, ReleaseSettings, StepPlan
 from dphmm.release.caps import make_chain
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day
-from dphmm.space.trajectory import Trajectory
+from dphmm.space.trajectory import Trajectory, microseconds
 from dphmm.validation import (
     Interval,
     NonNegativeInt,
@@ -264,13 +270,19 @@ class CalibrationResult:
     num_users
         Number of simulated users.
     error_without_releases
-        The mean expected error of the point estimate without releases, kilometres.
+        The mean expected error of the point estimate without releases, kilometres. With auxiliary data, the mean over
+        the simulated users.
     model
         The model's file, or None.
     event
         Evaluation of a limit on an event, None without one.
     auxiliary_knowledge
         What the adversary knows about the users' movement, in words.
+    num_users_with_habits
+        Number of users with habits known to the adversary. `max_posterior` holds for each of them.
+    first_release
+        The time of a user's first release for which `max_posterior` and `max_odds_ratio` hold. None if they hold for
+        any.
     channel_results
         Attacks on releases at these budgets and on other channels (see `dphmm.attack`), for simulated users or for
         users with earlier data. Empty if none were requested, or the attack does not support the model.
@@ -292,6 +304,8 @@ class CalibrationResult:
     model: str | None
     event: EventLimitResult | None = None
     auxiliary_knowledge: str = field(default=PUBLIC.auxiliary_knowledge, metadata=exported())
+    num_users_with_habits: int = field(default=0, metadata=exported())
+    first_release: str | None = field(default=None, metadata=exported())
     channel_results: tuple[ChannelResult, ...] = field(default=(), metadata=exported("channels"))
     num_training_users: int = field(default=0, metadata=exported())
     uses: tuple[UsesComparison, ...] = field(default=(), metadata=exported())
@@ -365,7 +379,7 @@ class CalibrationResult:
             else:
                 keys.append(f"{name} = {json.dumps(value)}")
         for cap in settings.caps:
-            command_options |= {"max-event-probability": f"{cap.probability:.6g}", "event": str(cap.event)}
+            command_options |= {"max-event-probability": repr(cap.probability), "event": str(cap.event)}
         if keys:
             command_options["settings"] = "settings.toml"
         options = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in command_options.items())
@@ -401,6 +415,10 @@ _RELEASE_OPTIONS = ("mechanism", "delta", "noise_scope")
 _TABLE_MIN_EPSILON = 1e-3
 _TABLE_MAX_EPSILON = 20.0
 _TABLE_SEARCH_RATIO = 1.005
+# Targets that limit every output.
+_LIMITS = frozenset(("max_posterior", "max_odds_ratio"))
+# Maximum number of first slots that limits are computed for: a week of steps of 30 s.
+_MAX_STARTS = 20_160
 # Number of steps after which the constraint sets must repeat.
 _MAX_STEPS = 10_000
 # Maximum of steps times states of a simulated user, 400 MB of beliefs.
@@ -472,19 +490,21 @@ def calibrate(
         The time that the adversary observes. For simulated users it defaults to a day, or to the last timestep of an
         event. For `max_posterior` and `max_odds_ratio` it defaults to a single release.
     num_users
-        Number of simulated users, 0 to use formulas only. Defaults to 16. For error targets, more are used until the
-        target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
+        Number of simulated users: 0 to use formulas only, else at least 2. Defaults to 16. For error targets, more are
+        used until the target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
     report_epsilons
         Other budgets to evaluate.
     rng
         Seed or generator of the users.
     first
-        Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models it
-        defaults to 0.
+        Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models,
+        simulated users and events then start at 0, and limits on states hold for any first slot: all slots of a week
+        are computed, which takes longer.
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there
-        are more. The result is then private.
+        are more. `max_posterior` limits the posterior of this adversary about each of these users, of any `num_users`.
+        The result is then private.
     adversary_map
         A map that the adversary has, ``"coast"`` or a file (`dphmm.jobs.region_map.build_region_map`). Simulated users
         move by the model weighted with its land (`dphmm.model.map_attraction.with_map`), and the adversary knows this.
@@ -531,6 +551,8 @@ def calibrate(
         raise ConfigurationError(
             "event caps and schedules cannot be combined with a calibration: they choose each budget themselves"
         )
+    if num_users == 1:
+        raise ConfigurationError("num_users must be 0 or at least 2, got 1")
     _check_uses(uses, report_policies, num_users, auxiliary_data is not None or adversary_map is not None)
     budgets = [check_budget(epsilon) for epsilon in as_floats(report_epsilons, "report_epsilons").ravel().tolist()]
     learned = load_model(model)
@@ -561,8 +583,26 @@ def calibrate(
     if num_users is None:
         num_users = _DEFAULT_NUM_USERS
     start = 0 if first is None else first
+    has_any_start = first is None and event is None and not _LIMITS.isdisjoint(targets.numeric_targets)
+    if has_any_start and count_period_steps(learned) > _MAX_STARTS:
+        raise ConfigurationError(
+            f"limits for any first release need a step that fits {_MAX_STARTS:,} times into a week or less often, got "
+            f"{learned.step:g} s; choose the first release (key 'first')"
+        )
     job = _Calibration(
-        engine, targets, event, steps, guaranteed, num_users, seed, watch, start, earlier, habits, can_add_users
+        engine,
+        targets,
+        event,
+        steps,
+        guaranteed,
+        num_users,
+        seed,
+        watch,
+        start,
+        earlier,
+        habits,
+        can_add_users,
+        has_any_start,
     )
     by_target = {name: job.find_epsilon(name, value) for name, value in targets.numeric_targets.items()}
     chosen = round_down(min(by_target.values()))
@@ -580,10 +620,12 @@ def calibrate(
         steps,
         guaranteed,
         job.num_users,
-        job.without_releases[0],
+        job.errors_without_releases[0],
         str(model) if isinstance(model, str | Path) else None,
         None if event is None else job.evaluate_event_limit(event, achieved),
         knowledge,
+        len(habits) if auxiliary_data is not None else 0,
+        None if has_any_start or learned.time_classes is None else _format_slot(start, learned),
         job.attack_channels([outcome.epsilon for outcome in (*others, achieved)], compare),
         len((find_training_users(model, learned) or frozenset()) & {track.user for track in earlier}),
         ()
@@ -674,21 +716,39 @@ class _Calibration:
     # movement models of users with known habits
     habits: tuple[MarkovModel, ...] = ()
     can_add_users: bool = False
+    # whether limits on states hold for streams with any first slot
+    has_any_start: bool = False
+    _errors: dict[MarkovModel, tuple[float, float]] = field(default_factory=dict)
     # simulations by budget, seed, number of users and metric: a search may return to a budget
     _simulations: dict[tuple[float, int, int, str | None], Simulation] = field(default_factory=dict)
     _event_limits: dict[float, tuple[EventLimit, float]] = field(default_factory=dict)
 
+    @property
+    def errors_without_releases(self) -> tuple[float, float]:
+        """The simulated users' mean `compute_errors_without_releases`."""
+        errors = [self._compute_errors_without_releases(model) for model in self._models[: self.num_users or None]]
+        return fmean(error for error, _ in errors), fmean(mean_error for _, mean_error in errors)
+
+    def _compute_errors_without_releases(self, model: MarkovModel) -> tuple[float, float]:
+        if model not in self._errors:
+            self._errors[model] = compute_errors_without_releases(self.engine, self.steps, self.first, model)
+        return self._errors[model]
+
+    @property
+    def _models(self) -> tuple[MarkovModel, ...]:
+        """The adversary's model of each user, or that of all users."""
+        return self.habits or (self.engine.model,)
+
     @cached_property
-    def without_releases(self) -> tuple[float, float, float]:
-        """Errors without releases, see `compute_errors_without_releases`."""
-        models = self.habits[: self.num_users or None] or (self.engine.model,)
-        estimates = [compute_errors_without_releases(self.engine, self.steps, self.first, model) for model in models]
-        errors, mean_errors, max_probabilities = zip(*estimates, strict=True)
-        return fmean(errors), fmean(mean_errors), max(max_probabilities)
+    def _max_prior(self) -> float:
+        """A bound on the probability of a state without releases, whichever users are simulated."""
+        first = None if self.has_any_start else self.first
+        return max(compute_max_prior(model, first) for model in self.watch(self._models, "Computing probabilities"))
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
-        return _plans_by_support(self.engine, self.first)
+        period = count_period_steps(self.engine.model) if self.has_any_start else 1
+        return _plans_by_support(self.engine, range(self.first, self.first + period))
 
     @property
     def _has_adaptive_plans(self) -> bool:
@@ -720,10 +780,10 @@ class _Calibration:
             case "error":
                 return self._find_for_error(value)
             case "estimate_error":
-                error = inf if self.habits else self.without_releases[1]
+                error = inf if self.habits else self.errors_without_releases[1]
                 return self._find_for_simulated_error("estimate_error", error, value)
             case "adversary_error":
-                return self._find_for_simulated_error("smoothed_error", self.without_releases[0], value)
+                return self._find_for_simulated_error("smoothed_error", self.errors_without_releases[0], value)
             case "max_posterior":
                 return self._find_for_max_posterior(value)
             case "max_odds_ratio":
@@ -746,7 +806,7 @@ class _Calibration:
         limits = {}
         prior = float(expit(self._prior_log_odds))
         for target, value in self.targets.numeric_targets.items():
-            if target not in ("max_posterior", "max_odds_ratio"):
+            if target not in _LIMITS:
                 continue
             limits[target] = value if target == "max_posterior" else float(expit(self._prior_log_odds + log(value)))
             if not prior < limits[target] < 1:
@@ -849,7 +909,7 @@ class _Calibration:
         return round_down(search_largest(excess, low, high, _TABLE_SEARCH_RATIO, values=values), 3)
 
     def _find_for_max_posterior(self, max_posterior: float) -> float:
-        prior = self.without_releases[2]
+        prior = self._max_prior
         if max_posterior <= prior:
             raise InvalidInputError(
                 f"--max-posterior must be above {prior:.4g}, the largest probability of a state without releases, got "
@@ -977,27 +1037,40 @@ def _log_ratio(error: float, length: float) -> float:
     return log(error / length) if error > 0 else -inf
 
 
-def _plans_by_support(engine: Releaser, first: int) -> list[tuple[StepPlan, Belief]]:
+def _format_slot(slot: int, model: MarkovModel) -> str:
+    """Return the time of a slot."""
+    time = np.datetime64(0, "us") + np.timedelta64(slot * microseconds(model.step, "step"), "us")
+    return f"{time.astype('datetime64[s]')}Z"
+
+
+def _plans_by_support(engine: Releaser, starts: Sequence[int]) -> list[tuple[StepPlan, Belief]]:
     """Collect the plans of all constraint sets along the model's support, each with a belief.
 
     The constraint sets follow from the model and the time if no release excludes a state. The collection is complete
-    once a set occurs again or, for time-dependent models, once every time class leads from a set to itself.
+    for a start once a set occurs again, for time-dependent models at the same time of the week, or once every time
+    class leads from a set to itself.
     """
     plans: dict[bytes, tuple[StepPlan, Belief]] = {}
-    seen = set[bytes]()
-    for slot, belief in zip(range(first, first + _MAX_STEPS), iterate_beliefs(engine.model, first), strict=False):
-        now = np.isfinite(belief.chain_logs).tobytes()
-        support = belief.support.tobytes()
-        if support not in plans:
-            plans[support] = engine.planner.build_plan(belief), belief
-        is_new = now not in seen
-        seen.add(now)
-        if _support_is_stable(engine, belief, slot) if is_new else engine.model.time_classes is None:
-            return list(plans.values())
-    raise ConfigurationError(
-        f"the possible states must repeat within {_MAX_STEPS:,} steps of the model, so that a limit holds for each "
-        "release; use a model with transitions that reach all of its states, such as one with --smoothing"
-    )
+    seen = set[tuple[int, bytes]]()
+    stable: dict[bytes, bool] = {}
+    period = count_period_steps(engine.model)
+    for start in starts:
+        for slot, belief in zip(range(start, start + _MAX_STEPS), iterate_beliefs(engine.model, start), strict=False):
+            now = np.isfinite(belief.chain_logs).tobytes()
+            support = belief.support.tobytes()
+            if support not in plans:
+                plans[support] = engine.planner.build_plan(belief), belief
+            if now not in stable:
+                stable[now] = _support_is_stable(engine, belief, slot)
+            if stable[now] or (slot % period, now) in seen:
+                break
+            seen.add((slot % period, now))
+        else:
+            raise ConfigurationError(
+                f"the possible states must repeat within {_MAX_STEPS:,} steps of the model, so that a limit holds for "
+                "each release; use a model with transitions that reach all of its states, such as one with --smoothing"
+            )
+    return list(plans.values())
 
 
 def _support_is_stable(engine: Releaser, belief: Belief, slot: int) -> bool:

@@ -18,7 +18,7 @@ from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.model.loading import Model
 from dphmm.jobs.model.mobility import Matrix, Mobility, as_matrix
-from dphmm.jobs.release.stored import SettingsLike, replay
+from dphmm.jobs.release.stored import SettingsLike, check_hash, replay
 from dphmm.leakage import (
     Leakage,
     LossFunction,
@@ -227,7 +227,7 @@ def compute_release_leakage(
     Parameters
     ----------
     model
-        The model, or its file. It must have ``step_seconds``.
+        The model of the releases, or its file. It must have ``step_seconds``.
     releases
         Releases of any number of users, or their file.
     user
@@ -243,8 +243,9 @@ def compute_release_leakage(
     Raises
     ------
     ConfigurationError
-        When there are several users and ``user`` is None. With ``certificate``, when the model has several matrices or
-        more than `MAX_TRANSITIONS` transitions, or a release can rule out a possible state.
+        When there are several users and ``user`` is None, or the releases were made with another model. With
+        ``certificate``, when the model has several matrices or more than `MAX_TRANSITIONS` transitions, or a release
+        can rule out a possible state.
     InvalidInputError, OutputError
         When the model has no step, or the user has no releases. With ``certificate``, as `compute_stream_leakage`.
     TimeOrderError
@@ -283,6 +284,7 @@ def compute_release_leakage(
     user_rows = table.select(table["user"] == user)
     if not len(user_rows):
         raise InvalidInputError(f"user must be one of {present}, got {user!r}")
+    check_hash(name, user, user_rows, "model", learned)  # the factors are those of the model's possible states
     clock = user_rows["time"].astype("datetime64[us]").astype(np.int64) / 1e6 / step
     slots = np.rint(clock - clock.min()).astype(np.int64)
     if slots.max() > MAX_STEPS:

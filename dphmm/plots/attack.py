@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import cycle
 from math import isfinite
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,10 @@ def draw_attack_figure(result: AttackResult) -> Any:
 
 _RELEASE_COLOURS = (canvas.BLUE, "#56b4e9", "#003f6b")
 _CHANNEL_COLOURS = (canvas.ORANGE, canvas.RED, canvas.GREEN, canvas.PURPLE, "#000000")
-_CHANNEL_MARKERS = "sD^vpPX<>dh8"
+# The second half is hollow, so that a picture distinguishes twenty families.
+_CHANNEL_MARKERS = tuple((shape, is_hollow) for is_hollow in (False, True) for shape in "sD^vPX<>dp")
+# Maximum number of characters in a line of an axis label: a panel is little longer.
+_LABEL_WIDTH = 32
 
 
 def draw_frontier(
@@ -97,12 +101,13 @@ def draw_frontier(
     ours = [name for name in lines if name.startswith("dphmm")]
     # families before single channels
     rest = sorted((name for name in lines if name not in ours), key=lambda name: len(lines[name]) < 2)
-    styles = {name: (colour, "o", 2.2) for name, colour in zip(ours, cycle(_RELEASE_COLOURS), strict=False)}
-    for name, colour, shape in zip(rest, cycle(_CHANNEL_COLOURS), cycle(_CHANNEL_MARKERS), strict=False):
-        styles[name] = (colour if len(lines[name]) > 1 else canvas.GREY, shape, 1.2)
-    for name, (colour, marker, width) in styles.items():
+    styles = {name: (colour, "o", False, 2.2) for name, colour in zip(ours, cycle(_RELEASE_COLOURS), strict=False)}
+    for name, colour, (shape, is_hollow) in zip(rest, cycle(_CHANNEL_COLOURS), cycle(_CHANNEL_MARKERS), strict=False):
+        styles[name] = (colour if len(lines[name]) > 1 else canvas.GREY, shape, is_hollow, 1.2)
+    for name, (colour, marker, is_hollow, width) in styles.items():
         near, far = np.maximum(lines[name], _MIN_ERROR_M).T
-        ax.plot(near, far, marker=marker, color=colour, lw=width, ms=5, label=name, zorder=2 + width)
+        face = "white" if is_hollow else colour
+        ax.plot(near, far, marker=marker, color=colour, mfc=face, lw=width, ms=5, label=name, zorder=2 + width)
     if marked is not None:
         ax.plot(*np.maximum(marked, _MIN_ERROR_M), "*", color=canvas.BLUE, mec="white", ms=15, label=label, zorder=6)
     plotted = np.maximum(np.concatenate(list(lines.values())), _MIN_ERROR_M)
@@ -113,7 +118,8 @@ def draw_frontier(
     for axis in (ax.xaxis, ax.yaxis):
         canvas.tick_powers(axis, ends, marks, lambda metres: format_length(metres / 1000))
     ax.set_aspect("equal")
-    canvas.label_curves(ax, "error of recipients (past releases)", f"error of {adversary}\n(all releases)")
+    error = fill(f"error of {adversary}", _LABEL_WIDTH)
+    canvas.label_curves(ax, "error of recipients (past releases)", f"{error}\n(all releases)")
     for text in (ax.xaxis.label, ax.yaxis.label):
         text.set_fontsize(8)
     ax.tick_params(labelsize=8)

@@ -13,8 +13,8 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import MeanEstimate, largest_epsilon, simulate
-from dphmm.calibrate.simulation import compute_errors_without_releases
-from dphmm.errors import BudgetError, InvalidInputError
+from dphmm.calibrate.simulation import compute_errors_without_releases, compute_max_prior
+from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from tests.sizes import fewer
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
@@ -95,9 +95,32 @@ def test_smoothed_error_differs_for_half_epsilon():
 def test_without_releases_uses_propagated_belief():
     beliefs = [FIRST @ np.linalg.matrix_power(MOVES, t) for t in range(STEPS)]
     min_expected_error = [min(p @ np.abs(PLACES[:, 0] - q) for q in PLACES[:, 0]) for p in beliefs]
-    error_and_confidence = compute_errors_without_releases(engine(), STEPS)
-    assert error_and_confidence[0] == pytest.approx(np.mean(min_expected_error), rel=0.02)
-    assert error_and_confidence[2] == pytest.approx(max(p.max() for p in beliefs))
+    error, _ = compute_errors_without_releases(engine(), STEPS)
+    assert error == pytest.approx(np.mean(min_expected_error), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "initial"),
+    [
+        (MOVES, FIRST),
+        (np.roll(np.eye(3), 1, axis=1), FIRST),
+        (np.array([[0.999, 0.001, 0.0], [0.0, 0.999, 0.001], [0.0, 0.0, 1.0]]), [0.6, 0.4, 0.0]),
+    ],
+    ids=["settles", "repeats", "settles late"],
+)
+def test_max_prior_is_largest_probability_at_any_timestep(matrix, initial):
+    masses = np.array(initial)
+    largest = 0.0
+    for _ in range(50_000):
+        largest = max(largest, masses.max())
+        masses = masses @ matrix
+    assert compute_max_prior(MarkovModel(matrix, initial)) == pytest.approx(largest, rel=1e-9)
+
+
+def test_max_prior_that_settles_too_late_raises(monkeypatch):
+    monkeypatch.setattr("dphmm.calibrate.simulation._MAX_WORK", 100)
+    with pytest.raises(ConfigurationError, match="settle too late for a limit: use a model with fewer states"):
+        compute_max_prior(MarkovModel(MOVES, FIRST))
 
 
 def test_simulation_is_reproducible_for_equal_seeds():

@@ -167,6 +167,7 @@ def test_picture_is_written_and_never_overwritten(folder, command, arguments):
     assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
     again = run(command, *arguments, "--picture", "picture.png")
     assert isinstance(again.exception, OutputError)
+    assert str(again.exception) == "picture.png exists; name another file", "these commands have no --overwrite"
     assert again.stdout == ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import islice
@@ -13,8 +14,10 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import iterate_beliefs, simulate
+from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import CalibrationTargets, calibrate, learn
+from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
 from dphmm.jobs.calibrate import _plans_by_support
 from dphmm.model import sample_paths
 from dphmm.model.time_classes import TimeClasses
@@ -180,10 +183,10 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
     assert (single.num_guaranteed_releases, eight.num_guaranteed_releases) == (1, 8)
     assert eight.epsilon_by_target["max_odds_ratio"] == pytest.approx(single.epsilon_by_target["max_odds_ratio"] / 8)
     engine = single.settings.engine(moves, 1)
-    for plan, _ in _plans_by_support(engine, 0):
+    for plan, _ in _plans_by_support(engine, [0]):
         assert plan.protection.diameter * single.settings.epsilon <= log(3.0)
     confident = calibrate(moves, SETTINGS, CalibrationTargets(max_posterior=0.4), num_users=0)
-    before = max(belief.probabilities.max() for belief in islice(iterate_beliefs(moves), 24))
+    before = max(belief.probabilities.max() for belief in islice(iterate_beliefs(moves), 2000))
     assert before > 1 / len(GRID.points), "the maximum is after the first timestep"
     odds = (
         before
@@ -197,6 +200,112 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
     for _ in range(50):
         engine = confident.settings.engine(moves)
         assert engine.release(3).max_posterior_probability <= 0.4
+
+
+def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
+    """Return users who spend the first hours of six days in one cell, the others in the next."""
+    frames = []
+    for cell, hours_at_home in enumerate(home_hours):
+        places = GRID.projection.to_latlon(GRID.points[[cell, cell + 1]])
+        latitude, longitude = places[(np.arange(72) % 12 >= hours_at_home).astype(int)].T
+        times = [f"2024-03-{day:02}T{hour:02}:00:00" for day in range(1, 7) for hour in range(8, 20)]
+        frames.append(pd.DataFrame({"user": f"u{cell}", "time": times, "latitude": latitude, "longitude": longitude}))
+    return pd.concat(frames)
+
+
+@pytest.mark.parametrize("num_users", [0, 2])
+def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
+    """The third user has the strongest habits. No number of simulated users may omit them."""
+    moves = model()
+    users = build_commuters([10, 10, 6, 7])
+    calibration = calibrate(
+        moves,
+        SETTINGS,
+        CalibrationTargets(max_posterior=0.99),
+        num_users=num_users,
+        auxiliary_data=users,
+    )
+    priors = []
+    for track in read_tracks_by_user(users).values():
+        history = history_before(track, moves, None)
+        assert history is not None
+        habits = build_habit_model(moves, history)
+        matrix = habits.transitions[0].toarray()
+        start = habits.initial_by_class[0]
+        priors.append(max((start @ np.linalg.matrix_power(matrix, t)).max() for t in range(400)))
+    assert np.argmax(priors) == 2
+    assert priors[2] > 1.02 * max(priors[:2])
+    diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), [0]))
+    expected = (log(0.99 / 0.01) - log(priors[2] / (1 - priors[2]))) / diameter
+    assert calibration.epsilon_by_target["max_posterior"] == pytest.approx(expected, rel=1e-6)
+    assert calibration.num_users_with_habits == 4
+    assert _describe_scope(calibration) == "each release of 4 users with known habits, every output"
+
+
+def build_weekend_model() -> MarkovModel:
+    """Return a model of users who gather in cell 7 at weekends."""
+    lazy = model().transitions[0].toarray()
+    gather = 0.7 * lazy
+    gather[:, 7] += 0.3
+    size = len(GRID.points)
+    initial = np.full((2, size), 1 / size)
+    initial[1] *= 0.5
+    initial[1, 7] += 0.5
+    weekends = TimeClasses(tuple(int(hour >= 120) for hour in range(168)), 3600.0)
+    return MarkovModel([lazy, gather], initial, states=GRID, step_seconds=3600.0, time_classes=weekends)
+
+
+def compute_max_prior_by_brute_force(moves: MarkovModel, first: int, steps: int = 504) -> float:
+    """Return the largest probability in the weeks from a slot, by dense products."""
+    matrices = [matrix.toarray() for matrix in moves.transitions]
+    masses = moves.initial_by_class[moves.time_classes.get_class(first)]
+    largest = masses.max()
+    for slot in range(first + 1, first + steps):
+        masses = masses @ matrices[moves.time_classes.get_class(slot)]
+        largest = max(largest, masses.max())
+    return largest
+
+
+def test_max_posterior_of_time_dependent_model_holds_for_every_first_slot():
+    """1970 began on a Thursday. That day has less than half of the largest prior."""
+    moves = build_weekend_model()
+    target = CalibrationTargets(max_posterior=0.99)
+    diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), [0]))
+
+    def limit(prior):
+        return (log(0.99 / 0.01) - log(prior / (1 - prior))) / diameter
+
+    priors = [compute_max_prior_by_brute_force(moves, first) for first in range(168)]
+    assert max(priors) > 2 * compute_max_prior_by_brute_force(moves, 0, 24)
+    calibration = calibrate(moves, SETTINGS, target, num_users=0)
+    epsilon = calibration.epsilon_by_target["max_posterior"]
+    assert limit(1.001 * max(priors)) - 1e-9 <= epsilon <= limit(max(priors)) + 1e-9
+    assert _describe_scope(calibration) == "each release, every output"
+    for first in (0, 100):
+        dated = calibrate(moves, SETTINGS, target, num_users=0, first=first)
+        assert dated.epsilon_by_target["max_posterior"] == pytest.approx(limit(priors[first]), rel=1e-6)
+    assert _describe_scope(dated) == "each release if the first is at 1970-01-05T04:00:00Z, every output"
+
+
+def test_limits_of_time_dependent_model_cover_constraint_sets_of_every_first_slot():
+    """A user stays in one of two adjacent cells, or of all cells if they begin at a weekend."""
+    cells = np.eye(len(GRID.points))
+    initial = np.array([cells[:2].mean(axis=0), cells.mean(axis=0)])
+    weekends = TimeClasses(tuple(int(hour >= 120) for hour in range(168)), 3600.0)
+    moves = MarkovModel([cells] * 2, initial, states=GRID, step_seconds=3600.0, time_classes=weekends)
+    thursday, saturday, anytime = (
+        calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, first=first)
+        for first in (0, 60, None)
+    )
+    assert thursday.settings.epsilon == 1.098, "ln 3"
+    assert anytime.settings.epsilon == saturday.settings.epsilon < 0.6 * thursday.settings.epsilon
+
+
+def test_too_many_first_slots_of_time_dependent_model_raise():
+    clock = TimeClasses((0,) * 84 + (1,) * 84, 7.3)
+    moves = MarkovModel([np.eye(25)] * 2, [[1 / 25] * 25] * 2, states=GRID, step_seconds=7.3, time_classes=clock)
+    with pytest.raises(ConfigurationError, match=r"into a week or less often, got 7\.3 s; choose the first release"):
+        calibrate(moves, SETTINGS, CalibrationTargets(max_posterior=0.5), num_users=0)
 
 
 def test_limits_cover_all_reachable_constraint_sets():
@@ -226,7 +335,7 @@ def test_limits_cover_all_reachable_constraint_sets():
 def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
     turns = MarkovModel(np.roll(np.eye(6), 1, axis=1), np.eye(6)[[0, 1]].mean(axis=0))
     engine = Releaser(turns, [[0, 0], [1, 0], [2, 0], [3, 0], [5, 0], [9, 0]], PolicyGraph.complete(6), 1.0)
-    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, 0)}
+    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, [0])}
     assert supports == {tuple(sorted([k, (k + 1) % 6])) for k in range(6)}
     night = np.eye(3)
     day = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
@@ -234,7 +343,7 @@ def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
     mixed = MarkovModel([day, night], [[1.0, 0.0, 0.0]] * 2, time_classes=clock, step_seconds=3600.0)
     engine = Releaser(mixed, [[0, 0], [1, 0], [2, 0]], PolicyGraph.complete(3), 1.0, allow_singleton=True)
     for first in (0, 10, 15, 16):  # from Thursday 0:00; from 16 on the first eight moves are in the night class
-        supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, first)}
+        supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, [first])}
         assert supports == {(0,), (0, 1), (0, 1, 2)}
 
 
@@ -350,6 +459,7 @@ def test_command_contains_only_nondefault_options():
         ({"max_posterior": 0.01}, {}, r"--max-posterior must be above 0\.0.*, got 0\.01"),
         ({"max_posterior": 1.0}, {}, r"max_posterior must be in \(0, 1\)"),
         ({"max_odds_ratio": 1.0}, {}, "max_odds_ratio must be in"),
+        ({"adversary_error": 0.5}, {"num_users": 1}, "num_users must be 0 or at least 2, got 1"),
         ({"error": 1.0}, {"horizon_seconds": 60.0}, "--horizon must be at least the model's step"),
         ({"error": 1.0}, {"horizon_seconds": 1e12}, "memory.*--horizon"),
         ({}, {}, "at least one target must be given"),
@@ -360,6 +470,18 @@ def test_command_contains_only_nondefault_options():
 def test_unreachable_targets_raise_with_range(targets, more, words):
     with pytest.raises((ConfigurationError, InvalidInputError), match=words):
         calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
+
+
+def test_event_cap_of_command_is_not_above_limit():
+    """Six digits of the limit are above it."""
+    targets = CalibrationTargets(event="at:3 between 0 and 1", max_odds_ratio=1.6)
+    calibration = calibrate(model(), SETTINGS, targets, num_users=0)
+    assert calibration.event is not None
+    assert calibration.capped_command is not None
+    limit = calibration.event.cap.probability
+    assert float(f"{limit:.6g}") > limit
+    words = calibration.capped_command.split()
+    assert float(words[words.index("--max-event-probability") + 1]) == limit
 
 
 @pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])

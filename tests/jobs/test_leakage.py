@@ -107,6 +107,17 @@ def test_user_without_releases_raises():
         compute_release_leakage(model(), ReleaseTable.from_releases(release_states(0)), "bob")
 
 
+def test_releases_of_another_model_raise(tmp_path):
+    """Another model has other possible states, so the rows' factors bound nothing under it."""
+    write_releases(tmp_path / "r.csv", ReleaseTable.from_releases(release_states(0)))
+    other = MarkovModel(WALK, START[::-1], states=GRID, step_seconds=300)
+    words = f"user anna was released with model {model().content_hash[:16]}, got {other.content_hash[:16]}"
+    with pytest.raises(ConfigurationError, match=rf"r\.csv: {words}"):
+        compute_release_leakage(other, tmp_path / "r.csv")
+    with pytest.raises(ConfigurationError, match=words):
+        realized_leakage(other, tmp_path / "r.csv", "complete")
+
+
 def test_releases_without_a_row_raise(tmp_path):
     empty = ReleaseTable.from_releases(())
     with pytest.raises(ConfigurationError, match="the table contains no release"):

@@ -6,12 +6,16 @@ from dataclasses import replace
 from itertools import pairwise
 from math import nan
 
+import numpy as np
 import pytest
 
 from dphmm.attack import AttackOutcome, ChannelResult
+from dphmm.attack.measures import ADVERSARY_PHRASES
 from dphmm.html_report import html_page
 from dphmm.jobs import AttackResult
 from dphmm.plots import build_attack_sections, draw_attack_figure, summarize_attack
+from dphmm.plots.attack import draw_frontier
+from dphmm.plots.canvas import new_panels
 from dphmm.release import ReleaseSettings
 from tests.plots.test_widths import flaws
 
@@ -82,6 +86,19 @@ def test_without_habits_frontier_has_one_panel_and_a_complete_legend():
         "the default of dphmm release",
         "equal errors",
     }
+
+
+def test_markers_of_families_differ_and_labels_are_within_their_axis():
+    to_hex = pytest.importorskip("matplotlib.colors").to_hex
+    lines = {f"family {k}": np.array([[10.0 + k, 20.0 + k]] * (1 + k % 3)) for k in range(20)}
+    figure, (ax, _) = new_panels(7.2, 4.9, columns=2)
+    draw_frontier(ax, lines, ADVERSARY_PHRASES["informed_error_m"])
+    figure.canvas.draw()
+    plotted = [line for line in ax.lines if line.get_label() in lines]
+    assert len({(line.get_marker(), to_hex(line.get_markerfacecolor()) == "#ffffff") for line in plotted}) == 20
+    for label in (ax.xaxis.label, ax.yaxis.label):
+        box = label.get_window_extent()
+        assert ax.bbox.x0 <= box.x0 <= box.x1 <= ax.bbox.x1 or ax.bbox.y0 <= box.y0 <= box.y1 <= ax.bbox.y1
 
 
 def test_channel_names_do_not_overlap():

@@ -914,14 +914,20 @@ def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser)
     """Refuse a model or settings with other hashes than those of the rows."""
     graph = GRAPH_POLICY_PREFIX + content_hash(engine.policy.content_hash, engine.model.space.points)
     by_graph = replace(engine.settings, policy=graph)
-    for name, candidates in (("model", (engine.model,)), ("settings", (engine.settings, by_graph))):
-        hashes = [candidate.content_hash[:16] for candidate in candidates]
-        stored = rows[f"{name}_hash"].tolist()
-        different = next((stored_hash for stored_hash in stored if stored_hash not in hashes), None)
-        if different is not None:
-            raise ConfigurationError(
-                f"{path}: user {user} was released with {name} {different}, got {hashes[0]}: use the original one"
-            )
+    check_hash(path, user, rows, "model", engine.model)
+    check_hash(path, user, rows, "settings", engine.settings, by_graph)
+
+
+def check_hash(
+    source: str | Path, user: str, rows: ReleaseTable, name: str, *candidates: MarkovModel | ReleaseSettings
+) -> None:
+    """Refuse rows if their hash of the model or of the settings is not that of a candidate."""
+    hashes = [candidate.content_hash[:16] for candidate in candidates]
+    different = next((stored for stored in rows[f"{name}_hash"].tolist() if stored not in hashes), None)
+    if different is not None:
+        raise ConfigurationError(
+            f"{source}: user {user} was released with {name} {different}, got {hashes[0]}: use the original one"
+        )
 
 
 def _select_users(users: Sequence[str], names: Sequence[str], path: Path) -> Sequence[str]:
