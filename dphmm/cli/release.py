@@ -292,7 +292,7 @@ _ADVERSARY = (
 )
 _UTILITY = (
     Row("median_estimate_error_m", "median expected error of estimates", _METRES),
-    Row("min_user_median_estimate_error_m", "median for the user with the smallest", _METRES),
+    Row("min_user_median_estimate_error_m", "median of estimates, user with the smallest", _METRES),
     Row("median_release_rmse_m", "median RMS error of releases", _METRES),
     Row("prediction_distance_ratio", "squared distance from predictions / expected", "{:.2g}".format, is_detail=True),
     Row("sampling/median_prediction_error_m", "median expected error between samples", _METRES, is_detail=True),

@@ -291,8 +291,8 @@ class Protector:
         if not has_open and np.count_nonzero(possible) < 2:
             state = int(np.argmax(possible))
             raise SingletonConstraintError(
-                f"state {state} is the only possible state, so no noise can protect it: set allow_singleton to release "
-                "it"
+                f"state {state} is the only state of the constraint set, so no noise can protect it: set "
+                "allow_singleton to release it"
             )
         if self.noise_scope == "component":
             return self.by_component(restricted, prior_over(prior, possible))

@@ -82,7 +82,8 @@ class ReleaseRecord:
     repair_optimality_gap
         Largest fraction of the repair's objective that a better repair could save, from 0 (proven optimal) to 1.
     is_singleton
-        Whether ``C`` contained a single state. The adversary knew it, and `released` is its exact measurement.
+        Whether ``C`` contained a single state. `released` is its exact measurement. The adversary knew the state, or
+        with ``delta`` every possible state is released as it.
     settings_hash, model_hash
         Content hashes of the `Settings` and of the model of the release.
     expected_estimate_error
@@ -91,7 +92,8 @@ class ReleaseRecord:
         calibrated radii multiply it by the factor that makes it correct on average for users like the training users.
     adversary_error
         Lower bound of the expected error of the adversary's best point estimate, the point with the smallest expected
-        distance from the user. It is at most 2 % too small if the user cannot be outside the region.
+        distance from the user. If the user cannot be outside the region, it is at most 2 % too small for users at the
+        points of the states, and counts the position within a cell for a single cell only.
     max_posterior_probability
         Largest posterior probability that the adversary assigns to a state.
     epsilon_total

@@ -83,7 +83,7 @@ CASES = {
     "a model's arrays do not fit": (_model(data=np.ones(3)), RELEASE, r"m\.npz: .*Markov model"),
     "truncated model": (_truncated_model, RELEASE, r"m\.npz: .*Markov model"),
     "no model": (_nothing, _with("--model", "absent.npz"), r"absent\.npz: .*Markov model"),
-    "one possible state": (_write_known_model, RELEASE, "only possible state"),
+    "one possible state": (_write_known_model, RELEASE, "only state of the constraint set"),
     "no policy": (_nothing, _with("--policy", "star"), "policy must be one of utility:1km.*got 'star'"),
     "policy of strangers": (
         lambda folder: (folder / "p.json").write_text('{"nodes": [{"id": 9999}], "edges": []}'),

@@ -129,7 +129,7 @@ def test_exposure_depends_on_noise_body():
 
 @pytest.mark.parametrize("constraint", [states(3), states(1)])
 def test_single_possible_state_raises(constraint):
-    with pytest.raises(SingletonConstraintError, match="only possible state"):
+    with pytest.raises(SingletonConstraintError, match="only state of the constraint set"):
         protect(graph(), F, constraint)
 
 

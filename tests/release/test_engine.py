@@ -339,7 +339,7 @@ def test_random_models_and_policies_have_no_exposed_state(seed):
 
 
 def test_singleton_constraint_raises_unless_allowed():
-    with pytest.raises(SingletonConstraintError, match="only possible state"):
+    with pytest.raises(SingletonConstraintError, match="only state of the constraint set"):
         Releaser(MarkovModel(WALK, START), F, graph(), 1.0).release(0)
     record = Releaser(MarkovModel(WALK, START), F, graph(), 1.0, allow_singleton=True).release(4)
     assert (record.is_singleton, record.released, record.min_degree_of_protection) == (True, (1.0, 0.0), 1)

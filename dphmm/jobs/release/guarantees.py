@@ -73,7 +73,7 @@ def collect_warnings(
     if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
         warnings.append(
             f"the releases of 24 hours spend a total epsilon of {level:,.4g} on {row['user']}: for two trajectories "
-            f"that the policy connects at every timestep, they are {_ratio(level)}; {_SMALLER_BUDGET_ADVICE}"
+            f"that the guarantee covers, they are {_ratio(level)}; {_SMALLER_BUDGET_ADVICE}"
         )
     posterior = InferenceFigure.strongest(rows, "max_posterior")
     if posterior is not None and posterior.value > MAX_POSTERIOR:
@@ -149,9 +149,10 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
     largest = summarize_exposure(rows)["max_epsilon_24h"]
     day = ""
     if largest is not None and not isnan(largest):
+        covered = f"{_support(settings, 'at every timestep')} and " if settings.delta else ""
         day = (
-            " For two trajectories that the policy connects at every timestep, the releases of the 24 hours with the "
-            f"largest total epsilon ({largest:,.4g}) are {_ratio(largest)}."
+            f" For two trajectories {covered}that the policy connects at every timestep, the releases of the 24 hours "
+            f"with the largest total epsilon ({largest:,.4g}) are {_ratio(largest)}."
         )
     release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
     return (
@@ -368,7 +369,7 @@ def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: boo
     day = max(table["epsilon_24h"][~np.isnan(table["epsilon_24h"])], default=0.0)
     sentences.append(
         "Many releases: they accumulate, as the second sentence above states. The largest total epsilon of a user "
-        f"within 24 hours was {day:.4g}. For two trajectories connected at every timestep, the points of that day are "
+        f"within 24 hours was {day:.4g}. For two trajectories that the guarantee covers, the points of that day are "
         f"{_ratio(float(day))}."
     )
     sentences.append(

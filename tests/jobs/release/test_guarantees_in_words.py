@@ -253,12 +253,13 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
         if delta is None
         else r"that lie among the most probable locations of the model \(all but a probability of 0\.05\)"
     )
+    covered = "" if delta is None else rf"{support.replace('lie', 'lie, at every timestep,')} and "
     match = re.fullmatch(
         rf"Take any two locations {support} and that the policy connects \(any two locations\)\. One release is at "
         r"most (e\^)?([\d,.]+) times as likely from one as from the other \(ε = ([\d.,]+)\)"
         r"(, which is not a meaningful limit)?\. "
-        r"Releases accumulate without a limit\. For two trajectories that the policy connects at every timestep, the "
-        r"releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as likely under one "
+        rf"Releases accumulate without a limit\. For two trajectories {covered}that the policy connects at every "
+        r"timestep, the releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as likely under one "
         r"as under the other, which is not a meaningful limit\. Other files of the same user add to this, [^.]*\.",
         text,
     )
