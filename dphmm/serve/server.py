@@ -290,7 +290,7 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
 
     def reload() -> None:
         nonlocal again
-        # The check takes seconds, in which the relay can have been told to end.
+        # The check takes seconds, in which the relay can receive a signal to end.
         if _is_servable(path, config, accept_changes) and not server.should_exit:
             again, server.should_exit = True, True
 
@@ -323,7 +323,7 @@ class SupervisedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, answers: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(config)
         self.is_terminated = False
-        """Whether a signal told the process to end. Another reason to stop is a reload."""
+        """Whether a signal ends the process. Another reason to stop is a reload."""
         self._answers = answers
         self._watchdog: asyncio.Task[None] | None = None
 
