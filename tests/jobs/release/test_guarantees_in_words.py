@@ -259,8 +259,9 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
         r"most (e\^)?([\d,.]+) times as likely from one as from the other \(ε = ([\d.,]+)\)"
         r"(, which is not a meaningful limit)?\. "
         rf"Releases accumulate without a limit\. For two trajectories {covered}that the policy connects at every "
-        r"timestep, the releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as likely "
-        r"under one as under the other, which is not a meaningful limit\. Other files of the same user add to this, [^.]*\.",
+        r"timestep, the releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as "
+        r"likely under one as under the other, which is not a meaningful limit\. Other files of the same user add to "
+        r"this, [^.]*\.",
         text,
     )
     assert match, text
