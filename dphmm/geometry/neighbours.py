@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import truediv
 from typing import Any
 
 import numpy as np
@@ -86,8 +87,10 @@ class CoordinateBody:
         relative = corners - corners[:1]
         if len(form.equations) and not form.in_span(relative).all():
             return float("inf")
-        if form.exact is not None and form.exact.normals.dtype.kind == "i":
-            return float((self._widths(constraint, form.exact) / form.exact.offsets).max(initial=0.0))
+        if form.exact is not None and form.exact.normals.dtype.kind in "iO":
+            # Python divides integers of any size to the nearest double, which a verifier recomputes digit for digit.
+            widths = self._widths(constraint, form.exact).tolist()
+            return float(max(map(truediv, widths, form.exact.offsets.tolist()), default=0.0))
         return form.diameter(relative.astype(np.float64))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:

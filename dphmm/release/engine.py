@@ -841,8 +841,7 @@ class Releaser:
             num_possible_states=plan.num_possible,
             min_degree_of_protection=plan.min_degree_of_protection,
             added_edges=protection.added,
-            # Above two dimensions a hull that no noise is sampled from may have too many facets to enumerate.
-            hull_volume=(protection.hull if protection.hull.ambient_dimension <= 2 else protection.body).volume,
+            hull_volume=self.query.compute_volume(protection),
             dimension=protection.hull.dimension,
             constrained_dp_factor=protection.diameter,
             repair_is_optimal=protection.is_optimal,

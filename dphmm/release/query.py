@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -12,9 +13,11 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.planar import doubled_area
 from dphmm.geometry.span import exact_span
 from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.mechanisms.lattice import Spacing
+from dphmm.policy.repair import Protection
 from dphmm.release.settings import Settings
 
 # A table releases the location of a state, but a file may contain only the first digits of its coordinates. The
@@ -90,9 +93,21 @@ class Query:
                 f"spacing must keep different measurements distinct, got {self.lattice.step}; choose a smaller spacing"
             )
 
+    def compute_volume(self, protection: Protection) -> float:
+        """Compute the volume of a hull; on a planar lattice the double nearest to the area."""
+        hull = protection.hull
+        if self.lattice is None or not hull.dimension == hull.ambient_dimension == 2:
+            # Above two dimensions a hull that no noise is sampled from may have too many facets to enumerate.
+            return (hull if hull.ambient_dimension <= 2 else protection.body).volume
+        # Without rounding until the end, a verifier recomputes every digit.
+        corners = np.rint(protection.coordinate_hull.vertices).astype(np.int64).astype(object)
+        width, height = self.measurements.steps_per_coordinate.tolist()
+        return float(Fraction(int(doubled_area(corners)) * width * height, 2) * self.lattice.step**2)
+
     def to_point(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """Convert a release from mechanism units to the unit of the measurements."""
-        return tuple((released if self.lattice is None else self.lattice.points(released)).tolist())
+        # Without the sign of zero, a number has one text.
+        return tuple((released + 0.0 if self.lattice is None else self.lattice.points(released)).tolist())
 
     def to_value(self, released: npt.ArrayLike) -> npt.NDArray[Any]:
         """Convert a release from the unit of the measurements to mechanism units.

@@ -236,6 +236,13 @@ def a_cell_that_is_not_halved(lines):
     step["caps"] = [["z" * 9 * corners] for _ in step["caps"]]
 
 
+@tampering("capped_town", "part [0-9a-f]{16} is never used")
+def a_prior_that_is_never_used(lines):
+    part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
+    lines.insert(1, part)
+    update_digest(lines, part)
+
+
 @tampering("capped_town", "caps must be a list of the expected length")
 def an_omitted_cap(lines):
     find_draws(lines)[0]["caps"].pop()

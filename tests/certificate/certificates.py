@@ -100,16 +100,17 @@ def certify_path(engine: Releaser, path: list[tuple[int, int]], **begin: Any) ->
     return build_certificate(engine, draw, **begin)
 
 
-def town(side: int = 5) -> MarkovModel:
-    """Build a model over cells of 0.5 km with moves to adjacent cells.
+def town(side: int = 5, step: float = 300, cell_km: float = 0.5) -> MarkovModel:
+    """Build a model over cells, of 0.5 km by default, with moves to adjacent cells.
 
     The first release may be in some of the cells.
     """
-    space = Grid.over((44.99, -30.01, 44.99 + side * 0.0045, -30.01 + side * 0.0063), 0.5)
+    east, north = (side * degrees * cell_km for degrees in (0.0126, 0.009))
+    space = Grid.over((44.99, -30.01, 44.99 + north, -30.01 + east), cell_km)
     apart = np.abs(space.lattice[:, None] - space.lattice[None]).max(axis=2)
     near = (apart <= 1).astype(float)
     start = (space.lattice.sum(axis=1) <= 3).astype(float)
-    return MarkovModel(near / near.sum(axis=1, keepdims=True), start / start.sum(), space, 300)
+    return MarkovModel(near / near.sum(axis=1, keepdims=True), start / start.sum(), space, step)
 
 
 def town_certificate(
@@ -133,7 +134,8 @@ def publish_sessions(
     engine: Releaser, file: Path, sessions: Mapping[str, list[list[tuple[int, int]]]], **begin: Any
 ) -> list[Line]:
     """Certify users with several sessions, each a path of (state, slot), and write their rows."""
-    releases, texts, space = [], list[str](), engine.model.space
+    releases, texts, space, step = [], list[str](), engine.model.space, engine.model.step_seconds
+    assert step is not None
     writer = CertificateWriter(texts.append)
     for user, paths in sessions.items():
         account = Account()
@@ -146,7 +148,7 @@ def publish_sessions(
                 record = engine.release(state, steps=slot - before)
                 assert engine.last is not None
                 writer.add(engine.last[1], record.released, slot)
-                time = np.datetime64(slot * 300, "s").astype("datetime64[us]")
+                time = np.datetime64(round(slot * step * 10**6), "us")
                 releases.append(locate_release(user, time, record, space, num_ignored))
     writer.end()
     write_releases(file, ReleaseTable.from_releases(releases), overwrite=True)

@@ -44,11 +44,13 @@ def build_worlds(folder: Path) -> dict[str, tuple[list[Line], Any, MarkovModel]]
     small = town(3)
     engine = ReleaseSettings("utility:1km", 1, "graph-exponential").engine(small, 7)
     by_table = publish_path(engine, folder / "by_table.csv", PATH)
+    by_centre = publish_path(ReleaseSettings("centres:1km", 1).engine(model, 7), folder / "by_centre.csv", PATH)
     read = verifier().read_rows
     return {
         "sessions": (sessions, None, model),
         "published_sessions": (sessions, read(str(folder / "sessions.csv")), model),
         "by_table": (by_table, None, small),
+        "by_centre": (by_centre, None, model),
         "published_table": (by_table, read(str(folder / "by_table.csv")), small),
     }
 
@@ -301,6 +303,8 @@ def pair_tables(lines: list[Line]) -> None:
         noise["value"]["parts"].append(part)
     update_digest(lines, noise)
     find_steps(lines)[0].update(z=0, noise=noise["part"][:16])
+    for unused in find_parts(lines, "noise")[1:]:
+        lines.remove(unused)
 
 
 def spread_cells(value: Line) -> None:
@@ -323,6 +327,41 @@ def cells_and_places_far_apart(lines, rows):
     first, side = ([Fraction(text) for text in term[name]] for name in ("first", "side"))
     places = [[repr(float(f + s * k)) for f, s, k in zip(first, side, cell, strict=True)] for cell in term["at"]]
     change_part(lines, "places", lambda value: value.__setitem__("at", places))
+
+
+def stretch_cells(lines: list[Line], side: Fraction) -> None:
+    """Change the side of the policy's cells, about the middle of the 25 cells."""
+
+    def change(value: Line) -> None:
+        (term,) = value["terms"]
+        shifts = [(side - Fraction(old)) * 2 for old in term["side"]]
+        term["first"] = [str(Fraction(old) - shift) for old, shift in zip(term["first"], shifts, strict=True)]
+        term["side"] = [str(side)] * 2
+
+    change_part(lines, "policy", change)
+
+
+def drop_longest_edges(lines: list[Line]) -> None:
+    """Use the noise of a policy without edges of exactly 1 km."""
+    bodies = find_parts(lines, "noise")
+    for part in bodies:
+        part["value"]["parts"] = [{"body": [[500, 500], [-500, 500]]}]
+        update_digest(lines, part)
+    for part in bodies[1:]:
+        lines.remove(part)
+
+
+@tampering("by_centre", "the cells must be those of the model file")
+def cells_that_drift_from_the_locations(lines, rows):
+    """Edges of exactly 1 km are dropped; each cell is within half a unit of its location."""
+    stretch_cells(lines, Fraction("0.5001"))
+    drop_longest_edges(lines)
+
+
+@tampering("by_centre", "a body is too small")
+def cells_that_drift_by_less_than_rounding(lines, rows):
+    stretch_cells(lines, Fraction("0.500000001"))
+    drop_longest_edges(lines)
 
 
 @tampering("by_table", "the cells do not match the locations")

@@ -95,6 +95,18 @@ def landmarks() -> World:
     return lines, to_rows(done.table)
 
 
+def late_landmarks() -> World:
+    """Landmarks without budget at the beginning, which take the first value that is released."""
+    table = TimedTable(np.arange(1, 6), {"beats": np.array([71, 75, 92, 88, 70])})
+    done = landmark_series(table, 20, 1.0, [1, 2], Scheme("skip"), rng=1)
+    budget, losses = done.series.budget, done.losses
+    lines = build_certificate(
+        "landmarks",
+        lambda writer: writer.landmarks(budget.epsilon, budget.epsilons, budget.timeline.landmark, losses),
+    )
+    return lines, to_rows(done.table)
+
+
 def to_rows(table: TimedTable) -> Rows:
     """Convert a table to rows as read from its CSV."""
     columns = {"time": table.times, **table.columns}
@@ -119,6 +131,7 @@ def build_worlds(folder: Path) -> dict[str, World]:
     return {
         "streams": streams(),
         "landmarks": landmarks(),
+        "late_landmarks": late_landmarks(),
         "whole": certify_repairs(True, folder),
         "real": certify_repairs(False, folder, "laplace"),
     }
@@ -160,8 +173,7 @@ def _rename_digest(lines: list[Line], before: str, after: str) -> None:
 
 def decrease(text: str, by: int = 3) -> str:
     """Decrease the last digits of a decimal."""
-    mantissa, exponent = text.split("e")
-    return f"{float(mantissa) - by * 1e-9:.9f}e{exponent}"
+    return f"{float(text) - by * 1e-9 * 10.0 ** int(text.split('e')[1]):.9e}"
 
 
 def increase(text: str) -> str:
@@ -229,6 +241,28 @@ for _name, _world, _reason, _told in (
     ),
     ("omitted_knowledge", "streams", "temporal leakage 1", build_tampering("backward", None, "user")),
     ("a_vague_figure", "streams", "must have at least nine decimals", build_tampering("temporal.0", "1", "user")),
+    *(
+        (
+            f"a_figure_{name}",
+            "streams",
+            "must have at least nine decimals after one digit, and an exponent",
+            build_tampering("temporal.1", text, "user"),
+        )
+        for name, text in (
+            ("without_digits", "0.000000000e+12"),
+            ("of_zero_with_a_small_unit", "0.000000000e-12"),
+            ("below_one", "0.500000000e+01"),
+            ("of_two_digits", "10.000000000e+00"),
+            ("without_sign", "1.000000000e0"),
+            ("below_zero", "-1.000000000e+00"),
+        )
+    ),
+    (
+        "a_supremum_without_digits",
+        "streams",
+        "a supremum must have at least nine decimals",
+        build_tampering("supremum.value", "0.000000000e+12", "user", "backward", 0),
+    ),
     (
         "a_user_twice",
         "streams",
@@ -372,6 +406,23 @@ def a_row_with_a_smaller_loss(lines, rows):
 def a_value_that_nothing_was_spent_on(lines, rows):
     at = next(t for t, row in enumerate(rows) if t and row["published"] == "False")
     rows[at]["beats"] = "1.0"
+
+
+@tampering("late_landmarks", "row 0 has budget 0, but a new release")
+def the_truth_before_the_first_release(lines, rows):
+    rows[0]["beats"], rows[1]["beats"] = "71", "75"
+
+
+@tampering("late_landmarks", "row 1 has budget 0, but a new release")
+def a_value_between_the_first_times(lines, rows):
+    rows[1]["beats"] = "75"
+
+
+@tampering("streams", "part [0-9a-f]{16} is never used")
+def a_part_that_is_never_used(lines, rows):
+    part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
+    lines.insert(1, part)
+    update_digest(lines, part)
 
 
 @tampering("landmarks", "has landmark")

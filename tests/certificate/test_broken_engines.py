@@ -145,7 +145,7 @@ def test_total_of_unreleased_rows_is_rejected(tmp_path):
     lines = build_certificate(engine, draw)
     write_delimited(tmp_path / "rows.csv", ReleaseTable.from_releases(releases))
     reason = refusal(lines, verifier().read_rows(str(tmp_path / "rows.csv")))
-    assert "the row has epsilon_total '3.0', expected 2" in (reason or "")
+    assert "the row has epsilon_total '3.0', expected '2.0'" in (reason or "")
 
 
 @pytest.mark.parametrize("together", [True, False])

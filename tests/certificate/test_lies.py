@@ -659,6 +659,33 @@ def a_query_with_an_unknown_key(lines, rows):
     next(line for line in lines if "begin" in line)["queries"][0]["rank"] = 0
 
 
+# ---- unspecified content ---------------------------------------------------------------------------------------------
+
+
+@tampering("town", "part [0-9a-f]{16} is never used")
+def a_part_that_is_never_used(lines, rows):
+    part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
+    lines.insert(1, part)
+    update_digest(lines, part)
+
+
+@tampering("town", "part [0-9a-f]{16} is never used")
+def an_unused_part_of_event_caps(lines, rows):
+    part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
+    lines.insert(-1, part)
+    update_digest(lines, part)
+
+
+@tampering("town", "the settings have no event caps")
+def cells_without_event_caps(lines, rows):
+    find_steps(lines)[1]["caps"] = [["1101"]]
+
+
+@tampering("town", "the settings have no event caps")
+def events_without_event_caps(lines, rows):
+    find_steps(lines)[0]["events"] = {"chances": "0" * 16, "caps": [], "priors": []}
+
+
 # ---- changed terms -----------------------------------------------------------------------------------------
 
 
@@ -730,8 +757,22 @@ for _column, _value in (
     ("crs", "EPSG:4258"),
 ):
     register_row_tampering(_column, _value)
+# Other texts of the same number, or of one that rounding could yield, could disclose a bit each.
+for _column, _value in (
+    ("epsilon", "1.00"),
+    ("epsilon_total", "3"),
+    ("hull_area_km2", "7.000000000000001"),
+    ("constrained_dp_factor", "2.2500000000000004"),
+):
+    register_row_tampering(_column, _value)
 register_row_tampering("time", "2024-03-07T00:00:00Z", "the row is of")
 register_row_tampering("expected_error_m", "1.0")
+
+
+@tampering("published_sessions", "the row has (epsilon|hull_area_km2|constrained_dp_factor) '-0.0', expected '0.0'")
+def a_negative_zero(lines, rows):
+    row = next(row for row in rows["ann"] if row["withheld"] == "true")
+    row.update(epsilon="-0.0", hull_area_km2="-0.0", constrained_dp_factor="-0.0")
 
 
 @tampering("town", "there is no published row for this release")

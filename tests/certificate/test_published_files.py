@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import re
 import shutil
 import sqlite3
 import struct
@@ -18,9 +20,10 @@ from typing import Any
 
 import pytest
 
+from dphmm import ReleaseSettings
 from dphmm.writers.formats import read_releases, write_releases
 from tests.certificate import forgeries
-from tests.certificate.certificates import VERIFIER, encode, verifier
+from tests.certificate.certificates import PATH, VERIFIER, encode, publish_sessions, town, verifier
 
 FORMATS = ("csv", "geojson", "released.geojson", "json", "gpkg")
 Tampering = tuple[str, Callable[[Any], Any], str]
@@ -400,3 +403,76 @@ def test_script_reads_path_with_special_characters(folder, tmp_path):
     shutil.copy(folder / "rows.gpkg", path)
     command = [sys.executable, "-I", "-S", str(VERIFIER), str(folder / "proof.jsonl"), str(path)]
     assert subprocess.run(command, capture_output=True).returncode == 0
+
+
+# ---- names and times in CSV ------------------------------------------------------------------------------------------
+
+
+def publish(folder: Path, sessions: Any, **town_options: Any) -> tuple[int, str]:
+    """Publish releases as CSV with certificate and model, and judge them."""
+    model = town(**town_options)
+    lines = publish_sessions(ReleaseSettings("utility:1km", 1).engine(model, 7), folder / "rows.csv", sessions)
+    model.save(folder / "model.npz")
+    (folder / "proof.jsonl").write_bytes(b"".join(encode(lines)))
+    return judge(folder / "proof.jsonl", folder / "rows.csv", "--model", folder / "model.npz")
+
+
+def judge_changed(folder: Path, change: Callable[[str], str]) -> tuple[int, str]:
+    """Judge the published files with another text of the rows."""
+    text = (folder / "rows.csv").read_bytes().decode()
+    assert change(text) != text
+    (folder / "other.csv").write_bytes(change(text).encode())
+    return judge(folder / "proof.jsonl", folder / "other.csv", "--model", folder / "model.npz")
+
+
+NAMES = ("=1+1", "-home", "+49 123", "@ann", "'=x", "-1.5", "+inf", "O'Hara", "a\rb", "a\nb", "\rb", 'a"b', "\uff1dx")
+
+
+@pytest.mark.parametrize("user", NAMES)
+def test_names_of_users_have_one_form(tmp_path, user):
+    code, text = publish(tmp_path, {user: [PATH]})
+    assert code == 0, text
+    assert "the format of the file is canonical" in text
+
+
+def test_users_are_ordered_by_their_names(tmp_path):
+    """An apostrophe would come before a parenthesis."""
+    code, text = publish(tmp_path, {"(c": [PATH], "=b": [PATH]})
+    assert code == 0, text
+
+
+def test_other_forms_of_names_are_refused(tmp_path):
+    assert publish(tmp_path, {"=b": [PATH]})[0] == 0
+    for other in ("=b", '"\'=b"'):
+        code, text = judge_changed(tmp_path, lambda text, other=other: text.replace("'=b", other))
+        assert (code, "must have the canonical format" in text) == (1, True)
+    assert judge_changed(tmp_path, lambda text: text.replace("'=b", "''=b"))[0] == 1
+    assert publish(tmp_path, {"-1.5": [PATH]})[0] == 0
+    code, text = judge_changed(tmp_path, lambda text: text.replace("-1.5,20", "'-1.5,20"))
+    assert (code, "must have the canonical format" in text) == (1, True)
+
+
+@pytest.mark.parametrize("step", [0.5, 1.5, 0.001, 60.25])
+def test_fractions_of_seconds_have_one_form(tmp_path, step):
+    code, text = publish(tmp_path, {"ann": [PATH], "bob": [PATH]}, step=step)
+    assert code == 0, text
+    assert "the format of the file is canonical" in text
+    assert re.search(r"[0-9]\.[0-9]{6}Z", (tmp_path / "rows.csv").read_text())
+    for pattern, other in ((r"\.([0-9]{3})000Z", r".\1Z"), (r"(:[0-9]{2})Z", r"\1.000000Z")):
+        code, text = judge_changed(tmp_path, lambda text, pair=(pattern, other): re.sub(*pair, text))
+        assert (code, "a time or a flag must have the canonical format" in text) == (1, True)
+
+
+@pytest.mark.parametrize("cell_km", [0.3, 0.7, 1 / 3, 0.123456])
+def test_areas_of_uneven_cells_are_exact(tmp_path, cell_km):
+    """Area and factor are the doubles nearest to fractions, for any side of the cells."""
+    code, text = publish(tmp_path, {"ann": [PATH]}, cell_km=cell_km)
+    assert code == 0, text
+    for name in ("hull_area_km2", "constrained_dp_factor"):
+        rows = [line.split(",") for line in (tmp_path / "rows.csv").read_text().splitlines()]
+        at = rows[0].index(name)
+        for way in (-math.inf, math.inf):
+            others = [[*row[:at], repr(math.nextafter(float(row[at]), way)), *row[at + 1 :]] for row in rows[1:]]
+            text = "".join(",".join(row) + "\n" for row in (rows[0], *others))
+            code, output = judge_changed(tmp_path, lambda _, text=text: text)
+            assert (code, f"the row has {name}" in output) == (1, True)

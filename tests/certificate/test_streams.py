@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from dphmm.counts.map_estimate import integer_map
 from dphmm.errors import ConfigurationError, InvalidInputError, OutputError
 from dphmm.jobs import Counts, Mobility, compute_stream_leakage, repair_counts
 from dphmm.leakage import LossFunction
-from tests.certificate.certificates import VERIFIER, canonical, verifier
+from tests.certificate.certificates import VERIFIER, canonical, encode, verifier
 from tests.certificate.streams import (
     STAY,
     TAMPERINGS,
@@ -177,8 +178,6 @@ def list_sides(lines):
 
 
 def test_bounds_of_powers_enclose_mpmath():
-    from fractions import Fraction
-
     import mpmath
 
     with mpmath.workdps(140):
@@ -224,3 +223,45 @@ def test_prebuilt_loss_function_raises():
     writer = StreamCertificate(Lines(lambda _: None, of="leakage"))
     with pytest.raises(InvalidInputError):
         writer.leakage("ann", leakage.compute_leakage(function, None, [0.1, 0.2]), function, None)
+
+
+def test_bound_is_not_below_the_leakage():
+    """A figure claims its value up to a unit, which the reported bound includes."""
+    is_rounded_down = set()
+    for epsilon in (0.13, 0.17, 0.29, 0.31, 0.37, 0.43):
+        lines = leakage_lines({"ann": (THREE, THREE)}, [epsilon, 0.25])
+        truth = leakage.compute_leakage(THREE, THREE, [epsilon, 0.25]).temporal.max()
+        (line,) = (line for line in lines if "temporal" in line)
+        figures = [Fraction(text) for text in line["temporal"]]
+        is_rounded_down.add(max(figures) < truth)
+        assert truth < verify(lines)["worst"] == max(figures) + Fraction(1, 10**10)
+    assert is_rounded_down == {True, False}
+    for number, digits, text in (
+        (Fraction(1, 3), 3, "0.334"),
+        (Fraction(808), 10, "808"),
+        (Fraction(-1, 3), 2, "-0.33"),
+    ):
+        assert verifier().at_most(number, digits) == text
+
+
+def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verifier(), "limit", lambda _: None)
+    np.savetxt(tmp_path / "m.csv", STAY, delimiter=",")
+    (tmp_path / "zero.csv").write_text("0,0\n0,1\n")
+    for name, pair in (("none", (None, None)), ("one", (None, STAY)), ("both", (STAY, STAY))):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(encode(leakage_lines({"ann": pair}, [0.5, 0.25]))))
+
+    def judge(name, *matrix):
+        code = verifier().main(
+            [str(tmp_path / f"{name}.jsonl"), *(f"{tmp_path / word}" if "." in word else word for word in matrix)]
+        )
+        return code, capsys.readouterr().out
+
+    code, text = judge("none", "--matrix", "m.csv")
+    assert (code, "it uses no matrix" in text) == (1, True)
+    for name, sides in (("none", ["backward", "forward"]), ("one", ["backward"]), ("both", [])):
+        code, text = judge(name, *(["--matrix", "m.csv"] if name != "none" else []))
+        assert code == 0
+        stated = re.findall("that there is no ([a-z]+) correlation, as stated for 1 of 1 users", text.split("NOT")[1])
+        assert stated == sides
+    assert judge("both", "--matrix", "zero.csv")[0] == 1

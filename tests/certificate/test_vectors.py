@@ -148,7 +148,7 @@ def _joined(lines: list[str], statement: ast.stmt) -> str:
         ("streams", "require(value - unit <= 0 or exponential(value - unit, True) <= least"),
         ("streams", 'require(off <= claim, f"the gap is'),
         ("streams", "require(max(with_each) <= most"),
-        ("streams", "require(spent[t] or last is None or published == last"),
+        ("streams", "require(spent[t] or published[t] == last"),
     ],
 )
 def test_verifier_without_a_check_is_detected(kind, check, tmp_path):

@@ -290,3 +290,50 @@ def test_scattered_places_and_sparse_grids_are_accepted(tmp_path):
             report = verify(certify_path(engine, [(0, 5), (1, 6)]))
             assert ("those listed" in report["policies"]) == listed
             assert any("edges listed" in limitation for limitation in report["not"]) == listed
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def build_hours(zone: str, moves: list[list[list[int]]]) -> Line:
+    """Build the part of a model with two matrices, by turns, and a step of a minute."""
+    size, hours = len(moves[0]), [hour % 2 for hour in range(168)]
+    part = {"is": "model", "hash": "0" * 16, "states": size, "chain": size, "step": "60", "moves": moves}
+    return part | {"start": [[0, size - 1]] * 2, "hours": hours, "zone": zone}
+
+
+STAY = [[0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("zone", ["EST5EDT", "W-SU", "Etc/GMT+5", "GB-Eire", "America/Port-au-Prince", "UTC"])
+def test_zones_are_accepted(zone):
+    assert verifier().Model(build_hours(zone, [STAY, STAY])).get_class(0) in (0, 1)
+
+
+@pytest.mark.parametrize(
+    "zone", ["localtime", "posixrules", "posix/Europe/Paris", "../Europe", "America//New_York", ""]
+)
+def test_zones_of_a_machine_are_rejected(zone):
+    with pytest.raises(verifier().RefusedError, match="zone is invalid"):
+        verifier().Model(build_hours(zone, [STAY, STAY]))
+
+
+def test_long_gaps_of_hours_are_followed():
+    """States that swap follow the parity of these steps; others settle."""
+    swap, spread = [[1, 1], [0, 0]], [[0, 1], [1, 1]]
+    model = verifier().Model(build_hours("UTC", [STAY, swap]))
+    for steps in (30, 119, 200_000):
+        # Steps begin at minutes 0, 1, …: those of odd hours swap.
+        swaps = sum(k // 60 % 2 for k in range(steps))
+        assert model.later(0b01, 0, steps) == (0b10 if swaps % 2 else 0b01)
+    settled = verifier().Model(build_hours("UTC", [STAY, spread]))
+    assert settled.later(0b01, 0, 60) == 0b01
+    assert settled.later(0b01, 0, 2**50) == 0b11
+
+
+def test_gap_of_a_model_by_hours_is_accepted():
+    classes = TimeClasses.from_name("hour", 300, "EST5EDT")
+    place = town()
+    model = MarkovModel([place.transition] * 24, np.tile(place.initial, (24, 1)), place.space, 300, classes)
+    engine = ReleaseSettings("utility:1km", 1).engine(model, 7)
+    assert verify(certify_path(engine, [(0, 5_700_000), (0, 5_900_000)]))["steps"] == 2

@@ -420,3 +420,34 @@ def test_caches_do_not_change_releases(kind, mechanism):
         _polygon_forms.cache_clear()
         forgetful.policy._edge_set._whole = None
     assert kind == "complete" or len(met) < 20, "some noise is met again"
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("spacing", ["1/1000", "1/7", "1/1000000"])
+def test_area_and_factor_of_lattice_are_nearest_doubles(seed, spacing):
+    """Both are compared with fractions over all differences and half-planes."""
+    rng = np.random.default_rng(seed)
+    step = Fraction(spacing)
+    steps = rng.integers(-4000, 4000, (7, 2)) * [1, 3]
+    model = MarkovModel(np.full((7, 7), 1 / 7), np.full(7, 1 / 7))
+    policy = PolicyGraph.from_edges(7, [[0, 1], [1, 2], [2, 3], [4, 5], [5, 6]])
+    engine = Releaser(model, steps * float(step), policy, 1.0, spacing=spacing, rng=seed)
+    record = engine.release(0)
+    points = [tuple(row) for row in steps.tolist()]
+    edges = [*policy.edge_array().tolist(), *record.added_edges]
+    spanning = [(points[i][0] - points[j][0], points[i][1] - points[j][1]) for i, j in edges]
+    spanning += [(-x, -y) for x, y in spanning]
+    # An edge of the hull is a pair of differences with all others on one side.
+    area, factor = Fraction(0), Fraction(0)
+    for p in spanning:
+        for q in spanning:
+            normal = q[1] - p[1], p[0] - q[0]
+            height = p[0] * normal[0] + p[1] * normal[1]
+            heights = [v[0] * normal[0] + v[1] * normal[1] for v in spanning]
+            if height > 0 and max(heights) == height:
+                if sum(h == height for h in heights) == 2:
+                    area += Fraction(height, 2)
+                widths = [z[0] * normal[0] + z[1] * normal[1] for z in points]
+                factor = max(factor, Fraction(max(widths) - min(widths), height))
+    assert record.hull_volume == float(area * step**2)
+    assert record.constrained_dp_factor == float(factor)
