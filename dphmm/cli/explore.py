@@ -20,7 +20,7 @@ _PORT = 8788
 @click.option("--town", metavar="NAME", help="Region instead of MODEL: 20 km by 20 km around a town.")
 @click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="Region instead of MODEL, in degrees.")
 @click.option("--data", multiple=True, type=click.Path(), help="Your recording, which stays here. Repeatable.")
-@click.option("--user", help="User of --data. [default: the first one]")
+@click.option("--user", help="User of --data, or a name for it if it has none. [default: the first one]")
 @click.option(
     "--steps",
     default=_NUM_STEPS,

@@ -397,7 +397,7 @@ def explore(
     data : optional
         A recording, which is private and stays on this machine. Defaults to a user sampled from the model.
     user : str, optional
-        The user of the recording. Defaults to the first one.
+        The user of the recording, or a name for it if it has none. Defaults to the first one.
     num_steps : int
         The number of timesteps that are shown: the last ones of the recording.
     rng : int or numpy.random.Generator

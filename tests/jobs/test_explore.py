@@ -15,8 +15,8 @@ import pytest
 from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
 from dphmm.cli import main
 from dphmm.cli.options import build_settings
-from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
-from dphmm.jobs import AuditTarget, Constraint, audit_policy, compare_uses, sample_users
+from dphmm.errors import ConfigurationError, DataFileError, DphmmError, InvalidInputError
+from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses, learn, sample_users
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
 from dphmm.jobs.explore.fields import parse_fields
 from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
@@ -430,6 +430,16 @@ def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path,
     assert names["releaser"].settings == settings
 
 
+RECORDING = (
+    '<gpx version="1.1" creator="test" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>'
+    + "".join(
+        f'<trkpt lat="45.0" lon="{-30.01 + 0.001 * k}"><time>2024-03-07T09:{5 * k:02d}:00Z</time></trkpt>'
+        for k in range(6)
+    )
+    + "</trkseg></trk></gpx>"
+)
+
+
 def test_policy_file_contains_edges(explorer, tmp_path):
     path = tmp_path / "policy.json"
     explorer.write_policy({"policy": "utility:900m"}, path)
@@ -455,6 +465,42 @@ def test_recording_is_private_and_its_earlier_days_are_history(tmp_path):
     assert "errors" not in Explorer(model, user).view({}, 4)
     with pytest.raises(ConfigurationError, match="user must be one of ann, got 'bob'"):
         select_user(model, None, path, "bob")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Return a model trained on user a, its file, and a folder with recordings.
+
+    They are of users a and b, and of no user.
+    """
+    space = Grid.over((44.995, -30.02, 45.005, -29.98), cell_km=0.5)
+    rows = [f"{user},2024-03-07T09:{5 * k:02d}:00Z,45.0,{-30.01 + 0.001 * k}" for user in "ab" for k in range(6)]
+    (tmp_path / "two.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+    (tmp_path / "me.gpx").write_text(RECORDING)
+    learn(Data((tmp_path / "two.csv",), exclude_users=("b",)), space, step_seconds=300, output=tmp_path / "m.npz")
+    return MarkovModel.load(tmp_path / "m.npz"), tmp_path / "m.npz", tmp_path
+
+
+def test_recording_without_user_name_is_that_of_user(trained):
+    model, file, folder = trained
+    user = select_user(model, file, folder / "me.gpx", "ann")
+    assert (user.name, len(user.states)) == ("ann", 6)
+    assert len(select_user(model, file, [folder / "me.gpx", folder / "me.gpx"], "ann").states) == 6
+    with pytest.raises(DataFileError, match="name the user with --user NAME"):
+        select_user(model, file, folder / "me.gpx")
+    with pytest.raises(ConfigurationError, match="trained on the users to protect, got training user a"):
+        select_user(model, file, folder / "me.gpx", "a")
+    (folder / "checkins.txt").write_text("0\t2010-10-19T23:55:27Z\tx\t-30.0\t22847\n")
+    with pytest.raises(DataFileError, match=r"checkins\.txt"):  # its flaw, not the name
+        select_user(model, file, folder / "checkins.txt", "ann")
+
+
+def test_only_explored_user_must_not_be_training_user(trained):
+    model, file, folder = trained
+    assert select_user(model, file, folder / "two.csv", "b").name == "b"
+    for user in ("a", None):
+        with pytest.raises(ConfigurationError, match=r"got training user a: .*, or choose another user$"):
+            select_user(model, file, folder / "two.csv", user)
 
 
 def test_arguments_are_checked():

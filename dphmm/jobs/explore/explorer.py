@@ -125,7 +125,7 @@ class Explorer:
         data
             A recording. Defaults to a user sampled from the model.
         user
-            The user of the recording. Defaults to the first one.
+            The user of the recording, or a name for it if it has none. Defaults to the first one.
         num_steps
             The number of timesteps: the last ones of the recording.
         seed
