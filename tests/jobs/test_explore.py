@@ -484,7 +484,7 @@ def trained(tmp_path):
 def test_recording_without_user_name_is_that_of_user(trained):
     model, file, folder = trained
     user = select_user(model, file, folder / "me.gpx", "ann")
-    assert (user.name, len(user.states)) == ("ann", 6)
+    assert (user.name, len(user.states), user.num_outside) == ("ann", 6, 0)
     assert len(select_user(model, file, [folder / "me.gpx", folder / "me.gpx"], "ann").states) == 6
     with pytest.raises(DataFileError, match="name the user with --user NAME"):
         select_user(model, file, folder / "me.gpx")
@@ -501,6 +501,17 @@ def test_only_explored_user_must_not_be_training_user(trained):
     for user in ("a", None):
         with pytest.raises(ConfigurationError, match=r"got training user a: .*, or choose another user$"):
             select_user(model, file, folder / "two.csv", user)
+
+
+def test_recording_outside_region_is_refused_and_timesteps_outside_are_counted(trained):
+    model, _, folder = trained
+    (folder / "far.gpx").write_text(RECORDING.replace('lat="45.0"', 'lat="46.0"'))
+    with pytest.raises(ConfigurationError, match="inside the model's region, got 6 timesteps outside it"):
+        select_user(model, None, folder / "far.gpx", "ann")
+    (folder / "partly.gpx").write_text(RECORDING.replace('lat="45.0" lon="-30.009"', 'lat="45.5" lon="-30.009"'))
+    for num_steps, num_outside in ((48, 1), (5, 1), (4, 0)):
+        user = select_user(model, None, folder / "partly.gpx", "ann", num_steps)
+        assert Explorer(model, user).describe()["num_outside"] == user.num_outside == num_outside
 
 
 def test_arguments_are_checked():

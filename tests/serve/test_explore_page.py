@@ -7,6 +7,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import quote, unquote
 
 import httpx
@@ -273,6 +274,38 @@ def test_settings_errors_and_undo(model, browser):
         set_field(page, "target_error", "")
         set_field(page, "window_epsilon", "0.25")
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
+
+
+RECORD_TEXTS = """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.drawn.push([text, this.fillStyle, ...place]); paint.call(this, text, ...place); }; }"""
+
+
+def save_picture(page):
+    """Save the picture and return its path, and its texts with their colours and places."""
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    page.evaluate(RECORD_TEXTS)
+    with page.expect_download() as download:
+        page.click("[data-part=picture]")
+    return download.value.path(), page.evaluate("window.drawn")
+
+
+def move_time(page, step):
+    page.evaluate(
+        "(step) => { const time = document.getElementById('time'); time.value = step;"
+        " time.dispatchEvent(new Event('input')); }",
+        step,
+    )
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
+    explorer = make_explorer(model, "ann")
+    user = replace(explorer.user, num_outside=2)
+    with serve_app(make_explore_app(Explorer(model, user), TOKEN)) as url, open_page(browser, url, size) as page:
+        assert "outside the region at 2 of the 6 timesteps" in page.inner_text("#source")
+    with serve(model, "ann") as url, open_page(browser, url, size) as page:
+        assert "outside" not in page.inner_text("#source")
 
 
 def test_change_is_answered_by_shown_timestep_first(model, browser):
@@ -545,21 +578,17 @@ def test_picture_contains_map_legend_and_figures(model, browser, user, size, lan
     with serve(model, user) as url, open_page(browser, url, size, language=language) as page:
         words = EXPLORE_TEXTS[language[:2]]
         error = figure(page, "noise_error")
-        page.evaluate(
-            """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
-            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-            window.drawn.push([text, this.fillStyle]); paint.call(this, text, ...place); }; }"""
-        )
+        page.evaluate(RECORD_TEXTS)
         page.click(f"summary:text-is('{words['take_away']}')")
         with page.expect_download() as download:
             page.click(f"text={words['download_picture']}")
         assert download.value.suggested_filename == ("PRIVATE-explore.png" if user else "explore.png")
         drawn = page.evaluate("window.drawn")
-        texts = [text for text, _ in drawn]
+        texts = [text for text, *_ in drawn]
         assert error in texts
         assert words["noise_error"] in "".join(texts)
         assert words["mark_true"] in texts
-        in_red = "".join(text for text, colour in drawn if colour == "#c0392b")
+        in_red = "".join(text for text, colour, *_ in drawn if colour == "#c0392b")
         assert in_red.startswith(words["picture_private"].format(user=user)[:60] if user else "")
         assert bool(in_red) == bool(user)
         assert len(in_red) < 1_000

@@ -183,6 +183,7 @@ class Explorer:
             "times": (self.user.slots * self.model.step).tolist(),
             "is_private": self.user.is_private,
             "user": self.user.name,
+            "num_outside": self.user.num_outside,
             "fields": dict(DEFAULT_FIELDS),
             "has_habits": self._habits is not None,
         }

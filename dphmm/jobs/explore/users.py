@@ -87,12 +87,15 @@ class ExploredUser:
         ``(t,)`` each: the timesteps and the true states.
     history
         Slots and states before them, from which an adversary learns the user's habits. None without any.
+    num_outside
+        The number of timesteps outside the region, of which the state is the nearest one.
     """
 
     name: str
     slots: IntArray
     states: IntArray = field(repr=False)
     history: LocationHistory | None = field(default=None, repr=False)
+    num_outside: int = field(default=0, repr=False)
 
     @property
     def is_private(self) -> bool:
@@ -166,7 +169,7 @@ def select_user(
     Raises
     ------
     ConfigurationError
-        If there is no such user, or the model was trained on the user.
+        If there is no such user, the model was trained on the user, or the user is never inside the region.
     DataFileError
         If the recording cannot be read.
     """
@@ -178,10 +181,16 @@ def select_user(
     if source is not None:
         refuse_training_users(find_training_users(source, model), [track.user], "choose another user")
     slotted = track.resample(model.step)
-    states, _ = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
+    states, is_outside = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
+    if is_outside.all():
+        raise ConfigurationError(
+            f"data must contain a location inside the model's region, got {len(states):,} timesteps outside it: use a "
+            "model that covers them"
+        )
     slots = slotted.slots[-num_steps:]
     history = history_before(track, model, int(slots[0]))
-    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history)
+    num_outside = int(is_outside[-num_steps:].sum())
+    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history, num_outside)
 
 
 def _read_tracks(data: Data, user: str | None) -> tuple[Trajectory, ...]:

@@ -516,6 +516,7 @@ async function load(name, shown) {
   $("example").value = name;
   $("example-text").textContent = name ? translate(`example_${name}_text`) : "";
   $("source").textContent = name ? translate("example_source") : scene.is_private ? translate("private", { user: scene.user }) : translate("sampled");
+  if (scene.num_outside) $("source").textContent += " " + translate("outside", { count: formatNumber(scene.num_outside), total: formatNumber(scene.times.length) });
   $("source").classList.toggle("bad", scene.is_private);
   const { step, settings } = shown || { step: 0, settings: [], ...scene };
   $("time").max = scene.times.length - 1;
