@@ -440,6 +440,12 @@ RECORDING = (
 )
 
 
+def test_command_line_builds_region_of_given_bounds():
+    bounds = 44.971234, -130.041234, 45.031234, -129.961234
+    words = shlex.split(Explorer.open(bbox=bounds, num_steps=1)._preparation)
+    assert tuple(map(float, words[words.index("--bbox") + 1 :][:4])) == bounds
+
+
 def test_policy_file_contains_edges(explorer, tmp_path):
     path = tmp_path / "policy.json"
     explorer.write_policy({"policy": "utility:900m"}, path)

@@ -156,7 +156,7 @@ class Explorer:
             loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", CITY_PREPARATION
         else:
             loaded = blank_model(town=town, bbox=bbox).model
-            words = ["--town", town] if town is not None else ["--bbox", *(f"{side:g}" for side in bbox or ())]
+            words = ["--town", town] if town is not None else ["--bbox", *(repr(float(side)) for side in bbox or ())]
             preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
         chosen = (
             sample_user(loaded, num_steps, seed) if data is None else select_user(loaded, model, data, user, num_steps)
