@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -20,10 +21,12 @@ from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
 from dphmm.jobs.explore.fields import parse_fields
 from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
+from dphmm.jobs.release.stored import read_released
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy
 from dphmm.space.states import LocalProjection, Places
-from tests.documents import page
+from tests.command_line import run
+from tests.documents import page, run_line
 
 STEP_S = 300
 
@@ -411,6 +414,7 @@ def test_edges_of_large_constraint_sets_are_not_listed():
         {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
         {"edges": '{"added": [[0, 8]], "removed": [[1, 2]]}', "delta": "0.1"},
         {"mechanism": "optimal", "optimal_fallback": "graph-exponential"},
+        {"target_error": "700m", "repair": "greedy"},
     ],
 )
 def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):
@@ -430,6 +434,7 @@ def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path,
     assert names["releaser"].settings == settings
 
 
+REGION = 44.991234, -30.021234, 45.011234, -29.981234
 RECORDING = (
     '<gpx version="1.1" creator="test" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>'
     + "".join(
@@ -438,6 +443,60 @@ RECORDING = (
     )
     + "</trkseg></trk></gpx>"
 )
+ZONE = [[-30.012, 44.995], [-30.0, 44.995], [-30.0, 45.005], [-30.012, 45.005], [-30.012, 44.995]]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"target_error": "700m", "repair": "greedy"},
+        {"window_epsilon": "3", "repair_objective": "volume", "mechanism": "planar-isotropic"},
+        {"mechanism": "planar-laplace", "delta": "", "target_error": "700m", "window_epsilon": "3"},
+        {"mechanism": "graph-exponential", "optimal_fallback": "graph-exponential", "noise_scope": "component"},
+        {"policy": "utility:1km | zone:zones.geojson", "edges": '{"added": [[0, 9]], "removed": [[0, 1]]}'},
+    ],
+)
+def test_every_command_line_runs_as_printed(fields, tmp_path):
+    region = Explorer.open(bbox=REGION, num_steps=3)
+    feature = {"type": "Feature", "properties": {"name": "a & b"}, "geometry": {"type": "Polygon"}}
+    feature["geometry"]["coordinates"] = [ZONE]
+    zones = json.dumps({"type": "FeatureCollection", "features": [feature]})
+    view = region.view({"zones": zones, **fields}, 2)
+    (tmp_path / "settings.toml").write_text(view["toml"], encoding="utf-8")
+    (tmp_path / "zones.geojson").write_text(zones, encoding="utf-8")
+    (tmp_path / "recording.gpx").write_text(RECORDING, encoding="utf-8")
+    lines = view["command"].splitlines()
+    for line in lines:
+        run_line(line, tmp_path)
+    assert MarkovModel.load(tmp_path / "model.npz").content_hash == region.model.content_hash
+    settings, _ = parse_fields({"zones": zones, **fields})
+    stated = read_released(tmp_path / "releases.gpkg").table["settings_hash"]
+    assert stated.tolist() == 6 * [settings.content_hash[:16]]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"mechanism": "laplace"}, {"repair_objective": "volume"}, {"mechanism": "planar-isotropic"}]
+)
+def test_command_line_of_audit_has_mechanism_and_objective(explorer, fields, tmp_path):
+    """Oracle: the audit of these settings from Python."""
+    fields = {"policy": "utility:300m", **fields}
+    settings, _ = parse_fields(fields)
+    explorer.model.save(tmp_path / "model.npz")
+    *prepared, audit, _ = explorer.view({**fields, "delta": ""}, 0)["command"].splitlines()
+    for line in prepared:
+        run_line(line, tmp_path)
+    with contextlib.chdir(tmp_path):
+        done = run(*shlex.split(audit)[1:], "--json")
+    (constraint,) = json.loads(done.stdout)["constraints"]
+    expected = audit_policy(
+        AuditTarget.from_model(explorer.model, fields["policy"]),
+        [Constraint("all", np.ones(explorer.model.size, dtype=np.bool_))],
+        [AUDITED.get(settings.mechanism, "k-norm")],
+        repair_objective=settings.repair_objective,
+    ).to_dict()["constraints"][0]
+    assert constraint["mechanisms"] == expected["mechanisms"]
+    assert constraint["repairs"] == expected["repairs"]
 
 
 def test_command_line_builds_region_of_given_bounds():

@@ -24,7 +24,7 @@ from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.audit.uses import compare_uses, sample_users
 from dphmm.jobs.explore.fields import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
-from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, ignore_progress
+from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, get_audited_mechanism, ignore_progress
 from dphmm.jobs.explore.users import (
     CITY_PREPARATION,
     NUM_STEPS,
@@ -41,6 +41,7 @@ from dphmm.model import Belief, MarkovModel
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
+from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
@@ -548,36 +549,50 @@ class Explorer:
         }
 
     def _build_commands(self, settings: ReleaseSettings) -> str:
-        """Return command lines that audit the policy and release a recording with the settings."""
+        """Return command lines that audit the policy and release a recording with the settings.
+
+        They read files that the page saves, with the names that it suggests.
+        """
+        default = ReleaseSettings()
+        model = ["--model", self._source]
         policy = ["--policy", settings.policy, "--epsilon", f"{settings.epsilon:.15g}"]
         scope = ["--noise-scope", settings.noise_scope]
-        schedule = settings.schedule
-        aims = {
-            "--delta": settings.delta,
-            "--window-epsilon": None if schedule is None else schedule.window_epsilon,
-        }
-        release = [
-            *("--mechanism", settings.mechanism),
-            *(word for name, value in aims.items() if value is not None for word in (name, f"{value:.15g}")),
-        ]
-        if schedule is not None and schedule.target_error is not None:
-            release += ["--target-error", f"{schedule.target_error:.15g}km"]
+        audit = [*model, *policy, *scope, "--mechanism", get_audited_mechanism(settings.mechanism)]
+        lines = [self._preparation] if self._preparation else []
+        if settings.repair_objective != default.repair_objective:  # a key of the audit, not an option
+            lines.append(f"echo 'repair_objective = \"{settings.repair_objective}\"' > audit.toml")
+            audit += ["--settings", "audit.toml"]
         # These settings are keys of a settings file, not options.
-        default = ReleaseSettings()
         in_file = ("repair", "repair_objective", "optimal_fallback")
-        is_default = all(getattr(settings, name) == getattr(default, name) for name in in_file)
-        file = [] if is_default else ["--settings", "settings.toml"]
-        model = ["--model", self._source]
-        lines = [
-            *([self._preparation] if self._preparation else []),
-            shlex.join(["dphmm", "audit", "policy", *model, *policy, *scope]),
-            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *file]),
+        if all(getattr(settings, name) == getattr(default, name) for name in in_file):
+            release = [*policy, *scope, "--mechanism", settings.mechanism, *_list_aims(settings)]
+        else:
+            release = ["--settings", "settings.toml"]
+        lines += [
+            shlex.join(["dphmm", "audit", "policy", *audit]),
+            shlex.join(["dphmm", "release", "recording.gpx", "--user", "me", *model, *release, "-o", "releases.gpkg"]),
         ]
         return "\n".join(lines)
 
     def _to_degrees(self, points: FloatArray) -> list[Any]:
         degrees = to_degrees(points, self.model.space)
         return [row if all(map(isfinite, row)) else None for row in np.round(degrees, 6).tolist()]
+
+
+def _list_aims(settings: ReleaseSettings) -> list[str]:
+    """Return the options of δ and of the schedule."""
+    schedule = settings.schedule
+    aims = [] if settings.delta is None else ["--delta", f"{settings.delta:.15g}"]
+    if schedule is not None and schedule.window_epsilon is not None:
+        aims += ["--window-epsilon", f"{schedule.window_epsilon:.15g}"]
+    if schedule is not None and schedule.target_error is not None:
+        # 700m is not 0.7km in floating point: the unit that was typed yields an equal number.
+        texts = f"{schedule.target_error:.15g}km", f"{1000 * schedule.target_error:.15g}m"
+        aims += [
+            "--target-error",
+            next((text for text in texts if kilometres(text) == schedule.target_error), texts[0]),
+        ]
+    return aims
 
 
 def _build_python(settings: ReleaseSettings, source: str) -> str:
