@@ -298,6 +298,40 @@ def move_time(page, step):
     )
 
 
+def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, browser):
+    scope = "[data-part=scope]"
+    with serve(model) as url, open_page(browser, url) as page:
+        page.fill("#delta-0", "abc")
+        set_field(page, "policy", "complete")
+        page.wait_for_selector("#problem-delta-0")
+        assert page.inner_text(scope) == ""
+        move_time(page, 5)
+        wait_for(lambda: "those of timestep 1." in page.inner_text(scope))
+        assert "6 of 6" in page.inner_text("#now")
+        assert figure(page, "epsilon_total") == "1"
+        text = "".join(text for text, *_ in save_picture(page)[1])
+        assert f"Policy: {DEFAULT_FIELDS['policy']}; " in text
+        assert f"δ (empty: protect all possible states): {DEFAULT_FIELDS['delta']}; Mechanism: lattice" in text
+        assert "1 of 6: " in text
+        assert not any(wrong in text for wrong in ("complete", "abc", "6 of 6"))
+        # With the fields valid again, by Undo or by typing, the timestep is that of the clock.
+        page.click("text=Undo >> visible=true")
+        wait_for(lambda: figure(page, "epsilon_total") == "6")
+        assert page.inner_text(scope) == ""
+        set_field(page, "delta", "abc")
+        page.wait_for_selector("#problem-delta-0")
+        move_time(page, 2)
+        wait_for(lambda: "those of timestep 6." in page.inner_text(scope))
+        move_time(page, 5)
+        wait_for(lambda: page.inner_text(scope) == "")
+        move_time(page, 2)
+        wait_for(lambda: "those of timestep 6." in page.inner_text(scope))
+        page.fill("#delta-0", DEFAULT_FIELDS["delta"])
+        page.press("#delta-0", "Tab")
+        wait_for(lambda: figure(page, "epsilon_total") == "3")
+        assert page.inner_text(scope) == ""
+
+
 @pytest.mark.parametrize("size", [DESK, PHONE])
 def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
     explorer = make_explorer(model, "ann")
