@@ -73,7 +73,6 @@ EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = {
 """Language → texts of the page by key."""
 
 _HOST = "127.0.0.1"
-_COOKIE = "dphmm-explore"
 _CLOSED = "Open the address that 'dphmm explore' printed: it contains the token of this page.\n"
 _MAP_MARGIN = 0.1
 _START_TIMEOUT_S = 30.0
@@ -103,12 +102,14 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
+        # Browsers send a cookie to every port of a host: each page has its own name.
+        cookie = f"dphmm-explore-{scope['server'][1]}"
         response: Response
         if self._is_token(request.query_params.get("token", "")) and request.url.path == "/":
             response = RedirectResponse("/", 303)  # the browser keeps the fragment and drops the token
             # Lax: a link to the page from another program opens it. Answers stay unreadable to other sites.
-            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="lax")
-        elif self._is_token(request.cookies.get(_COOKIE, "")):
+            response.set_cookie(cookie, self._token, httponly=True, samesite="lax")
+        elif self._is_token(request.cookies.get(cookie, "")):
             await self._app(scope, receive, send)
             return
         else:

@@ -83,6 +83,23 @@ def test_every_path_needs_token_and_local_host(model):
             assert client.post("/explore/view", content='{"fields": {}}').status_code == 400
 
 
+def test_two_pages_in_one_browser_do_not_log_each_other_out(model):
+    tokens = ["a" * 32, "b" * 32]
+    with (
+        serve_app(make_explore_app(make_explorer(model), tokens[0])) as first,
+        serve_app(make_explore_app(make_explorer(model), tokens[1])) as second,
+        httpx.Client(verify=False) as client,  # its cookies are those of the host, as in a browser
+    ):
+        for url, token in zip((first, second), tokens, strict=True):
+            assert client.get(f"{url}/?token={token}").status_code == 303
+        for url in (first, second):
+            assert client.get(f"{url}/explore/scene").status_code == 200
+        # The cookie of one page does not open another.
+        port = second.rpartition(":")[2]
+        client.cookies.set(f"dphmm-explore-{port}", tokens[0], "127.0.0.1")
+        assert client.get(f"{second}/explore/scene").status_code == 401
+
+
 def test_content_policy_is_that_of_relay_page(model):
     with serve(model) as url, log_in(url) as client:
         policy = client.get("/").headers["content-security-policy"]
