@@ -19,7 +19,6 @@ from secrets import compare_digest, token_urlsafe
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -50,7 +49,6 @@ from dphmm.serve.demo import build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
-from dphmm.space.streets import Streets
 from dphmm.validation import Integers, SeedOrGenerator, checked
 
 try:
@@ -155,11 +153,8 @@ class _ExplorePage:
         """Answer what does not depend on settings, and the first settings of an example."""
         name = request.query_params.get("example", "")
         explorer = await self._find_explorer(name)
-        space = explorer.model.space
-        coordinates = np.concatenate(space.latlon_lines()) if isinstance(space, Streets) else space.latlon()
         content = {
             **explorer.describe(),
-            "bounds": np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist(),
             "basemap": coded_basemap(Basemap() if name else self._basemap),
         }
         if name:

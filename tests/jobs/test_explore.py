@@ -505,6 +505,22 @@ def test_command_line_builds_region_of_given_bounds():
     assert tuple(map(float, words[words.index("--bbox") + 1 :][:4])) == bounds
 
 
+def test_region_across_date_line_is_connected():
+    """Oracle: the region is 0.06° wide, and of equal form on the other side of the Earth."""
+    across = Explorer.open(bbox=(-17.02, 179.97, -16.97, -179.97), num_steps=4)
+    inland = Explorer.open(bbox=(-17.02, -0.03, -16.97, 0.03), num_steps=4)
+    scenes = [explorer.describe() for explorer in (across, inland)]
+    for scene in scenes:
+        (south, west), (north, east) = scene["bounds"]
+        assert east - west == pytest.approx(0.056, abs=0.003)
+        assert north - south == pytest.approx(0.05, abs=0.003)
+    assert scenes[0]["cell_degrees"] == pytest.approx(scenes[1]["cell_degrees"], rel=1e-3)
+    view = across.view({"epsilon": "5"}, 3)
+    (_, west), (_, east) = scenes[0]["bounds"]
+    places = [view["released"], view["adversaries"]["public"]["estimate"], *view["samples"], *view["hulls"]["after"]]
+    assert all(west - 1 < longitude < east + 1 for _, longitude in places)
+
+
 def test_policy_file_contains_edges(explorer, tmp_path):
     path = tmp_path / "policy.json"
     explorer.write_policy({"policy": "utility:900m"}, path)

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 import httpx
 import numpy as np
 import pytest
+import shapely
 from PIL import Image
 from scipy.ndimage import label
 
@@ -357,6 +358,54 @@ def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
         assert "outside the region at 2 of the 6 timesteps" in page.inner_text("#source")
     with serve(model, "ann") as url, open_page(browser, url, size) as page:
         assert "outside" not in page.inner_text("#source")
+
+
+@pytest.fixture(scope="module")
+def date_line_model():
+    """Return a model of twelve places 700 m apart, on both sides of the date line."""
+    matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
+    longitude = (PLACES[:, 1] - 7 + 179.9867 + 180) % 360 - 180
+    names = [f"s{k}" for k in range(12)]
+    return MarkovModel(matrix, np.full(12, 1 / 12), Places(names, PLACES[:, 0] - 62, longitude), 300)
+
+
+def test_region_across_date_line_fills_map_and_has_zones(date_line_model, browser):
+    assert len(set(np.sign(date_line_model.space.longitude))) == 2
+    with serve(date_line_model) as url:
+        with open_page(browser, url) as page:
+            metres = page.inner_text(".leaflet-control-scale-line")
+            assert metres in ("300 m", "500 m", "1 km")
+            click_map(page, 0)
+            page.hover("[data-part=map]")
+            wait_for(lambda: re.match("State s[56]:", page.inner_text("[data-part=state-shown]")))
+            set_field(page, "policy", "utility:750m")
+            set_field(page, "delta", "")
+            set_field(page, "state", "s5")
+            wait_for(lambda: "State s5: 2 neighbours" in page.inner_text("[data-part=state-shown]"))
+            page.click("text=Zones >> visible=true")
+            page.fill("#radius-0", "1200")
+            page.click("[data-part=circle]")
+            wait_for(lambda: "State s5: 5 neighbours" in page.inner_text("[data-part=state-shown]"))
+            (feature,) = json.loads(page.evaluate("document.querySelector('[data-field=zones]').value"))["features"]
+            polygon = shapely.from_geojson(json.dumps(feature["geometry"]))
+            assert polygon.is_valid
+            assert polygon.bounds[0] == -180
+            assert polygon.bounds[2] == 180
+            # Oracle: the circle's area, and the six places within 1.2 km of its centre.
+            area = polygon.area * 111.32**2 * np.cos(np.radians(17))
+            assert area == pytest.approx(np.pi * 1.2**2, rel=0.03)
+            inside = shapely.intersects_xy(polygon, date_line_model.space.longitude, date_line_model.space.latitude)
+            assert np.flatnonzero(inside).tolist() == [1, 2, 5, 6, 9, 10]
+            drawn = page.evaluate(
+                "[...document.querySelectorAll('[data-part=zones] li input')].map((name) => name.value)"
+            )
+            page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            page.click("[data-part=link-button]")
+            link = page.input_value("#link-0")
+        with open_page(browser, url, fragment=link[link.index("#") :]) as page:
+            assert page.locator("[data-part=zones] input").first.input_value() == drawn[0]
+            page.locator("[data-part=zones] li").get_by_text("Show", exact=True).click()
+            wait_for(lambda: page.inner_text(".leaflet-control-scale-line") in ("300 m", "500 m", "1 km"))
 
 
 def test_change_is_answered_by_shown_timestep_first(model, browser):

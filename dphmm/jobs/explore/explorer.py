@@ -46,6 +46,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
+from dphmm.space.states import unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.validation import NonNegativeInt, checked
 
@@ -170,16 +171,21 @@ class Explorer:
         Returns
         -------
         dict
-            The states with names and coordinates, the vertices of segments of streets, the times, the fields, and
-            whether the user is a real one.
+            The states with names and coordinates, the vertices of segments of streets, the bounds, the times, the
+            fields, whether the user is a real one, and the number of the user's timesteps outside the region.
+            Longitudes are at most 180° from the centre of the region, so that one across the date line is connected.
         """
         space = self.model.space
         lines = space.latlon_lines() if isinstance(space, Streets) else []
-        corners = to_degrees(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]), space)
+        lines = [unwrap_longitudes(line, space.projection.longitude) for line in lines]
+        places = unwrap_longitudes(space.latlon(), space.projection.longitude)
+        corners = self._unwrap(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]))
+        vertices = np.concatenate(lines) if lines else places
         return {
             "names": list(self.names),
-            "states": np.round(space.latlon(), 6).tolist(),
+            "states": np.round(places, 6).tolist(),
             "segments": [np.round(line, 6).tolist() for line in lines],
+            "bounds": np.round([vertices.min(axis=0), vertices.max(axis=0)], 6).tolist(),
             "cell_degrees": np.abs(corners[1] - corners[0]).tolist(),
             "times": (self.user.slots * self.model.step).tolist(),
             "is_private": self.user.is_private,
@@ -574,8 +580,13 @@ class Explorer:
         ]
         return "\n".join(lines)
 
+    def _unwrap(self, points: FloatArray) -> FloatArray:
+        """Convert points of the plane to degrees, with longitudes around the centre of the region."""
+        space = self.model.space
+        return unwrap_longitudes(to_degrees(points, space), space.projection.longitude)
+
     def _to_degrees(self, points: FloatArray) -> list[Any]:
-        degrees = to_degrees(points, self.model.space)
+        degrees = self._unwrap(points)
         return [row if all(map(isfinite, row)) else None for row in np.round(degrees, 6).tolist()]
 
 

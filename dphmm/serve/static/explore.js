@@ -186,7 +186,7 @@ function makePanel(index, fields) {
     },
   });
 
-  const zones = makeZoneEditor({ map, part, input, labels: layers.labels, makeButton, apply });
+  const zones = makeZoneEditor({ map, meridian: (scene.bounds[0][1] + scene.bounds[1][1]) / 2, part, input, labels: layers.labels, makeButton, apply });
 
   // ---- the map --------------------------------------------------------------------------------------------------------
 
