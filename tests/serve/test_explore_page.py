@@ -360,6 +360,25 @@ def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
         assert "outside" not in page.inner_text("#source")
 
 
+@pytest.mark.parametrize("language", EXPLORE_TEXTS)
+def test_marks_of_picture_do_not_overlap_their_texts(model, browser, language):
+    size = PHONE if language == "de" else DESK
+    with serve(model) as url, open_page(browser, url, size, language=language) as page:
+        texts = save_picture(page)[1]
+        # A text begins where the page has it, right of its mark.
+        marks = page.evaluate(
+            """[...document.querySelectorAll('.legend i')].filter((mark) => mark.nextSibling?.data?.trim()).map(
+            (mark) => [mark.nextSibling.data.trim(),
+            mark.getBoundingClientRect().right - mark.closest('.legend').getBoundingClientRect().left])"""
+        )
+        assert len(marks) == 7
+        for words, right in marks:
+            # The names of figures have another colour.
+            lefts = [left for text, colour, left, _ in texts if words.startswith(text) and colour == "#1c2430"]
+            assert lefts, words
+            assert min(lefts) > right + 1, words
+
+
 @pytest.fixture(scope="module")
 def date_line_model():
     """Return a model of twelve places 700 m apart, on both sides of the date line."""
