@@ -350,6 +350,19 @@ def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, brows
         assert page.inner_text(scope) == ""
 
 
+def test_small_budget_has_significant_digits(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        set_field(page, "epsilon", "0.00001")
+        wait_for(lambda: figure(page, "epsilon_step") == "0.00001")
+        move_time(page, 3)
+        wait_for(lambda: figure(page, "epsilon_total") == "0.00004")
+        formatted = page.evaluate(
+            "import('./static/words.js').then(({ formatNumber: format }) =>"
+            " [0, 0.1 + 0.2 - 0.3, 0.30000000000000004, 0.0123456, 1234.5678, 12345, -0.00012].map((n) => format(n)))"
+        )
+        assert formatted == ["0", "0", "0.3", "0.0123", "1,234.568", "12,345", "-0.00012"]
+
+
 @pytest.mark.parametrize("size", [DESK, PHONE])
 def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
     explorer = make_explorer(model, "ann")
