@@ -377,7 +377,7 @@ def explore(
     data: DataLike | None = None,
     user: str | None = None,
     num_steps: NumSteps = NUM_STEPS,
-    rng: SeedOrGenerator = 1,
+    rng: SeedOrGenerator | None = None,
     basemap: str | None = None,
     port: Annotated[int, Integers(0, 65535)] = 0,
     open_browser: bool = True,
@@ -396,8 +396,8 @@ def explore(
         The user of the recording, or a name for it if it has none. Defaults to the first one.
     num_steps : int
         The number of timesteps that are shown: the last ones of the recording.
-    rng : int or numpy.random.Generator
-        Seed or generator of the sampled user.
+    rng : int or numpy.random.Generator, optional
+        Seed or generator of the sampled user. Defaults to 1.
     basemap : str, optional
         A background map of ``dphmm basemap``.
     port : int
@@ -415,7 +415,7 @@ def explore(
     DphmmError
         If an argument is invalid, or the port is in use.
     """
-    seed = derive_seed(rng)
+    seed = None if rng is None else derive_seed(rng)
     explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
     token = token_urlsafe(24)
     app = make_explore_app(explorer, token, basemap)

@@ -38,6 +38,7 @@ def test_page_is_served_on_this_machine_until_interrupt(world):
         (("m.npz", "--town", "Wien"), "at most one of MODEL, --town and --bbox"),
         (("m.npz", "--user", "a"), "--user needs --data"),
         (("m.npz", "--data", "walk.csv", "--user", "zoe"), "user must be one of a, b, got 'zoe'"),
+        (("m.npz", "--data", "walk.csv", "--seed", "1"), "--seed cannot be combined with --data"),
         (("m.npz", "--data", "me.gpx"), "me.gpx: does not specify a user; name the user with --user NAME"),
         (("m.npz", "--data", "me.gpx", "--user", "ann"), "inside the model's region, got 1 timesteps outside it"),
         (("m.npz", "--steps", "0"), "'--steps': 0 is not in the range 1<=x<=2000"),

@@ -600,6 +600,8 @@ def test_arguments_are_checked():
         Explorer.open("m.npz", town="Wien")
     with pytest.raises(ConfigurationError, match="--user needs --data"):
         Explorer.open(user="ann")
+    with pytest.raises(ConfigurationError, match="--seed cannot be combined with --data"):
+        Explorer.open(data="ann.csv", seed=3)
     with pytest.raises(ConfigurationError, match="num_steps must be an integer in"):
         Explorer.open(num_steps=0)
 

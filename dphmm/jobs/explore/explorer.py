@@ -114,7 +114,7 @@ class Explorer:
         data: DataLike | None = None,
         user: str | None = None,
         num_steps: NumSteps = NUM_STEPS,
-        seed: NonNegativeInt = 1,
+        seed: NonNegativeInt | None = None,
     ) -> Explorer:
         """Open a model, or build one, and read or sample a user.
 
@@ -131,7 +131,7 @@ class Explorer:
         num_steps
             The number of timesteps: the last ones of the recording.
         seed
-            The seed of the sampled user.
+            The seed of the sampled user. Defaults to 1.
 
         Returns
         -------
@@ -141,7 +141,8 @@ class Explorer:
         Raises
         ------
         ConfigurationError
-            If there are several of model, town and bbox, a user without data, or an invalid number of timesteps.
+            If there are several of model, town and bbox, a user without data, a seed with data, or an invalid number of
+            timesteps.
         DphmmError
             If the model, the region or the recording is invalid.
         """
@@ -149,6 +150,8 @@ class Explorer:
             raise ConfigurationError("at most one of MODEL, --town and --bbox is allowed")
         if user is not None and data is None:
             raise ConfigurationError("--user needs --data: without a recording, a user is sampled from the model")
+        if seed is not None and data is not None:
+            raise ConfigurationError("--seed cannot be combined with --data: no user is sampled from the model")
         source = "model.npz"
         preparation = ""
         if model is not None:
@@ -161,7 +164,9 @@ class Explorer:
             words = ["--town", town] if town is not None else ["--bbox", *(repr(float(side)) for side in bbox or ())]
             preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
         chosen = (
-            sample_user(loaded, num_steps, seed) if data is None else select_user(loaded, model, data, user, num_steps)
+            sample_user(loaded, num_steps, 1 if seed is None else seed)
+            if data is None
+            else select_user(loaded, model, data, user, num_steps)
         )
         return cls(loaded, chosen, source, preparation)
 
