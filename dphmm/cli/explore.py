@@ -20,7 +20,7 @@ _PORT = 8788
 @click.option("--town", metavar="NAME", help="Region instead of MODEL: 20 km by 20 km around a town.")
 @click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="Region instead of MODEL, in degrees.")
 @click.option("--data", multiple=True, type=click.Path(), help="Your recording, which stays here. Repeatable.")
-@click.option("--user", help="User of --data. [default: the first one]")
+@click.option("--user", help="User of --data, or a name for it if it has none. [default: the first one]")
 @click.option(
     "--steps",
     default=_NUM_STEPS,
@@ -29,7 +29,7 @@ _PORT = 8788
     help="Number of timesteps, the last ones of --data.",
 )
 @click.option("--basemap", type=PATH, help="Background map of 'dphmm basemap'.")
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the sampled user.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the sampled user. [default: 1]")
 @click.option("--port", default=_PORT, show_default=True, type=click.IntRange(0, 65535), help="Port on this machine.")
 @click.option("--no-browser", is_flag=True, help="Print the address only.")
 def explore_command(
@@ -40,7 +40,7 @@ def explore_command(
     user: str | None,
     steps: int,
     basemap: Path | None,
-    seed: int,
+    seed: int | None,
     port: int,
     no_browser: bool,
 ) -> None:

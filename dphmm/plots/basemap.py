@@ -22,7 +22,7 @@ from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.space.grid import Box
-from dphmm.space.states import StateSpace
+from dphmm.space.states import StateSpace, unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
 from dphmm.space.world_map import PlaceName as PlaceName
@@ -253,10 +253,18 @@ def build_basemap(path: str | Path | None, box: Box, max_points: int = MAX_POINT
 
 
 def around(space: StateSpace, share: float) -> Box:
-    """Return the bounding box of states, extended at each end by a share of its longer side."""
-    (south, west), (north, east) = (edge(space.latlon(), axis=0).tolist() for edge in (np.min, np.max))
+    """Return the bounding box of states, extended at each end by a share of its longer side.
+
+    The west of a region across the date line is greater than its east.
+    """
+    places = unwrap_longitudes(space.latlon(), space.projection.longitude)
+    (south, west), (north, east) = (edge(places, axis=0).tolist() for edge in (np.min, np.max))
     margin = share * max(north - south, east - west, 0.01)
-    return max(south - margin, -90.0), west - margin, min(north + margin, 90.0), east + margin
+    crosses_date_line = west < -180.0 or east > 180.0
+    west, east = west - margin, east + margin
+    if crosses_date_line:
+        west, east = ((side + 180.0) % 360.0 - 180.0 for side in (west, east))
+    return max(south - margin, -90.0), west, min(north + margin, 90.0), east
 
 
 # The margin of an extracted map around the region.

@@ -32,7 +32,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import is_server
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.space.grid import Grid
-from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace
+from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace, unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
@@ -357,8 +357,15 @@ class ReleaseMap:
         margin = _BASEMAP_MARGIN * float((high - low).max())
         basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin, self.space)
         credit = f"{credit} {get_states_credit(self.space)}".strip()
-        layers = [*self._background_layers(), *self._release_layers(), *self._true_layers()]
+        # Longitudes around the middle of the map: those of the other side of the date line are beyond 180°.
+        centre = float(self.projection.to_latlon((low + high) / 2)[0, 1])
+        layers = [
+            replace(layer, points=_unwrap(layer, centre))
+            for layer in (*self._background_layers(), *self._release_layers(), *self._true_layers())
+        ]
         policy = self._policy()
+        if policy is not None:
+            policy = replace(policy, states=unwrap_longitudes(np.asarray(policy.states), centre))
         page_title = title or self.title
         return web_map(layers, page_title, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
 
@@ -578,6 +585,15 @@ def _grid_lines(grid: Grid) -> list[FloatArray]:
                 steps = np.column_stack([along, across] if axis == 0 else [across, along])
                 lines.append(grid.origin + grid.cell_km * (steps - 0.5))
     return lines
+
+
+def _unwrap(layer: MapLayer, centre: float) -> Any:
+    """Return the points of a layer with longitudes around a centre; see `unwrap_longitudes`."""
+    if layer.kind == "strokes":
+        return [unwrap_longitudes(line, centre) for line in layer.points]
+    if layer.kind == "outlines":  # of any extent: a ring is moved as a whole, which does not tear it
+        return [ring - [0.0, 360.0 * round((ring[:, 1].mean() - centre) / 360.0)] for ring in layer.points]
+    return unwrap_longitudes(layer.points, centre)
 
 
 def _split_trips(track: Trajectory) -> list[IntArray]:

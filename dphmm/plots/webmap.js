@@ -418,7 +418,7 @@ function point(event) {
   head.textContent = nearby ? nearby.layer.name : "state"; head.style.color = nearby ? nearby.layer.colour : "#009e73";
   const rows = nearby ? [...(nearby.layer.users ? [["user", nameOf(nearby.layer, nearby.i)]] : []),
     ...(nearby.layer.times ? [["time", `${formatTime(nearby.layer.times[nearby.i])} UTC`]] : []),
-    ["location", `${nearby.layer.lat[nearby.i].toFixed(5)}, ${nearby.layer.lon[nearby.i].toFixed(5)}`],
+    ["location", `${nearby.layer.lat[nearby.i].toFixed(5)}, ${L.Util.wrapNum(nearby.layer.lon[nearby.i], [-180, 180], true).toFixed(5)}`],
     ...(nearby.layer.radii?.[nearby.i] > 0 ? [[nearby.layer.radius_name, `${Math.round(nearby.layer.radii[nearby.i]).toLocaleString("en")} m`]] : []),
     ...nearby.layer.facts.map(([name, of]) => [name.replace(/_m$/, " (m)").replaceAll("_", " "), of(nearby.i)])] : [];
   if (state >= 0) rows.push(["neighbours in the policy", `${policy.neighbours[state].length} states`]);

@@ -19,7 +19,6 @@ from secrets import compare_digest, token_urlsafe
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -50,7 +49,6 @@ from dphmm.serve.demo import build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
-from dphmm.space.streets import Streets
 from dphmm.validation import Integers, SeedOrGenerator, checked
 
 try:
@@ -73,7 +71,6 @@ EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = {
 """Language → texts of the page by key."""
 
 _HOST = "127.0.0.1"
-_COOKIE = "dphmm-explore"
 _CLOSED = "Open the address that 'dphmm explore' printed: it contains the token of this page.\n"
 _MAP_MARGIN = 0.1
 _START_TIMEOUT_S = 30.0
@@ -103,12 +100,14 @@ class _Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
+        # Browsers send a cookie to every port of a host: each page has its own name.
+        cookie = f"dphmm-explore-{scope['server'][1]}"
         response: Response
         if self._is_token(request.query_params.get("token", "")) and request.url.path == "/":
             response = RedirectResponse("/", 303)  # the browser keeps the fragment and drops the token
             # Lax: a link to the page from another program opens it. Answers stay unreadable to other sites.
-            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="lax")
-        elif self._is_token(request.cookies.get(_COOKIE, "")):
+            response.set_cookie(cookie, self._token, httponly=True, samesite="lax")
+        elif self._is_token(request.cookies.get(cookie, "")):
             await self._app(scope, receive, send)
             return
         else:
@@ -154,11 +153,8 @@ class _ExplorePage:
         """Answer what does not depend on settings, and the first settings of an example."""
         name = request.query_params.get("example", "")
         explorer = await self._find_explorer(name)
-        space = explorer.model.space
-        coordinates = np.concatenate(space.latlon_lines()) if isinstance(space, Streets) else space.latlon()
         content = {
             **explorer.describe(),
-            "bounds": np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist(),
             "basemap": coded_basemap(Basemap() if name else self._basemap),
         }
         if name:
@@ -381,7 +377,7 @@ def explore(
     data: DataLike | None = None,
     user: str | None = None,
     num_steps: NumSteps = NUM_STEPS,
-    rng: SeedOrGenerator = 1,
+    rng: SeedOrGenerator | None = None,
     basemap: str | None = None,
     port: Annotated[int, Integers(0, 65535)] = 0,
     open_browser: bool = True,
@@ -397,11 +393,11 @@ def explore(
     data : optional
         A recording, which is private and stays on this machine. Defaults to a user sampled from the model.
     user : str, optional
-        The user of the recording. Defaults to the first one.
+        The user of the recording, or a name for it if it has none. Defaults to the first one.
     num_steps : int
         The number of timesteps that are shown: the last ones of the recording.
-    rng : int or numpy.random.Generator
-        Seed or generator of the sampled user.
+    rng : int or numpy.random.Generator, optional
+        Seed or generator of the sampled user. Defaults to 1.
     basemap : str, optional
         A background map of ``dphmm basemap``.
     port : int
@@ -419,7 +415,7 @@ def explore(
     DphmmError
         If an argument is invalid, or the port is in use.
     """
-    seed = derive_seed(rng)
+    seed = None if rng is None else derive_seed(rng)
     explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
     token = token_urlsafe(24)
     app = make_explore_app(explorer, token, basemap)

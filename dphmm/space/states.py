@@ -492,6 +492,22 @@ def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProje
     return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
 
 
+def unwrap_longitudes(places: FloatArray, centre: float) -> FloatArray:
+    """Return places ``(n, 2)`` with longitudes at most 180° from a centre.
+
+    They may be beyond 180°, so that a region across the date line is connected on a map.
+
+    Parameters
+    ----------
+    places
+        Latitude and longitude, degrees; may be NaN.
+    centre
+        The longitude of the centre, degrees.
+    """
+    turns = np.round((places[:, 1] - centre) / 360.0)
+    return np.asarray(places - 360.0 * np.column_stack([np.zeros_like(turns), turns]))
+
+
 @checked
 class Places(StateSpace):
     """A table of named places; a fix belongs to the nearest one within a distance.

@@ -38,11 +38,16 @@ def test_page_is_served_on_this_machine_until_interrupt(world):
         (("m.npz", "--town", "Wien"), "at most one of MODEL, --town and --bbox"),
         (("m.npz", "--user", "a"), "--user needs --data"),
         (("m.npz", "--data", "walk.csv", "--user", "zoe"), "user must be one of a, b, got 'zoe'"),
+        (("m.npz", "--data", "walk.csv", "--seed", "1"), "--seed cannot be combined with --data"),
+        (("m.npz", "--data", "me.gpx"), "me.gpx: does not specify a user; name the user with --user NAME"),
+        (("m.npz", "--data", "me.gpx", "--user", "ann"), "inside the model's region, got 1 timesteps outside it"),
         (("m.npz", "--steps", "0"), "'--steps': 0 is not in the range 1<=x<=2000"),
         (("m.npz", "--basemap", "absent.geojson"), "absent.geojson"),
     ],
 )
 def test_bad_input_is_one_line(world, run, words, message):
+    track = '<trk><trkseg><trkpt lat="46" lon="-30"><time>2024-03-07T09:00:00Z</time></trkpt></trkseg></trk>'
+    (world / "me.gpx").write_text(f'<gpx version="1.1" xmlns="http://www.topografix.com/GPX/1/1">{track}</gpx>')
     done = run("explore", *words, "--no-browser", "--port", "0")
     assert done.exit_code == 2
     assert message in done.stderr

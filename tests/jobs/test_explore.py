@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -15,15 +16,17 @@ import pytest
 from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
 from dphmm.cli import main
 from dphmm.cli.options import build_settings
-from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
-from dphmm.jobs import AuditTarget, Constraint, audit_policy, compare_uses, sample_users
+from dphmm.errors import ConfigurationError, DataFileError, DphmmError, InvalidInputError
+from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses, learn, sample_users
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
 from dphmm.jobs.explore.fields import parse_fields
 from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
+from dphmm.jobs.release.stored import read_released
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy
 from dphmm.space.states import LocalProjection, Places
-from tests.documents import page
+from tests.command_line import run
+from tests.documents import page, run_line
 
 STEP_S = 300
 
@@ -411,6 +414,7 @@ def test_edges_of_large_constraint_sets_are_not_listed():
         {"target_error": "500m", "window_epsilon": "3", "epsilon": "2", "noise_scope": "component"},
         {"edges": '{"added": [[0, 8]], "removed": [[1, 2]]}', "delta": "0.1"},
         {"mechanism": "optimal", "optimal_fallback": "graph-exponential"},
+        {"target_error": "700m", "repair": "greedy"},
     ],
 )
 def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):
@@ -428,6 +432,93 @@ def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path,
     exec(view["python"], names)
     assert isinstance(names["releaser"], Releaser)
     assert names["releaser"].settings == settings
+
+
+REGION = 44.991234, -30.021234, 45.011234, -29.981234
+RECORDING = (
+    '<gpx version="1.1" creator="test" xmlns="http://www.topografix.com/GPX/1/1"><trk><trkseg>'
+    + "".join(
+        f'<trkpt lat="45.0" lon="{-30.01 + 0.001 * k}"><time>2024-03-07T09:{5 * k:02d}:00Z</time></trkpt>'
+        for k in range(6)
+    )
+    + "</trkseg></trk></gpx>"
+)
+ZONE = [[-30.012, 44.995], [-30.0, 44.995], [-30.0, 45.005], [-30.012, 45.005], [-30.012, 44.995]]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"target_error": "700m", "repair": "greedy"},
+        {"window_epsilon": "3", "repair_objective": "volume", "mechanism": "planar-isotropic"},
+        {"mechanism": "planar-laplace", "delta": "", "target_error": "700m", "window_epsilon": "3"},
+        {"mechanism": "graph-exponential", "optimal_fallback": "graph-exponential", "noise_scope": "component"},
+        {"policy": "utility:1km | zone:zones.geojson", "edges": '{"added": [[0, 9]], "removed": [[0, 1]]}'},
+    ],
+)
+def test_every_command_line_runs_as_printed(fields, tmp_path):
+    region = Explorer.open(bbox=REGION, num_steps=3)
+    feature = {"type": "Feature", "properties": {"name": "a & b"}, "geometry": {"type": "Polygon"}}
+    feature["geometry"]["coordinates"] = [ZONE]
+    zones = json.dumps({"type": "FeatureCollection", "features": [feature]})
+    view = region.view({"zones": zones, **fields}, 2)
+    (tmp_path / "settings.toml").write_text(view["toml"], encoding="utf-8")
+    (tmp_path / "zones.geojson").write_text(zones, encoding="utf-8")
+    (tmp_path / "recording.gpx").write_text(RECORDING, encoding="utf-8")
+    lines = view["command"].splitlines()
+    for line in lines:
+        run_line(line, tmp_path)
+    assert MarkovModel.load(tmp_path / "model.npz").content_hash == region.model.content_hash
+    settings, _ = parse_fields({"zones": zones, **fields})
+    stated = read_released(tmp_path / "releases.gpkg").table["settings_hash"]
+    assert stated.tolist() == 6 * [settings.content_hash[:16]]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"mechanism": "laplace"}, {"repair_objective": "volume"}, {"mechanism": "planar-isotropic"}]
+)
+def test_command_line_of_audit_has_mechanism_and_objective(explorer, fields, tmp_path):
+    """Oracle: the audit of these settings from Python."""
+    fields = {"policy": "utility:300m", **fields}
+    settings, _ = parse_fields(fields)
+    explorer.model.save(tmp_path / "model.npz")
+    *prepared, audit, _ = explorer.view({**fields, "delta": ""}, 0)["command"].splitlines()
+    for line in prepared:
+        run_line(line, tmp_path)
+    with contextlib.chdir(tmp_path):
+        done = run(*shlex.split(audit)[1:], "--json")
+    (constraint,) = json.loads(done.stdout)["constraints"]
+    expected = audit_policy(
+        AuditTarget.from_model(explorer.model, fields["policy"]),
+        [Constraint("all", np.ones(explorer.model.size, dtype=np.bool_))],
+        [AUDITED.get(settings.mechanism, "k-norm")],
+        repair_objective=settings.repair_objective,
+    ).to_dict()["constraints"][0]
+    assert constraint["mechanisms"] == expected["mechanisms"]
+    assert constraint["repairs"] == expected["repairs"]
+
+
+def test_command_line_builds_region_of_given_bounds():
+    bounds = 44.971234, -130.041234, 45.031234, -129.961234
+    words = shlex.split(Explorer.open(bbox=bounds, num_steps=1)._preparation)
+    assert tuple(map(float, words[words.index("--bbox") + 1 :][:4])) == bounds
+
+
+def test_region_across_date_line_is_connected():
+    """Oracle: the region is 0.06° wide, and of equal form on the other side of the Earth."""
+    across = Explorer.open(bbox=(-17.02, 179.97, -16.97, -179.97), num_steps=4)
+    inland = Explorer.open(bbox=(-17.02, -0.03, -16.97, 0.03), num_steps=4)
+    scenes = [explorer.describe() for explorer in (across, inland)]
+    for scene in scenes:
+        (south, west), (north, east) = scene["bounds"]
+        assert east - west == pytest.approx(0.056, abs=0.003)
+        assert north - south == pytest.approx(0.05, abs=0.003)
+    assert scenes[0]["cell_degrees"] == pytest.approx(scenes[1]["cell_degrees"], rel=1e-3)
+    view = across.view({"epsilon": "5"}, 3)
+    (_, west), (_, east) = scenes[0]["bounds"]
+    places = [view["released"], view["adversaries"]["public"]["estimate"], *view["samples"], *view["hulls"]["after"]]
+    assert all(west - 1 < longitude < east + 1 for _, longitude in places)
 
 
 def test_policy_file_contains_edges(explorer, tmp_path):
@@ -457,11 +548,60 @@ def test_recording_is_private_and_its_earlier_days_are_history(tmp_path):
         select_user(model, None, path, "bob")
 
 
+@pytest.fixture
+def trained(tmp_path):
+    """Return a model trained on user a, its file, and a folder with recordings.
+
+    They are of users a and b, and of no user.
+    """
+    space = Grid.over((44.995, -30.02, 45.005, -29.98), cell_km=0.5)
+    rows = [f"{user},2024-03-07T09:{5 * k:02d}:00Z,45.0,{-30.01 + 0.001 * k}" for user in "ab" for k in range(6)]
+    (tmp_path / "two.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+    (tmp_path / "me.gpx").write_text(RECORDING)
+    learn(Data((tmp_path / "two.csv",), exclude_users=("b",)), space, step_seconds=300, output=tmp_path / "m.npz")
+    return MarkovModel.load(tmp_path / "m.npz"), tmp_path / "m.npz", tmp_path
+
+
+def test_recording_without_user_name_is_that_of_user(trained):
+    model, file, folder = trained
+    user = select_user(model, file, folder / "me.gpx", "ann")
+    assert (user.name, len(user.states), user.num_outside) == ("ann", 6, 0)
+    assert len(select_user(model, file, [folder / "me.gpx", folder / "me.gpx"], "ann").states) == 6
+    with pytest.raises(DataFileError, match="name the user with --user NAME"):
+        select_user(model, file, folder / "me.gpx")
+    with pytest.raises(ConfigurationError, match="trained on the users to protect, got training user a"):
+        select_user(model, file, folder / "me.gpx", "a")
+    (folder / "checkins.txt").write_text("0\t2010-10-19T23:55:27Z\tx\t-30.0\t22847\n")
+    with pytest.raises(DataFileError, match=r"checkins\.txt"):  # its flaw, not the name
+        select_user(model, file, folder / "checkins.txt", "ann")
+
+
+def test_only_explored_user_must_not_be_training_user(trained):
+    model, file, folder = trained
+    assert select_user(model, file, folder / "two.csv", "b").name == "b"
+    for user in ("a", None):
+        with pytest.raises(ConfigurationError, match=r"got training user a: .*, or choose another user$"):
+            select_user(model, file, folder / "two.csv", user)
+
+
+def test_recording_outside_region_is_refused_and_timesteps_outside_are_counted(trained):
+    model, _, folder = trained
+    (folder / "far.gpx").write_text(RECORDING.replace('lat="45.0"', 'lat="46.0"'))
+    with pytest.raises(ConfigurationError, match="inside the model's region, got 6 timesteps outside it"):
+        select_user(model, None, folder / "far.gpx", "ann")
+    (folder / "partly.gpx").write_text(RECORDING.replace('lat="45.0" lon="-30.009"', 'lat="45.5" lon="-30.009"'))
+    for num_steps, num_outside in ((48, 1), (5, 1), (4, 0)):
+        user = select_user(model, None, folder / "partly.gpx", "ann", num_steps)
+        assert Explorer(model, user).describe()["num_outside"] == user.num_outside == num_outside
+
+
 def test_arguments_are_checked():
     with pytest.raises(ConfigurationError, match="at most one of MODEL, --town and --bbox"):
         Explorer.open("m.npz", town="Wien")
     with pytest.raises(ConfigurationError, match="--user needs --data"):
         Explorer.open(user="ann")
+    with pytest.raises(ConfigurationError, match="--seed cannot be combined with --data"):
+        Explorer.open(data="ann.csv", seed=3)
     with pytest.raises(ConfigurationError, match="num_steps must be an integer in"):
         Explorer.open(num_steps=0)
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.plots.basemap import shipped_basemap
+from dphmm.plots.basemap import around, shipped_basemap
+from dphmm.space.states import Places
 from dphmm.space.towns import NAMES_FILE
 from dphmm.space.world_map import WORLD, coded, decoded
 
@@ -64,6 +65,16 @@ def test_water_lies_within_box_and_borders_cross_it():
 )
 def test_basemap_is_empty_on_open_sea_and_across_date_line(box):
     assert shipped_basemap(box).is_empty
+
+
+@pytest.mark.parametrize(
+    ("longitudes", "west", "east"),
+    [((179.97, -179.97), 179.964, -179.964), ((179.9, 179.96), 179.894, 179.966), ((-180.0, -179.9), -180.01, -179.89)],
+    ids=["across", "west of it", "at it"],
+)
+def test_box_around_region_at_date_line_is_narrow(longitudes, west, east):
+    box = around(Places(["a", "b"], [-17.0, -17.02], longitudes), 0.1)
+    assert box[1::2] == pytest.approx((west, east), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,25 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import shapely
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
+from dphmm import MarkovModel, ReleaseSettings
 from dphmm.plots import ReleaseMap, canvas
 from dphmm.plots.basemap import build_basemap
 from dphmm.plots.release import _grid_lines, edges_up_to
 from dphmm.policy import PolicyGraph
+from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.streets import Streets
+from dphmm.space.trajectory import Trajectory
 from dphmm.writers import ReleaseTable
 from tests.documents import ROOT, run_line
 from tests.plots import walks
 from tests.plots.test_webmap import read_page_data
-from tests.plots.test_webmap_coding import decode_integers
+from tests.plots.test_webmap_coding import decode_integers, decode_numbers
 from tests.sizes import slow
 
 
@@ -164,6 +168,42 @@ def test_page_without_true_tracks_contains_no_true_locations():
     private = ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)]).to_html("Title")
     names = [layer["name"] for layer in read_page_data(private)["layers"]]
     assert names[3:] == ["true locations (private)", "outside the region (private): moved to its border or dropped"]
+
+
+def test_page_across_date_line_is_that_of_equal_region_inland():
+    """Oracle: the page of a region of equal form at longitude 0, moved by 180°."""
+    pages = []
+    for west in (179.9, -0.1):
+        east = (west + 0.2 + 180) % 360 - 180
+        grid = Grid.over((-17.1, west, -16.9, east), cell_km=2.0)
+        model = MarkovModel(
+            np.full((grid.size, grid.size), 1 / grid.size), np.full(grid.size, 1 / grid.size), grid, 300.0
+        )
+        engine = ReleaseSettings("utility:3km", 1.0).engine(model, rng=1)
+        longitude = (west + np.linspace(0.01, 0.19, 20) + 180) % 360 - 180
+        track = Trajectory("ann", walks.START + np.arange(20) * walks.STEP, np.full(20, -17.0), longitude)
+        table = ReleaseTable.from_releases(release_trajectory(engine, grid, track.resample(300.0)))
+        middle = (west + 0.1 + 180) % 360 - 180
+        ring = np.array([[-17.0, 0.01], [-17.0, 0.02], [-16.99, 0.02]]) + np.array([0.0, middle])
+        polygon = shapely.Polygon(ring[:, ::-1])
+        policy = PolicyGraph.utility(grid.measurements(), 3.0, grid.cell_km)
+        pages.append(read_page_data(ReleaseMap(table, grid, [track], [("a", polygon)], policy).to_html("T")))
+    longitudes = [
+        {part.get("name"): decode_longitudes(part, page["codes"]) for part in (*page["layers"], page["policy"])}
+        for page in pages
+    ]
+    assert len(longitudes[0]) == 6
+    for name, inland in longitudes[1].items():
+        turned = longitudes[0][name] - inland
+        assert np.ptp(turned) < 1e-3, name
+        assert abs(turned[0]) == pytest.approx(180, abs=1e-3)
+
+
+def decode_longitudes(part, codes):
+    column = part["longitude"]
+    code = column.get("code", "")
+    column = column | {"code": codes[code] if isinstance(code, int) else code}
+    return np.array(decode_numbers(column, part.get("points", part["n"])))
 
 
 def test_page_contains_every_segment_of_streets():

@@ -7,11 +7,13 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import quote, unquote
 
 import httpx
 import numpy as np
 import pytest
+import shapely
 from PIL import Image
 from scipy.ndimage import label
 
@@ -80,6 +82,23 @@ def test_every_path_needs_token_and_local_host(model):
             assert NAMES[2] not in rebound.text
             # the form of another site cannot send JSON's content type
             assert client.post("/explore/view", content='{"fields": {}}').status_code == 400
+
+
+def test_two_pages_in_one_browser_do_not_log_each_other_out(model):
+    tokens = ["a" * 32, "b" * 32]
+    with (
+        serve_app(make_explore_app(make_explorer(model), tokens[0])) as first,
+        serve_app(make_explore_app(make_explorer(model), tokens[1])) as second,
+        httpx.Client(verify=False) as client,  # its cookies are those of the host, as in a browser
+    ):
+        for url, token in zip((first, second), tokens, strict=True):
+            assert client.get(f"{url}/?token={token}").status_code == 303
+        for url in (first, second):
+            assert client.get(f"{url}/explore/scene").status_code == 200
+        # The cookie of one page does not open another.
+        port = second.rpartition(":")[2]
+        client.cookies.set(f"dphmm-explore-{port}", tokens[0], "127.0.0.1")
+        assert client.get(f"{second}/explore/scene").status_code == 401
 
 
 def test_content_policy_is_that_of_relay_page(model):
@@ -273,6 +292,152 @@ def test_settings_errors_and_undo(model, browser):
         set_field(page, "target_error", "")
         set_field(page, "window_epsilon", "0.25")
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
+
+
+RECORD_TEXTS = """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.drawn.push([text, this.fillStyle, ...place]); paint.call(this, text, ...place); }; }"""
+
+
+def save_picture(page):
+    """Save the picture and return its path, and its texts with their colours and places."""
+    page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    page.evaluate(RECORD_TEXTS)
+    with page.expect_download() as download:
+        page.click("[data-part=picture]")
+    return download.value.path(), page.evaluate("window.drawn")
+
+
+def move_time(page, step):
+    page.evaluate(
+        "(step) => { const time = document.getElementById('time'); time.value = step;"
+        " time.dispatchEvent(new Event('input')); }",
+        step,
+    )
+
+
+def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, browser):
+    scope = "[data-part=scope]"
+    with serve(model) as url, open_page(browser, url) as page:
+        page.fill("#delta-0", "abc")
+        set_field(page, "policy", "complete")
+        page.wait_for_selector("#problem-delta-0")
+        assert page.inner_text(scope) == ""
+        move_time(page, 5)
+        wait_for(lambda: "those of timestep 1." in page.inner_text(scope))
+        assert "6 of 6" in page.inner_text("#now")
+        assert figure(page, "epsilon_total") == "1"
+        text = "".join(text for text, *_ in save_picture(page)[1])
+        assert f"Policy: {DEFAULT_FIELDS['policy']}; " in text
+        assert f"δ (empty: protect all possible states): {DEFAULT_FIELDS['delta']}; Mechanism: lattice" in text
+        assert "1 of 6: " in text
+        assert not any(wrong in text for wrong in ("complete", "abc", "6 of 6"))
+        # With the fields valid again, by Undo or by typing, the timestep is that of the clock.
+        page.click("text=Undo >> visible=true")
+        wait_for(lambda: figure(page, "epsilon_total") == "6")
+        assert page.inner_text(scope) == ""
+        set_field(page, "delta", "abc")
+        page.wait_for_selector("#problem-delta-0")
+        move_time(page, 2)
+        wait_for(lambda: "those of timestep 6." in page.inner_text(scope))
+        move_time(page, 5)
+        wait_for(lambda: page.inner_text(scope) == "")
+        move_time(page, 2)
+        wait_for(lambda: "those of timestep 6." in page.inner_text(scope))
+        page.fill("#delta-0", DEFAULT_FIELDS["delta"])
+        page.press("#delta-0", "Tab")
+        wait_for(lambda: figure(page, "epsilon_total") == "3")
+        assert page.inner_text(scope) == ""
+
+
+def test_small_budget_has_significant_digits(model, browser):
+    with serve(model) as url, open_page(browser, url) as page:
+        set_field(page, "epsilon", "0.00001")
+        wait_for(lambda: figure(page, "epsilon_step") == "0.00001")
+        move_time(page, 3)
+        wait_for(lambda: figure(page, "epsilon_total") == "0.00004")
+        formatted = page.evaluate(
+            "import('./static/words.js').then(({ formatNumber: format }) =>"
+            " [0, 0.1 + 0.2 - 0.3, 0.30000000000000004, 0.0123456, 1234.5678, 12345, -0.00012].map((n) => format(n)))"
+        )
+        assert formatted == ["0", "0", "0.3", "0.0123", "1,234.568", "12,345", "-0.00012"]
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
+    explorer = make_explorer(model, "ann")
+    user = replace(explorer.user, num_outside=2)
+    with serve_app(make_explore_app(Explorer(model, user), TOKEN)) as url, open_page(browser, url, size) as page:
+        assert "outside the region at 2 of the 6 timesteps" in page.inner_text("#source")
+    with serve(model, "ann") as url, open_page(browser, url, size) as page:
+        assert "outside" not in page.inner_text("#source")
+
+
+@pytest.mark.parametrize("language", EXPLORE_TEXTS)
+def test_marks_of_picture_do_not_overlap_their_texts(model, browser, language):
+    size = PHONE if language == "de" else DESK
+    with serve(model) as url, open_page(browser, url, size, language=language) as page:
+        texts = save_picture(page)[1]
+        # A text begins where the page has it, right of its mark.
+        marks = page.evaluate(
+            """[...document.querySelectorAll('.legend i')].filter((mark) => mark.nextSibling?.data?.trim()).map(
+            (mark) => [mark.nextSibling.data.trim(),
+            mark.getBoundingClientRect().right - mark.closest('.legend').getBoundingClientRect().left])"""
+        )
+        assert len(marks) == 7
+        for words, right in marks:
+            # The names of figures have another colour.
+            lefts = [left for text, colour, left, _ in texts if words.startswith(text) and colour == "#1c2430"]
+            assert lefts, words
+            assert min(lefts) > right + 1, words
+
+
+@pytest.fixture(scope="module")
+def date_line_model():
+    """Return a model of twelve places 700 m apart, on both sides of the date line."""
+    matrix = np.full((12, 12), 0.02) + 0.76 * np.eye(12)
+    longitude = (PLACES[:, 1] - 7 + 179.9867 + 180) % 360 - 180
+    names = [f"s{k}" for k in range(12)]
+    return MarkovModel(matrix, np.full(12, 1 / 12), Places(names, PLACES[:, 0] - 62, longitude), 300)
+
+
+def test_region_across_date_line_fills_map_and_has_zones(date_line_model, browser):
+    assert len(set(np.sign(date_line_model.space.longitude))) == 2
+    with serve(date_line_model) as url:
+        with open_page(browser, url) as page:
+            metres = page.inner_text(".leaflet-control-scale-line")
+            assert metres in ("300 m", "500 m", "1 km")
+            click_map(page, 0)
+            page.hover("[data-part=map]")
+            wait_for(lambda: re.match("State s[56]:", page.inner_text("[data-part=state-shown]")))
+            set_field(page, "policy", "utility:750m")
+            set_field(page, "delta", "")
+            set_field(page, "state", "s5")
+            wait_for(lambda: "State s5: 2 neighbours" in page.inner_text("[data-part=state-shown]"))
+            page.click("text=Zones >> visible=true")
+            page.fill("#radius-0", "1200")
+            page.click("[data-part=circle]")
+            wait_for(lambda: "State s5: 5 neighbours" in page.inner_text("[data-part=state-shown]"))
+            (feature,) = json.loads(page.evaluate("document.querySelector('[data-field=zones]').value"))["features"]
+            polygon = shapely.from_geojson(json.dumps(feature["geometry"]))
+            assert polygon.is_valid
+            assert polygon.bounds[0] == -180
+            assert polygon.bounds[2] == 180
+            # Oracle: the circle's area, and the six places within 1.2 km of its centre.
+            area = polygon.area * 111.32**2 * np.cos(np.radians(17))
+            assert area == pytest.approx(np.pi * 1.2**2, rel=0.03)
+            inside = shapely.intersects_xy(polygon, date_line_model.space.longitude, date_line_model.space.latitude)
+            assert np.flatnonzero(inside).tolist() == [1, 2, 5, 6, 9, 10]
+            drawn = page.evaluate(
+                "[...document.querySelectorAll('[data-part=zones] li input')].map((name) => name.value)"
+            )
+            page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+            page.click("[data-part=link-button]")
+            link = page.input_value("#link-0")
+        with open_page(browser, url, fragment=link[link.index("#") :]) as page:
+            assert page.locator("[data-part=zones] input").first.input_value() == drawn[0]
+            page.locator("[data-part=zones] li").get_by_text("Show", exact=True).click()
+            wait_for(lambda: page.inner_text(".leaflet-control-scale-line") in ("300 m", "500 m", "1 km"))
 
 
 def test_change_is_answered_by_shown_timestep_first(model, browser):
@@ -545,21 +710,17 @@ def test_picture_contains_map_legend_and_figures(model, browser, user, size, lan
     with serve(model, user) as url, open_page(browser, url, size, language=language) as page:
         words = EXPLORE_TEXTS[language[:2]]
         error = figure(page, "noise_error")
-        page.evaluate(
-            """() => { window.drawn = []; const paint = CanvasRenderingContext2D.prototype.fillText;
-            CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-            window.drawn.push([text, this.fillStyle]); paint.call(this, text, ...place); }; }"""
-        )
+        page.evaluate(RECORD_TEXTS)
         page.click(f"summary:text-is('{words['take_away']}')")
         with page.expect_download() as download:
             page.click(f"text={words['download_picture']}")
         assert download.value.suggested_filename == ("PRIVATE-explore.png" if user else "explore.png")
         drawn = page.evaluate("window.drawn")
-        texts = [text for text, _ in drawn]
+        texts = [text for text, *_ in drawn]
         assert error in texts
         assert words["noise_error"] in "".join(texts)
         assert words["mark_true"] in texts
-        in_red = "".join(text for text, colour in drawn if colour == "#c0392b")
+        in_red = "".join(text for text, colour, *_ in drawn if colour == "#c0392b")
         assert in_red.startswith(words["picture_private"].format(user=user)[:60] if user else "")
         assert bool(in_red) == bool(user)
         assert len(in_red) < 1_000

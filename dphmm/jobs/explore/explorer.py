@@ -24,7 +24,7 @@ from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.audit.uses import compare_uses, sample_users
 from dphmm.jobs.explore.fields import DEFAULT_FIELDS, ZONES_LAYER, EditedEdges, parse_fields
-from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, ignore_progress
+from dphmm.jobs.explore.runs import Progress, ReleasedStep, Run, get_audited_mechanism, ignore_progress
 from dphmm.jobs.explore.users import (
     CITY_PREPARATION,
     NUM_STEPS,
@@ -41,10 +41,12 @@ from dphmm.model import Belief, MarkovModel
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
+from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
+from dphmm.space.states import unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.validation import NonNegativeInt, checked
 
@@ -112,7 +114,7 @@ class Explorer:
         data: DataLike | None = None,
         user: str | None = None,
         num_steps: NumSteps = NUM_STEPS,
-        seed: NonNegativeInt = 1,
+        seed: NonNegativeInt | None = None,
     ) -> Explorer:
         """Open a model, or build one, and read or sample a user.
 
@@ -125,11 +127,11 @@ class Explorer:
         data
             A recording. Defaults to a user sampled from the model.
         user
-            The user of the recording. Defaults to the first one.
+            The user of the recording, or a name for it if it has none. Defaults to the first one.
         num_steps
             The number of timesteps: the last ones of the recording.
         seed
-            The seed of the sampled user.
+            The seed of the sampled user. Defaults to 1.
 
         Returns
         -------
@@ -139,7 +141,8 @@ class Explorer:
         Raises
         ------
         ConfigurationError
-            If there are several of model, town and bbox, a user without data, or an invalid number of timesteps.
+            If there are several of model, town and bbox, a user without data, a seed with data, or an invalid number of
+            timesteps.
         DphmmError
             If the model, the region or the recording is invalid.
         """
@@ -147,6 +150,8 @@ class Explorer:
             raise ConfigurationError("at most one of MODEL, --town and --bbox is allowed")
         if user is not None and data is None:
             raise ConfigurationError("--user needs --data: without a recording, a user is sampled from the model")
+        if seed is not None and data is not None:
+            raise ConfigurationError("--seed cannot be combined with --data: no user is sampled from the model")
         source = "model.npz"
         preparation = ""
         if model is not None:
@@ -156,10 +161,12 @@ class Explorer:
             loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", CITY_PREPARATION
         else:
             loaded = blank_model(town=town, bbox=bbox).model
-            words = ["--town", town] if town is not None else ["--bbox", *(f"{side:g}" for side in bbox or ())]
+            words = ["--town", town] if town is not None else ["--bbox", *(repr(float(side)) for side in bbox or ())]
             preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
         chosen = (
-            sample_user(loaded, num_steps, seed) if data is None else select_user(loaded, model, data, user, num_steps)
+            sample_user(loaded, num_steps, 1 if seed is None else seed)
+            if data is None
+            else select_user(loaded, model, data, user, num_steps)
         )
         return cls(loaded, chosen, source, preparation)
 
@@ -169,20 +176,26 @@ class Explorer:
         Returns
         -------
         dict
-            The states with names and coordinates, the vertices of segments of streets, the times, the fields, and
-            whether the user is a real one.
+            The states with names and coordinates, the vertices of segments of streets, the bounds, the times, the
+            fields, whether the user is a real one, and the number of the user's timesteps outside the region.
+            Longitudes are at most 180° from the centre of the region, so that one across the date line is connected.
         """
         space = self.model.space
         lines = space.latlon_lines() if isinstance(space, Streets) else []
-        corners = to_degrees(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]), space)
+        lines = [unwrap_longitudes(line, space.projection.longitude) for line in lines]
+        places = unwrap_longitudes(space.latlon(), space.projection.longitude)
+        corners = self._unwrap(space.points.mean(axis=0) + np.array([[0, 0], [space.cell_km, space.cell_km]]))
+        vertices = np.concatenate(lines) if lines else places
         return {
             "names": list(self.names),
-            "states": np.round(space.latlon(), 6).tolist(),
+            "states": np.round(places, 6).tolist(),
             "segments": [np.round(line, 6).tolist() for line in lines],
+            "bounds": np.round([vertices.min(axis=0), vertices.max(axis=0)], 6).tolist(),
             "cell_degrees": np.abs(corners[1] - corners[0]).tolist(),
             "times": (self.user.slots * self.model.step).tolist(),
             "is_private": self.user.is_private,
             "user": self.user.name,
+            "num_outside": self.user.num_outside,
             "fields": dict(DEFAULT_FIELDS),
             "has_habits": self._habits is not None,
         }
@@ -547,36 +560,55 @@ class Explorer:
         }
 
     def _build_commands(self, settings: ReleaseSettings) -> str:
-        """Return command lines that audit the policy and release a recording with the settings."""
+        """Return command lines that audit the policy and release a recording with the settings.
+
+        They read files that the page saves, with the names that it suggests.
+        """
+        default = ReleaseSettings()
+        model = ["--model", self._source]
         policy = ["--policy", settings.policy, "--epsilon", f"{settings.epsilon:.15g}"]
         scope = ["--noise-scope", settings.noise_scope]
-        schedule = settings.schedule
-        aims = {
-            "--delta": settings.delta,
-            "--window-epsilon": None if schedule is None else schedule.window_epsilon,
-        }
-        release = [
-            *("--mechanism", settings.mechanism),
-            *(word for name, value in aims.items() if value is not None for word in (name, f"{value:.15g}")),
-        ]
-        if schedule is not None and schedule.target_error is not None:
-            release += ["--target-error", f"{schedule.target_error:.15g}km"]
+        audit = [*model, *policy, *scope, "--mechanism", get_audited_mechanism(settings.mechanism)]
+        lines = [self._preparation] if self._preparation else []
+        if settings.repair_objective != default.repair_objective:  # a key of the audit, not an option
+            lines.append(f"echo 'repair_objective = \"{settings.repair_objective}\"' > audit.toml")
+            audit += ["--settings", "audit.toml"]
         # These settings are keys of a settings file, not options.
-        default = ReleaseSettings()
         in_file = ("repair", "repair_objective", "optimal_fallback")
-        is_default = all(getattr(settings, name) == getattr(default, name) for name in in_file)
-        file = [] if is_default else ["--settings", "settings.toml"]
-        model = ["--model", self._source]
-        lines = [
-            *([self._preparation] if self._preparation else []),
-            shlex.join(["dphmm", "audit", "policy", *model, *policy, *scope]),
-            shlex.join(["dphmm", "release", "recording.gpx", *model, *policy, *scope, *release, *file]),
+        if all(getattr(settings, name) == getattr(default, name) for name in in_file):
+            release = [*policy, *scope, "--mechanism", settings.mechanism, *_list_aims(settings)]
+        else:
+            release = ["--settings", "settings.toml"]
+        lines += [
+            shlex.join(["dphmm", "audit", "policy", *audit]),
+            shlex.join(["dphmm", "release", "recording.gpx", "--user", "me", *model, *release, "-o", "releases.gpkg"]),
         ]
         return "\n".join(lines)
 
+    def _unwrap(self, points: FloatArray) -> FloatArray:
+        """Convert points of the plane to degrees, with longitudes around the centre of the region."""
+        space = self.model.space
+        return unwrap_longitudes(to_degrees(points, space), space.projection.longitude)
+
     def _to_degrees(self, points: FloatArray) -> list[Any]:
-        degrees = to_degrees(points, self.model.space)
+        degrees = self._unwrap(points)
         return [row if all(map(isfinite, row)) else None for row in np.round(degrees, 6).tolist()]
+
+
+def _list_aims(settings: ReleaseSettings) -> list[str]:
+    """Return the options of δ and of the schedule."""
+    schedule = settings.schedule
+    aims = [] if settings.delta is None else ["--delta", f"{settings.delta:.15g}"]
+    if schedule is not None and schedule.window_epsilon is not None:
+        aims += ["--window-epsilon", f"{schedule.window_epsilon:.15g}"]
+    if schedule is not None and schedule.target_error is not None:
+        # 700m is not 0.7km in floating point: the unit that was typed yields an equal number.
+        texts = f"{schedule.target_error:.15g}km", f"{1000 * schedule.target_error:.15g}m"
+        aims += [
+            "--target-error",
+            next((text for text in texts if kilometres(text) == schedule.target_error), texts[0]),
+        ]
+    return aims
 
 
 def _build_python(settings: ReleaseSettings, source: str) -> str:

@@ -23,6 +23,12 @@ Progress = Callable[[int, int], None]
 """Called with the number of computed timesteps and their total."""
 
 
+def get_audited_mechanism(mechanism: str) -> AuditedMechanism:
+    """Return the mechanism of an audit that has the noise body of a mechanism of settings."""
+    body = get_noise_body(mechanism)
+    return next(name for name, other in BODY_BY_AUDITED.items() if other == body)
+
+
 def ignore_progress(_done: int, _total: int) -> None:
     """Report no progress."""
 
@@ -109,8 +115,7 @@ class Run:
     def audit(self, plan: StepPlan) -> ConstraintAudit:
         """Audit the policy under a constraint set, with the alternative to the repair."""
         settings = self.engine.settings
-        body = get_noise_body(settings.mechanism)
-        mechanism: AuditedMechanism = next(name for name, other in BODY_BY_AUDITED.items() if other == body)
+        mechanism = get_audited_mechanism(settings.mechanism)
         alternative: Method = "exact" if settings.repair == "greedy" else "greedy"
         return self._audits.get_or_make(
             np.packbits(plan.constraint).tobytes(),
@@ -121,6 +126,6 @@ class Run:
                 [mechanism],
                 settings.repair_objective,
                 settings.noise_scope,
-                [alternative] if body == "hull" else [],
+                [alternative] if BODY_BY_AUDITED[mechanism] == "hull" else [],
             ),
         )

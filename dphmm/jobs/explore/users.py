@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -10,18 +10,19 @@ from typing import Annotated
 import numpy as np
 
 from dphmm.arrays import IntArray
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.audit.adversaries import LocationHistory, history_before
-from dphmm.jobs.input_data import DataLike
+from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import learn
 from dphmm.jobs.model.loading import Model
 from dphmm.jobs.model.region import region
-from dphmm.jobs.model.training_users import read_unseen_users
+from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
 from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
 from dphmm.release.ledger import steps_per_day
 from dphmm.release.trajectory import locate_states
+from dphmm.space import Trajectory
 from dphmm.tables import iso_time
 from dphmm.tables.table import write_csv
 from dphmm.validation import Integers
@@ -86,12 +87,15 @@ class ExploredUser:
         ``(t,)`` each: the timesteps and the true states.
     history
         Slots and states before them, from which an adversary learns the user's habits. None without any.
+    num_outside
+        The number of timesteps outside the region, of which the state is the nearest one.
     """
 
     name: str
     slots: IntArray
     states: IntArray = field(repr=False)
     history: LocationHistory | None = field(default=None, repr=False)
+    num_outside: int = field(default=0, repr=False)
 
     @property
     def is_private(self) -> bool:
@@ -152,7 +156,8 @@ def select_user(
     data
         The recording.
     user
-        The user. Defaults to the first one.
+        The user: one of the recording's, or the name of the user of a recording without names. Defaults to the first
+        one.
     num_steps
         The number of timesteps.
 
@@ -164,17 +169,38 @@ def select_user(
     Raises
     ------
     ConfigurationError
-        If there is no such user, or the model was trained on the user.
+        If there is no such user, the model was trained on the user, or the user is never inside the region.
     DataFileError
         If the recording cannot be read.
     """
-    tracks = read_unseen_users(data, source, model, allow_training_users=source is None)[0].trajectories
+    tracks = _read_tracks(Data.from_any(data).within(model.states), user)
     names = [track.user for track in tracks]
     if user is not None and user not in names:
         raise ConfigurationError(f"user must be one of {', '.join(names[:5])}{', …' * (len(names) > 5)}, got {user!r}")
     track = tracks[0 if user is None else names.index(user)]
+    if source is not None:
+        refuse_training_users(find_training_users(source, model), [track.user], "choose another user")
     slotted = track.resample(model.step)
-    states, _ = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
+    states, is_outside = locate_states(model.space, slotted.latitude, slotted.longitude, "clamp")
+    if is_outside.all():
+        raise ConfigurationError(
+            f"data must contain a location inside the model's region, got {len(states):,} timesteps outside it: use a "
+            "model that covers them"
+        )
     slots = slotted.slots[-num_steps:]
     history = history_before(track, model, int(slots[0]))
-    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history)
+    num_outside = int(is_outside[-num_steps:].sum())
+    return ExploredUser(track.user or "recording", slots, states[-num_steps:], history, num_outside)
+
+
+def _read_tracks(data: Data, user: str | None) -> tuple[Trajectory, ...]:
+    """Read the trajectories of all users; those without a user name are of the given user."""
+    try:
+        return data.read().trajectories
+    except DataFileError as problem:
+        if user is None:
+            raise
+        try:
+            return replace(data, user=user).read().trajectories
+        except ConfigurationError:  # the format has user names, so that the file has another flaw
+            raise problem from None

@@ -91,8 +91,19 @@ def _read_user_list(path: Path) -> tuple[str, frozenset[str]]:
         ) from None
 
 
-def refuse_training_users(seen: Collection[str] | None, users: Iterable[str]) -> None:
+def refuse_training_users(
+    seen: Collection[str] | None, users: Iterable[str], remedy: str = "set allow_training_users"
+) -> None:
     """Raise an error if the model was trained on some of the users.
+
+    Parameters
+    ----------
+    seen
+        The training users; None if they are unknown.
+    users
+        The users.
+    remedy
+        What else than another model avoids the error, for the message.
 
     Raises
     ------
@@ -105,7 +116,7 @@ def refuse_training_users(seen: Collection[str] | None, users: Iterable[str]) ->
         names = ", ".join(overlap[:8]) + (", …" if len(overlap) > 8 else "")
         raise ConfigurationError(
             f"the model must not be trained on the users to protect, got {noun} {names}: its constraint sets "
-            "depend on their true locations. Learn it from other users (--exclude-users), or set allow_training_users"
+            f"depend on their true locations. Learn it from other users (--exclude-users), or {remedy}"
         )
 
 

@@ -13,7 +13,28 @@ export function outlineCircle(centre, radius) {
 }
 
 // parts: elements of the page: the list of zones, a <details> with the keyboard's buttons, and what has the focus after a removal.
-export function makeDrawing({ map, parts, makeButton, changed, hasCircles = false }) {
+function clip(ring, limit, side) {
+  // The part of a ring west of a meridian (side 1) or east of it (side -1).
+  return ring.flatMap((corner, k) => {
+    const before = ring.at(k - 1), isInside = side * corner[0] <= side * limit, wasInside = side * before[0] <= side * limit;
+    if (isInside === wasInside) return isInside ? [corner] : [];
+    const latitude = before[1] + (corner[1] - before[1]) * (limit - before[0]) / (corner[0] - before[0]);
+    return [[limit, Number(latitude.toFixed(6))], ...(isInside ? [corner] : [])];
+  });
+}
+
+function splitAtDateLine(geometry) {
+  // A map across the date line has longitudes beyond 180°. In GeoJSON, a polygon there has a part on each side.
+  if (!geometry.coordinates.flat(geometry.type === "Polygon" ? 1 : 2).some(([longitude]) => Math.abs(longitude) > 180)) return geometry;
+  const polygons = geometry.type === "Polygon" ? [geometry.coordinates] : geometry.coordinates;
+  const parts = [-360, 0, 360].flatMap((turn) => polygons.map((rings) => rings
+    .map((ring) => clip(clip(ring.slice(0, -1), turn - 180, -1), turn + 180, 1)).filter((ring) => ring.length > 2)
+    .map((ring) => [...ring, ring[0]].map(([longitude, latitude]) => [Number((longitude - turn).toFixed(6)), latitude]))));
+  return { type: "MultiPolygon", coordinates: parts.filter((rings) => rings.length) };
+}
+
+// meridian: the longitude of the middle of the region; a polygon that is read is shown near it.
+export function makeDrawing({ map, parts, makeButton, changed, hasCircles = false, meridian = 0 }) {
   const drawn = L.featureGroup().addTo(map);
   let corners = [], sketch = null; // the zone being drawn with the keyboard
   let listed = []; // the zones in the list, with their names
@@ -40,7 +61,7 @@ export function makeDrawing({ map, parts, makeButton, changed, hasCircles = fals
   function collect() {
     const features = drawn.getLayers().map((layer) => {
       const feature = layer.toGeoJSON(6);
-      return { type: "Feature", properties: { name: layer.zone }, geometry: feature.geometry };
+      return { type: "Feature", properties: { name: layer.zone }, geometry: splitAtDateLine(feature.geometry) };
     });
     return { type: "FeatureCollection", features };
   }
@@ -75,7 +96,8 @@ export function makeDrawing({ map, parts, makeButton, changed, hasCircles = fals
   }
 
   function read(collection) {
-    const polygons = L.geoJSON(collection).getLayers().filter((layer) => ["Polygon", "MultiPolygon"].includes(layer.feature.geometry.type));
+    const coordsToLatLng = ([longitude, latitude]) => L.latLng(latitude, Math.abs(longitude - meridian) > 180 ? longitude - 360 * Math.sign(longitude - meridian) : longitude);
+    const polygons = L.geoJSON(collection, { coordsToLatLng }).getLayers().filter((layer) => ["Polygon", "MultiPolygon"].includes(layer.feature.geometry.type));
     drawn.clearLayers();
     for (const layer of polygons) {
       const properties = layer.feature.properties || {};

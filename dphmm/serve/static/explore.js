@@ -80,6 +80,7 @@ function makePanel(index, fields) {
   const map = makeMap(scene.bounds, {}, scene.basemap, part("map"));
   for (const name of ["states", "edges", "edited", "pointed", "hull", "samples", "marks", "labels"]) layers[name] = L.layerGroup().addTo(map);
   let view = null, applied = null, complete = null, seed = 1, pending = null, pointed = -1, position = new Map(), timer = 0, pointTimer = 0;
+  let shownStep = -1, scope = ""; // the timestep of the view, and from which one on it applies the settings
 
   const read = () => Object.fromEntries(SETTINGS.map((name) => [name, input(name).value]));
   const write = (values) => {
@@ -88,6 +89,8 @@ function makePanel(index, fields) {
   };
   const showFallback = () => { part("fallback").hidden = input("mechanism").value !== "optimal"; };
   const differs = () => !applied || SETTINGS.some((name) => input(name).value !== applied[name]);
+  const isShown = () => !differs() && shownStep === readStep();
+  const showScope = (text) => { scope = part("scope").textContent = text; };
 
   function showErrors(errors) {
     for (const old of root.querySelectorAll(".problem")) old.remove();
@@ -124,7 +127,7 @@ function makePanel(index, fields) {
   async function apply(remember = true) {
     clearTimeout(timer);
     if (pending) pending.abort();
-    const running = pending = new AbortController(), fields = read(), step = Number($("time").value);
+    const running = pending = new AbortController(), fields = read(), step = readStep();
     const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: ++numRequests }, running.signal)).json();
     root.setAttribute("aria-busy", "true");
     watchProgress(running.signal);
@@ -132,28 +135,32 @@ function makePanel(index, fields) {
       // After many timesteps, the first answer applies the change to the timestep shown only.
       let answer = await ask(complete);
       showErrors(answer.errors || {});
-      if (answer.errors) return;
+      if (answer.errors) {
+        // The map and the figures remain those of valid settings, at their timestep.
+        part("scope").textContent = view && shownStep !== step ? translate("step_shown", { step: formatNumber(shownStep + 1) }) : scope;
+        return;
+      }
       if (remember && applied && SETTINGS.some((name) => fields[name] !== applied[name])) history.push(applied);
       if (history.length > MAX_UNDO) history.shift();
       if (!applied || SETTINGS.some((name) => fields[name] !== applied[name])) forgetUses();
       applied = fields;
       part("undo").disabled = !history.length;
       showMessage("");
-      view = answer;
+      [view, shownStep] = [answer, step];
       show();
       if (answer.applies_from) {
-        part("scope").textContent = translate("applies_from", { step: formatNumber(step + 1) });
+        showScope(translate("applies_from", { step: formatNumber(step + 1) }));
         answer = await ask();
         showErrors(answer.errors || {});
         if (answer.errors) {
           part("status").textContent = "";
-          part("scope").textContent = translate("applies_only", { step: formatNumber(step + 1) });
+          showScope(translate("applies_only", { step: formatNumber(step + 1) }));
           return;
         }
         view = answer;
         show();
       }
-      part("scope").textContent = "";
+      showScope("");
       complete = { fields, seed };
     } catch (problem) { if (!running.signal.aborted) showProblem(problem); } finally {
       running.abort(); // also ends the questions about progress
@@ -163,7 +170,7 @@ function makePanel(index, fields) {
 
   function changed() {
     clearTimeout(timer);
-    if (differs()) timer = setTimeout(apply, CHANGE_DELAY_MS); else showErrors({});
+    if (isShown()) showErrors({}); else timer = setTimeout(apply, CHANGE_DELAY_MS);
   }
 
   const makeButton = (text, label, work) => {
@@ -179,7 +186,7 @@ function makePanel(index, fields) {
     },
   });
 
-  const zones = makeZoneEditor({ map, part, input, labels: layers.labels, makeButton, apply });
+  const zones = makeZoneEditor({ map, meridian: (scene.bounds[0][1] + scene.bounds[1][1]) / 2, part, input, labels: layers.labels, makeButton, apply });
 
   // ---- the map --------------------------------------------------------------------------------------------------------
 
@@ -250,7 +257,7 @@ function makePanel(index, fields) {
     const current = view;
     let neighbours = null;
     if (view.edges) neighbours = view.edges.filter((edge) => edge.includes(state)).map(([first, second]) => first === state ? second : first);
-    else neighbours = await (await request("neighbours", { fields: applied, step: Number($("time").value), seed, state })).json();
+    else neighbours = await (await request("neighbours", { fields: applied, step: shownStep, seed, state })).json();
     if (pointed !== state || view !== current) return;
     L.polyline(neighbours.map((other) => [place(state), place(other)]), { color: TRUE_STATE, weight: 1.5, opacity: 0.7, ...STATIC_LAYER }).addTo(layers.pointed);
     for (const other of [state, ...neighbours]) L.circleMarker(place(other), { radius: 3, stroke: false, fillColor: TRUE_STATE, fillOpacity: 0.8, ...STATIC_LAYER }).addTo(layers.pointed);
@@ -351,7 +358,7 @@ function makePanel(index, fields) {
     const isEdited = differs(); // a change that was not applied is undone first
     write(isEdited ? applied : history.pop());
     zones.show();
-    if (isEdited) showErrors({}); else apply(false);
+    if (isEdited && isShown()) showErrors({}); else apply(false);
     part("undo").disabled = !history.length;
   });
   for (const name of SETTINGS) input(name).addEventListener("input", () => { part("undo").disabled = !history.length && !(applied && differs()); });
@@ -366,13 +373,15 @@ function makePanel(index, fields) {
   });
   part("zones-button").addEventListener("click", () => save(input("zones").value, "zones.geojson", "application/geo+json"));
   function describePicture() {
-    // The fields with their labels, as the page shows them.
-    const settings = [...part("form").querySelectorAll("input, select")].filter((field) => field.value && field.offsetParent).map((field) => {
-      const value = field.selectedOptions ? field.selectedOptions[0].textContent : field.value;
-      return translate("setting_value", { name: field.labels[0].textContent, value });
+    // The applied fields with their labels: the map and the figures are those of these, whatever is being typed.
+    const values = applied || read();
+    const fields = [...part("form").querySelectorAll("input, select")].filter(({ dataset: { field } }) => values[field] && (field !== "optimal_fallback" || values.mechanism === "optimal"));
+    const settings = fields.map((field) => {
+      const value = values[field.dataset.field], choice = [...field.options || []].find((option) => option.value === value);
+      return translate("setting_value", { name: field.labels[0].textContent, value: choice ? choice.textContent : value });
     });
     const warning = scene.is_private ? translate("picture_private", { user: scene.user }) : "";
-    const texts = [heading.textContent, settings.join("; "), part("policy-applied").textContent, part("scope").textContent, $("now").textContent];
+    const texts = [heading.textContent, settings.join("; "), part("policy-applied").textContent, scope, shownStep < 0 ? "" : describeStep(shownStep)];
     return [{ text: warning, isWarning: true }, ...texts.map((text) => ({ text, isWarning: false }))].filter(({ text }) => text);
   }
 
@@ -419,9 +428,15 @@ function addPanel(fields) {
   return panels.at(-1).apply();
 }
 
+const readStep = () => Number($("time").value);
+
+function describeStep(step) {
+  const time = new Date(1000 * scene.times[step]).toISOString().slice(0, 16).replace("T", " ");
+  return translate("time_shown", { step: formatNumber(step + 1), total: formatNumber(scene.times.length), time });
+}
+
 function showTime() {
-  const step = Number($("time").value), time = new Date(1000 * scene.times[step]).toISOString().slice(0, 16).replace("T", " ");
-  $("now").textContent = translate("time_shown", { step: formatNumber(step + 1), total: formatNumber(scene.times.length), time });
+  $("now").textContent = describeStep(readStep());
   $("time").setAttribute("aria-valuetext", $("now").textContent);
 }
 
@@ -477,7 +492,7 @@ function showUses(rows) {
   $("uses-status").textContent = rows[0].num_contacts ? "" : translate("no_contacts");
 }
 
-const readShown = () => ({ example, step: Number($("time").value), settings: panels.map((panel) => panel.fields()) });
+const readShown = () => ({ example, step: readStep(), settings: panels.map((panel) => panel.fields()) });
 
 function readLink() {
   // Settings of a link, which anyone may have written: only known fields are used, and only as text.
@@ -516,6 +531,7 @@ async function load(name, shown) {
   $("example").value = name;
   $("example-text").textContent = name ? translate(`example_${name}_text`) : "";
   $("source").textContent = name ? translate("example_source") : scene.is_private ? translate("private", { user: scene.user }) : translate("sampled");
+  if (scene.num_outside) $("source").textContent += " " + translate("outside", { count: formatNumber(scene.num_outside), total: formatNumber(scene.times.length) });
   $("source").classList.toggle("bad", scene.is_private);
   const { step, settings } = shown || { step: 0, settings: [], ...scene };
   $("time").max = scene.times.length - 1;

@@ -72,8 +72,11 @@ function drawLegend(context, legend, ramp) {
   context.fillStyle = INK;
   const texts = document.createTreeWalker(legend, NodeFilter.SHOW_TEXT), range = document.createRange();
   while (texts.nextNode()) {
-    range.selectNodeContents(texts.currentNode);
-    const box = range.getBoundingClientRect(), text = texts.currentNode.data.trim();
+    const { data } = texts.currentNode, text = data.trim();
+    // Without the space after the mark. A text of several lines begins where its first line does.
+    range.setStart(texts.currentNode, data.length - data.trimStart().length);
+    range.setEnd(texts.currentNode, data.length);
+    const [box] = range.getClientRects();
     if (text) wrap(context, text, outer.right - box.left).forEach((line, k) => context.fillText(line, box.left - outer.left, box.top - outer.top + LINE * k + SIZE));
   }
   return outer.height;

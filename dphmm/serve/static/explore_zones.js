@@ -4,9 +4,9 @@ import { STATIC_LAYER } from "./plots/basemap.js";
 
 const LAYER = "zones.geojson", TERM = " | zone:" + LAYER;
 
-export function makeZoneEditor({ map, part, input, labels, makeButton, apply }) {
+export function makeZoneEditor({ map, meridian, part, input, labels, makeButton, apply }) {
   const parts = { zones: part("zones"), corners: part("corners"), corner: part("corner"), undo: part("corner-undo"), close: part("corner-close"), focus: part("circle") };
-  const drawing = makeDrawing({ map, parts, makeButton, changed, hasCircles: true });
+  const drawing = makeDrawing({ map, parts, makeButton, changed, meridian, hasCircles: true });
   let shown = ""; // the field's value that the map shows
 
   function changed() {

@@ -8,7 +8,11 @@ export function translate(key, values = {}) {
   return texts[key].replace(/{(\w+)}/g, (placeholder, name) => name in values ? values[name] : placeholder);
 }
 
-export const formatNumber = (value, digits = 4) => Number(value.toFixed(digits)).toLocaleString(locale);
+export function formatNumber(value, digits = 3) {
+  // Small budgets have significant digits; the remainder of a sum of floats has none.
+  const options = Math.abs(value) < 1 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: digits };
+  return Number(value.toFixed(9)).toLocaleString(locale, options);
+}
 export const formatPercent = (share) => share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 });
 const formatUnit = (value, name, digits) => value.toLocaleString(locale, { style: "unit", unit: name, maximumFractionDigits: digits });
 
