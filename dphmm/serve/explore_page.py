@@ -180,7 +180,7 @@ class _ExplorePage:
     async def view(self, request: Request) -> Response:
         """Answer the view of settings at a timestep.
 
-        The answer is 409 if the panel has requested another view since.
+        The answer is 409 if the panel has requested another view since, by the numbers of the requests.
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
@@ -192,7 +192,8 @@ class _ExplorePage:
             fields_before, _, seed_before = _parse_request(body["before"])
             before = fields_before, seed_before
         panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
-        self._latest[panel % _NUM_PANELS] = number
+        # An aborted request can arrive after the one that replaces it.
+        self._latest[panel % _NUM_PANELS] = max(self._latest.get(panel % _NUM_PANELS, 0), number)
         view = None
         while view is None:
             reports = count()

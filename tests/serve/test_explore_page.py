@@ -156,6 +156,13 @@ def test_long_computation_makes_way_and_is_complete(model):
             assert newer.json()["epsilon_total"] == 2
             assert long.result().status_code == 409
         near = other.post("/explore/view", json={"fields": {}, "step": 60, "number": 4}).json()
+        # an aborted request that arrives late
+        with ThreadPoolExecutor(1) as pool:
+            latest = pool.submit(client.post, "/explore/view", json={"fields": {}, "step": 200, "number": 6})
+            wait_for(lambda: other.get("/explore/progress").json()["total"] == 201)
+            late = other.post("/explore/view", json={"fields": {"epsilon": "2"}, "step": 300, "number": 5})
+            assert late.status_code == 409
+            assert latest.result().status_code == 200
     assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
 
 

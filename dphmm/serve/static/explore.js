@@ -16,7 +16,7 @@ const HULL = "#9c3f86", RELEASE = "#d55e00", EDGE = "#4d7f6f", TRUE_STATE = "#11
 
 let scene = null, example = ""; // the name of an example of the paper; empty for the user's own model
 let own = null; // what was shown before an example
-let numRequests = 0, numLoads = 0;
+let lastNumber = 0, numLoads = 0;
 const panels = [];
 
 async function request(path, body, signal) {
@@ -65,6 +65,9 @@ function save(text, name, type) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
+
+// Requests of this page are numbered in their order, and after those of an earlier page.
+const nextNumber = () => (lastNumber = Math.max(lastNumber + 1, Date.now()));
 
 // ---- a panel --------------------------------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ function makePanel(index, fields) {
     clearTimeout(timer);
     if (pending) pending.abort();
     const running = pending = new AbortController(), fields = read(), step = readStep();
-    const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: ++numRequests }, running.signal)).json();
+    const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: nextNumber() }, running.signal)).json();
     root.setAttribute("aria-busy", "true");
     watchProgress(running.signal);
     try {
