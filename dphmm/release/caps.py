@@ -10,7 +10,7 @@ from dphmm.arrays import FloatArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import CapTracker, EarlierStart, TrackerState, read_priors
+from dphmm.events.cap import CapState, CapTracker, EarlierStart, read_priors
 from dphmm.events.expression import EventText
 from dphmm.events.product_chain import Chain
 from dphmm.model.model import MarkovModel
@@ -87,7 +87,7 @@ class EventCaps:
         # A tracker changes with every release, so each user gets a copy.
         return self._first_trackers.get_or_make(state.first, lambda: self._new_tracker(state.first)).copy()
 
-    def resume_tracker(self, first: int | None, count: int, state: TrackerState | None) -> CapTracker | None:
+    def resume_tracker(self, first: int | None, count: int, state: tuple[CapState, ...] | None) -> CapTracker | None:
         """Return the tracker after ``count`` releases, from its state.
 
         Raises
