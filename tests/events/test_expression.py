@@ -38,6 +38,22 @@ def test_text_reads_back(text):
     assert parse_event(str(event)) == event
 
 
+@pytest.mark.parametrize(
+    "time", ["09:30:00.5Z", "09:30:00.000001", "09:30+00:00:30", "09:30-05:29:59", "09:30+01:00:00.5"]
+)
+def test_instants_that_text_would_round_are_refused(time):
+    """Otherwise two events, and the hashes of two caps, have the same text."""
+    with pytest.raises(EventError, match="in whole seconds with an offset in whole minutes, got '2024-03-04T"):
+        parse_event(f"at:home between 2024-03-04T{time} and 2024-03-05")
+
+
+@pytest.mark.parametrize("time", ["09:30:01Z", "09:30:00.000Z", "09:30:15-05:30", "09:30:00+00:00:00", "09:30"])
+def test_other_instants_read_back(time):
+    event = parse_event(f"at:home between 2024-03-04T{time} and 2024-03-05")
+    assert event.when.start == datetime.fromisoformat(f"2024-03-04T{time}")
+    assert parse_event(str(event)) == event
+
+
 def test_case_and_dashes_are_ignored():
     loose = parse_event("AT:home Between 2024-03-04 AND 2024-03-10 ANY Weekday 9–12:30")
     assert loose == parse_event("at:home between 2024-03-04 and 2024-03-10 any weekday 9-12:30")
