@@ -65,7 +65,7 @@ def test_places_are_named_numbered_or_polygons(tmp_path):
     assert parse_event('at:"St. Mary" at 3').resolve(PLACES) == Presence([2], 3, 3)
     assert parse_event("at:5,7 at 3").resolve(grid) == Presence([5, 7], 3, 3)
     assert parse_event("state:5,7 at 3").resolve() == Presence([5, 7], 3, 3)
-    squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6)}
+    squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6), "far": (40, 0.5)}
     features = []
     for name, (east, half) in squares.items():
         corners = [(east - half, -half), (east + half, -half), (east + half, half), (east - half, half)]
@@ -83,8 +83,10 @@ def test_places_are_named_numbered_or_polygons(tmp_path):
 
     assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
     assert parse_event(f'at:"{path}"#"ward 2" at 1').resolve(grid) == Presence(inside("ward 2"), 1, 1)
-    with pytest.raises(EventError, match="must be one of 'ward 1', 'ward 2', got 'ward 3'"):
+    with pytest.raises(EventError, match="must be one of 'ward 1', 'ward 2', 'far', got 'ward 3'"):
         parse_event(f'at:"{path}"#"ward 3" at 1').resolve(grid)
+    with pytest.raises(EventError, match=r"'.*#far' must overlap at least one state of the model"):
+        parse_event(f'at:"{path}"#far at 1').resolve(grid)
 
 
 def test_canonical_text_identifies_files_by_content(tmp_path):
