@@ -330,8 +330,11 @@ def session(releases: str | Path, **arguments: Any) -> None:
 def _warn_of_omitted(users: Sequence[str]) -> None:
     """Warn of users who are omitted, because an informed adversary has no data of them."""
     if users:
-        listed = ", ".join(users[:8]) + (", …" if len(users) > 8 else "")
-        warn([f"users without earlier data in the region are omitted: {listed}"])
+        warn([f"users without earlier data in the region are omitted: {_list_users(users)}"])
+
+
+def _list_users(users: Sequence[str]) -> str:
+    return ", ".join(users[:8]) + (", …" if len(users) > 8 else "")
 
 
 def _add_adversary_column(table: Table, audits: Iterable[SequenceAudit | EventAudit]) -> Table:
@@ -429,6 +432,9 @@ def event(releases: str | Path, **arguments: Any) -> None:
         echo(_PRIVACY_WARNING, err=True)
     _warn_of_omitted(result.users_without_earlier_data)
     verdict = "An event was learned." if result.is_exposed else "No event was learned."
+    if result.users_after_event:
+        users = _list_users(result.users_after_event)
+        verdict += f" Not audited for users with a first release after the end of an event: {users}."
     audits = (audit for user_audits in result.audits for audit in user_audits)
     _finish(result, arguments, "Event audit", verdict, _add_adversary_column(_EVENTS, audits))
 

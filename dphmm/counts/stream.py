@@ -15,7 +15,7 @@ from scipy import sparse
 
 from dphmm.arrays import MAX_SCALE, MIN_SCALE, BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError, StochasticError
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.exact import rational
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, random_source
@@ -253,18 +253,11 @@ def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> 
         one nor ``steps``.
     """
     if isinstance(epsilons, (str, Fraction, int, float, np.number)):
-        return [_budget(epsilons, "epsilon")] * steps
+        return [rational(epsilons)] * steps
     try:
         listed = list(epsilons)
     except TypeError:
         raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {epsilons}") from None
     if len(listed) != steps:
         raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {len(listed)} budgets")
-    return [_budget(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]
-
-
-def _budget(written: Rational, name: str) -> Fraction:
-    budget = rational(written, name)
-    if not MIN_SCALE <= budget <= MAX_SCALE:
-        raise BudgetError(f"{name} must be in [{MIN_SCALE:g}, {MAX_SCALE:g}], got {float(budget):g}")
-    return budget
+    return [rational(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]

@@ -324,7 +324,7 @@ def get_zone(name: str) -> tzinfo:
 
 
 def parse_bound(text: str) -> Bound:
-    """Parse a step, a day or an instant.
+    """Parse a step, a day, or an instant in whole seconds with an offset in whole minutes.
 
     Raises
     ------
@@ -342,10 +342,16 @@ def parse_bound(text: str) -> Bound:
         if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
             return date.fromisoformat(text)
         if re.match(r"\d{4}-\d{2}-\d{2}[Tt ]", text):
-            return datetime.fromisoformat(text)
+            instant = datetime.fromisoformat(text)
+            # `format_bound` writes no other instants, and its text identifies the event in hashes.
+            if not instant.microsecond and not (instant.utcoffset() or timedelta()) % timedelta(minutes=1):
+                return instant
     except ValueError:
         pass
-    raise EventError(f"time must be a date, an instant such as 2024-03-04T09:30Z, or a step such as 12, got {text!r}")
+    raise EventError(
+        "time must be a date, a step such as 12, or an instant such as 2024-03-04T09:30Z, in whole seconds with an "
+        f"offset in whole minutes, got {text!r}"
+    )
 
 
 def parse_daily(kind: str, hours: str | None) -> Daily:

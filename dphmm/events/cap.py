@@ -139,13 +139,6 @@ class CapState(NamedTuple):
     masses: FloatArray
 
 
-class TrackerState(NamedTuple):
-    """The state of a `CapTracker` after releases: the position of its search, and its caps."""
-
-    rung: int
-    caps: tuple[CapState, ...]
-
-
 class CapTracker:
     """A tracker of event caps over the releases about one user.
 
@@ -208,7 +201,6 @@ class CapTracker:
                         continue  # under this prior the event stays impossible
                 _check_prior(cap, odds, first is not None)
                 self.tracked_caps.append(TrackedCap(number, prior, cap, odds))
-        self._rung = 0
 
     def copy(self) -> CapTracker:
         """Return an independent copy that has processed the same releases.
@@ -223,16 +215,16 @@ class CapTracker:
         return tracker
 
     @property
-    def state(self) -> TrackerState:
+    def state(self) -> tuple[CapState, ...]:
         """The state after at least one release, which `with_state` restores."""
         caps = []
         for number, prior, _, odds in self.tracked_caps:
             assert odds.last_step is not None, "there is a release"
             assert odds.masses is not None, "there is a release"
             caps.append(CapState(number, prior, odds.last_step, odds.masses))
-        return TrackerState(self._rung, tuple(caps))
+        return tuple(caps)
 
-    def with_state(self, state: TrackerState) -> CapTracker:
+    def with_state(self, state: tuple[CapState, ...]) -> CapTracker:
         """Return the tracker after earlier releases.
 
         Parameters
@@ -252,21 +244,18 @@ class CapTracker:
             If the state is that of other caps.
         """
         tracker = copy(self)
-        states = {(cap.number, cap.prior): cap for cap in state.caps}
+        states = {(cap.number, cap.prior): cap for cap in state}
         tracked_caps = {(tracked.number, tracked.prior): tracked for tracked in self.tracked_caps}
         required = {key for key, tracked in tracked_caps.items() if tracked.odds.is_model_prior}
-        if not required <= states.keys() <= tracked_caps.keys() or len(states) < len(state.caps):
+        if not required <= states.keys() <= tracked_caps.keys() or len(states) < len(state):
             raise InvalidInputError(
-                f"the state must be that of {len(tracked_caps)} tracked caps, got {len(state.caps)} others"
+                f"the state must be that of {len(tracked_caps)} tracked caps, got {len(state)} others"
             )
-        if not 0 <= state.rung <= NUM_RUNGS:
-            raise InvalidInputError(f"rung must be in [0, {NUM_RUNGS}], got {state.rung}")
         tracker.tracked_caps = [
             tracked._replace(odds=tracked.odds.with_masses(states[key].last_step, states[key].masses))
             for key, tracked in tracked_caps.items()
             if key in states
         ]
-        tracker._rung = state.rung
         return tracker
 
     @checked
@@ -311,9 +300,7 @@ class CapTracker:
                 float(np.nan_to_num(factors, nan=np.inf, posinf=np.inf).min()),
             )
 
-        best = _find_first_safe_rung(check, self._rung) if (margin > 0).all() else None
-        # The next search starts where this one ended: consecutive releases have similar margins.
-        self._rung = NUM_RUNGS if best is None else best[0]
+        best = _find_first_safe_rung(check) if (margin > 0).all() else None
         if best is None:
             beliefs = [(tracked.number, tracked.odds.log_odds) for tracked in self.tracked_caps]
             return Choice(None, self._max_by_cap(*zip(*beliefs, strict=True)))
@@ -451,9 +438,7 @@ def budget_at_rung(epsilon: float, rung: int) -> float:
     return float(floor(exact * 10.0**digits * (1 + 1e-12)) / 10.0**digits)
 
 
-def _find_first_safe_rung(
-    check: Callable[[int], tuple[bool, FloatArray, float]], start: int
-) -> tuple[int, FloatArray] | None:
+def _find_first_safe_rung(check: Callable[[int], tuple[bool, FloatArray, float]]) -> tuple[int, FloatArray] | None:
     """Return the first safe rung and the largest log odds seen there; None if none is safe.
 
     The log odds grow approximately in proportion to the budget. Therefore the distance of a rung from being safe, or
@@ -464,13 +449,13 @@ def _find_first_safe_rung(
     check
         Function of a rung that returns whether it is safe, the largest log odds seen, and the factor of the budget that
         these would allow.
-    start
-        Initial guess.
     """
+    # The rung that is found may depend on the start of the search. It is therefore always rung 0, and not the rung of
+    # the previous release: otherwise plans that were not sampled, or a restart of the process, would change the budget.
     # Invariant: rung `failing` is not safe, and `best` is. The prediction is kept strictly between them, so the search
-    # ends after at most 96 checks, usually after two or three.
+    # ends after at most 97 checks, usually after fewer than five.
     failing = -1
-    rung = min(start, NUM_RUNGS)
+    rung = 0
     best = None
     while True:
         is_safe, max_log_odds, factor = check(rung)

@@ -178,7 +178,7 @@ class PlaceSpec:
         parts = layer.values() if self.part is None else [layer[self.part]]
         members = tuple(sorted({state for states in parts for state in states.tolist()}))
         if not members:
-            raise EventError(f"'{self}' must contain the point of at least one state of the model")
+            raise EventError(f"'{self}' must overlap at least one state of the model")
         return members
 
     def canonical(self) -> str:

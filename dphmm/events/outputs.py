@@ -39,6 +39,9 @@ MAX_CELLS = 500
 # The number of cached values of distances at corners.
 _CACHE_VALUES = 1 << 23
 
+# The largest number of new corners if a cell is split.
+_CORNERS_PER_SPLIT = 7
+
 # A side is not split if distances change along it by less than this share of the change along the other side.
 _MIN_CHANGE = 0.25
 
@@ -97,6 +100,7 @@ class Sectors:
                         self._add_cell(fan_index, sector, a, a_end, b, b_end)
         self._start = np.arange(len(self._cells))
         self._ends: IntArray = np.array([(cell.near, cell.far) for cell in self._cells], dtype=np.int64)
+        self._first_corners = dict(self._corners)
 
     def check(self, parts: FloatArray, epsilon: float) -> tuple[bool, FloatArray]:
         """Check that one sum of coefficients is below another one at every output.
@@ -117,6 +121,7 @@ class Sectors:
         sums
             ``(c, 3 j)``: the sums at all corners that were checked.
         """
+        self._make_room(MAX_CELLS)
         count = parts.shape[1] // 3
         sums = np.empty((self._max_corners, parts.shape[1]))
         is_asked = np.zeros(self._max_corners, dtype=np.bool_)
@@ -175,6 +180,7 @@ class Sectors:
                 results[corner, is_far] = float(weights @ (plus if is_far else minus))
             return results[corner, is_far]
 
+        self._make_room(_MAX_WRITTEN_CELLS)
         signs = list[str]()
         is_certain = True
         num_checked = 0
@@ -218,11 +224,23 @@ class Sectors:
 
     # ---- cells ---------------------------------------------------------------------------------------------------
 
+    def _make_room(self, num_splits: int) -> None:
+        """Remove the cells of earlier checks unless a number of cells can be split.
+
+        Otherwise the earlier checks, and thus those of other releases, would determine the result.
+        """
+        if len(self._corners) + _CORNERS_PER_SPLIT * num_splits > self._max_corners:
+            del self._cells[len(self._start) :]
+            for cell in self._cells:
+                cell.parts.clear()
+            self._ends = self._ends[: len(self._start)]
+            self._corners = dict(self._first_corners)
+
     def _split(self, index: int) -> list[int]:
         """Return the parts of a cell; none if the cache is full or they would not differ."""
         cell = self._cells[index]
         if not cell.parts:
-            if len(self._corners) + 7 > self._max_corners:
+            if len(self._corners) + _CORNERS_PER_SPLIT > self._max_corners:
                 return []
             fan = self._fans[cell.fan]
             begin = len(self._cells)

@@ -153,7 +153,8 @@ def _read(value: Rational, name: str) -> Fraction:
         fraction = parse_fraction(str(value), name) if written else Fraction(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, AttributeError):
         fraction = Fraction(0)
-    if not MIN_SCALE <= fraction <= MAX_SCALE:
+    # As a double, the bound is above the decimal number that the message contains.
+    if not Fraction(str(MIN_SCALE)) <= fraction <= MAX_SCALE:
         text = value if isinstance(value, float) else shown(value)
         raise BudgetError(f"{name} must be a positive, finite number from {MIN_SCALE:g} to {MAX_SCALE:g}, got {text}")
     return fraction

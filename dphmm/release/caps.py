@@ -10,7 +10,8 @@ from dphmm.arrays import FloatArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import CapTracker, EarlierStart, TrackerState, read_priors
+from dphmm.events.cap import CapState, CapTracker, EarlierStart, read_priors
+from dphmm.events.event import Event
 from dphmm.events.expression import EventText
 from dphmm.events.product_chain import Chain
 from dphmm.model.model import MarkovModel
@@ -87,7 +88,7 @@ class EventCaps:
         # A tracker changes with every release, so each user gets a copy.
         return self._first_trackers.get_or_make(state.first, lambda: self._new_tracker(state.first)).copy()
 
-    def resume_tracker(self, first: int | None, count: int, state: TrackerState | None) -> CapTracker | None:
+    def resume_tracker(self, first: int | None, count: int, state: tuple[CapState, ...] | None) -> CapTracker | None:
         """Return the tracker after ``count`` releases, from its state.
 
         Raises
@@ -111,11 +112,7 @@ class EventCaps:
 
         Only events about a time of which the model contains nothing are included.
         """
-        clock = Clock(self._model.step_seconds, first)
-        sooner = make_earlier_start(self._model, first)
-        texts = [(index, cap.event) for index, cap in enumerate(self._caps) if isinstance(cap.event, EventText)]
-        over = [(index, event.first_step(clock)) for index, event in texts if event.is_past(clock)]
-        return frozenset(index for index, begins in over if not begins or sooner(-begins) is None)
+        return frozenset(index for index, cap in enumerate(self._caps) if has_ended(cap.event, self._model, first))
 
     def limit_plan(self, plan: StepPlan, state: FilterState, planner: Planner) -> StepPlan:
         """Return a plan with the largest budget under which no output exceeds a cap.
@@ -144,6 +141,30 @@ class EventCaps:
         tracker = self.get_tracker(state).copy()
         tracker.update(log_likelihood, steps)
         return tracker
+
+
+def has_ended(event: Event | EventText, model: MarkovModel, first: int | None) -> bool:
+    """Return whether an event ended before the first release and is unknown to a model.
+
+    Parameters
+    ----------
+    event
+        The event.
+    model
+        The model.
+    first
+        Slot of the first release.
+
+    Raises
+    ------
+    EventError
+        If the event has dates, and the length of a step or the slot is unknown.
+    """
+    clock = Clock(model.step_seconds, first)
+    if isinstance(event, Event) or not event.is_past(clock):
+        return False
+    begin = event.first_step(clock)
+    return not begin or make_earlier_start(model, first)(-begin) is None
 
 
 def make_chain(model: MarkovModel, first: int | None) -> tuple[Chain, FloatArray]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.errors import InvalidInputError
-from dphmm.events.cap import CapState, TrackerState
+from dphmm.events.cap import CapState
 from dphmm.model.belief import Belief
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
@@ -66,7 +66,7 @@ class EngineState:
     first: int | None
     slot: int | None
     account: Mapping[str, Any] | None
-    caps: TrackerState | None
+    caps: tuple[CapState, ...] | None
 
     def to_bytes(self) -> bytes:
         """Return the state as the bytes of a checkpoint. `from_bytes` restores it.
@@ -75,21 +75,19 @@ class EngineState:
         -------
         bytes
             The checkpoint. The keys of its JSON object are ``terms``, ``count``, ``first`` and ``slot`` of this class,
-            ``account``, ``belief_bytes``, and ``caps``: null, or an object
-            with ``rung`` (the position of the search for the next budget) and ``tracked``, a list of objects with the
-            index of the cap (``cap``) and of the initial distribution (``prior``), the step of the last release
-            (``last_step``) and the shape of the masses (``shape``).
+            ``account``, ``belief_bytes``, and ``caps``: null, or a list of objects with the index of the cap (``cap``)
+            and of the initial distribution (``prior``), the step of the last release (``last_step``) and the shape of
+            the masses (``shape``).
         """
         belief = b"" if self.belief is None else self.belief.to_bytes()
         caps = None
         masses: list[bytes] = []
         if self.caps is not None:
-            tracked = [
+            caps = [
                 {"cap": cap.number, "prior": cap.prior, "last_step": cap.last_step, "shape": list(cap.masses.shape)}
-                for cap in self.caps.caps
+                for cap in self.caps
             ]
-            caps = {"rung": self.caps.rung, "tracked": tracked}
-            masses = [cap.masses.astype("<f8").tobytes() for cap in self.caps.caps]
+            masses = [cap.masses.astype("<f8").tobytes() for cap in self.caps]
         values = {
             "terms": dict(self.terms),
             "count": self.count,
@@ -157,7 +155,7 @@ class EngineState:
         caps = None
         if values["caps"] is not None:
             cap_states = []
-            for cap in values["caps"]["tracked"]:
+            for cap in values["caps"]:
                 shape = cap["shape"]
                 integers = cap["cap"], cap["prior"], cap["last_step"], *shape
                 if not all(map(_is_integer, integers)) or min(shape) < 1:
@@ -167,10 +165,7 @@ class EngineState:
                     raise ValueError(f"expected at least {end} binary bytes, got {len(binary)}")
                 masses = np.frombuffer(binary[start:end], dtype="<f8").astype(np.float64).reshape(shape)
                 cap_states.append(CapState(cap["cap"], cap["prior"], cap["last_step"], masses))
-            rung = values["caps"]["rung"]
-            if not _is_integer(rung):
-                raise ValueError(f"rung must be an integer, got {shorten(rung)}")
-            caps = TrackerState(rung, tuple(cap_states))
+            caps = tuple(cap_states)
         if end != len(binary):
             raise ValueError(f"expected {end} binary bytes, got {len(binary)}")
         return cls(terms, belief, count, values["first"], values["slot"], values["account"], caps)

@@ -271,6 +271,8 @@ def read_releases(path: str | Path) -> ReleaseTable:
     MissingDependencyError
         If a library of the format is not installed.
     """
+    with readable(path):
+        Path(path).stat()  # of a missing file the extension does not matter
     path = check_format(path)
     with readable(path), path.open("rb") as stream:
         is_empty = not stream.read(1)

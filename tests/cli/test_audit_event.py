@@ -8,9 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from dphmm import ReleaseSettings
+from dphmm import MarkovModel, ReleaseSettings
 from dphmm.events import Cap
 from dphmm.jobs import audit_event
+from tests.cli.conftest import HEADER, fixes
 
 
 @pytest.fixture
@@ -90,6 +91,41 @@ def test_report_contains_pictures(release_folder, run):
     assert page.count("data:image/png;base64") == 2
     assert "User a: at:0,1" in page
     assert "change of log odds" in page
+
+
+def test_event_is_not_audited_for_users_after_it(world, run):
+    """A batch releases them without the cap.
+
+    The audits of the other users are those of a selection by --users.
+    """
+    model = MarkovModel.load(world / "m.npz")
+    weights = np.arange(1.0, 1 + model.size)  # not stationary: the model contains nothing about earlier times
+    MarkovModel(model.transition, weights / weights.sum(), model.states, 60.0).save(world / "m.npz", overwrite=True)
+    (world / "all.csv").write_text(HEADER + fixes("a") + fixes("b") + fixes("q").replace("03-07", "03-08"))
+    terms = ("--model", "m.npz", "--policy", "utility:1km", "--epsilon", 2)
+    done = run("batch", "all.csv", *terms, "--event", EVENT, "--max-event-probability", 0.7, "-o", "all")
+    assert done.exit_code == 0, done.output
+    assert "users whose capped event has ended" in done.output
+
+    words = ("all", "--model", "m.npz", "--event", EVENT)
+    result = json.loads(audit_events(run, *words, "--json").stdout)
+    selected = json.loads(audit_events(run, *words, "--users", "a,b", "--json").stdout)
+    assert result.pop("users_after_event") == ["q"]
+    assert selected.pop("users_after_event") == []
+    assert [event["user"] for event in result["events"]] == ["a", "b"]
+    assert result == selected
+    table = audit_events(run, *words).stdout
+    assert table.startswith(
+        "No event was learned. Not audited for users with a first release after the end of an event: q.\n"
+    )
+
+    both = json.loads(audit_events(run, *words, "--event", "at:0 between 1 and 3", "--json").stdout)
+    audited = [(event["user"], event["event"]) for event in both["events"]]
+    later = "at:0 between 1 and 3"
+    assert audited == [("a", EVENT), ("a", later), ("b", EVENT), ("b", later), ("q", later)]
+    assert both["users_after_event"] == ["q"]
+    none_left = audit_events(run, *words, "--users", "q", code=2)
+    assert "user q: window 'on 2024-03-07 any day 9:01-9:04' must contain a step" in none_left.stderr
 
 
 @pytest.mark.parametrize(

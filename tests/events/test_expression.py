@@ -38,6 +38,22 @@ def test_text_reads_back(text):
     assert parse_event(str(event)) == event
 
 
+@pytest.mark.parametrize(
+    "time", ["09:30:00.5Z", "09:30:00.000001", "09:30+00:00:30", "09:30-05:29:59", "09:30+01:00:00.5"]
+)
+def test_instants_that_text_would_round_are_refused(time):
+    """Otherwise two events, and the hashes of two caps, have the same text."""
+    with pytest.raises(EventError, match="in whole seconds with an offset in whole minutes, got '2024-03-04T"):
+        parse_event(f"at:home between 2024-03-04T{time} and 2024-03-05")
+
+
+@pytest.mark.parametrize("time", ["09:30:01Z", "09:30:00.000Z", "09:30:15-05:30", "09:30:00+00:00:00", "09:30"])
+def test_other_instants_read_back(time):
+    event = parse_event(f"at:home between 2024-03-04T{time} and 2024-03-05")
+    assert event.when.start == datetime.fromisoformat(f"2024-03-04T{time}")
+    assert parse_event(str(event)) == event
+
+
 def test_case_and_dashes_are_ignored():
     loose = parse_event("AT:home Between 2024-03-04 AND 2024-03-10 ANY Weekday 9–12:30")
     assert loose == parse_event("at:home between 2024-03-04 and 2024-03-10 any weekday 9-12:30")
@@ -49,7 +65,7 @@ def test_places_are_named_numbered_or_polygons(tmp_path):
     assert parse_event('at:"St. Mary" at 3').resolve(PLACES) == Presence([2], 3, 3)
     assert parse_event("at:5,7 at 3").resolve(grid) == Presence([5, 7], 3, 3)
     assert parse_event("state:5,7 at 3").resolve() == Presence([5, 7], 3, 3)
-    squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6)}
+    squares = {"ward 1": (0, 0.5), "ward 2": (1.5, 0.6), "far": (40, 0.5)}
     features = []
     for name, (east, half) in squares.items():
         corners = [(east - half, -half), (east + half, -half), (east + half, half), (east - half, half)]
@@ -67,8 +83,10 @@ def test_places_are_named_numbered_or_polygons(tmp_path):
 
     assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
     assert parse_event(f'at:"{path}"#"ward 2" at 1').resolve(grid) == Presence(inside("ward 2"), 1, 1)
-    with pytest.raises(EventError, match="must be one of 'ward 1', 'ward 2', got 'ward 3'"):
+    with pytest.raises(EventError, match="must be one of 'ward 1', 'ward 2', 'far', got 'ward 3'"):
         parse_event(f'at:"{path}"#"ward 3" at 1').resolve(grid)
+    with pytest.raises(EventError, match=r"'.*#far' must overlap at least one state of the model"):
+        parse_event(f'at:"{path}"#far at 1').resolve(grid)
 
 
 def test_canonical_text_identifies_files_by_content(tmp_path):

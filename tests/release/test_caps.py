@@ -249,6 +249,57 @@ def test_reopened_session_gives_same_releases_as_uninterrupted_one(tmp_path):
     assert release_with_restarts(tmp_path / "again.db", ["ann"]) == whole
 
 
+def optimal_engine(seed: int) -> Releaser:
+    """Return an engine with tables, of which a smaller budget may reveal more about an event."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.random((9, 9)) ** 6 + np.eye(9)
+    model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(9, 1 / 9))
+    caps = (Cap(Presence([int(rng.integers(9))], 3, 6), 0.6),)
+    points = np.indices((3, 3)).reshape(2, 9).T
+    return Releaser(model, points, PolicyGraph.complete(9), 2.0, "optimal", caps=caps, rng=seed)
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
+    """Neither plans that are not sampled nor processes that replay the releases change it."""
+    once, twice, source = optimal_engine(seed), optimal_engine(seed), optimal_engine(seed).source
+    records, again, replayed = [], [], []
+    for slot, state in enumerate(np.random.default_rng(seed).integers(9, size=9).tolist()):
+        records.append(once.release(state))
+        plans = [twice.prepare(), twice.prepare(4.0), twice.prepare()]
+        assert plans[0].epsilon == plans[2].epsilon
+        again.append(twice.draw(plans[2], state))
+        engine = optimal_engine(seed)
+        engine.source = source
+        with Session.open(tmp_path / "s.db", "ann", engine) as session:
+            replayed.append(session.release(state, slot))
+    assert min(record.epsilon for record in records) < 2.0
+    assert [record.epsilon for record in again] == [record.epsilon for record in records]
+    assert [record.epsilon for record in replayed] == [record.epsilon for record in records]
+
+
+def test_capped_epsilon_does_not_depend_on_cells_of_earlier_releases(monkeypatch):
+    """Here the cache of cells has room for few of them. With 4096 states it has, too."""
+    monkeypatch.setattr("dphmm.events.outputs._CACHE_VALUES", 36 * 400)
+    points = np.indices((6, 6)).reshape(2, 36).T
+    near = np.abs(points[:, np.newaxis] - points).sum(axis=2) <= 1
+    model = MarkovModel(near / near.sum(axis=1, keepdims=True), np.full(36, 1 / 36))
+    caps = [Cap(Presence([14], 4, 8), 0.4)]
+
+    def new_engine() -> Releaser:
+        policy = PolicyGraph.utility(points, 1.5)
+        return Releaser(model, points, policy, 2.0, "lattice", caps=caps, rng=1, spacing=1)
+
+    whole, epsilons = new_engine(), []
+    for state in (0, 1, 7, 8, 14, 14, 15, 21, 21):
+        resumed = new_engine()
+        resumed.restore(whole.checkpoint())
+        epsilons.append((whole.prepare().epsilon, resumed.prepare().epsilon))
+        whole.release(state)
+    assert sum(epsilon < 2.0 for epsilon, _ in epsilons) >= 4
+    assert all(epsilon == again for epsilon, again in epsilons)
+
+
 def test_withheld_slot_never_gets_release(tmp_path):
     with Session.open(tmp_path / "s.db", "ann", engine(2, TIGHT)) as session:
         record = session.release(2, 7)

@@ -164,10 +164,10 @@ WRONG = {
         None,
         [],
         3,
-        {"rung": 0, "tracked": []},
-        {"rung": 0},
+        {},
+        ["cap"],
         *(
-            {"rung": 0, "tracked": [{"cap": 0, "prior": 0, "last_step": 2, "shape": [2, 6]} | changed]}
+            [{"cap": 0, "prior": 0, "last_step": 2, "shape": [2, 6]} | changed]
             for changed in (
                 {"cap": 1},
                 {"cap": "0"},
@@ -182,8 +182,7 @@ WRONG = {
                 {"shape": None},
             )
         ),
-        {"rung": -1, "tracked": [{"cap": 0, "prior": 0, "last_step": 2, "shape": [2, 6]}]},
-        {"rung": "0", "tracked": [{"cap": 0, "prior": 0, "last_step": 2, "shape": [2, 6]}]},
+        [{"cap": 0, "prior": 0, "last_step": 2, "shape": [2, 6]}] * 2,
     ],
 }
 

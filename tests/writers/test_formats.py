@@ -311,6 +311,14 @@ def test_missing_empty_or_truncated_file_raises(tmp_path, table, suffix):
     assert "\n" not in str(caught.value)
 
 
+def test_missing_file_is_reported_before_its_extension(tmp_path):
+    with pytest.raises(DataFileError, match=r"no\.db: there is no such file"):
+        read_releases(tmp_path / "no.db")
+    (tmp_path / "yes.db").write_text("text")
+    with pytest.raises(ConfigurationError, match="extension of a format must be one of"):
+        read_releases(tmp_path / "yes.db")
+
+
 def test_csv_without_releases_raises(tmp_path):
     path = tmp_path / "out.csv"
     path.write_text("name,value\na,1\n")

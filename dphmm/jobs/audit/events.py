@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.realized import EventAudit, audit_events
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries
@@ -23,6 +24,8 @@ from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
+from dphmm.model.model import MarkovModel
+from dphmm.release.caps import has_ended
 from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
 from dphmm.validation import Interval, checked
@@ -51,6 +54,9 @@ class EventAudits(Result):
         Whether the users' earlier data were used. The result is then private.
     users_without_earlier_data
         Released users who are omitted, because they have no earlier data in the region.
+    users_after_event
+        Released users with an event that ended before their first release, at a time of which the model contains
+        nothing. It is not audited for them. Users without another event are omitted.
     """
 
     replays: tuple[ReplayResult, ...]
@@ -59,6 +65,7 @@ class EventAudits(Result):
     min_posterior: float = field(metadata=exported())
     private: bool = field(default=False, metadata=exported())
     users_without_earlier_data: tuple[str, ...] = field(default=(), metadata=exported())
+    users_after_event: tuple[str, ...] = field(default=(), metadata=exported())
 
     @property
     def is_exposed(self) -> bool:
@@ -137,8 +144,8 @@ def audit_event(
         See `dphmm.jobs.replay`.
     event
         One or more events, in words (see `dphmm.events.parse_event`) or as values. Windows in dates are counted from
-        each user's first release. Times before the first release are omitted from a window if the model does not cover
-        them.
+        each user's first release. An event that ended before it, at a time of which the model contains nothing, is not
+        audited for this user.
     prior
         Another adversary's distribution of the first state. Defaults to the model's.
     adversaries
@@ -161,7 +168,8 @@ def audit_event(
     Raises
     ------
     EventError
-        If an event is invalid, lies outside a user's releases, or is certain or impossible before any release.
+        If an event is invalid, lies outside a user's releases, ended before the first release of every user, or is
+        certain or impossible before any release.
     ConfigurationError
         If the thresholds are invalid; also see `dphmm.jobs.replay`.
     DphmmError
@@ -202,27 +210,52 @@ def audit_event(
         _check_thresholds(min_posterior, max_posterior)
     user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
     replays, omitted = select_informed(replays, user_adversaries)
+    ended_events = _find_ended_events(replays, [event for _, event in worded], learned)
+    replays = tuple(replay for replay in replays if len(ended_events.get(replay.sequence.user, ())) < len(worded))
     tasks = ReplayTasks(replays)
-    auditor = partial(_audit_user, tasks.engines, replace(user_adversaries, histories={}), worded, believed)
+    no_histories = replace(user_adversaries, histories={})
+    auditor = partial(_audit_user, tasks.engines, no_histories, worded, ended_events, believed)
     histories = (user_adversaries.histories[replay.sequence.user] for replay in replays)
     crew = Processes(1) if engine is None or len(replays) == 1 else engine
     event_audits = tuple(watch(crew.run_in_order(auditor, tasks.build(histories)), "Replaying", len(replays)))
     limits = float(max_posterior), float(min_posterior)
-    return EventAudits(replays, event_audits, *limits, others.is_private, omitted)
+    return EventAudits(replays, event_audits, *limits, others.is_private, omitted, tuple(ended_events))
+
+
+def _find_ended_events(
+    replays: Sequence[ReplayResult], events: Sequence[EventText | Event], model: MarkovModel
+) -> dict[str, frozenset[int]]:
+    """Return the indices of events that ended before a user's first release.
+
+    Users without any are not included. An event that ended for every user is not included: its audit raises an error.
+    """
+    ended_events: dict[str, frozenset[int]] = {}
+    for index, event in enumerate(events):
+        users = []
+        with suppress(EventError):  # reported by the audit, with the user
+            sequences = (replay.sequence for replay in replays)
+            users = [sequence.user for sequence in sequences if has_ended(event, model, sequence.first_slot)]
+        if len(users) < len(replays):
+            for user in users:
+                ended_events[user] = ended_events.get(user, frozenset()) | {index}
+    return ended_events
 
 
 def _audit_user(
     engines: Sequence[Releaser],
     adversaries: UserAdversaries,
     worded: Sequence[tuple[str, EventText | Event]],
+    ended_events: Mapping[str, frozenset[int]],
     prior: FloatArray | None,
     task: ReplayTask,
 ) -> tuple[EventAudit, ...]:
     """Return the audits of a user for each adversary and event."""
     engine, sequence = task.restore(engines)
+    ended = ended_events.get(sequence.user, frozenset())
+    lasting = [pair for index, pair in enumerate(worded) if index not in ended]
     audits = list[EventAudit]()
     for adversary in adversaries.build(task.private):
-        audits += audit_events(engine, sequence, worded, prior, adversary)
+        audits += audit_events(engine, sequence, lasting, prior, adversary)
     return tuple(audits)
 
 
