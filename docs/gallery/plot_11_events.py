@@ -3,8 +3,9 @@ Disclosure of an event
 ======================
 
 The event is *the user was in the district Gardens between steps 8 and 40*. Each release is private, but together they
-raise its probability far above the prior. Blue: its probability after each release. Green: the smoothed probability that it
-has happened by then. Dashed: the prior under the model. Orange: a bound that an event cap would enforce.
+raise its probability far above the prior. Blue: its probability after each release, with triangles at the largest
+changes. Green: the smoothed probability that it has happened by then. Bands: ranges of several steps. Dashed: the prior
+under the model. Orange: a bound that an event cap would enforce.
 """
 
 import tempfile
