@@ -16,7 +16,7 @@ from scipy.special import betaincinv, expit, stdtrit
 from dphmm.arrays import FloatArray, IntArray, as_floats
 from dphmm.audit.empirical import CONFIDENCE
 from dphmm.audit.inference import compute_inference_metrics, predict_without_releases
-from dphmm.errors import ConfigurationError, EventError, InvalidInputError
+from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
 from dphmm.formatting import exported
@@ -24,6 +24,7 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
+from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
@@ -570,29 +571,34 @@ def compute_errors_without_releases(
 
 # Distance, relative to the largest probability, at which a stream is taken for the first one.
 _RELATIVE_MARGIN = 1e-3
+# Relative margin of the bound by the stationary distribution, which some models approach slowly.
+_REST_MARGIN = 1e-2
 # Change in a period below which a distribution has settled.
 _SETTLED_DISTANCE = 1e-12
 # Share of non-zero transitions above which dense products are faster, and their speed relative to sparse ones.
 _MIN_DENSE_FILL = 0.05
 _DENSE_SPEED = 8
-# Maximum number of probabilities at a time (400 MB), and of multiplications (about half a minute).
+# Maximum number of probabilities at a time (400 MB).
 _MAX_CELLS = 50_000_000
-_MAX_WORK = 3e10
+# Time of a step besides the multiplications, in multiplications.
+_STEP_WORK = 30_000
+MAX_WORK = 3e9
+"""The number of multiplications that take a few seconds."""
 
 
 def count_period_steps(model: MarkovModel) -> int:
-    """Return the steps after which transitions repeat: a week with time classes, else 1."""
+    """Return the steps after which transitions repeat, without changes of the clocks."""
     if model.time_classes is None:
         return 1
     week = HOURS_PER_WEEK * 3_600_000_000
-    return week // gcd(week, microseconds(model.step, "step"))
+    return model.time_classes.period or week // gcd(week, microseconds(model.step, "step"))
 
 
-def compute_max_prior(model: MarkovModel, first: int | None = None) -> float:
+def compute_max_prior(model: MarkovModel, first: int | None = None, max_work: float = MAX_WORK) -> float | None:
     """Compute a bound on the probability of any state at any timestep without releases.
 
-    The probabilities are followed until they settle. With several starts, the bound may exceed the largest of them by
-    one thousandth.
+    The probabilities are followed until they settle. The bound may exceed the largest of them by one hundredth. With
+    time classes, changes of the clocks after the first timesteps are not covered.
 
     Parameters
     ----------
@@ -600,16 +606,13 @@ def compute_max_prior(model: MarkovModel, first: int | None = None) -> float:
         The model.
     first
         Time slot of the first release, counted from 1970. Defaults to any slot: all of a period are followed.
+    max_work
+        Maximum number of multiplications.
 
     Returns
     -------
-    float
-        The bound.
-
-    Raises
-    ------
-    ConfigurationError
-        If this takes too long.
+    float or None
+        The bound; None if it takes too long.
     """
     period = count_period_steps(model)
     num_starts = period if first is None else 1
@@ -617,6 +620,7 @@ def compute_max_prior(model: MarkovModel, first: int | None = None) -> float:
     operators = [_build_forward_matrix(matrix) for matrix in model.transitions]
     of_context = model.state_of_context
     states: Any = csr_array((np.ones(len(of_context)), (of_context, np.arange(len(of_context)))))
+    rest = None if model.time_classes is not None else stationary(model.transitions[0])
     masses = np.empty((model.chain_size, 0))  # a column for each start
     checkpoint = masses
     max_prior = 0.0
@@ -629,28 +633,30 @@ def compute_max_prior(model: MarkovModel, first: int | None = None) -> float:
         if index < num_starts:
             masses = np.column_stack((masses, np.exp(model.initial_logs(start + index))))
         max_prior = max(max_prior, float((states @ masses).max()))
-        # Steps do not increase the total variation distance of two distributions, so a stream that comes near the first
-        # one stays near it.
+        work += _STEP_WORK + masses.shape[1] * (operator.nnz if issparse(operator) else operator.size / _DENSE_SPEED)
+        is_late = masses.size > _MAX_CELLS or work > max_work
+        if rest is not None:
+            # Steps do not increase the total variation distance of two distributions. No later probability therefore
+            # differs by more than the present distance from that of the stationary distribution.
+            later = float((states @ rest).max() + np.abs(masses[:, 0] - rest).sum() / 2)
+            if later <= (1 + _REST_MARGIN) * max_prior:
+                return max(max_prior, later)
+        if is_late:
+            return None
+        # For the same reason, a stream that comes near the first one stays near it.
         distances = np.abs(masses - masses[:, :1]).sum(axis=0) / 2
         is_separate = distances > _RELATIVE_MARGIN * max_prior
         margin = max(margin, float(distances[~is_separate].max()))
         is_separate[0] = True
         masses = masses[:, is_separate]
-        periods, rest = divmod(index, period)
-        if rest == 0 and index >= num_starts:
+        periods, number = divmod(index, period)
+        if number == 0 and index >= num_starts:
             is_settled = masses.shape == checkpoint.shape
             if is_settled and np.abs(masses - checkpoint).sum(axis=0).max() <= _SETTLED_DISTANCE:
                 break
             # Compare with doubling periods, so that distributions that return after several periods are recognised.
             if periods & (periods - 1) == 0:
                 checkpoint = masses
-        work += masses.shape[1] * (operator.nnz if issparse(operator) else operator.size / _DENSE_SPEED)
-        if masses.size > _MAX_CELLS or work > _MAX_WORK:
-            raise ConfigurationError(
-                "the probabilities of states without releases settle too late for a limit: "
-                + ("choose the first release (key 'first'), or " if num_starts > 1 else "")
-                + "use a model with fewer states, longer steps or more --smoothing"
-            )
     return max_prior + margin
 
 

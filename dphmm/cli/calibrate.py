@@ -245,6 +245,8 @@ def _describe_scope(result: CalibrationResult) -> str:
         together += f" of {result.num_users_with_habits} users with known habits"
     if result.first_release is not None:
         together += f" if the first is at {result.first_release}"
+    if result.has_clock_changes:
+        together += ", without a change of the clocks"
     return f"{together}, every output"
 
 

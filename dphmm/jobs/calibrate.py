@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from math import ceil, inf, isfinite, isinf, log
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ from dphmm.calibrate import (
 )
 from dphmm.calibrate.budgets import EventLimit, epsilon_for_factor, round_down, search_largest
 from dphmm.calibrate.simulation import (
+    MAX_WORK,
     PathReleaser,
     compute_errors_without_releases,
     compute_max_prior,
@@ -282,7 +284,9 @@ class CalibrationResult:
         Number of users with habits known to the adversary. `max_posterior` holds for each of them.
     first_release
         The time of a user's first release for which `max_posterior` and `max_odds_ratio` hold. None if they hold for
-        any.
+        any, or are no targets.
+    has_clock_changes
+        Whether these limits concern local time with changes of the clocks. They do not hold across one.
     channel_results
         Attacks on releases at these budgets and on other channels (see `dphmm.attack`), for simulated users or for
         users with earlier data. Empty if none were requested, or the attack does not support the model.
@@ -306,6 +310,7 @@ class CalibrationResult:
     auxiliary_knowledge: str = field(default=PUBLIC.auxiliary_knowledge, metadata=exported())
     num_users_with_habits: int = field(default=0, metadata=exported())
     first_release: str | None = field(default=None, metadata=exported())
+    has_clock_changes: bool = False
     channel_results: tuple[ChannelResult, ...] = field(default=(), metadata=exported("channels"))
     num_training_users: int = field(default=0, metadata=exported())
     uses: tuple[UsesComparison, ...] = field(default=(), metadata=exported())
@@ -498,8 +503,9 @@ def calibrate(
         Seed or generator of the users.
     first
         Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models,
-        simulated users and events then start at 0, and limits on states hold for any first slot: all slots of a week
-        are computed, which takes longer.
+        simulated users and events then start at 0, and limits on states hold for any first slot if this can be computed
+        in some seconds, otherwise for 0; see `CalibrationResult.first_release`. They do not hold across changes of the
+        clocks.
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there
@@ -583,12 +589,8 @@ def calibrate(
     if num_users is None:
         num_users = _DEFAULT_NUM_USERS
     start = 0 if first is None else first
-    has_any_start = first is None and event is None and not _LIMITS.isdisjoint(targets.numeric_targets)
-    if has_any_start and count_period_steps(learned) > _MAX_STARTS:
-        raise ConfigurationError(
-            f"limits for any first release need a step that fits {_MAX_STARTS:,} times into a week or less often, got "
-            f"{learned.step:g} s; choose the first release (key 'first')"
-        )
+    has_limit = not _LIMITS.isdisjoint(targets.numeric_targets)
+    has_any_start = first is None and event is None and has_limit and count_period_steps(learned) <= _MAX_STARTS
     job = _Calibration(
         engine,
         targets,
@@ -625,7 +627,8 @@ def calibrate(
         None if event is None else job.evaluate_event_limit(event, achieved),
         knowledge,
         len(habits) if auxiliary_data is not None else 0,
-        None if has_any_start or learned.time_classes is None else _format_slot(start, learned),
+        None if job.has_any_start or not has_limit or learned.time_classes is None else _format_slot(start, learned),
+        has_limit and learned.time_classes is not None and learned.time_classes.zone != "UTC",
         job.attack_channels([outcome.epsilon for outcome in (*others, achieved)], compare),
         len((find_training_users(model, learned) or frozenset()) & {track.user for track in earlier}),
         ()
@@ -742,8 +745,21 @@ class _Calibration:
     @cached_property
     def _max_prior(self) -> float:
         """A bound on the probability of a state without releases, whichever users are simulated."""
-        first = None if self.has_any_start else self.first
-        return max(compute_max_prior(model, first) for model in self.watch(self._models, "Computing probabilities"))
+        if self.has_any_start:
+            max_work = MAX_WORK / len(self._models)
+            models = self.watch(self._models, "Computing probabilities")
+            priors = list(takewhile(bool, (compute_max_prior(model, None, max_work) for model in models)))
+            if len(priors) == len(self._models):
+                return max(filter(None, priors))
+            # All first slots would take too long.
+            self.has_any_start = False
+        priors = [compute_max_prior(model, self.first) for model in self.watch(self._models, "Computing probabilities")]
+        if None in priors:
+            raise ConfigurationError(
+                "the probabilities of states without releases settle too late for --max-posterior: use a model with "
+                "fewer states, longer steps or more --smoothing"
+            )
+        return max(filter(None, priors))
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
@@ -912,7 +928,7 @@ class _Calibration:
         prior = self._max_prior
         if max_posterior <= prior:
             raise InvalidInputError(
-                f"--max-posterior must be above {prior:.4g}, the largest probability of a state without releases, got "
+                f"--max-posterior must be above {prior:.4g}, a bound of the probabilities without releases, got "
                 f"{max_posterior:g}"
             )
         return epsilon_for_odds(self._total_diameter("--max-posterior"), prior, max_posterior)
