@@ -195,3 +195,48 @@ def test_bounds_of_a_map_across_the_date_line_contain_the_squares():
         for square in squares:
             assert south < square.centre[0] < north
             assert 0 < (square.centre[1] - west) % 360 < (east - west) % 360
+
+
+# ---- maps that cover some recordings of a session --------------------------------------------------------------------
+
+
+def write_ride(path, longitudes, has_times=True):
+    """Write a ride along the parallel of the home, one point per 5 s."""
+    count = len(longitudes)
+    times = np.datetime64("2024-03-09T10:00:00", "us") + 5 * np.arange(count) * np.timedelta64(1_000_000, "us")
+    if not has_times:
+        times = np.full(count, np.datetime64("NaT", "us"))
+    segment = Segment(np.full(count, HOME[0]), np.asarray(longitudes), times, np.full(count, np.nan))
+    write_recording(path, Recording((segment,), None))
+    return path
+
+
+def write_streets(path, *lines):
+    """Write residential streets, each of points of longitude and latitude relative to the home, degrees."""
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"highway": "residential"},
+            "geometry": {
+                "type": "LineString",
+                "coordinates": [[HOME[1] + east, HOME[0] + north] for east, north in line],
+            },
+        }
+        for line in lines
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}), encoding="utf-8")
+    return path
+
+
+CROSSING = HOME[1] + np.linspace(-0.06, 0.06, 301)
+
+
+def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exported(tmp_path):
+    """The session counts a crossing with its times, which reveal no stop; the file without times may have one."""
+    far, session = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)]), tmp_path / "s.json"
+    hide(write_ride(tmp_path / "timed.gpx", CROSSING), [HOME], WITHIN, session=session, map_file=far)
+    untimed = write_ride(tmp_path / "untimed.gpx", CROSSING, has_times=False)
+    result = hide(untimed, [HOME], WITHIN, session=session, map_file=far)
+    street = result.to_dict()["places"][0]["adversaries"][STREET]
+    assert set(street) == {f"{name}_from_all" for name in ("max_posterior", "rms_error_m", "max_candidate_posterior")}
+    assert "no adversary who knows the streets was tested." in " ".join(result.sentences)
