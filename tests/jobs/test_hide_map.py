@@ -212,7 +212,7 @@ def write_ride(path, longitudes, has_times=True):
 
 
 def write_streets(path, *lines):
-    """Write residential streets, each of points of longitude and latitude relative to the home, degrees."""
+    """Write residential streets of points relative to the home, in degrees east and north."""
     features = [
         {
             "type": "Feature",
@@ -232,7 +232,7 @@ CROSSING = HOME[1] + np.linspace(-0.06, 0.06, 301)
 
 
 def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exported(tmp_path):
-    """The session counts a crossing with its times, which reveal no stop; the file without times may have one."""
+    """The session counts a crossing with times; the file without times may have a stop."""
     far, session = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)]), tmp_path / "s.json"
     hide(write_ride(tmp_path / "timed.gpx", CROSSING), [HOME], WITHIN, session=session, map_file=far)
     untimed = write_ride(tmp_path / "untimed.gpx", CROSSING, has_times=False)
@@ -240,3 +240,36 @@ def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exporte
     street = result.to_dict()["places"][0]["adversaries"][STREET]
     assert set(street) == {f"{name}_from_all" for name in ("max_posterior", "rms_error_m", "max_candidate_posterior")}
     assert "no adversary who knows the streets was tested." in " ".join(result.sentences)
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+def test_recording_beyond_the_map_is_named_if_it_removes_the_adversary_from_the_total(tmp_path, order):
+    """Ride A leaves to the east, where the map has no street, and B to the west along one."""
+    streets = write_streets(tmp_path / "west.geojson", [(0, 0), (-0.09, 0)], [(0, -0.003), (0, 0.003)])
+    results = {}
+    for name in order:
+        ride = write_ride(tmp_path / f"{name}.gpx", HOME[1] + (0.0003 if name == "A" else -0.0003) * np.arange(250))
+        results[name] = hide(ride, [HOME], WITHIN, session=tmp_path / "s.json", map_file=streets)
+    protected = {name: result.sentences[1] for name, result in results.items()}
+    assert "near the track where it leaves" in protected["A"]
+    assert "no adversary who knows the streets was tested." in protected["A"]
+    names = [inference.adversary for inference in results["B"].places[0].inferences]
+    assert names == ["markov", "extrapolating", STREET]
+    totals = [inference.adversary for inference in results["B"].places[0].inferences_from_all]
+    assert (STREET in totals) == (order == "BA")
+    is_named = "near the track of a recording of this session where it leaves" in protected["B"]
+    assert is_named == ("was tested on all of its recordings" in protected["B"]) == (order == "AB")
+    assert ("Knowledge that the map lacks helps" in protected["B"]) == (order == "BA")
+
+
+@pytest.mark.parametrize("has_map", [False, True])
+def test_crossing_without_a_stop_is_not_ascribed_to_an_adversary(tmp_path, has_map):
+    """The probability is that of the prior, also if no street of the map is near the track."""
+    far = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)])
+    crossing = write_ride(tmp_path / "crossing.gpx", CROSSING)
+    result = hide(crossing, [HOME], WITHIN, map_file=far if has_map else None)
+    revealed = result.sentences[0]
+    assert "From this file alone, every adversary tested gives no" in revealed
+    assert "who " not in revealed
+    for inference in result.places[0].inferences:
+        assert inference.max_posterior == pytest.approx(inference.prior)
