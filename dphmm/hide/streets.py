@@ -336,7 +336,7 @@ class ZoneStreets:
         """Return whether the map has a street near each gate of a stop and the location ahead.
 
         Without one, the shortest way is not known: the map ends there, or the user did not take a street. True without
-        a stop, because the posterior is the prior with any map.
+        such a gate, because the posterior is the prior with any map.
 
         Parameters
         ----------

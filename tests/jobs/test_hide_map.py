@@ -263,13 +263,22 @@ def test_recording_beyond_the_map_is_named_if_it_removes_the_adversary_from_the_
 
 
 @pytest.mark.parametrize("has_map", [False, True])
-def test_crossing_without_a_stop_is_not_ascribed_to_an_adversary(tmp_path, has_map):
+@pytest.mark.parametrize("verb", ["crossed", "stayed in"])
+def test_recording_without_a_gate_of_a_stop_is_not_ascribed_to_an_adversary(tmp_path, verb, has_map):
     """The probability is that of the prior, also if no street of the map is near the track."""
     far = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)])
-    crossing = write_ride(tmp_path / "crossing.gpx", CROSSING)
-    result = hide(crossing, [HOME], WITHIN, map_file=far if has_map else None)
+    recording = write_ride(tmp_path / "crossing.gpx", CROSSING)
+    if verb == "stayed in":
+        (inside,) = read_recording(write_ride(tmp_path / "in.gpx", HOME[1] + 1e-5 * np.arange(100))).segments
+        (away,) = read_recording(write_ride(tmp_path / "out.gpx", HOME[1] + 0.05 + 3e-4 * np.arange(100))).segments
+        later = Segment(inside.latitude, inside.longitude, inside.times + np.timedelta64(7, "h"), inside.elevation)
+        recording = tmp_path / "stay.gpx"
+        write_recording(recording, Recording((away, later), None))
+    result = hide(recording, [HOME], WITHIN, map_file=far if has_map else None)
+    (place,) = result.places
     revealed = result.sentences[0]
-    assert "From this file alone, every adversary tested gives no" in revealed
-    assert "who " not in revealed
-    for inference in result.places[0].inferences:
+    assert f"where you {verb} it" in revealed
+    claim = "none of them a probability above 1 in 100, and " if has_map else ""
+    assert f"From this file alone, every adversary tested gives {claim}no 80 m" in revealed
+    for inference in place.inferences:
         assert inference.max_posterior == pytest.approx(inference.prior)

@@ -65,8 +65,9 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
         highest = format_odds(strongest.max_candidate_posterior)
         claim = f"none of them a probability above {highest}, and {claim}"
     adversary = f"the strongest adversary tested, who {_ASSUMPTIONS[strongest.adversary]},"
-    if not any(map(zone.is_stop, place.stretches)):
-        adversary = "every adversary tested"  # learns nothing from a crossing, with and without streets near it
+    # Adversaries learn nothing from other crossings and tracks, with and without streets near them.
+    if not any(zone.is_stop(stretch) and (stretch.entered or stretch.left) for stretch in place.stretches):
+        adversary = "every adversary tested"
     revealed += (
         f"From this file alone, {adversary} gives {claim}. Without the file, this probability is "
         f"{format_odds(strongest.prior)}. The adversary's RMS error is {metres(strongest.error_km)}."
