@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference
 from dphmm.model.point_estimate import Inference
@@ -140,8 +140,7 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
     is_home = np.isin(street_map.classes, [STREET_CLASSES.index(name) for name in ("road", "street")])
     plane = zone.projection.to_plane(*street_map.nodes.T)
     edges = street_map.edges[is_home]
-    is_near = (np.abs(plane[edges]).max(axis=2) <= half + 1.0).any(axis=1) if len(edges) else np.zeros(0, np.bool_)
-    nodes, parts = _densify(plane, edges[is_near], PIECE_KM / 4)
+    nodes, parts = _densify(plane, edges[_meets_square(plane[edges], half)], PIECE_KM / 4)
     ends = nodes[parts]
     middles, lengths = ends.mean(axis=1), np.hypot(*(ends[:, 1] - ends[:, 0]).T)
     on_street = np.abs(middles).max(axis=1, initial=0.0) <= half
@@ -163,10 +162,15 @@ def _uniform(points: FloatArray, kind: str) -> Candidates:
     return Candidates(points, np.full(len(points), 1 / len(points)), kind)
 
 
+def _meets_square(ends: FloatArray, half: float) -> BoolArray:
+    """Return which edges have a bounding box that meets a square; their ends may be outside."""
+    return np.asarray((ends.min(axis=1) <= half).all(axis=1) & (ends.max(axis=1) >= -half).all(axis=1))
+
+
 def _crossings(ends: FloatArray, half: float) -> dict[int, FloatArray]:
     """Return edge → its crossings with the border of a square, in its order."""
     crossings = dict[int, FloatArray]()
-    near = np.flatnonzero((ends.min(axis=1) <= half).all(axis=1) & (ends.max(axis=1) >= -half).all(axis=1))
+    near = np.flatnonzero(_meets_square(ends, half))
     depth = np.abs(ends[near]).max(axis=2) - half
     for edge in near[(depth > 0).any(axis=1)]:
         start, end = ends[edge]
@@ -237,8 +241,7 @@ class ZoneStreets:
         closed = STREET_CLASSES.index("path" if zone.kind == "driving" else "motorway")
         plane = zone.projection.to_plane(*street_map.nodes.T) if len(street_map.nodes) else np.zeros((0, 2))
         edges = street_map.edges[street_map.classes != closed]
-        is_near = (np.abs(plane[edges]).max(axis=2) <= zone.half_km + MAP_MARGIN_KM).any(axis=1)
-        self._build(plane, edges[is_near])
+        self._build(plane, edges[_meets_square(plane[edges], zone.half_km + MAP_MARGIN_KM)])
 
     def _build(self, points: FloatArray, edges: IntArray) -> None:
         """Split the edges at the border, and into parts on which every location is near a node."""
@@ -332,7 +335,8 @@ class ZoneStreets:
     def covers(self, stretches: Sequence[Stretch]) -> bool:
         """Return whether the map has a street near each gate of a stop and the location ahead.
 
-        Without one, the shortest way is not known: the map ends there, or the user did not take a street.
+        Without one, the shortest way is not known: the map ends there, or the user did not take a street. True without
+        such a gate, because the posterior is the prior with any map.
 
         Parameters
         ----------

@@ -87,11 +87,24 @@ def find_numbered(first: Sequence[str], source: str, options: ReadOptions) -> La
 _TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d"
 _NUMBER = r"-?\d{1,3}(?:\.\d+)?"
 _T_DRIVE = re.compile(rf"\d+,{_TIME},{_NUMBER},{_NUMBER}", re.ASCII)
+_ZERO = r"-?0{1,3}(?:\.0+)?"
+_T_DRIVE_WITHOUT_FIX = re.compile(rf"\d+,{_TIME},{_ZERO},{_ZERO}", re.ASCII)
 FOURSQUARE = re.compile(
     rb"\d+\t[0-9a-f]{24}\t[^\t]*\t[^\t]*\t-?\d+\.\d+\t-?\d+\.\d+\t-?\d+\t"
     rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \+0000 \d{4}\r?$"
 )
 """The pattern of the first line of Foursquare's check-ins, which are encoded in Latin-1."""
+
+
+def has_no_fix(row: Sequence[str]) -> bool:
+    """Return whether a row is one of T-Drive at 0, 0: the receiver had no fix.
+
+    Parameters
+    ----------
+    row
+        Its cells.
+    """
+    return _T_DRIVE_WITHOUT_FIX.fullmatch(",".join(row)) is not None
 
 
 def find_unnamed(rows: Sequence[Sequence[str]]) -> Layout | None:
@@ -100,14 +113,15 @@ def find_unnamed(rows: Sequence[Sequence[str]]) -> Layout | None:
     Parameters
     ----------
     rows
-        The cells of its first lines, at least of one.
+        The cells of its first lines, at least of one; of all lines if each of these satisfies `has_no_fix`.
     """
     first = rows[0]
     if _T_DRIVE.fullmatch(",".join(first)):
         degrees = [row[2:4] for row in rows if _T_DRIVE.fullmatch(",".join(row))]
         # Only degrees beyond 90 distinguish longitude, latitude from the more common latitude, longitude.
         longest, other_longest = (max(abs(float(cell)) for cell in column) for column in zip(*degrees, strict=True))
-        if longest > _MAX_LATITUDE >= other_longest:
+        # A taxi without a fix has no coordinates to mistake for each other.
+        if longest > _MAX_LATITUDE >= other_longest or all(map(has_no_fix, rows)):
             return Layout({"user": 0, "time": 1, "longitude": 2, "latitude": 3}, has_header=False)
     if len(first) == 8 and FOURSQUARE.fullmatch("\t".join(first).encode()):
         return Layout({"user": 0, "latitude": 4, "longitude": 5, "time": 7}, has_header=False)

@@ -45,7 +45,15 @@ from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, Emp
 from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_times, warn_of_unit
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
-from dphmm.readers.layouts import FOURSQUARE, Layout, find_numbered, find_trips, find_unnamed, looks_like_row
+from dphmm.readers.layouts import (
+    FOURSQUARE,
+    Layout,
+    find_numbered,
+    find_trips,
+    find_unnamed,
+    has_no_fix,
+    looks_like_row,
+)
 from dphmm.space.states import Places
 from dphmm.tables import Table
 from dphmm.tables.binary_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
@@ -341,6 +349,8 @@ def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
     if not names:
         raise EmptyDataError(document.source, "is empty; a table needs a header")
     sample = list(islice(lines, _NUM_SAMPLED_ROWS))
+    while sample and has_no_fix(sample[-1][1]) and (row := next(lines, None)) is not None:
+        sample.append(row)
     layout = _find_layout([names, *(fields for _, fields in sample)], document.source, options)
     index = layout.columns
     rows = chain([] if layout.has_header else [(first, names)], sample, lines)
@@ -360,7 +370,7 @@ def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
                 yield number, str(problem)
 
 
-# The first row of a taxi may be an outlier.
+# The first row of a taxi may be an outlier. Rows without a fix at the end of the sample do not determine the layout.
 _NUM_SAMPLED_ROWS = 100
 
 
@@ -372,7 +382,7 @@ def _find_layout(first_rows: Sequence[list[str]], source: str, options: ReadOpti
         return layout
     if looks_like_row(names):
         reason = "needs a header, and its first line contains data; number its columns with columns="
-        example = "--column user=1 --column time=2 --column latitude=3 --column longitude=4"
+        example = "--column user=1 --column time=2 --column longitude=3 --column latitude=4, or the reverse"
         raise DataFileError(source, f"{reason} ({example})")
     columns = resolve(names, source, options)
     warn_of_times(columns, names, source, options)

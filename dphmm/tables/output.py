@@ -151,11 +151,21 @@ def lock_folder(folder: Path) -> Iterator[None]:
     ----------
     folder
         The folder; nothing is locked if it does not exist.
+
+    Raises
+    ------
+    OutputError
+        If the folder exists and may not be read, which a lock requires.
     """
     with ExitStack() as stack:
         if fcntl is not None:
             with suppress(OSError):
-                descriptor = os.open(folder, os.O_RDONLY)
+                try:
+                    descriptor = os.open(folder, os.O_RDONLY)
+                except PermissionError:
+                    raise OutputError(
+                        f"the folder {folder} must be readable to be locked; choose another, or change its permissions"
+                    ) from None
                 stack.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

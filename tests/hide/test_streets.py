@@ -189,6 +189,24 @@ def test_cyclists_do_not_use_motorways_and_drivers_do_not_use_paths():
         assert np.abs(streets.points[streets.gates][:, 1 - axis]).max() < 1e-6
 
 
+def test_street_with_distant_vertices_only_is_equal_to_the_same_street_with_near_ones():
+    """The straight street passes the core; its vertices are up to 16 km away."""
+    ends = np.array([[-8.0, -0.4], [16.0, 0.8]])
+    points = ends[0] + np.linspace(0, 1, 481)[:, None] * (ends[1] - ends[0])
+    near = ZoneStreets(ZONE, build_map(points, list(pairwise(range(481)))))
+    far = ZoneStreets(ZONE, build_map(ends, [(0, 1)]))
+    assert near.candidates.kind == far.candidates.kind == "places on streets"
+    assert far.candidates.effective_number == pytest.approx(near.candidates.effective_number, rel=0.02)
+    np.testing.assert_allclose(
+        np.sort(far.points[far.gates], axis=0), np.sort(near.points[near.gates], axis=0), atol=1e-3
+    )
+    stretches = [Stretch(None, Gate(far.points[far.gates[0]], NO_DIRECTION, 4 * far.points[far.gates[0]]))]
+    assert near.covers(stretches)
+    assert far.covers(stretches)
+    beside = [Stretch(None, Gate(np.array([0.6, -0.6]), NO_DIRECTION, np.array([2.0, -2.0])))]
+    assert not far.covers(beside)
+
+
 # ---- choice of the square --------------------------------------------------------------------------------------------
 
 

@@ -195,3 +195,90 @@ def test_bounds_of_a_map_across_the_date_line_contain_the_squares():
         for square in squares:
             assert south < square.centre[0] < north
             assert 0 < (square.centre[1] - west) % 360 < (east - west) % 360
+
+
+# ---- maps that cover some recordings of a session --------------------------------------------------------------------
+
+
+def write_ride(path, longitudes, has_times=True):
+    """Write a ride along the parallel of the home, one point per 5 s."""
+    count = len(longitudes)
+    times = np.datetime64("2024-03-09T10:00:00", "us") + 5 * np.arange(count) * np.timedelta64(1_000_000, "us")
+    if not has_times:
+        times = np.full(count, np.datetime64("NaT", "us"))
+    segment = Segment(np.full(count, HOME[0]), np.asarray(longitudes), times, np.full(count, np.nan))
+    write_recording(path, Recording((segment,), None))
+    return path
+
+
+def write_streets(path, *lines):
+    """Write residential streets of points relative to the home, in degrees east and north."""
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"highway": "residential"},
+            "geometry": {
+                "type": "LineString",
+                "coordinates": [[HOME[1] + east, HOME[0] + north] for east, north in line],
+            },
+        }
+        for line in lines
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}), encoding="utf-8")
+    return path
+
+
+CROSSING = HOME[1] + np.linspace(-0.06, 0.06, 301)
+
+
+def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exported(tmp_path):
+    """The session counts a crossing with times; the file without times may have a stop."""
+    far, session = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)]), tmp_path / "s.json"
+    hide(write_ride(tmp_path / "timed.gpx", CROSSING), [HOME], WITHIN, session=session, map_file=far)
+    untimed = write_ride(tmp_path / "untimed.gpx", CROSSING, has_times=False)
+    result = hide(untimed, [HOME], WITHIN, session=session, map_file=far)
+    street = result.to_dict()["places"][0]["adversaries"][STREET]
+    assert set(street) == {f"{name}_from_all" for name in ("max_posterior", "rms_error_m", "max_candidate_posterior")}
+    assert "no adversary who knows the streets was tested." in " ".join(result.sentences)
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+def test_recording_beyond_the_map_is_named_if_it_removes_the_adversary_from_the_total(tmp_path, order):
+    """Ride A leaves to the east, where the map has no street, and B to the west along one."""
+    streets = write_streets(tmp_path / "west.geojson", [(0, 0), (-0.09, 0)], [(0, -0.003), (0, 0.003)])
+    results = {}
+    for name in order:
+        ride = write_ride(tmp_path / f"{name}.gpx", HOME[1] + (0.0003 if name == "A" else -0.0003) * np.arange(250))
+        results[name] = hide(ride, [HOME], WITHIN, session=tmp_path / "s.json", map_file=streets)
+    protected = {name: result.sentences[1] for name, result in results.items()}
+    assert "near the track where it leaves" in protected["A"]
+    assert "no adversary who knows the streets was tested." in protected["A"]
+    names = [inference.adversary for inference in results["B"].places[0].inferences]
+    assert names == ["markov", "extrapolating", STREET]
+    totals = [inference.adversary for inference in results["B"].places[0].inferences_from_all]
+    assert (STREET in totals) == (order == "BA")
+    is_named = "near the track of a recording of this session where it leaves" in protected["B"]
+    assert is_named == ("was tested on all of its recordings" in protected["B"]) == (order == "AB")
+    assert ("Knowledge that the map lacks helps" in protected["B"]) == (order == "BA")
+
+
+@pytest.mark.parametrize("has_map", [False, True])
+@pytest.mark.parametrize("verb", ["crossed", "stayed in"])
+def test_recording_without_a_gate_of_a_stop_is_not_ascribed_to_an_adversary(tmp_path, verb, has_map):
+    """The probability is that of the prior, also if no street of the map is near the track."""
+    far = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)])
+    recording = write_ride(tmp_path / "crossing.gpx", CROSSING)
+    if verb == "stayed in":
+        (inside,) = read_recording(write_ride(tmp_path / "in.gpx", HOME[1] + 1e-5 * np.arange(100))).segments
+        (away,) = read_recording(write_ride(tmp_path / "out.gpx", HOME[1] + 0.05 + 3e-4 * np.arange(100))).segments
+        later = Segment(inside.latitude, inside.longitude, inside.times + np.timedelta64(7, "h"), inside.elevation)
+        recording = tmp_path / "stay.gpx"
+        write_recording(recording, Recording((away, later), None))
+    result = hide(recording, [HOME], WITHIN, map_file=far if has_map else None)
+    (place,) = result.places
+    revealed = result.sentences[0]
+    assert f"where you {verb} it" in revealed
+    claim = "none of them a probability above 1 in 100, and " if has_map else ""
+    assert f"From this file alone, every adversary tested gives {claim}no 80 m" in revealed
+    for inference in place.inferences:
+        assert inference.max_posterior == pytest.approx(inference.prior)

@@ -147,11 +147,13 @@ def test_table_without_header_or_with_wrong_numbers_raises(tmp_path):
 # ---- public data sets ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outliers", [0, 1, 50])
+@pytest.mark.parametrize("outliers", [0, 1, 50, 300])
 def test_t_drive_is_read_without_options(tmp_path, outliers):
     far = [(lat, lon - 100) for lat, lon in PLACES]
     rows = [(0.0, 0.0)] * outliers + far
-    text = "".join(f"7,2024-03-07 12:{at:02}:00,{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(rows))
+    text = "".join(
+        f"7,2024-03-07 {12 + at // 60}:{at % 60:02}:00,{lon:.5f},{lat:.5f}\n" for at, (lat, lon) in enumerate(rows)
+    )
     (track,) = read(tmp_path, text, "7.txt", time_zone="UTC").trajectories
     expected = [60.0 * (outliers + at) for at in range(3)]
     assert (track.user, places(track), seconds(track)) == (
@@ -161,11 +163,28 @@ def test_t_drive_is_read_without_options(tmp_path, outliers):
     )
 
 
-@pytest.mark.parametrize("degrees", ["45.01,-30.02", "-30.02,45.01", "45.01,-130.02", "95,-130.02", "0,0"])
+@pytest.mark.parametrize("degrees", ["45.01,-30.02", "-30.02,45.01", "45.01,-130.02", "95,-130.02"])
 def test_columns_that_may_be_latitude_and_longitude_are_not_taken_for_t_drive(tmp_path, degrees):
     text = f"1,2024-03-07 12:00:00,{degrees}\n" * 3
     with pytest.raises(DataFileError, match="needs a header, and its first line contains data; number its columns"):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize("count", [1, 100, 101, 102, 300])
+def test_taxi_of_t_drive_without_a_fix_is_read(tmp_path, count):
+    (tmp_path / "1.txt").write_text("1,2024-03-07 12:00:00,116.50000,39.90000\n", encoding="utf-8")
+    (tmp_path / "2.txt").write_text("2,2024-03-07 12:00:00,0.00000,-0.0\n" * count, encoding="utf-8")
+    (track,) = dphmm.read(tmp_path, time_zone="UTC").trajectories
+    assert (track.user, places(track)) == ("1", [(39.9, 116.5)])
+
+
+@pytest.mark.parametrize("zeros", [1, 100, 101, 102, 300])
+@pytest.mark.parametrize("last", ["45.01,-30.02", "0,-30.02", "45.01e0,-30.02", "no,location"])
+def test_table_without_fixes_at_its_start_is_not_taken_for_t_drive(tmp_path, zeros, last):
+    """The last row may state the latitude first, and would be mirrored."""
+    text = "1,2024-03-07 12:00:00,0,0\n" * zeros + f"1,2024-03-07 12:00:00,{last}\n"
+    with pytest.raises(DataFileError, match=r"--column longitude=3 --column latitude=4, or the reverse\)"):
+        read(tmp_path, text, skip_bad=True)
 
 
 def write_porto(path, trips):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from dphmm.errors import ConfigurationError, OutputError
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import check_output, new_file, new_private_file, write_text
+from dphmm.tables.output import lock_folder
 
 MODEL = MarkovModel(np.eye(3), np.full(3, 1 / 3))
 
@@ -150,3 +153,16 @@ def test_replacement_of_private_file_is_private_from_start(tmp_path):
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
         part.write_text("new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def open_unreadable(*_):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks of folders")
+def test_folder_that_may_not_be_read_raises_instead_of_remaining_unlocked(tmp_path, monkeypatch):
+    with lock_folder(tmp_path / "missing"):
+        pass
+    monkeypatch.setattr(os, "open", open_unreadable)  # permissions do not bind the superuser
+    with pytest.raises(OutputError, match="must be readable to be locked; choose another, or change its permissions"):
+        lock_folder(tmp_path).__enter__()

@@ -61,14 +61,15 @@ class HiddenPlace:
     def to_dict(self) -> dict[str, Any]:
         """Return the values as JSON values."""
         south, west, north, east = self.zone.square.box
-        adversaries: dict[str, dict[str, float]] = {inference.adversary: {} for inference in self.inferences}
+        adversaries: dict[str, dict[str, float]] = {}
         for suffix, inferences in (
             ("", self.inferences),
             ("_from_all", self.inferences_from_all),
             ("_from_ten", self.inferences_from_ten),
         ):
             for inference in inferences:
-                values = adversaries[inference.adversary]
+                # The map may cover all recordings, with the times of another file, but not this one without them.
+                values = adversaries.setdefault(inference.adversary, {})
                 values[f"max_posterior{suffix}"] = inference.max_posterior
                 values[f"rms_error_m{suffix}"] = 1000 * inference.error_km
                 if inference.max_candidate_posterior is not None:

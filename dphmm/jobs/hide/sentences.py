@@ -29,8 +29,9 @@ _WITHOUT_MAP = (
     "to include it."
 )
 _NOT_COVERED = (
-    f"The map has no street near the track where it leaves the zone, or up to {AHEAD_KM:g} km on: no adversary who "
-    f"knows the streets was tested. Use a map that covers the zone and {MAP_MARGIN_KM:g} km around it."
+    f"The map has no street near the track{{track}} where it leaves the zone, or up to {AHEAD_KM:g} km on: no "
+    f"adversary who knows the streets was tested{{tested}}. Use a map that covers the zone and {MAP_MARGIN_KM:g} km "
+    "around it."
 )
 
 
@@ -63,18 +64,25 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
     if strongest.max_candidate_posterior is not None:
         highest = format_odds(strongest.max_candidate_posterior)
         claim = f"none of them a probability above {highest}, and {claim}"
+    adversary = f"the strongest adversary tested, who {_ASSUMPTIONS[strongest.adversary]},"
+    # Adversaries learn nothing from other crossings and tracks, with and without streets near them.
+    if not any(zone.is_stop(stretch) and (stretch.entered or stretch.left) for stretch in place.stretches):
+        adversary = "every adversary tested"
     revealed += (
-        f"From this file alone, the strongest adversary tested, who {_ASSUMPTIONS[strongest.adversary]}, gives "
-        f"{claim}. Without the file, this probability is {format_odds(strongest.prior)}. The adversary's RMS error is "
-        f"{metres(strongest.error_km)}."
+        f"From this file alone, {adversary} gives {claim}. Without the file, this probability is "
+        f"{format_odds(strongest.prior)}. The adversary's RMS error is {metres(strongest.error_km)}."
     )
     outside = f", or up to {metres(place.outside_km)} outside it," if place.outside_km else ""
     apart = ""
     if zone.prior.max() > (1 + 1e-9) / CELLS**2:
         apart = f" that is farther than {metres(max(reach for _, reach in zone.others))} from the cores of other zones"
     further = "Knowledge that the map lacks helps an adversary further."
-    if strongest.adversary != STREET:
-        further = _WITHOUT_MAP if candidates is None else _NOT_COVERED
+    if candidates is None:
+        further = _WITHOUT_MAP
+    elif strongest.adversary != STREET:
+        further = _NOT_COVERED.format(track="", tested="")
+    elif find_strongest(place.inferences_from_all).adversary != STREET:
+        further = _NOT_COVERED.format(track=" of a recording of this session", tested=" on all of its recordings")
     protected = (
         f"Protected: Where in the {core} × {core} core{outside} your location lies, beyond what the track outside "
         f"suggests. With the same track outside, every location in the core{apart} yields this same file. No point "

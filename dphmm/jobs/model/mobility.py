@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any
@@ -234,8 +235,12 @@ class Budgets:
         if self.epsilons is None:
             self.resolve(1, mobility)
         else:
-            budgets = read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
-            as_budgets(budgets, len(budgets))
+            as_budgets(self._numbers, len(self._numbers))
+
+    @cached_property
+    def _numbers(self) -> Any:
+        """The budgets in `epsilons`. A file is read once, because a pipe is empty afterwards."""
+        return read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
 
     def resolve(self, times: int, mobility: Mobility) -> list[Any]:
         """Return the budget of each timestep as a rational number.
@@ -259,9 +264,9 @@ class Budgets:
         BudgetError
             If a budget is not positive, their number is wrong, or no budget satisfies the bound.
         """
-        budgets = self.epsilon if self.epsilons is None else self.epsilons
+        budgets = self.epsilon if self.epsilons is None else self._numbers
         if budgets is not None:
-            return as_budgets(read_numbers(budgets).tolist() if isinstance(budgets, Path) else budgets, times)
+            return as_budgets(budgets, times)
         if mobility.transition is None:
             raise ConfigurationError("--alpha requires a mobility model: use --model or --transition")
         budgets_for_alpha = exact_budgets(mobility.backward, mobility.transition, self.alpha or 0.0, times)

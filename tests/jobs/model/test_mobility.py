@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dphmm.jobs.model.mobility import Mobility
+from dphmm.errors import BudgetError
+from dphmm.jobs.model.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.leakage import LossFunction, backward_leakage, compute_leakage
 from tests.sizes import slow
 
@@ -67,3 +70,15 @@ def test_leakage_of_learned_model_stops_computing_matrices_after_convergence(mon
     leakage = compute_leakage(moves.pasts(times, 1e6), None, np.full(times, 0.1))
     assert len(matrices) < 10
     np.testing.assert_allclose(leakage.backward[[0, 1, -1]], [0.1, 0.2, 0.1 * times], rtol=1e-9)
+
+
+def test_file_of_budgets_is_read_once(tmp_path):
+    """A file that can be read once only, such as a pipe."""
+    path = tmp_path / "budgets.csv"
+    path.write_text("0.25\n0.5\n1\n", encoding="utf-8")
+    budgets = Budgets(epsilons=path)
+    budgets.check(UNKNOWN)
+    path.unlink()
+    assert budgets.resolve(3, UNKNOWN) == [Fraction(1, 4), Fraction(1, 2), 1]
+    with pytest.raises(BudgetError, match="got 3 budgets"):
+        budgets.resolve(2, UNKNOWN)
