@@ -35,7 +35,7 @@ LogLikelihoods = list[dict[str, FloatArray]]
 # The places of gates, from which the likelihood of the adversary with a street map is computed.
 GATES = "gates"
 
-# Follows the hash of a recording that was published without times.
+# Follows the hash of a recording of which no crossing has a time.
 _UNTIMED = " without times"
 
 
@@ -176,7 +176,8 @@ class ZoneHistory:
     ) -> list[LogLikelihoods]:
         """Add a recording, once, and return all recordings of its square.
 
-        A file of a recording with times counts instead of another file without, which reveals less.
+        A file of a recording with the times of its crossings counts instead of another file without, which reveals
+        less.
         """
         recordings = self.recordings.setdefault(square, {})
         untimed_hash = recording_hash + _UNTIMED
