@@ -9,7 +9,7 @@ import numpy as np
 
 from dphmm.hide.streets import RING_RATIO, choose_square
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.states import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
 
@@ -79,9 +79,6 @@ def find_map_bounds(squares: Sequence[Square], reach_km: float) -> Box:
     corners = []
     for square in squares:
         offsets = (square.side_km + reach_km) * np.array([[-1, -1], [1, 1]])
-        latitude, longitude = LocalProjection(*square.centre).to_latlon(offsets).T
-        # East of the first square, as longitudes jump at the date line.
-        corners.append(np.stack([latitude, (longitude - first + 180) % 360 - 180], axis=1))
+        corners.append(unwrap_longitudes(LocalProjection(*square.centre).to_latlon(offsets), first))
     (south, west), (north, east) = np.min(corners, axis=(0, 1)).tolist(), np.max(corners, axis=(0, 1)).tolist()
-    west, east = ((first + turn + 180) % 360 - 180 for turn in (west, east))
-    return south, west, north, east
+    return south, (west + 180) % 360 - 180, north, (east + 180) % 360 - 180
