@@ -105,7 +105,7 @@ class LineKeys:
         """Return the time of a line in microseconds since 1970."""
         value = self.required_value(fix, "time")
         needs_unit = not isinstance(value, str) and not self._instants.unit
-        remedy = ", or set time_unit to the unit of numbers" if needs_unit else ""
+        remedy = ", or set time_format to the unit of numbers" if needs_unit else ""
         try:
             if self._instants.zone is None and self._instants.lacks_zone(value):
                 raise InvalidInputError("time must contain its zone: add Z for UTC, or an offset such as +02:00")
@@ -510,7 +510,7 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
     accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
     if skew is not None:
         accepted["clock_skew_seconds"] = options.parse_seconds(skew, named("clock_skew"))
-    instants = Instants(values["time_unit"], values["time_zone"], values["time_format"])
+    instants = Instants(values["time_zone"], values["time_format"])
     with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
         answer_lines(stream, options.get_columns(values), instants)
 

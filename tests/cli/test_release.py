@@ -316,7 +316,10 @@ def test_epoch_and_local_times_give_equal_timestamps(world, run):
     local = [row[1].replace("T09", "T17").rstrip("Z") for row in rows]
     outside = "a,{},10.0,-30.0"
     released_times = []
-    for name, times, options in (("e", epoch, ({"time_unit": "ms"},)), ("l", local, ({"time_zone": "Asia/Shanghai"},))):
+    for name, times, options in (
+        ("e", epoch, ({"time_format": "ms"},)),
+        ("l", local, ({"time_zone": "Asia/Shanghai"},)),
+    ):
         last = outside.format(1709802000000 + 3600000 if name == "e" else "2024-03-07T18:00:00")
         body = [f"{row[0]},{time},{row[2]},{row[3]}" for row, time in zip(rows, times, strict=True)]
         (world / f"{name}.csv").write_text("\n".join(["uid,t,lat,lng", last, *body[::-1]]))
@@ -334,7 +337,7 @@ def test_epoch_and_local_times_give_equal_timestamps(world, run):
     assert released_times[0] == released_times[1] == sorted(released_times[0])
     refused = run("release", "e.csv", *words, "-o", "no.csv")
     assert refused.exit_code == 2
-    assert "set time_unit = 'ms' if it counts ms since 1970, for 2024-03-07T" in refused.stderr
+    assert "set time_format = 'ms' if it counts ms since 1970, for 2024-03-07T" in refused.stderr
 
 
 @pytest.mark.usefixtures("world")
