@@ -181,7 +181,7 @@ TABLE_OPTIONS = ("columns", "time_format", "time_zone", "skip_bad")
 
 input_options = reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
 """The options of `build_data`."""
-release_input_options = reading_options(("input_format", "user", "users", *TABLE_OPTIONS))
+release_input_options = reading_options(("user", "users", *TABLE_OPTIONS))
 """The options of `build_data` for commands that release."""
 READING = ("column", *(member.name for member in fields(Data) if get_option(member)))
 """The names of the options and keys of `build_data`."""
@@ -280,9 +280,8 @@ adversary_options = compose(
 )
 """The options of `build_adversaries`."""
 
-earlier_option = option(
+earlier_option = settings_key(
     "--auxiliary-data",
-    heading="Other adversaries",
     multiple=True,
     type=click.Path(),
     help="Earlier data of the users: report the disclosure to an adversary with it.",

@@ -374,7 +374,7 @@ _stream_options = options.compose(
 )
 
 _output_options = options.compose(
-    click.option("--summary", type=FILE, metavar="FILE", help="Write a .csv with one row per user."),
+    settings_key("--summary", type=FILE, help="Write a .csv with one row per user."),
     click.option(
         "--private-diagnostics",
         type=FILE,

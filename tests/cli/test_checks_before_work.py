@@ -195,7 +195,7 @@ def test_session_is_not_charged_if_output_cannot_be_written(run):
     words = ["walk.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1", "--session", "users.db"]
     assert "pip install 'dphmm[files]'" in assert_refused(run, "release", [*words, "-o", "x.gpkg"])
     assert "named for two outputs" in assert_refused(
-        run, "release", [*words, "-o", "users.db.csv", "--summary", "users.db.csv"]
+        run, "release", [*words, "-o", "users.db.csv", {"summary": "users.db.csv"}]
     )
     assert "named for two outputs" in assert_refused(run, "release", [*words[:-1], "x.csv", "-o", "x.csv"])
     done = run("release", *words, "-o", "x.csv")

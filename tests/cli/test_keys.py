@@ -50,7 +50,7 @@ KEYS = [
 def test_number_of_options_is_limited():
     command = dict(commands())[("release",)]
     shown = [option for option in command.get_params(click.Context(command)) if isinstance(option, click.Option)]
-    assert len(shown) <= 30
+    assert len(shown) <= 25
     names = {
         max(option.opts, key=len)
         for _, each in commands()

@@ -116,7 +116,7 @@ def test_quadratic_program_and_half_spaces_agree(world, run):
 
 
 def test_private_diagnostics_are_marked_in_name_header_and_permissions(world, run):
-    assert run(*BASIC, "-o", "out.csv", "--private-diagnostics", "PRIVATE.csv", "--summary", "sums.csv").exit_code == 0
+    assert run(*BASIC, "-o", "out.csv", "--private-diagnostics", "PRIVATE.csv", {"summary": "sums.csv"}).exit_code == 0
     path = world / "PRIVATE.csv"
     with path.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -150,7 +150,7 @@ def test_public_output_depends_on_truth_only_through_release(world, run):
 def test_timesteps_outside_region_are_counted_only_in_private_output(world, run):
     lines = [f"a,2024-03-07T09:0{at}:00Z,{46.0 if at in (2, 3, 8) else 45.001},-30.001\n" for at in range(9)]
     (world / "walk.csv").write_text("user,time,lat,lon\n" + "".join(lines))
-    words = (*BASIC, "-o", "out.csv", "--summary", "sums.csv", "--private-diagnostics", "PRIVATE.csv", "--json")
+    words = (*BASIC, "-o", "out.csv", {"summary": "sums.csv"}, "--private-diagnostics", "PRIVATE.csv", "--json")
     output = json.loads(run(*words).stdout)
     assert (output["private"]["num_timesteps_inside"], output["private"]["num_timesteps_outside"]) == (6, 3)
     assert output["private"]["share_within_error_outside"] == 0.0
@@ -170,7 +170,7 @@ def test_sums_of_epsilon_are_decimal_in_every_output(world, run):
     """Three times 0.1 is 0.3 in the rows, the summary, an audit and a GeoPackage."""
     (world / "three.csv").write_text("".join((world / "walk.csv").read_text().splitlines(keepends=True)[:4]))
     words = ("--model", "m.npz", "--policy", "utility:600m")
-    assert run("release", "three.csv", *words, "--epsilon", "0.1", "-o", "r.csv", "--summary", "s.csv").exit_code == 0
+    assert run("release", "three.csv", *words, "--epsilon", "0.1", "-o", "r.csv", {"summary": "s.csv"}).exit_code == 0
     assert read_releases(world / "r.csv")["epsilon_total"][-1] == 0.3
     (summary,) = csv.DictReader((world / "s.csv").read_text().splitlines())
     assert summary["epsilon_total"] == "0.3"

@@ -205,9 +205,11 @@ def test_empty_input_gives_empty_output(world, run):
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("option", ["-o", "--summary", "--private-diagnostics"])
+@pytest.mark.parametrize(
+    "option", [("-o", "private.csv"), ({"summary": "private.csv"},), ("--private-diagnostics", "private.csv")]
+)
 def test_file_options_without_data_raise(world, run, option):
-    result = run(*STREAM, option, "private.csv", stdin=_line(0))
+    result = run(*STREAM, *option, stdin=_line(0))
     assert result.exit_code == 2
     assert "needs DATA" in result.stderr
 
