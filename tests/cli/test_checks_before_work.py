@@ -337,7 +337,9 @@ def test_invalid_option_raises_before_reading_data(run, words, says):
 
 @pytest.mark.usefixtures("world")
 def test_invalid_row_of_budgets_raises_before_work(run, monkeypatch):
-    monkeypatch.setattr(import_module("dphmm.jobs.calibrate"), "load_model", lambda _: pytest.fail("work has begun"))
+    monkeypatch.setattr(
+        import_module("dphmm.jobs.calibrate.calibrate"), "load_model", lambda _: pytest.fail("work has begun")
+    )
     done = run("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--report-epsilons", "1,-1")
     assert done.exit_code == 2, done.output
     assert "epsilon must be" in done.stderr
