@@ -231,7 +231,7 @@ def test_commands_load_no_statistics():
         "jobs.audit.session",
         "jobs.batch.batch",
         "jobs.hide.hide",
-        "jobs.calibrate",
+        "jobs.calibrate.calibrate",
     )
     imports = "; ".join(f"import dphmm.{module}" for module in (*modules, "serve.server"))
     code = f"{imports}; import sys; print([m for m in ('scipy.stats', 'scipy.ndimage') if m in sys.modules])"

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 
 from dphmm import ReleaseSettings
 from dphmm.jobs import CalibrationTargets, Data, calibrate, learn, region
-from dphmm.jobs.calibrate import COMPARED_CHANNELS
+from dphmm.jobs.calibrate.calibrate import COMPARED_CHANNELS
 from dphmm.plots import draw_calibration_figure
 
 space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1.0)

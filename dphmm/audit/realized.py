@@ -23,6 +23,7 @@ from dphmm.events.cap import resolve_from_start
 from dphmm.events.product_chain import Chain
 from dphmm.formatting import Result, exported
 from dphmm.model.belief import Belief
+from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.caps import make_chain, make_earlier_start
 from dphmm.release.engine import Releaser
@@ -463,6 +464,28 @@ class EventAudit(Result):
         }
 
 
+def _resolve(
+    specification: Event | EventText, model: MarkovModel, first_slot: int | None
+) -> tuple[Event, int, tuple[Chain, FloatArray] | None]:
+    """Return what `resolve_from_start` returns, for an event in words or a value."""
+    if isinstance(specification, Event):
+        return specification, 0, None
+    clock = Clock(model.step_seconds, first_slot)
+    return resolve_from_start(specification, model.states, clock, make_earlier_start(model, first_slot))
+
+
+def get_first_step(specification: Event | EventText, model: MarkovModel, first_slot: int | None) -> int:
+    """Return the step at which an event begins, counted from the first release.
+
+    Raises
+    ------
+    EventError
+        If the event cannot be resolved.
+    """
+    event, lead, _ = _resolve(specification, model, first_slot)
+    return event.first - lead
+
+
 @checked
 def audit_events(
     releaser: Releaser,
@@ -495,8 +518,8 @@ def audit_events(
     Raises
     ------
     EventError
-        If an event begins after the last release, or is certain or impossible before the first. Also if it begins
-        before the first release and the model does not begin in its stationary distribution, or `prior` is given.
+        If an event is certain or impossible before the first release. Also if it begins before it and the model does
+        not begin in its stationary distribution, or `prior` is given.
     StochasticError
         If the prior is not a distribution over the states, or excludes the releases.
     InvalidInputError, SingletonConstraintError
@@ -507,25 +530,14 @@ def audit_events(
     chain, chain_start = make_chain(model, sequence.first_slot)
     start = chain_start if prior is None else as_distribution(prior, model.size, "the adversary's prior")
     times = np.concatenate([[0], np.cumsum(sequence.steps[1:])]).astype(np.int64)
-    clock = Clock(model.step_seconds, sequence.first_slot)
-    sooner = make_earlier_start(model, sequence.first_slot)
     queries: list[tuple[EventOdds, int, tuple[Chain, FloatArray]]] = []
     for wording, specification in events:
         try:
-            event, lead, extended = (
-                (specification, 0, None)
-                if isinstance(specification, Event)
-                else resolve_from_start(specification, model.states, clock, sooner)
-            )
+            event, lead, extended = _resolve(specification, model, sequence.first_slot)
             if lead and prior is not None:
                 raise EventError(
                     f"'{wording}' begins before the first release, which the adversary's prior does not cover; remove "
                     "the prior, or add 'from the first release' to the window"
-                )
-            if event.first - lead > times[-1]:
-                raise EventError(
-                    f"'{wording}' begins at step {event.first - lead}, after the last release at step {times[-1]}; use "
-                    "a window that the releases reach"
                 )
             start_of_event = extended or (chain, start)
             queries.append((EventOdds(*start_of_event, event, wording, lead), lead, start_of_event))

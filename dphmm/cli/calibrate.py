@@ -16,7 +16,7 @@ from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dphmm.jobs.calibrate import CalibrationResult, EventLimitResult
+    from dphmm.jobs.calibrate.results import CalibrationResult, EventLimitResult
 
 _LENGTHS = ("error", "estimate_error", "adversary_error")
 
@@ -92,7 +92,8 @@ def calibrate_command(**arguments: Any) -> None:
     epsilon, at --report-epsilons and under the key report_policies: counts, the reproduction number of a disease, and
     contact tracing, the latter also with the policy updated for a tenth of the users as patients.
     """
-    from dphmm.jobs.calibrate import COMPARED_CHANNELS, CalibrationTargets, calibrate
+    from dphmm.jobs.calibrate.calibrate import COMPARED_CHANNELS, calibrate
+    from dphmm.jobs.calibrate.results import CalibrationTargets
 
     check_picture(arguments["picture"])
     if arguments["model"] is None:

@@ -335,8 +335,6 @@ class Row:
     text
         Formats a value that is not None: a function, or a format such as ``".3g"``. An empty string means that the
         value is not applicable.
-    is_detail
-        Whether it is shown only with ``--details``.
     has_margin
         Whether its margin of error is in the result too, under the same key with ``_margin``.
     """
@@ -344,7 +342,6 @@ class Row:
     key: str
     label: str = ""
     text: Callable[[Any], str] | str = shown
-    is_detail: bool = False
     has_margin: bool = False
 
     @property
@@ -435,22 +432,21 @@ class Block:
     rows
         The values.
     omits_zeros
-        Whether values that are zero or empty have no line either, except with ``--details``.
+        Whether values that are zero or empty have no line either.
     """
 
     title: str
     rows: Sequence[Row]
     omits_zeros: bool = False
 
-    def lines(self, result: Mapping[str, Any], details: bool) -> list[tuple[str, str]]:
+    def lines(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the label and the value of each line."""
-        omits_zeros = self.omits_zeros and not details
-        texts = [(row.heading, row.read(result, "", omits_zeros)) for row in self.rows if details or not row.is_detail]
+        texts = [(row.heading, row.read(result, "", self.omits_zeros)) for row in self.rows]
         return [(heading, text) for heading, text in texts if text]
 
-    def show(self, result: Mapping[str, Any], details: bool, width: int = 0) -> None:
+    def show(self, result: Mapping[str, Any], width: int = 0) -> None:
         """Print the title and the values, if there are any, with labels of at least a width."""
-        lines = self.lines(result, details)
+        lines = self.lines(result)
         width = max([width, *(len(heading) for heading, _ in lines)])
         if self.title:
             echo(cell(self.title), bold=True)
@@ -484,18 +480,17 @@ class Table:
     max_lines: int | None = None
     missing: str = ""
 
-    def show(self, result: Mapping[str, Any], details: bool) -> None:
+    def show(self, result: Mapping[str, Any]) -> None:
         """Print the table."""
         items = _value_at(result, self.key) or ()
-        columns = [column for column in self.columns if details or not column.is_detail]
-        texts = [[column.read(item, self.missing) for item in items] for column in columns]
-        used = [(column.heading, text) for column, text in zip(columns, texts, strict=True) if any(text)]
+        texts = [[column.read(item, self.missing) for item in items] for column in self.columns]
+        used = [(column.heading, text) for column, text in zip(self.columns, texts, strict=True) if any(text)]
         if used:
             header, cells = zip(*used, strict=True)
             say_table(header, list(zip(*cells, strict=True)), self.title, self.max_lines)
 
 
-def render(result: Mapping[str, Any], *blocks: Block | Table, details: bool = True) -> None:
+def render(result: Mapping[str, Any], *blocks: Block | Table) -> None:
     """Print a result's dictionary, with the labels of all blocks in one column.
 
     Parameters
@@ -504,18 +499,15 @@ def render(result: Mapping[str, Any], *blocks: Block | Table, details: bool = Tr
         The dictionary of a result, and additional values of a command.
     *blocks
         The parts of it that are shown, in their order.
-    details
-        Whether rows that are details are shown too.
     """
     width = max(
-        (len(label) for block in blocks if isinstance(block, Block) for label, _ in block.lines(result, details)),
-        default=0,
+        (len(label) for block in blocks if isinstance(block, Block) for label, _ in block.lines(result)), default=0
     )
     for block in blocks:
         if isinstance(block, Table):
-            block.show(result, details)
-        elif block.lines(result, details):
-            block.show(result, details, width)
+            block.show(result)
+        elif block.lines(result):
+            block.show(result, width)
 
 
 def say(

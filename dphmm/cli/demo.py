@@ -107,7 +107,6 @@ def _files(folder: Path) -> dict[str, Path]:
         "training users (private)": folder / "model.PRIVATE-users.json",
         "releases": folder / releases,
         "certificate": folder / "proof.jsonl",
-        "summary": folder / "summary.csv",
         "diagnostics (private)": folder / "PRIVATE-diagnostics.csv",
         "map with true and released locations": folder / "PRIVATE-map.html",
     }
@@ -172,7 +171,7 @@ def _commands(
     yield [
         *("release", true_file, "--users", released, "--model", model, "--policy", policy),
         *(() if epsilon is None else ("--epsilon", str(epsilon))),
-        *("-o", names["releases"], "--summary", names["summary"], "--private-diagnostics", names["diagnostics"]),
+        *("-o", names["releases"], "--private-diagnostics", names["diagnostics"]),
         *("--certificate", names["certificate"]),
     ]
     shown = ["--true", true_file, "--model", model, "--areas", names["districts"]]

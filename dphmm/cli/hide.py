@@ -54,7 +54,7 @@ _NUM_NAMED = 3
 @click.option("--session", type=STORE, help="Track cumulative disclosure across recordings in this file.")
 @click.option("--picture", type=FILE, help="Picture of the adversary's view: .png, .svg or .pdf.")
 @click.option("--basemap", type=PATH, help="Background map of the picture, such as .geojson.")
-@build_options(Data, names=("input_format", "time_unit", "time_zone", "time_format"))
+@build_options(Data, names=("input_format", "time_zone", "time_format"))
 @click.option("--column", multiple=True, metavar="WHAT=NAME", help="Column of user, time, latitude, elevation, …")
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -115,7 +115,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         times=not options["no_times"],
         check=draw,
         columns=get_columns(options),
-        **{name: options[name] for name in ("input_format", "time_unit", "time_zone", "time_format")},
+        **{name: options[name] for name in ("input_format", "time_zone", "time_format")},
         **{name: options[name] for name in ("hide_endpoints", "kind", "keep", "format", "session", "overwrite")},
         **{name: options[name] for name in ("map_file", "among")},
     )

@@ -176,12 +176,12 @@ _column_option = option(
     help="Column of user, time, latitude, …: its name, or its number without a header. Repeatable.",
 )
 
-TABLE_OPTIONS = ("columns", "time_format", "time_unit", "time_zone", "skip_bad")
+TABLE_OPTIONS = ("columns", "time_format", "time_zone", "skip_bad")
 """The fields of `Data` that specify the reading of tables, as options."""
 
 input_options = reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
 """The options of `build_data`."""
-release_input_options = reading_options(("input_format", "user", "users", *TABLE_OPTIONS))
+release_input_options = reading_options(("user", "users", *TABLE_OPTIONS))
 """The options of `build_data` for commands that release."""
 READING = ("column", *(member.name for member in fields(Data) if get_option(member)))
 """The names of the options and keys of `build_data`."""
@@ -224,7 +224,7 @@ def _format_options(name: str, heading: str) -> Callable[[Decorated], Decorated]
     return compose(
         reading_options(
             ("input_format", "user"),
-            ("columns", "time_unit", "time_zone", "user_per_file"),
+            ("columns", "time_zone", "user_per_file"),
             input_format=f"Format of --{name}. [default: detected]",
             user=f"User of all of --{name}. [default: the users in the files]",
         ),
@@ -280,9 +280,8 @@ adversary_options = compose(
 )
 """The options of `build_adversaries`."""
 
-earlier_option = option(
+earlier_option = settings_key(
     "--auxiliary-data",
-    heading="Other adversaries",
     multiple=True,
     type=click.Path(),
     help="Earlier data of the users: report the disclosure to an adversary with it.",

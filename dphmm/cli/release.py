@@ -105,7 +105,7 @@ class LineKeys:
         """Return the time of a line in microseconds since 1970."""
         value = self.required_value(fix, "time")
         needs_unit = not isinstance(value, str) and not self._instants.unit
-        remedy = ", or set time_unit to the unit of numbers" if needs_unit else ""
+        remedy = ", or set time_format to the unit of numbers" if needs_unit else ""
         try:
             if self._instants.zone is None and self._instants.lacks_zone(value):
                 raise InvalidInputError("time must contain its zone: add Z for UTC, or an offset such as +02:00")
@@ -262,46 +262,24 @@ _RESULT = (
     Row("num_users_after_capped_event", "users whose capped event has ended"),
     Row("num_releases_after_gap", "releases after a gap, with a new belief"),
     Row("num_users_with_gap", "users with such releases"),
-    Row("sampling/num_timesteps_per_window", "timesteps per window", is_detail=True),
-    Row("mechanism", is_detail=True),
-    Row("is_exact", "exact in finite precision", is_detail=True),
-    Row("outside", "locations outside the region", is_detail=True),
-    Row("max_num_added_edges", "max added edges", is_detail=True),
-    Row("max_repair_optimality_gap", "max optimality gap of a repair", is_detail=True),
-    Row("certificate", is_detail=True),
-    Row("settings_hash", "hash of the settings", is_detail=True),
 )
 _PRIVACY = (
     Row("", "policy", _policy),
-    Row("randomness", is_detail=True),
     Row("isolated_states", "states without an edge"),
-    Row("epsilon", "max epsilon of a release", _LEVEL, is_detail=True),
     Row("max_epsilon_24h", "max epsilon in any 24 h", _LEVEL),
-    Row("max_epsilon_total", "max total epsilon of a user", _LEVEL, is_detail=True),
     Row("ratio/release", "likelihood ratio, one release", _ratio),
-    Row("ratio/any_states", "likelihood ratio, any possible locations", _ratio, is_detail=True),
+    Row("ratio/any_states", "likelihood ratio, any possible locations", _ratio),
     Row("ratio/total", "likelihood ratio, all releases", _ratio),
-    Row("min_degree_of_protection", is_detail=True),
-    Row("min_possible_states", "min possible states", is_detail=True),
+    Row("min_degree_of_protection"),
 )
 _ADVERSARY = (
     Row("median_error", "median expected error"),
-    Row("least_error", "min expected error", is_detail=True),
-    Row("median_posterior", "median of the max posterior probability", is_detail=True),
     Row("posterior", "max posterior probability"),
 )
 _UTILITY = (
     Row("median_estimate_error_m", "median expected error of estimates", _METRES),
     Row("min_user_median_estimate_error_m", "median of estimates, user with the smallest", _METRES),
     Row("median_release_rmse_m", "median RMS error of releases", _METRES),
-    Row("prediction_distance_ratio", "squared distance from predictions / expected", "{:.2g}".format, is_detail=True),
-    Row("sampling/median_prediction_error_m", "median expected error between samples", _METRES, is_detail=True),
-    Row(
-        "sampling/mean_user_median_prediction_error_m",
-        "users' median expected error between samples, averaged",
-        _METRES,
-        is_detail=True,
-    ),
 )
 
 # Labels of private rows; others are shown under their own names.
@@ -322,16 +300,9 @@ _PRIVATE_LABELS = {
     },
 }
 
-_details_option = options.option(
-    "--details",
-    heading="Output",
-    is_flag=True,
-    help="Print all metrics.",
-)
-
 
 def _say_released(
-    done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], as_json: bool, details: bool
+    done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], as_json: bool
 ) -> None:
     """Print a summary of releases. Warnings are printed on standard error.
 
@@ -345,8 +316,6 @@ def _say_released(
         The epsilons whose likelihood ratios are shown.
     as_json
         True to print one JSON object instead.
-    details
-        Whether all values are shown.
     """
     sentences = dict(zip(("guarantee", "inference"), done.summary_sentences(), strict=False))
     warnings = done.warnings()
@@ -358,13 +327,11 @@ def _say_released(
         for name, sentence in sentences.items():
             say_paragraph(f"{name.capitalize()}:", sentence)
         echo()
-        _say_blocks(done, result, levels, details)
+        _say_blocks(done, result, levels)
     warn(warnings)
 
 
-def _say_blocks(
-    done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], details: bool
-) -> None:
+def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float]) -> None:
     count = result["num_released"] + result["num_withheld"]
     users = plural(result["num_users"], "user")
     echo(f"Released {result['num_released']:,} of {count:,} timesteps for {users} to {cell(str(result['output']))}.")
@@ -374,8 +341,6 @@ def _say_blocks(
         **result,
         "ratio": levels if result["randomness"] == "system" else {},
         "median_error": _inference_cell(result, "median_adversary_error_m"),
-        "least_error": _inference_cell(result, "min_adversary_error_m"),
-        "median_posterior": _inference_cell(result, "median_max_posterior"),
         "posterior": _inference_cell(result, "max_posterior"),
         "private": {**private, "dropped": dropped_texts(done.dropped)},
     }
@@ -389,7 +354,6 @@ def _say_blocks(
         Block("Adversary with the model (most exposed user)", _ADVERSARY, omits_zeros=True),
         Block("Utility", _UTILITY, omits_zeros=True),
         Block("Private: do not publish", [*private_rows, *dropped_rows(done.dropped, "private/dropped")]),
-        details=details,
     )
 
 
@@ -410,7 +374,7 @@ _stream_options = options.compose(
 )
 
 _output_options = options.compose(
-    click.option("--summary", type=FILE, metavar="FILE", help="Write a .csv with one row per user."),
+    settings_key("--summary", type=FILE, help="Write a .csv with one row per user."),
     click.option(
         "--private-diagnostics",
         type=FILE,
@@ -443,9 +407,8 @@ _output_options = options.compose(
 @settings_key("--adversary-map", help="Map of an adversary: 'coast' (bundled) or a file with water.")
 @options.release_input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
-@_details_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def release_command(data: tuple[str, ...], as_json: bool, details: bool, **values: Any) -> None:
+def release_command(data: tuple[str, ...], as_json: bool, **values: Any) -> None:
     """Release private locations for the trajectories in DATA.
 
     Without DATA, fixes are read from standard input as JSON lines such as {"user": "a", "time":
@@ -462,7 +425,7 @@ def release_command(data: tuple[str, ...], as_json: bool, details: bool, **value
     }
     warn_of_seed(values["seed"])
     if data:
-        _release_files(data, settings, session, as_json, details, values)
+        _release_files(data, settings, session, as_json, values)
     else:
         _release_stream(settings, session, values)
 
@@ -472,7 +435,6 @@ def _release_files(
     settings: ReleaseSettings,
     session: Mapping[str, Any],
     as_json: bool,
-    details: bool,
     values: Mapping[str, Any],
 ) -> None:
     from dphmm.jobs.release.release import release
@@ -496,7 +458,7 @@ def _release_files(
     files = {name: values[name] for name in ("output", "private_diagnostics", "certificate")}
     paths = {name: None if path is None else str(path) for name, path in files.items()}
     result = {**done.to_dict(), **paths, "private": done.to_private_dict()}
-    _say_released(done, result, done.ratio_levels, as_json, details)
+    _say_released(done, result, done.ratio_levels, as_json)
 
 
 def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -510,7 +472,7 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
     accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
     if skew is not None:
         accepted["clock_skew_seconds"] = options.parse_seconds(skew, named("clock_skew"))
-    instants = Instants(values["time_unit"], values["time_zone"], values["time_format"])
+    instants = Instants(values["time_zone"], values["time_format"])
     with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
         answer_lines(stream, options.get_columns(values), instants)
 
@@ -539,7 +501,6 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
 @options.earlier_option
 @click.option("--resume", is_flag=True, help="Resume the batch in OUTPUT, skipping users already released.")
 @options.release_input_options
-@_details_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def batch_command(
     data: tuple[Path, ...],
@@ -547,7 +508,6 @@ def batch_command(
     model: Path | None,
     seed: int | None,
     as_json: bool,
-    details: bool,
     **values: Any,
 ) -> None:
     """Release every user in DATA into a separate file without true locations.
@@ -576,7 +536,7 @@ def batch_command(
     done = batch(inputs, folder, model, settings, engine=engine, rng=seed, watch=progress, **arguments)
     certificate = None if values["certificate"] is None else str(values["certificate"])
     result = {**done.to_dict(), "output": str(folder), "certificate": certificate, "private": done.to_private_dict()}
-    _say_released(done, result, done.ratio_levels, as_json, details)
+    _say_released(done, result, done.ratio_levels, as_json)
 
 
 @click.command(cls=Once)

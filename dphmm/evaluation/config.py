@@ -98,12 +98,11 @@ class EvaluationConfig(BaseModel):
         Whether malformed records are skipped.
     user_per_file
         Whether each file without a user column contains one user.
-    time_unit
-        Tables: unit of numeric times, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
     time_zone
         Tables: zone of times without an offset. Defaults to UTC.
     time_format
-        Tables: form of times, such as ``"%d.%m.%Y %H:%M:%S"``. Defaults to ISO 8601.
+        Tables: form of times, such as ``"%d.%m.%Y %H:%M:%S"``, or the unit of numeric ones: ``"s"``, ``"ms"``, ``"us"``
+        or ``"ns"``. Defaults to ISO 8601.
     model
         File of a model with states and a step, trained on other users. Nothing is trained then, and the next nine keys
         must be omitted.
@@ -186,7 +185,6 @@ class EvaluationConfig(BaseModel):
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
     user_per_file: bool = False
-    time_unit: str | None = None
     time_zone: str | None = None
     time_format: str | None = None
     model: str | None = None
@@ -293,7 +291,7 @@ class EvaluationConfig(BaseModel):
 
 # Keys that no published setting states: the input files, the seed and the division of the work.
 _UNPUBLISHED_KEYS = (
-    "name", "data", "input_format", "columns", "skip_bad", "user_per_file", "time_unit", "time_zone",
+    "name", "data", "input_format", "columns", "skip_bad", "user_per_file", "time_zone",
     "time_format", "seed", "task_sequences",
 )  # fmt: skip
 

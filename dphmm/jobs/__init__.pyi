@@ -12,7 +12,8 @@ from .audit.target import AuditTarget, Constraint
 from .audit.uses import ReleasedUses, UsesComparison, UsesSettings, compare_uses, sample_users
 from .audit.utility import UtilityAudit, audit_utility
 from .batch.batch import Batch, batch
-from .calibrate import BudgetOutcome, CalibrationResult, CalibrationTargets, EventLimitResult, calibrate
+from .calibrate.calibrate import calibrate
+from .calibrate.results import BudgetOutcome, CalibrationResult, CalibrationTargets, EventLimitResult
 from .certificate import CertificateSummary, certify
 from .counts import CountResult, Counts, DayAlignment, compare_counts, count_users, repair_counts
 from .flows import FlowPlan, Flows, flows, plan_flows

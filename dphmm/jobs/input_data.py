@@ -187,9 +187,9 @@ class Data:
         Whether to skip malformed records and count them.
     region
         The region of the model, if it is known; see `within`.
-    time_unit, time_zone, time_format
-        For tables: the unit of numbers since 1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``), the zone of times without
-        one, and the form of times that are strings; as in `dphmm.read`.
+    time_zone, time_format
+        For tables: the zone of times without one, and the form of times that are strings or the unit of numbers since
+        1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``); as in `dphmm.read`.
     """
 
     paths: tuple[str | Path | Frame, ...]
@@ -199,14 +199,14 @@ class Data:
     columns: Mapping[str, str] = setting(
         {}, "Names of columns or keys: user, time, latitude, …", metavar="WHAT=NAME", heading=_DATA_HEADING
     )
-    time_unit: str | None = setting(
-        None, "Unit of numeric times since 1970: s, ms, us or ns.", metavar="UNIT", heading=_DATA_HEADING
-    )
     time_zone: str | None = setting(
         None, "Time zone of times without one. [default: UTC]", metavar="ZONE", heading=_DATA_HEADING
     )
     time_format: str | None = setting(
-        None, "Form of times, such as %d.%m.%Y %H:%M:%S. [default: ISO 8601]", metavar="FORM", heading=_DATA_HEADING
+        None,
+        "Form of times: %d.%m.%Y %H:%M:%S, …, or s, ms, us, ns since 1970. [default: ISO 8601]",
+        metavar="FORM",
+        heading=_DATA_HEADING,
     )
     user: str | None = setting(None, "User of all of DATA. [default: the users in DATA]", heading=_DATA_HEADING)
     user_per_file: bool = setting(
@@ -462,7 +462,7 @@ class Data:
             return None
         if self._get_format(path) != "table":  # a registered reader may recognise it
             return None
-        instants = Instants(self.time_unit, self.time_zone, self.time_format)
+        instants = Instants(self.time_zone, self.time_format)
         file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))
         return file if file.has_users else None
 
@@ -473,7 +473,7 @@ class Data:
                 raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
     def _result(self, path: str | Path | Frame, may_be_empty: bool = False) -> ReadResult:
-        names = ("user", "skip_bad", "time_unit", "time_zone", "time_format")
+        names = ("user", "skip_bad", "time_zone", "time_format")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options |= {"columns": dict(self.columns) or None, "may_be_empty": may_be_empty, "region": self.region}
         if not isinstance(path, str | Path):

@@ -12,7 +12,7 @@ from dphmm.plots.canvas import BLUE, GREEN, GREY, ORANGE, RED, Axes
 from dphmm.validation import checked
 
 if TYPE_CHECKING:
-    from dphmm.jobs.calibrate import CalibrationResult
+    from dphmm.jobs.calibrate.results import CalibrationResult
 from dphmm.attack.measures import ADVERSARY_PHRASES, build_frontier_lines, select_protection_measure
 from dphmm.plots.attack import draw_frontier
 

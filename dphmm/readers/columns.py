@@ -214,10 +214,10 @@ def warn_of_unit(fixes: Fixes, options: ReadOptions) -> None:
         return
     if np.datetime64(0, "us") <= fixes.times.min() and fixes.times.max() < _LAST_OF_JANUARY_1970:
         _LOG.warning(
-            "dphmm: warning: %s: with time_unit = %r all times are in January 1970; check the unit%s",
+            "dphmm: warning: %s: with time_format = %r all times are in January 1970; check the unit%s",
             fixes.source,
             unit,
-            "" if unit == "s" else ", such as --time-unit s",
+            "" if unit == "s" else ", such as --time-format s",
         )
 
 

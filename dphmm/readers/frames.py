@@ -32,7 +32,6 @@ def read_frame(
     *,
     skip_bad: bool = False,
     columns: Mapping[str, str] | None = None,
-    time_unit: str | None = None,
     time_zone: str | None = None,
     time_format: str | None = None,
     may_be_empty: bool = False,
@@ -59,9 +58,9 @@ def read_frame(
         By default the first malformed row raises an error. True to skip and count such rows.
     columns
         Quantity (``user``, ``time``, ``latitude``, ``longitude``, ``geometry``) → name of its column.
-    time_unit, time_zone, time_format
-        The unit of numeric times since 1970, the zone of times without one, and the form of strings; as in
-        `dphmm.read`. Times of movingpandas are in their original zone, which it removes.
+    time_zone, time_format
+        The zone of times without one, and the form of strings or the unit of numbers; as in `dphmm.read`. Times of
+        movingpandas are in their original zone, which it removes.
     may_be_empty
         Whether a frame without a fix is valid; as in `dphmm.read`.
     region
@@ -82,7 +81,7 @@ def read_frame(
     EmptyDataError
         If there is no fix, unless `may_be_empty`.
     ConfigurationError
-        For columns of other quantities, an unknown unit or an unknown zone.
+        For columns of other quantities, an invalid form of times or an unknown zone.
     MissingDependencyError
         Without pyarrow; for a frame of pandas without pandas.
 
@@ -95,7 +94,7 @@ def read_frame(
     >>> trajectory.user, str(trajectory.times[0])
     ('1', '2024-03-07T08:00:00.000000')
     """
-    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone, time_format))
+    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_zone, time_format))
     if are_trajectories(frame):
         blocks = _of_trajectories((frame,) if isinstance(frame, Trajectory) else frame, options)
     else:
@@ -139,7 +138,7 @@ _PANDAS = ("pandas", "DataFrame")
 
 def _of_trajectories(frame: Sequence[Trajectory], options: ReadOptions) -> list[Fixes]:
     if options.columns or options.instants != Instants():
-        raise InvalidInputError("columns, time_unit, time_zone and time_format cannot be combined with trajectories")
+        raise InvalidInputError("columns, time_zone and time_format cannot be combined with trajectories")
     return [
         Fixes(
             SOURCE,

@@ -27,51 +27,55 @@ class Instants:
 
     Parameters
     ----------
-    unit
-        The unit of numbers since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default numbers are refused,
-        because their unit is unknown.
     zone
         The zone of times without one: a name such as ``"Asia/Shanghai"``, or ``"+08:00"``. Defaults to UTC. A local
         time that occurs twice denotes the earlier instant.
     format
-        The form of times that are strings, as for `datetime.strptime`, such as ``"%d.%m.%Y %H:%M:%S"``. By default they
-        are ISO 8601, or of the form ``Tue Apr 03 18:00:09 +0000 2012``. ``%z`` reads an offset; ``%Z`` is refused.
+        The form of times that are strings, as for `datetime.strptime`, such as ``"%d.%m.%Y %H:%M:%S"``, or the unit of
+        numbers since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default strings are ISO 8601, or of the
+        form ``Tue Apr 03 18:00:09 +0000 2012``, and numbers are refused, because their unit is unknown. ``%z`` reads an
+        offset; ``%Z`` is refused.
 
     Raises
     ------
     ConfigurationError
-        For another unit, an unknown zone, or a format without year, month and day or with the name of a zone.
+        For an unknown zone, or a format that is no unit and has no year, month and day, or has the name of a zone.
 
     Examples
     --------
-    >>> Instants(unit="s").microseconds(1255269870) == Instants().microseconds("2009-10-11T14:04:30Z")
+    >>> Instants(format="s").microseconds(1255269870) == Instants().microseconds("2009-10-11T14:04:30Z")
     True
-    >>> Instants(zone="+08:00").microseconds("2009-10-11 22:04:30") == Instants(unit="ms").microseconds(1255269870000)
+    >>> Instants(zone="+08:00").microseconds("2009-10-11 22:04:30") == Instants(format="ms").microseconds(1255269870000)
     True
     >>> Instants(format="%d.%m.%Y %H:%M:%S").microseconds("11.10.2009 14:04:30")
     1255269870000000
     """
 
-    unit: str | None = None
     zone: str | None = None
     format: str | None = None
 
     def __post_init__(self) -> None:
-        if self.unit is not None and self.unit not in UNITS:
-            raise ConfigurationError(f"time_unit must be one of {', '.join(UNITS)}, got {shorten(self.unit)}")
         if self.zone is not None:
             time_zone(self.zone)
-        if self.format is not None and not _has_date(self.format):
+        if self.format is None or self.unit is not None:
+            return
+        if not _has_date(self.format):
             raise ConfigurationError(
-                f"time_format must contain day, month and year, such as %d.%m.%Y %H:%M:%S, got {shorten(self.format)}"
+                f"time_format must be one of {', '.join(UNITS)}, or contain day, month and year, such as %d.%m.%Y "
+                f"%H:%M:%S, got {shorten(self.format)}"
             )
         # Python reads the name of a zone, but ignores it.
-        if self.format is not None and "%Z" in self.format.replace("%%", ""):
+        if "%Z" in self.format.replace("%%", ""):
             raise ConfigurationError(
                 "time_format must not contain %Z, because names of zones are ambiguous, got "
                 f"{shorten(self.format)}: use %z for offsets such as +0100, or write the name instead of %Z and set "
                 "time_zone (--time-zone)"
             )
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of numbers, or None."""
+        return self.format if self.format in UNITS else None
 
     @cached_property
     def _zone(self) -> tzinfo:
@@ -97,7 +101,8 @@ class Instants:
         """
         if isinstance(value, datetime):
             return self._in_utc(value)
-        if self.format is not None and isinstance(value, str):
+        unit = self.unit
+        if self.format is not None and unit is None and isinstance(value, str):
             return self._in_utc(self._parse_format(value))
         number = _parse_number(value)
         if number is None:
@@ -114,9 +119,9 @@ class Instants:
                     raise
                 raise ValueError(hint) from None
             return counted if self.zone is None else self._in_utc(datetime.fromisoformat(str(value).strip()))
-        if self.unit is None:
+        if unit is None:
             raise ValueError(_describe_missing_unit(value, number))
-        return _to_microseconds(number, self.unit, value)
+        return _to_microseconds(number, unit, value)
 
     def lacks_zone(self, value: object) -> bool:
         """Return whether a time depends on the zone: a string without a zone.
@@ -138,7 +143,7 @@ class Instants:
         """
         if not isinstance(value, str):
             return False
-        if self.format is not None:
+        if self.format is not None and self.unit is None:
             return self._parse_format(value).tzinfo is None
         if _parse_number(value) is not None or _parse_dated(value) is not None:
             return False
@@ -350,7 +355,7 @@ def _describe_missing_unit(value: object, number: float) -> str:
         microseconds = _to_microseconds(number, unit, value)
         if _FIRST_LIKELY <= microseconds <= _LAST_LIKELY:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
-            remedy = f"set time_unit = {unit!r} if it counts {unit} since 1970, for {text}: --time-unit {unit}"
+            remedy = f"set time_format = {unit!r} if it counts {unit} since 1970, for {text}: --time-format {unit}"
             return f"time is {shorten(value)}; {remedy}"
     if len(str(value)) == len("20091011140430"):
         with suppress(ValueError):

@@ -182,7 +182,7 @@ _PORTO_MICROSECONDS = 15_000_000
 def _split_porto(row: Cells) -> Iterable[Cells]:
     if str(row.get("missing", "")).strip().lower() == "true":
         raise ValueError("MISSING_DATA is True, so the times of the points are unknown")
-    start = Instants(unit="s").microseconds(row["time"])
+    start = Instants(format="s").microseconds(row["time"])
     try:
         line = parse_json(row["line"])
         places = [(longitude + 0.0, latitude + 0.0) for longitude, latitude in line]

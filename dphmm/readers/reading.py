@@ -44,7 +44,6 @@ def read(
     user: str | None = None,
     user_per_file: bool = False,
     columns: Mapping[str, str] | None = None,
-    time_unit: str | None = None,
     time_zone: str | None = None,
     time_format: str | None = None,
     may_be_empty: bool = False,
@@ -72,14 +71,12 @@ def read(
         Whether each file without user information belongs to a different user, named after the file.
     columns
         For tables: quantity → name of its column in the file, or its number from 1 in a CSV without a header.
-    time_unit
-        For tables: the unit of numeric times since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default
-        numeric times are refused.
     time_zone
         For tables: the zone of times without one, such as ``"Asia/Shanghai"`` or ``"+08:00"``. Defaults to UTC.
     time_format
-        For tables: the form of times that are strings, as for `datetime.strptime`: ``"%d.%m.%Y %H:%M:%S"``. Defaults to
-        ISO 8601.
+        For tables: the form of times that are strings, as for `datetime.strptime`: ``"%d.%m.%Y %H:%M:%S"``; or the unit
+        of numeric times since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default strings are ISO 8601 and
+        numeric times are refused.
     may_be_empty
         Whether input without a fix is valid: an empty folder, a table of which only the header is left, a file without
         records. With user-level differential privacy an error would reveal that there is no user.
@@ -101,7 +98,7 @@ def read(
     EmptyDataError
         If there is no fix, unless `may_be_empty`.
     ConfigurationError
-        For an unknown format, unit or zone; for columns, a unit or a zone with a format without columns; for a file
+        For an unknown format or zone; for columns, a form of times or a zone with a format without columns; for a file
         that several registered readers recognise; or for both a user and one user per file.
     MissingExtensionError
         If a registered reader cannot be imported, and no format is named.
@@ -110,7 +107,7 @@ def read(
     """
     if user is not None and user_per_file:
         raise ConfigurationError("--user cannot be combined with user_per_file: each file would have two users")
-    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_unit, time_zone, time_format), region)
+    options = ReadOptions(skip_bad, user, columns or {}, Instants(time_zone, time_format), region)
     files = _Files(path, format, options, may_be_empty)
     result = trajectories(files.blocks(), user_per_file, region)
     if not result.trajectories and not may_be_empty:
@@ -229,7 +226,7 @@ class _Files:
             raise ConfigurationError(f"columns cannot be combined with format {name!r}: only tables have named columns")
         if self._options.instants != Instants():
             raise ConfigurationError(
-                f"time_unit, time_zone and time_format cannot be combined with format {name!r}: it has its own times"
+                f"time_zone and time_format cannot be combined with format {name!r}: it has its own times"
             )
 
     def _check_passed_over(self) -> None:
@@ -381,7 +378,6 @@ def read_recording(
     format: str | None = None,
     *,
     columns: Mapping[str, str] | None = None,
-    time_unit: str | None = None,
     time_zone: str | None = None,
     time_format: str | None = None,
 ) -> Recording:
@@ -391,7 +387,7 @@ def read_recording(
     ----------
     path
         A file of one user in any format, also packed or in an archive.
-    format, columns, time_unit, time_zone, time_format
+    format, columns, time_zone, time_format
         As for `read`. Columns may also be those of elevation, segments and sensors.
 
     Returns
@@ -411,9 +407,7 @@ def read_recording(
     MissingDependencyError
         If the format needs a library that is not installed.
     """
-    options = ReadOptions(
-        False, None, columns or {}, Instants(time_unit, time_zone, time_format), None, is_recording=True
-    )
+    options = ReadOptions(False, None, columns or {}, Instants(time_zone, time_format), None, is_recording=True)
     files = _Files(path, format, options)
     all_blocks = list(files.blocks())
     blocks = [block for block in all_blocks if len(block.times)]

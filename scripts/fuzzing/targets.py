@@ -84,7 +84,8 @@ def _trajectories(path: Path, **options: Any) -> None:
 
 def _zoned(path: Path) -> None:
     """Read times in milliseconds, or in a zone with daylight saving; and a table by user."""
-    for options in ({"time_unit": "ms"}, {"time_zone": "America/New_York"}, {"time_unit": "ns", "time_zone": "+05:45"}):
+    nanoseconds = {"time_format": "ns", "time_zone": "+05:45"}
+    for options in ({"time_format": "ms"}, {"time_zone": "America/New_York"}, nanoseconds):
         with _SUPPRESSED:
             read(path, **options)
     if path.suffix == ".parquet" and (fixes := ParquetFixes(path, ReadOptions(skip_bad=True))).has_users:

@@ -119,6 +119,15 @@ def test_event_is_not_audited_for_users_after_it(world, run):
         "No event was learned. Not audited for users with a first release after the end of an event: q.\n"
     )
 
+    # The releases of a and b end the day before this event.
+    late = json.loads(
+        audit_events(run, *words[:3], "--event", "at:0,1 on 2024-03-08 any day 9:01-9:04", "--json").stdout
+    )
+    assert [event["user"] for event in late["events"]] == ["a", "b", "q"]
+    assert all(any(event["log_odds_change"]) for event in late["events"])
+    none_reached = audit_events(run, *words[:3], "--event", "at:0 on 2024-03-09", code=2).stderr
+    assert "user a: 'at:0 on 2024-03-09' begins at step 2340, after the last release at step 5" in none_reached
+
     both = json.loads(audit_events(run, *words, "--event", "at:0 between 1 and 3", "--json").stdout)
     audited = [(event["user"], event["event"]) for event in both["events"]]
     later = "at:0 between 1 and 3"

@@ -168,12 +168,12 @@ def test_invalid_input_prints_one_line_exits_with_2_and_leaves_no_file(world, ru
     assert {path.name: path.read_bytes() for path in world.iterdir()} == before
 
 
-@pytest.mark.parametrize("option", ["-o", "--summary", "--private-diagnostics"])
+@pytest.mark.parametrize("option", ["-o", "summary", "--private-diagnostics"])
 def test_existing_output_raises_before_any_work_without_overwrite(world, run, option):
-    outputs = {"-o": "out.csv", "--summary": "sums.csv", "--private-diagnostics": "private.csv"}
+    outputs = {"-o": "out.csv", "summary": "sums.csv", "--private-diagnostics": "private.csv"}
     (world / outputs[option]).write_text("mine")
     words = ["release", "walk.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
-    words += [word for pair in outputs.items() for word in pair]
+    words += ["-o", "out.csv", "--private-diagnostics", "private.csv", {"summary": "sums.csv"}]
     result = run(*words)
     assert result.exit_code == 2
     assert result.stderr == f"Error: {outputs[option]} exists; name another file or pass --overwrite\n"

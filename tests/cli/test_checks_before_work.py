@@ -195,7 +195,7 @@ def test_session_is_not_charged_if_output_cannot_be_written(run):
     words = ["walk.csv", "--model", "m.npz", "--policy", "complete", "--epsilon", "1", "--session", "users.db"]
     assert "pip install 'dphmm[files]'" in assert_refused(run, "release", [*words, "-o", "x.gpkg"])
     assert "named for two outputs" in assert_refused(
-        run, "release", [*words, "-o", "users.db.csv", "--summary", "users.db.csv"]
+        run, "release", [*words, "-o", "users.db.csv", {"summary": "users.db.csv"}]
     )
     assert "named for two outputs" in assert_refused(run, "release", [*words[:-1], "x.csv", "-o", "x.csv"])
     done = run("release", *words, "-o", "x.csv")
@@ -337,7 +337,9 @@ def test_invalid_option_raises_before_reading_data(run, words, says):
 
 @pytest.mark.usefixtures("world")
 def test_invalid_row_of_budgets_raises_before_work(run, monkeypatch):
-    monkeypatch.setattr(import_module("dphmm.jobs.calibrate"), "load_model", lambda _: pytest.fail("work has begun"))
+    monkeypatch.setattr(
+        import_module("dphmm.jobs.calibrate.calibrate"), "load_model", lambda _: pytest.fail("work has begun")
+    )
     done = run("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--report-epsilons", "1,-1")
     assert done.exit_code == 2, done.output
     assert "epsilon must be" in done.stderr

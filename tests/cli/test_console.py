@@ -96,10 +96,9 @@ def test_values_have_their_labels_and_empty_sections_no_heading(capsys):
     assert capsys.readouterr().out.splitlines() == ["Privacy", "  total epsilon  0.5"]
 
 
-def test_zeros_of_a_block_are_omitted_except_with_details(capsys):
-    block = Block("Result", rows("a", "b"), omits_zeros=True)
-    for details, lines in ((False, ["Result", "  b  2"]), (True, ["Result", "  a  0", "  b  2"])):
-        render({"a": 0, "b": 2}, block, details=details)
+def test_zeros_of_a_block_are_omitted_if_it_omits_zeros(capsys):
+    for omits_zeros, lines in ((True, ["Result", "  b  2"]), (False, ["Result", "  a  0", "  b  2"])):
+        render({"a": 0, "b": 2}, Block("Result", rows("a", "b"), omits_zeros=omits_zeros))
         assert capsys.readouterr().out.splitlines() == lines
 
 

@@ -50,7 +50,7 @@ KEYS = [
 def test_number_of_options_is_limited():
     command = dict(commands())[("release",)]
     shown = [option for option in command.get_params(click.Context(command)) if isinstance(option, click.Option)]
-    assert len(shown) <= 30
+    assert len(shown) <= 25
     names = {
         max(option.opts, key=len)
         for _, each in commands()
@@ -116,7 +116,7 @@ def test_key_has_effect_of_setting(world, run, keys, meant):
 READING = [
     ({"columns": {"user": "who", "time": "when"}}, "who,when,latitude,longitude\n" + fixes("a"), {}),
     ({"time_zone": "Asia/Shanghai"}, HEADER + fixes("a").replace("Z,", ","), {}),
-    ({"time_unit": "s"}, HEADER + "".join(f"a,{1709802000 + 60 * k},45.001,-30.01\n" for k in range(4)), {}),
+    ({"time_format": "s"}, HEADER + "".join(f"a,{1709802000 + 60 * k},45.001,-30.01\n" for k in range(4)), {}),
     ({"skip_bad": True}, HEADER + fixes("a") + "a,never,45.001,-30.01\n", {}),
     ({"user_per_file": True}, "time,latitude,longitude\n2024-03-07T09:00:00Z,45.001,-30.01\n", {}),
     ({"exclude_users": ["b"]}, HEADER + fixes("a") + fixes("b"), {"exclude_users": ("b",)}),

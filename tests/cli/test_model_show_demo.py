@@ -295,7 +295,7 @@ def test_demo_writes_every_named_file(tmp_path, run, monkeypatch):
     output = json.loads(result.stdout)
     named = {name.rsplit("/", 1)[1] for name in output["files"].values()}
     assert named == {path.name for path in folder.iterdir()}
-    assert {"releases.gpkg", "summary.csv", "PRIVATE-map.png", "PRIVATE-map.html"} <= named
+    assert {"releases.gpkg", "PRIVATE-map.png", "PRIVATE-map.html"} <= named
     table = read_releases(folder / "releases.gpkg")
     assert set(table["user"]) == {"p01", "p02"}
     assert table["epsilon_24h"].max() <= 3, "a budget for the day"

@@ -114,7 +114,7 @@ BAD = {
     "a list as user": (_line(4, user=["a"]), "user must be a string"),
     "a number as time": (
         '{"user": "a", "time": 1709802000, "lat": 45, "lon": -30}',
-        "time must be an ISO 8601 time such as 2009-10-11T14:04:30Z, or set time_unit",
+        "time must be an ISO 8601 time such as 2009-10-11T14:04:30Z, or set time_format",
     ),
     "no zone": (
         _line(4).replace("00Z", "00"),
@@ -205,9 +205,11 @@ def test_empty_input_gives_empty_output(world, run):
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("option", ["-o", "--summary", "--private-diagnostics"])
+@pytest.mark.parametrize(
+    "option", [("-o", "private.csv"), ({"summary": "private.csv"},), ("--private-diagnostics", "private.csv")]
+)
 def test_file_options_without_data_raise(world, run, option):
-    result = run(*STREAM, option, "private.csv", stdin=_line(0))
+    result = run(*STREAM, *option, stdin=_line(0))
     assert result.exit_code == 2
     assert "needs DATA" in result.stderr
 
@@ -220,17 +222,17 @@ def test_names_units_and_time_zones_are_configurable(world, run):
     counted = [{**fix, "when": 1709802000000 + 60_000 * k} for k, fix in enumerate(renamed)]
     local = [{**fix, "when": fix["when"].replace("T09", "T10").rstrip("Z")} for fix in renamed]
     expected = [row["time"] for row in _answers(run, *map(json.dumps, plain))]
-    for lines, more in ((renamed, ()), (counted, ({"time_unit": "ms"},)), (local, ({"time_zone": "Europe/Berlin"},))):
+    for lines, more in ((renamed, ()), (counted, ({"time_format": "ms"},)), (local, ({"time_zone": "Europe/Berlin"},))):
         rows = _answers(run, *map(json.dumps, lines), options=(*named, *more))
         assert [row["time"] for row in rows] == expected
         assert all(row["released"] for row in rows)
     (refused,) = _answers(run, json.dumps(plain[0]), options=named)
     assert refused["reason"] == "line 1: user is missing: use the key 'dev'"
-    for fix, more in ((counted[0], ()), (local[0], ({"time_unit": "ms"},))):
+    for fix, more in ((counted[0], ()), (local[0], ({"time_format": "ms"},))):
         (refused,) = _answers(run, json.dumps(fix), options=(*named, *more))
         assert not refused["released"]
         assert "1709802" not in refused["reason"]
-    assert "time_unit" in _answers(run, json.dumps(counted[0]), options=named)[0]["reason"]
+    assert "time_format" in _answers(run, json.dumps(counted[0]), options=named)[0]["reason"]
 
 
 def test_unused_column_raises_before_first_line(world, run):

@@ -239,7 +239,7 @@ def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exporte
     result = hide(untimed, [HOME], WITHIN, session=session, map_file=far)
     street = result.to_dict()["places"][0]["adversaries"][STREET]
     assert set(street) == {f"{name}_from_all" for name in ("max_posterior", "rms_error_m", "max_candidate_posterior")}
-    assert "no adversary who knows the streets was tested." in " ".join(result.sentences)
+    assert "no adversary who knows the streets was tested on this file." in " ".join(result.sentences)
 
 
 @pytest.mark.parametrize("order", ["AB", "BA"])
@@ -252,7 +252,7 @@ def test_recording_beyond_the_map_is_named_if_it_removes_the_adversary_from_the_
         results[name] = hide(ride, [HOME], WITHIN, session=tmp_path / "s.json", map_file=streets)
     protected = {name: result.sentences[1] for name, result in results.items()}
     assert "near the track where it leaves" in protected["A"]
-    assert "no adversary who knows the streets was tested." in protected["A"]
+    assert "no adversary who knows the streets was tested on this file." in protected["A"]
     names = [inference.adversary for inference in results["B"].places[0].inferences]
     assert names == ["markov", "extrapolating", STREET]
     totals = [inference.adversary for inference in results["B"].places[0].inferences_from_all]

@@ -32,7 +32,7 @@ from dphmm.jobs import (
     release,
     replay,
 )
-from dphmm.jobs.calibrate import CalibrationTargets
+from dphmm.jobs.calibrate.results import CalibrationTargets
 from dphmm.plots import report, show
 from dphmm.serve.setup import write_relay
 from tests import command_line

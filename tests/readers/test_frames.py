@@ -79,9 +79,9 @@ def test_epoch_times_and_custom_columns_are_read():
     seconds = (TIMES.tz_convert("UTC").tz_localize(None) - pd.Timestamp(0)) // pd.Timedelta("1s")
     frame = pd.DataFrame({"device": USERS, "when": seconds, "y": NORTH, "x": EAST})
     names = {"user": "device", "time": "when", "latitude": "y", "longitude": "x"}
-    check(read_frame(frame, columns=names, time_unit="s"))
-    check(read_frame(frame.assign(when=1000.0 * seconds), columns=names, time_unit="ms"))
-    with pytest.raises(DataFileError, match="row 1: time is '1709776800'; set time_unit = 's'"):
+    check(read_frame(frame, columns=names, time_format="s"))
+    check(read_frame(frame.assign(when=1000.0 * seconds), columns=names, time_format="ms"))
+    with pytest.raises(DataFileError, match="row 1: time is '1709776800'; set time_format = 's'"):
         read_frame(frame, columns=names)
 
 
@@ -161,7 +161,7 @@ def test_column_parsing_matches_row_parsing(monkeypatch, kind):
     from dphmm.readers import columns
 
     frame = pd.DataFrame({"uid": USERS, "datetime": TIMES, "lat": NORTH, "lng": EAST})
-    options = {"time_unit": "s", "time_zone": "America/New_York"} if kind == "epoch" else {"time_zone": "+02:00"}
+    options = {"time_format": "s", "time_zone": "America/New_York"} if kind == "epoch" else {"time_zone": "+02:00"}
     changes = {
         "numbers as users": {"uid": [1.0, 2.0, 1.0, 2.0]},
         "no zone": {"datetime": TIMES.tz_localize(None)},

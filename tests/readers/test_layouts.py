@@ -84,7 +84,7 @@ def test_local_date_raises_with_the_format_that_reads_it(tmp_path, text, suggest
 
 def test_time_format_without_a_date_raises():
     for form in ("%H:%M", "%d.%m. %H:%M", "", "%Q"):
-        with pytest.raises(ConfigurationError, match="time_format must contain day, month and year"):
+        with pytest.raises(ConfigurationError, match="or contain day, month and year"):
             Instants(format=form)
 
 
@@ -117,10 +117,10 @@ def test_unit_with_all_times_in_january_1970_is_logged(tmp_path, caplog, suffix)
         pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pa.table(table), path)
     with caplog.at_level(logging.WARNING):
-        assert dphmm.read(path, time_unit="s").points == 2
+        assert dphmm.read(path, time_format="s").points == 2
         assert not caplog.records
-        assert dphmm.read(path, time_unit="ms").points == 2
-    assert "all times are in January 1970; check the unit, such as --time-unit s" in caplog.text
+        assert dphmm.read(path, time_format="ms").points == 2
+    assert "all times are in January 1970; check the unit, such as --time-format s" in caplog.text
 
 
 # ---- tables without a header -----------------------------------------------------------------------------------------

@@ -519,7 +519,7 @@ _EXPECTED = {
     "j02_linestring": ({}, False, True),
     "j04_overland_batch": ({}, True, True),
     "j06_ndjson": ({}, True, True),
-    "j07_epoch_ms": ({"time_unit": "ms"}, True, True),
+    "j07_epoch_ms": ({"time_format": "ms"}, True, True),
     "k01_timeline_android": ({}, True, True),
     "k03_records": ({}, True, True),
     "k04_semantic": ({}, True, False),

@@ -52,7 +52,7 @@ def test_table_raises_with_the_option_that_reads_it(name, words):
 
 def test_unit_that_is_too_small_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
-        read(_CASES / "d02f_s_as_ms/r.csv", time_unit="ms")
+        read(_CASES / "d02f_s_as_ms/r.csv", time_format="ms")
     assert "all times are in January 1970" in caplog.text
 
 

@@ -99,7 +99,7 @@ def test_decimal_columns_are_numbers_and_names(tmp_path):
         }
     )
     parquet.write_table(table, tmp_path / "a.parquet")
-    result = dphmm.read(tmp_path / "a.parquet", time_unit="s")
+    result = dphmm.read(tmp_path / "a.parquet", time_format="s")
     (track,) = result.trajectories
     assert (track.user, track.longitude.tolist(), track.latitude.tolist()) == ("7", [-30.02], [45.0])
     assert result.refused == {"accuracy radius is too large": 1}

@@ -191,7 +191,7 @@ def test_column_parsing_matches_row_parsing(tmp_path, monkeypatch):
     }
     for kind, changes in kinds.items():
         pq.write_table(build_table(**changes), tmp_path / "a.parquet", row_group_size=64)
-        options = {"time_unit": "ms"} if kind == "milliseconds" else {}
+        options = {"time_format": "ms"} if kind == "milliseconds" else {}
         quick = read(tmp_path / "a.parquet", **options)
         with monkeypatch.context() as slow:
             slow.setattr(columns, "_by_arrays", lambda *arguments: None)

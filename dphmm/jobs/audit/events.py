@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.realized import EventAudit, audit_events
+from dphmm.audit.realized import EventAudit, audit_events, get_first_step
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.formatting import Result, exported
@@ -168,8 +168,8 @@ def audit_event(
     Raises
     ------
     EventError
-        If an event is invalid, lies outside a user's releases, ended before the first release of every user, or is
-        certain or impossible before any release.
+        If an event is invalid, begins after the last release of every user, ended before the first release of every
+        user, or is certain or impossible before any release.
     ConfigurationError
         If the thresholds are invalid; also see `dphmm.jobs.replay`.
     DphmmError
@@ -210,6 +210,7 @@ def audit_event(
         _check_thresholds(min_posterior, max_posterior)
     user_adversaries = others.build_adversaries(learned, {replay.sequence.user: replay.slots[0] for replay in replays})
     replays, omitted = select_informed(replays, user_adversaries)
+    _check_reached(replays, worded, learned)
     ended_events = _find_ended_events(replays, [event for _, event in worded], learned)
     replays = tuple(replay for replay in replays if len(ended_events.get(replay.sequence.user, ())) < len(worded))
     tasks = ReplayTasks(replays)
@@ -220,6 +221,31 @@ def audit_event(
     event_audits = tuple(watch(crew.run_in_order(auditor, tasks.build(histories)), "Replaying", len(replays)))
     limits = float(max_posterior), float(min_posterior)
     return EventAudits(replays, event_audits, *limits, others.is_private, omitted, tuple(ended_events))
+
+
+def _check_reached(
+    replays: Sequence[ReplayResult], worded: Sequence[tuple[str, EventText | Event]], model: MarkovModel
+) -> None:
+    """Refuse an event that begins after the last release of every user: its window is probably wrong.
+
+    The releases of a user before an event change its odds, so users whose releases end earlier are audited.
+    """
+    for wording, event in worded:
+        delays = []
+        for replay in replays:
+            sequence = replay.sequence
+            last = int(sequence.steps[1:].sum())
+            try:
+                first = get_first_step(event, model, sequence.first_slot)
+            except EventError:  # reported by the audit, or the event has ended for this user
+                break
+            if first <= last:
+                break
+            delays.append(
+                f"user {sequence.user}: '{wording}' begins at step {first}, after the last release at step {last}"
+            )
+        else:
+            raise EventError(f"{delays[0]}; use a window that the releases reach")
 
 
 def _find_ended_events(

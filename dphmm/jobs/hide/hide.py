@@ -196,7 +196,6 @@ def hide(
     check: Callable[[HideResult], object] | None = None,
     input_format: str | None = None,
     columns: Mapping[str, str] | None = None,
-    time_unit: str | None = None,
     time_zone: str | None = None,
     time_format: str | None = None,
 ) -> HideResult:
@@ -241,7 +240,7 @@ def hide(
         Whether an existing output may be replaced.
     check
         Called with the result before anything is written. If it raises an error, nothing is.
-    input_format, columns, time_unit, time_zone, time_format
+    input_format, columns, time_zone, time_format
         The format of `data`, and for tables their columns and times; as in `dphmm.read`. Columns may also be those of
         elevation, segments and sensors.
 
@@ -299,9 +298,7 @@ def hide(
     with nullcontext() if session is None else lock_folder(Path(session).parent):
         history = ZoneHistory.read(session, rule, kind)
         assignments = [history.assign(location, is_typed=True) for location in locations]
-        recording = read_recording(
-            data, input_format, columns=columns, time_unit=time_unit, time_zone=time_zone, time_format=time_format
-        )
+        recording = read_recording(data, input_format, columns=columns, time_zone=time_zone, time_format=time_format)
         track = _Track.from_recording(recording, kind)
         points, trips = track.points, track.trips
         if hide_endpoints:

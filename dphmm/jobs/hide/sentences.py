@@ -80,7 +80,7 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
     if candidates is None:
         further = _WITHOUT_MAP
     elif strongest.adversary != STREET:
-        further = _NOT_COVERED.format(track="", tested="")
+        further = _NOT_COVERED.format(track="", tested=" on this file")
     elif find_strongest(place.inferences_from_all).adversary != STREET:
         further = _NOT_COVERED.format(track=" of a recording of this session", tested=" on all of its recordings")
     protected = (

@@ -560,7 +560,7 @@ def _check_session_options(has_diagnostics: bool, has_certificate: bool, has_aux
         )
     if has_auxiliary_data:
         raise ConfigurationError(
-            "--auxiliary-data cannot be combined with --session: use 'dphmm audit session --auxiliary-data'"
+            "auxiliary_data cannot be combined with --session: use 'dphmm audit session --auxiliary-data'"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -19,7 +18,7 @@ from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import CalibrationTargets, calibrate, learn
 from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
-from dphmm.jobs.calibrate import _plans_by_support
+from dphmm.jobs.calibrate.search import _plans_by_support
 from dphmm.model import sample_paths
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
@@ -149,7 +148,7 @@ def test_attack_samples_users_if_many_have_earlier_data(monkeypatch):
         ).channel_results
         == ()
     )
-    for name in ("calibrate", "audit.adversaries"):
+    for name in ("calibrate.calibrate", "audit.adversaries"):
         module = import_module(f"dphmm.jobs.{name}")
         usual = module.build_habit_model
         monkeypatch.setattr(
@@ -293,7 +292,7 @@ def test_max_posterior_states_first_release_if_all_first_slots_take_too_long(mon
     target = CalibrationTargets(max_posterior=0.99)
     stated = calibrate(moves, SETTINGS, target, num_users=0, first=0)
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules[calibrate.__module__], "MAX_WORK", 1e5)
+        patch.setattr(import_module("dphmm.jobs.calibrate.search"), "MAX_WORK", 1e5)
         limited = calibrate(moves, SETTINGS, target, num_users=0)
     assert limited.first_release == stated.first_release == "1970-01-01T00:00:00Z"
     assert limited.settings.epsilon == stated.settings.epsilon
