@@ -226,9 +226,10 @@ def audit_event(
 def _check_reached(
     replays: Sequence[ReplayResult], worded: Sequence[tuple[str, EventText | Event]], model: MarkovModel
 ) -> None:
-    """Refuse an event that begins after the last release of every user: its window is probably wrong.
+    """Refuse an event that begins after the last release of every user.
 
-    The releases of a user before an event change its odds, so users whose releases end earlier are audited.
+    Its window is probably wrong. The releases of a user before an event change its odds, so users whose releases end
+    earlier are audited.
     """
     for wording, event in worded:
         delays = []
