@@ -224,7 +224,7 @@ def _format_options(name: str, heading: str) -> Callable[[Decorated], Decorated]
     return compose(
         reading_options(
             ("input_format", "user"),
-            ("columns", "time_zone", "user_per_file"),
+            ("columns", "time_format", "time_zone", "user_per_file"),
             input_format=f"Format of --{name}. [default: detected]",
             user=f"User of all of --{name}. [default: the users in the files]",
         ),

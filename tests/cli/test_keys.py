@@ -47,6 +47,15 @@ KEYS = [
 ]
 
 
+def test_commands_with_true_locations_can_read_any_table():
+    with_true = [command for _, command in commands() if any(part.name == "true" for part in command.params)]
+    reading = {"columns", "time_format", "time_zone"}
+    # The true values of `counts evaluate` are a table of counts, which has no such keys.
+    named = [{get_key(part) for part in command.params} for command in with_true]
+    assert sum(reading <= names for names in named) >= 5
+    assert all(reading <= names or not reading & names for names in named)
+
+
 def test_number_of_options_is_limited():
     command = dict(commands())[("release",)]
     shown = [option for option in command.get_params(click.Context(command)) if isinstance(option, click.Option)]
