@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import fields
+from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,7 +239,8 @@ _LEVEL = "{:,.4g}".format
 
 
 def _ratio(level: float) -> str:
-    return f"≤ {ratio_bound(level)}"
+    # Locations in different components of the policy graph may have no common output.
+    return ratio_bound(level) if isinf(level) else f"≤ {ratio_bound(level)}"
 
 
 def _policy(result: Mapping[str, Any]) -> str:

@@ -104,6 +104,19 @@ def test_default_budget_is_per_day_and_stated_first(world, run):
     assert "Releases accumulate without a limit." in " ".join(each_release.stdout.split())
 
 
+def test_ratio_of_separate_components_is_unbounded(world, run):
+    layer = {"type": "FeatureCollection", "features": [
+        {"type": "Feature", "properties": {"name": name}, "geometry": {"type": "Polygon", "coordinates": [[
+            [west, 44.99], [west + 0.015, 44.99], [west + 0.015, 45.01], [west, 45.01], [west, 44.99]]]}}
+        for name, west in (("west", -30.015), ("east", -30.0))
+    ]}  # fmt: skip
+    (world / "halves.geojson").write_text(json.dumps(layer))
+    words = ("--policy", "categorical:halves.geojson", "--noise-scope", "component", "--epsilon", "1")
+    done = run("release", "walk.csv", "--model", "m.npz", *words, "-o", "out.csv")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"any possible locations +unbounded\n", done.stdout)
+
+
 def test_quadratic_program_and_half_spaces_agree(world, run):
     for membership in ("qp", "halfspace"):
         words = (*BASIC, "--users", "a", "--seed", "3", {"membership": membership}, "-o", f"{membership}.csv")
