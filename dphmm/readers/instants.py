@@ -39,7 +39,8 @@ class Instants:
     Raises
     ------
     ConfigurationError
-        For an unknown zone, or a format that is no unit and has no year, month and day, or has the name of a zone.
+        For an unknown zone, or a format that is not a unit and lacks year, month or day, or contains the name of a
+        zone.
 
     Examples
     --------

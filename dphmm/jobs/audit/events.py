@@ -14,6 +14,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.realized import EventAudit, audit_events, get_first_step
+from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Event, EventText, parse_event
 from dphmm.formatting import Result, exported
@@ -232,21 +233,23 @@ def _check_reached(
     earlier are audited.
     """
     for wording, event in worded:
-        delays = []
-        for replay in replays:
-            sequence = replay.sequence
-            last = int(sequence.steps[1:].sum())
-            try:
-                first = get_first_step(event, model, sequence.first_slot)
-            except EventError:  # reported by the audit, or the event has ended for this user
-                break
-            if first <= last:
-                break
-            delays.append(
-                f"user {sequence.user}: '{wording}' begins at step {first}, after the last release at step {last}"
-            )
-        else:
-            raise EventError(f"{delays[0]}; use a window that the releases reach")
+        problems = (_describe_late_event(replay.sequence, wording, event, model) for replay in replays)
+        if (problem := next(problems, None)) is not None and all(problems):
+            raise EventError(f"{problem}; use a window that the releases reach")
+
+
+def _describe_late_event(
+    sequence: ReleasedSequence, wording: str, event: EventText | Event, model: MarkovModel
+) -> str | None:
+    """Return how late an event begins for a user, None if not after the last release."""
+    last = int(sequence.steps[1:].sum())
+    try:
+        first = get_first_step(event, model, sequence.first_slot)
+    except EventError:  # reported by the audit, or the event has ended for this user
+        return None
+    if first <= last:
+        return None
+    return f"user {sequence.user}: '{wording}' begins at step {first}, after the last release at step {last}"
 
 
 def _find_ended_events(

@@ -12,9 +12,7 @@ from dphmm.arrays import as_floats, check_budget
 from dphmm.attack import Channel
 from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate.budgets import round_down
-from dphmm.calibrate.simulation import (
-    count_period_steps,
-)
+from dphmm.calibrate.simulation import count_period_steps
 from dphmm.errors import ConfigurationError
 from dphmm.events import Clock, EventText
 from dphmm.jobs.audit.adversaries import (
@@ -36,12 +34,7 @@ from dphmm.random import derive_seed
 from dphmm.release import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space.trajectory import Trajectory, microseconds
-from dphmm.validation import (
-    NonNegativeInt,
-    Seconds,
-    SeedOrGenerator,
-    checked,
-)
+from dphmm.validation import NonNegativeInt, Seconds, SeedOrGenerator, checked
 
 # Maximum number of first slots that limits are computed for: a week of steps of 30 s.
 _MAX_STARTS = 20_160
@@ -51,7 +44,8 @@ _MAX_BELIEF_CELLS = 50_000_000
 _DEFAULT_NUM_USERS = 16
 # Default number of users of whom uses are compared: fewer seldom meet.
 _NUM_COMPARED_USERS = 50
-
+# Maximum number of users with habits: each has its own model of some megabytes.
+_MAX_HABITS = 64
 
 COMPARED_CHANNELS = (
     *(f"release:utility:1km@day:{epsilon}" for epsilon in (48, 12, 3)),
@@ -250,10 +244,6 @@ def _check_uses(uses: UsesSettings | None, policies: Sequence[str], num_users: i
         raise ConfigurationError("uses cannot be combined with auxiliary data or a map: their users follow the model")
     if uses is not None and num_users is not None and num_users < 2:
         raise ConfigurationError(f"num_users must be at least 2 for uses, got {num_users}")
-
-
-# Maximum number of users with habits: each has its own model of some megabytes.
-_MAX_HABITS = 64
 
 
 def _compare_uses(

@@ -37,10 +37,7 @@ from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import Cap, Event, EventOdds
 from dphmm.formatting import metres
 from dphmm.jobs.attack.tracks import split_track
-from dphmm.jobs.audit.adversaries import (
-    HabitModels,
-    LocationHistory,
-)
+from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory
 from dphmm.jobs.calibrate.results import BudgetOutcome, CalibrationTargets, EventLimitResult
 from dphmm.jobs.progress import ProgressCallback
 from dphmm.mechanisms.base import TABLE_MECHANISMS
@@ -79,7 +76,7 @@ _PARTS = 2
 
 @dataclass(eq=False)
 class BudgetSearch:
-    """A running calibration with cached intermediate results."""
+    """A search for budgets of one model and policy, with cached intermediate results."""
 
     engine: Releaser
     targets: CalibrationTargets
