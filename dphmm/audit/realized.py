@@ -450,7 +450,7 @@ class EventAudit(Result):
         lowest = int(probability.argmin())
         return {
             "event_in_steps": str(self.event),
-            "num_releases": len(self.log_odds_change),
+            "num_timesteps": len(self.log_odds_change),
             "prior_probability": self.prior_probability,
             "max_probability": {"probability": probability[highest], "release": highest + 1},
             "min_probability": {"probability": probability[lowest], "release": lowest + 1},

@@ -229,7 +229,9 @@ class SequenceAudit(Result):
     constrained_epsilon
         The sum of factor times budget (Theorem 7.2).
     steps
-        One element per release.
+        One element per timestep.
+    is_withheld
+        ``(T,)``: whether nothing was released at the timestep.
     log_evidence
         ``log p(z_1..T)`` under the adversary's model, up to the normalising constants of the densities.
     filtering, smoothed, most_probable_path
@@ -237,7 +239,7 @@ class SequenceAudit(Result):
         another model, because it takes most of the time. The beliefs need a number for each release and state. They
         are None and empty if they were not kept.
     expected_counts
-        ``(N,)``: the expected number of releases from each state, given all releases.
+        ``(N,)``: the expected number of timesteps in each state, given all releases.
     prior_metrics, filtered_metrics, smoothed_metrics
         Metrics of the beliefs without releases, given past releases, and given all releases.
     accuracies
@@ -253,6 +255,7 @@ class SequenceAudit(Result):
     constrained_epsilon: float = field(metadata=exported())
     log_evidence: float = field(metadata=exported())
     steps: tuple[StepAudit, ...] = field(repr=False, metadata=exported())
+    is_withheld: BoolArray = field(repr=False)
     filtering: Filtering | None = field(repr=False)
     smoothed: Sequence[Belief] = field(repr=False)
     expected_counts: FloatArray = field(repr=False)
@@ -302,7 +305,8 @@ class SequenceAudit(Result):
         }
         path = None if self.most_probable_path is None else name_states(self.most_probable_path.states.tolist(), names)
         derived: dict[str, Any] = {
-            "num_releases": len(self.steps),
+            "num_timesteps": len(self.steps),
+            "num_releases": int(np.count_nonzero(~self.is_withheld)),
             "exposed_releases": [t + 1 for t in self.exposed_steps],
             "unprotected_releases": [t + 1 for t, step in enumerate(self.steps) if step.is_unprotected],
             "entries": [
@@ -534,6 +538,7 @@ def _audit_adversary(
         constrained_epsilon=float(charged.sum()),
         log_evidence=filtering.log_evidence,
         steps=steps,
+        is_withheld=np.asarray(sequence.epsilons) == 0,
         filtering=filtering,
         smoothed=smoothed,
         expected_counts=np.sum([belief.probabilities for belief in smoothed], axis=0),

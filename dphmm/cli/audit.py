@@ -358,7 +358,8 @@ _SESSIONS = Table(
     "users",
     (
         Row("user"),
-        Row("num_releases", "timesteps"),
+        Row("num_timesteps", "timesteps"),
+        Row("num_releases", "releases"),
         Row("epsilon", "total epsilon", ".4g"),
         Row("exposed_releases", "timesteps with exposed states", _format_count),
     ),

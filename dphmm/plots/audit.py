@@ -286,7 +286,7 @@ def draw_bounds(ax: Axes, pairs: Sequence[PairAudit], names: Sequence[str], limi
 
 
 def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
-    """Plot the entropy of the prior, filtered and smoothed beliefs at each release.
+    """Plot the entropy of the prior, filtered and smoothed beliefs at each timestep.
 
     Parameters
     ----------
@@ -298,8 +298,8 @@ def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
     _draw_metric(ax, audit, "entropy", "entropy (bits)", "Uncertainty of the adversary")
 
 
-def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
-    """Plot the error that the adversary expects and, with the truth, the true error.
+def draw_expected_error(ax: Axes, audit: SequenceAudit) -> None:
+    """Plot the error that the adversary expects of its point estimate and, with the truth, the true error.
 
     Parameters
     ----------
@@ -308,15 +308,15 @@ def draw_spread(ax: Axes, audit: SequenceAudit) -> None:
     audit
         The audit of a user's releases.
     """
-    _draw_metric(ax, audit, "spread", "expected error (km)", "Expected error of the adversary")
+    _draw_metric(ax, audit, "error", "expected error (km)", "Expected error of the adversary")
     if audit.accuracies is not None:
         error = audit.accuracies[2].estimate_error
-        label = "true error, all releases (private)"
+        label = "true error of the posterior mean, all releases (private)"
         ax.plot(np.arange(1, len(error) + 1), error, ".", color=TRUE_COLOUR, ms=4, label=label)
 
 
 def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released: FloatArray) -> None:
-    """Plot the smoothed belief summed over releases, the releases and the best path.
+    """Plot the smoothed belief summed over timesteps, the releases and the most probable path.
 
     Parameters
     ----------
@@ -327,20 +327,23 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
     audit
         The audit of a user's releases.
     released
-        ``(T, 2)`` the releases.
+        ``(T, 2)`` the releases. Rows of withheld timesteps are not plotted.
     """
     shown = audit.expected_counts > 1e-3 * audit.expected_counts.max()
     dots = ax.scatter(
         points[shown, 0], points[shown, 1], c=audit.expected_counts[shown], s=18, cmap="YlGnBu", marker="s", zorder=1
     )
-    ax.figure.colorbar(dots, ax=ax, label="expected number of releases", shrink=0.8)
-    ax.plot(*released.T, "o", color=RELEASE_COLOUR, ms=3, alpha=0.5, mew=0, zorder=2, label="released")
+    ax.figure.colorbar(dots, ax=ax, label="expected number of timesteps", shrink=0.8)
+    ax.plot(
+        *released[~audit.is_withheld].T, "o", color=RELEASE_COLOUR, ms=3, alpha=0.5, mew=0, zorder=2, label="released"
+    )
     if audit.most_probable_path is not None:
         ax.plot(
             *points[audit.most_probable_path.states].T,
-            "-",
+            ".-",  # a path within one state is a dot
             color=TRUE_COLOUR,
             lw=1.0,
+            ms=4,
             zorder=3,
             label="most probable path",
         )
@@ -353,7 +356,7 @@ def _draw_metric(ax: Axes, audit: SequenceAudit, what: str, label: str, title: s
     draw_steps(ax, steps, getattr(audit.prior_metrics, what), _GREY_COLOUR, "without releases", lw=1.4)
     draw_steps(ax, steps, getattr(audit.filtered_metrics, what), RELEASE_COLOUR, "past releases", lw=1.4)
     draw_steps(ax, steps, getattr(audit.smoothed_metrics, what), ESTIMATE_COLOUR, "all releases", lw=1.4)
-    ax.set(xlabel="release", ylabel=label)
+    ax.set(xlabel="timestep", ylabel=label)
     ax.set_title(title, fontsize=10)
     ax.set_ylim(bottom=0)
 
@@ -467,7 +470,7 @@ def draw_membership(ax: Axes, audit: MembershipAudit) -> None:
     ax.set(xlabel="false positive rate", ylabel="detection rate", xlim=_SHARE_LIMITS, ylim=_SHARE_LIMITS)
 
 
-# Maximum number of releases that are plotted as single dots.
+# Maximum number of timesteps that are plotted as single dots.
 _MAX_DOTS = 40
 
 
@@ -487,9 +490,9 @@ def draw_event_probability(
     min_posterior: Probability | None = None,
     times: Sequence[Any] | None = None,
 ) -> None:
-    """Plot the probability of an event after every release, and the largest changes.
+    """Plot the probability of an event after every timestep, and the largest changes.
 
-    Thousands of releases are plotted as bands, see `draw_steps`.
+    Thousands of timesteps are plotted as bands, see `draw_steps`.
 
     Parameters
     ----------
@@ -500,7 +503,7 @@ def draw_event_probability(
     max_posterior, min_posterior
         Thresholds above and below which the event counts as learned. None, or 0 for the minimum, plots no line.
     times
-        ``(T,)`` times of the releases as `datetime64`. Defaults to their steps.
+        ``(T,)`` times of the timesteps as `datetime64`. Defaults to their numbers.
     """
     steps = audit.times.astype(np.float64)
     x: Any = steps if times is None else np.asarray(times)

@@ -113,7 +113,8 @@ def _build_entry_section(audit: EntryAudit, subject: AuditTarget) -> Section:
     ]
     figures = []
     if subject.measurements.points.shape[1] == 2:
-        figures.append(_build_picture("Entries into zones", pictures.draw_entries, subject.measurements.points, audit))
+        what = subject.measurements.points, audit
+        figures.append(_build_picture("Entries into zones", pictures.draw_entries, *what, unit=_get_unit(subject)))
     sentences = [
         audit.describe(),
         f"Every release has epsilon = {audit.epsilon:g}. The table contains the {len(rows)} worst entries.",
@@ -142,22 +143,32 @@ def _build_constraint_sections(
     maps: list[Picture] = []
     bodies: list[Picture] = []
     points = subject.measurements.points
+    unit = _get_unit(subject)
     if points.shape[1] == 2:
         if audit.labels is not None and (audit.unprotected or audit.noise_scope == "component"):
-            maps.append(_build_picture("Components and unprotected states", pictures.draw_components, points, audit))
+            title = "Components and unprotected states"
+            maps.append(_build_picture(title, pictures.draw_components, points, audit, unit=unit))
         space = None if subject.model is None else subject.model.states
         for body_audit in audit.bodies:
             what = points, subject.policy, audit, body_audit, subject.names, space
-            maps.append(_build_picture(f"States and noise under {body_audit.mechanism}", pictures.draw_exposure, *what))
+            title = f"States and noise under {body_audit.mechanism}"
+            maps.append(_build_picture(title, pictures.draw_exposure, *what, unit=unit))
         if audit.hull.dimension:
-            bodies.append(_build_picture("Noise bodies", pictures.draw_hulls, audit))
-    header = ("mechanism", "graph", "exposed", "added edges", "volume", f"error at ε = {epsilon:g}", "factor")
+            bodies.append(_build_picture("Noise bodies", pictures.draw_hulls, audit, unit=unit))
+    volume = f"volume ({unit}{'²' if points.shape[1] == 2 else ''})" if unit else "volume"
+    error = f"expected error at ε = {epsilon:g}" + (f" ({unit})" if unit else "")
+    header = ("mechanism", "graph", "exposed", "added edges", volume, error, "constrained-DP factor")
     alike = ("mechanism", "number", "states", "distinguished from every other possible state", "example")
     first = () if exposed else ("No state is exposed.",)
     return [
         Section(f"{stated['label']}: exposed states", first, alike if exposed else (), exposed, maps),
         Section(f"{stated['label']}: noise and repairs", (), header, rows, bodies),
     ]
+
+
+def _get_unit(subject: AuditTarget) -> str:
+    """Return the unit of the measurements. That of a table of states is unknown."""
+    return "" if subject.model is None else "km"
 
 
 def _group_witnesses(body: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -226,13 +237,13 @@ def _build_sequence_section(
     k = audit.filtered_metrics.k
     columns = {
         "entropy (bits)": "mean_entropy_bits",
-        "expected error (km)": "rms_spread",
+        "median expected error (km)": "median_error",
         "probability of the top location": "mean_top_1_probability",
         f"of the top {k}": f"mean_top_{k}_probability",
     }
     accuracy = stated.get("accuracy", {})
     if accuracy:
-        columns["true error (km)"] = "mean_expected_error"
+        columns["mean true error of the posterior mean (km)"] = "mean_estimate_error"
         columns["accuracy"] = "top_1_accuracy"
         columns[f"top {k} accuracy"] = f"top_{k}_accuracy"
     labels = {
@@ -263,13 +274,16 @@ def _build_sequence_section(
                 f"probability of a location after them is {probability:.2f}."
             )
     cost = (
-        f"The total epsilon of {len(audit.steps):,} releases is {audit.epsilon:.4g} (Theorem 7.1). Two possible "
+        f"The total epsilon of {stated['num_releases']:,} releases at {stated['num_timesteps']:,} timesteps is "
+        f"{audit.epsilon:.4g} (Theorem 7.1). Two possible "
         f"sequences of states are indistinguishable within {_format_number(audit.constrained_epsilon)} (Theorem 7.2)."
     )
     figures = [
-        _build_picture("Uncertainty at each release", pictures.draw_entropy, audit),
-        _build_picture("Expected error of the adversary at each release", pictures.draw_spread, audit),
-        _build_picture("Belief given all releases", pictures.draw_belief_map, points, audit, sequence.released),
+        _build_picture("Uncertainty at each timestep", pictures.draw_entropy, audit),
+        _build_picture("Expected error of the adversary at each timestep", pictures.draw_expected_error, audit),
+        _build_picture(
+            "Belief given all releases", pictures.draw_belief_map, points, audit, sequence.released, unit="km"
+        ),
     ]
     return Section(f"User {audit.user}", [cost, text], ("belief", *columns), rows, figures)
 
@@ -291,7 +305,7 @@ def _build_event_sections(event_audits: EventAudits) -> list[Section]:
             ]
             text = (
                 f"The prior probability of the event is {audit.prior_probability:.4g}. After "
-                f"{len(audit.log_odds_change):,} releases it is {probability[-1]:.4g}, with a minimum of "
+                f"{len(audit.log_odds_change):,} timesteps it is {probability[-1]:.4g}, with a minimum of "
                 f"{probability.min():.4g} and a maximum of {probability.max():.4g}."
             )
             seconds = replay.engine.model.step_seconds or 0.0
@@ -299,8 +313,8 @@ def _build_event_sections(event_audits: EventAudits) -> list[Section]:
             figure, ax = new_figure(8.0, 4.4)
             draw_event_probability(ax, audit, event_audits.max_posterior, event_audits.min_posterior, times)
             legend_below(ax, columns=3)
-            picture = Picture(png(figure), "Probability of the event after each release", wide=True)
-            header = ("release", "change of log odds", "probability before", "probability after")
+            picture = Picture(png(figure), "Probability of the event after each timestep", wide=True)
+            header = ("timestep", "change of log odds", "probability before", "probability after")
             sections.append(Section(f"User {audit.user}: {audit.wording}", [text], header, rows, [picture]))
     return sections
 
@@ -337,9 +351,12 @@ def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], includ
     return Section("Released users", sentences, header, rows, figures)
 
 
-def _build_picture(caption: str, draw: Callable[..., object], *what: Any) -> Picture:
+def _build_picture(caption: str, draw: Callable[..., object], *what: Any, unit: str = "") -> Picture:
+    """Draw a picture with a legend. A `unit` labels the axes of a map."""
     figure, ax = new_figure(4.8, 4.4)
     draw(ax, *what)
+    if unit:
+        ax.set(xlabel=f"east ({unit})", ylabel=f"north ({unit})")
     legend_below(ax, columns=2)
     return Picture(png(figure), caption)
 

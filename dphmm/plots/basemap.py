@@ -260,10 +260,29 @@ def around(space: StateSpace, share: float) -> Box:
     places = unwrap_longitudes(space.latlon(), space.projection.longitude)
     (south, west), (north, east) = (edge(places, axis=0).tolist() for edge in (np.min, np.max))
     margin = share * max(north - south, east - west, 0.01)
-    crosses_date_line = west < -180.0 or east > 180.0
-    west, east = west - margin, east + margin
-    if crosses_date_line:
-        west, east = ((side + 180.0) % 360.0 - 180.0 for side in (west, east))
+    return extend_box((south, west, north, east), margin)
+
+
+def extend_box(box: Box, margin: float) -> Box:
+    """Extend a box at each side by a margin in degrees.
+
+    Parameters
+    ----------
+    box
+        South, west, north, east. A longitude beyond 180° marks a box across the date line.
+    margin
+        Degrees.
+
+    Returns
+    -------
+    Box
+        Longitudes are within 180°. The west of a box across the date line is greater than its east.
+    """
+    south, west, north, east = box
+    if west < -180.0 or east > 180.0:
+        west, east = ((side + 180.0) % 360.0 - 180.0 for side in (west - margin, east + margin))
+    else:
+        west, east = max(west - margin, -180.0), min(east + margin, 180.0)
     return max(south - margin, -90.0), west, min(north + margin, 90.0), east
 
 

@@ -7,6 +7,7 @@ figure is created.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -128,12 +129,20 @@ def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
     **options
         As for `matplotlib.figure.Figure.savefig`.
     """
+    from matplotlib.text import Text
+
+    # Names of areas and users may contain dollar signs. They are not formulas, and often not even valid ones.
+    for text in figure.findobj(lambda artist: isinstance(artist, Text) and "$" in artist.get_text()):
+        text.set_parse_math(bool(_POWER_LABEL.fullmatch(text.get_text())))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         if figure.get_layout_engine() is not None:  # a legend outside the axes needs a second pass
             figure.get_layout_engine().execute(figure)
         figure.savefig(file, **options)
 
+
+# A tick label of a logarithmic axis, the only formula in a figure.
+_POWER_LABEL = re.compile(r"\$\\mathdefault\{[-\d.]*(\\times)?[-\d.]*(\^\{[-\d.]+\})?\}\$")
 
 PICTURES = (".png", ".svg", ".pdf")
 """The extensions of pictures."""

@@ -12,9 +12,10 @@ import numpy as np
 import shapely
 
 from dphmm.arrays import FloatArray, IntArray
+from dphmm.errors import CoordinateError
 from dphmm.flows.noisy_tables import get_units
 from dphmm.html_report import Picture, Section, html_page
-from dphmm.plots.basemap import shipped_basemap
+from dphmm.plots.basemap import extend_box, shipped_basemap
 from dphmm.plots.canvas import (
     BLUE,
     GREY,
@@ -30,7 +31,7 @@ from dphmm.plots.canvas import (
 )
 from dphmm.plots.maps import draw_basemap, draw_scale
 from dphmm.plots.webmap import MapLayer, web_map
-from dphmm.space.states import LocalProjection
+from dphmm.space.states import LocalProjection, centre_projection, unwrap_longitudes
 from dphmm.space.world_map import polygons
 from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable
@@ -53,6 +54,10 @@ _MIN_WIDTH = 0.4
 _MIN_ALPHA = 0.3
 _MAX_ALPHA = 0.8
 _NAMED_AREAS = 12
+_MAX_NAME = 24
+# The margin of a map around the areas, as a share of their longer side; of the web map in degrees, for zooming out.
+_MAP_MARGIN = 0.05
+_WEB_MAP_MARGIN = 0.5
 # Width and height of a name as a share of the map's width.
 _NAME_SPACE = np.array([0.13, 0.02])
 # Divisors of the largest flow, and the width of the lines from that count on, in pixels.
@@ -70,7 +75,14 @@ class _PlottedFlows:
 
     def __init__(self, rows: FlowRows) -> None:
         self.rows = rows
-        self.places = rows.places
+        # Longitudes are around the middle of the areas, so that areas across the date line are adjacent.
+        points = np.array(list(rows.places.values()))[:, ::-1]
+        try:
+            self._middle = centre_projection(*points.T).longitude
+        except CoordinateError:  # areas all around the Earth
+            self._middle = 0.0
+        unwrapped = unwrap_longitudes(points, self._middle)[:, ::-1]
+        self.places = dict(zip(rows.places, map(tuple, unwrapped.tolist()), strict=True))
         self.of_areas = {
             what: {key[0]: number for key, number in rows.numbers(table, levels, column).items()}
             for what, (table, column, levels) in MEASURES.items()
@@ -78,6 +90,7 @@ class _PlottedFlows:
         numbers = rows.numbers("flows", ("area in all", "area"), "area", "to")
         self.of_areas["trips within"] = {key[0]: number for key, number in numbers.items() if key[0] == key[1]}
         moving = [(key, number) for key, number in numbers.items() if key[0] != key[1] and number.whole > 0]
+        self.has_flows = bool((rows.columns["table"] == "flows").any())
         self.rest = rows.rest("flows", "area in all", "area")
         self.flows = sorted((flow for flow in moving if flow[1].is_significant), key=lambda flow: -flow[1].whole)
 
@@ -103,22 +116,36 @@ class _PlottedFlows:
         """Names and outer rings of the areas, ``(k, 2)`` in longitude and latitude."""
         shapes = [(feature["properties"]["name"], feature["geometry"]) for feature in self.rows.features]
         parts = [(name, part) for name, geometry in shapes for part in polygons(shapely.geometry.shape(geometry))]
-        return [(name, shapely.get_coordinates(part.exterior)) for name, part in parts]
+        rings = [(name, shapely.get_coordinates(part.exterior)) for name, part in parts]
+        # A ring is moved as a whole, so that one of any extent stays connected.
+        turns = [[360.0 * round((ring[:, 0].mean() - self._middle) / 360.0), 0.0] for _, ring in rings]
+        return [(name, ring - turn) for (name, ring), turn in zip(rings, turns, strict=True)]
 
     @property
     def note(self) -> str:
         """The description of the map, with the guarantee."""
-        left = len(self.flows) - MAX_LINES
-        cut = f" The {left:,} smallest of them are not drawn." if left > 0 else ""
-        flows = f"{_count(len(self.flows), 'flow')} between areas have an interval above zero."
         parts = [
             f"Noisy counts. {coverage_sentence(self.rows.summary)}",
-            f"{flows}{cut}",
+            self.flows_sentence,
             self.rest_sentence,
             "Numbers are sums of the days on which they have a row." if (self.rows.columns["day"] != "").any() else "",
             guarantee_sentences(self.rows.summary),
         ]
         return " ".join(part for part in parts if part)
+
+    @property
+    def num_omitted(self) -> int:
+        """Number of flows, the smallest ones, that are not drawn."""
+        return max(len(self.flows) - MAX_LINES, 0)
+
+    @property
+    def flows_sentence(self) -> str:
+        """The number of flows, and of those that are not drawn; empty if the file has no table of flows."""
+        if not self.has_flows:
+            return ""
+        verb = "has" if len(self.flows) == 1 else "have"
+        cut = f" The {self.num_omitted:,} smallest of them are not drawn." if self.num_omitted else ""
+        return f"{_count(len(self.flows), 'flow')} between areas {verb} an interval above zero.{cut}"
 
     @property
     def rest_sentence(self) -> str:
@@ -136,13 +163,11 @@ class _PlottedFlows:
 
     @cached_property
     def box(self) -> tuple[float, float, float, float]:
-        """South, west, north and east of the areas with a margin, in degrees."""
+        """South, west, north and east of the areas, in degrees. Longitudes may be beyond 180°."""
         points = np.concatenate([*(ring for _, ring in self.outlines), np.array(list(self.places.values()))])
         west, south = points.min(axis=0)
         east, north = points.max(axis=0)
-        margin = 0.05 * max(north - south, east - west, 0.01)
-        west, east = max(west - margin, -180.0), min(east + margin, 180.0)
-        return float(max(south - margin, -90.0)), float(west), float(min(north + margin, 90.0)), float(east)
+        return float(south), float(west), float(north), float(east)
 
 
 def coverage_sentence(summary: Mapping[str, Any]) -> str:
@@ -203,13 +228,15 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
 
     drawn = _PlottedFlows(rows)
     south, west, north, east = drawn.box
-    projection = LocalProjection((south + north) / 2, (west + east) / 2)
+    projection = LocalProjection((south + north) / 2, ((west + east) / 2 + 180.0) % 360.0 - 180.0)
 
     def to_plane(degrees: FloatArray) -> FloatArray:
-        return projection.to_plane(degrees[:, 1], degrees[:, 0])
+        return projection.to_plane(degrees[:, 1], (degrees[:, 0] + 180.0) % 360.0 - 180.0)
 
-    show_around(ax, to_plane(np.array([[west, south], [west, north], [east, south], [east, north]])))
-    draw_basemap(ax, replace(shipped_basemap(drawn.box), names=()), projection)
+    margin = _MAP_MARGIN * max(north - south, east - west, 0.01)
+    sides = (west - margin, east + margin), (max(south - margin, -90.0), min(north + margin, 90.0))
+    show_around(ax, to_plane(np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)))
+    draw_basemap(ax, replace(shipped_basemap(extend_box(drawn.box, margin)), names=()), projection)
     rings = [to_plane(ring) for _, ring in drawn.outlines]
     ax.add_collection(PolyCollection(rings, facecolors="none", edgecolors=GREY, linewidths=0.5))
     handles = _draw_visits(ax, drawn, to_plane)
@@ -223,7 +250,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         ax.add_collection(LineCollection(strokes, **style))
         starts = np.array([line[1] for line in lines])
         ax.scatter(starts[:, 0], starts[:, 1], (widths + 1.5) ** 2, RED, zorder=3, linewidths=0)
-    handles += _width_handles(int(drawn.counts.max(initial=0)))
+    handles += _width_handles(drawn)
     by_area = drawn.of_areas["visits"] or drawn.of_areas["departures"]
     named = sorted(by_area, key=lambda area: -by_area[area].whole)[:_NAMED_AREAS]
     written = list[FloatArray]()
@@ -233,7 +260,9 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         gap = _NAME_SPACE * (ax.get_xlim()[1] - ax.get_xlim()[0])
         if all((np.abs(place - other) > gap).any() for other in written):
             written.append(place)
-            ax.annotate(name, place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=5)
+            ax.annotate(
+                _shorten(name), place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=5
+            )
     spacing = {"labelspacing": 2.0, "borderpad": 1.2}
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small", **spacing)
     draw_scale(ax)
@@ -268,7 +297,7 @@ def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray]
     )
     return [
         Line2D(
-            [], [], ls="", marker="o", label=f"{number:,} visits", alpha=0.75, markeredgecolor="white",
+            [], [], ls="", marker="o", label=_count(number, "visit"), alpha=0.75, markeredgecolor="white",
             markersize=_MAX_CIRCLE * np.sqrt(number / most), color=colours(_shade(number, most)),
         )
         for number in _examples(most)
@@ -280,11 +309,19 @@ def _shade(number: int, most: int) -> int:
     return next(len(_SHADES) - 1 - at for at, (part, _) in enumerate(_SHADES) if number >= -(-most // part))
 
 
-def _width_handles(most: int) -> list[Any]:
+def _shorten(name: str) -> str:
+    """Cut a long name, which would cover other areas."""
+    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+
+
+def _width_handles(drawn: _PlottedFlows) -> list[Any]:
     from matplotlib.lines import Line2D
 
+    most = int(drawn.counts.max(initial=0))
     if not most:
-        return [Line2D([], [], ls="", label="no flow has an interval\nabove zero")]
+        label = "no flow has an interval\nabove zero"
+        return [Line2D([], [], ls="", label=label)] if drawn.has_flows else []
+    omitted = [Line2D([], [], ls="", label=f"{drawn.num_omitted:,} smallest flows\nare not drawn")]
     return [
         Line2D(
             [],
@@ -292,10 +329,10 @@ def _width_handles(most: int) -> list[Any]:
             color=RED,
             alpha=_MAX_ALPHA,
             lw=max(_MAX_WIDTH * number / most, _MIN_WIDTH),
-            label=f"{number:,} trips",
+            label=_count(number, "trip"),
         )
         for number in _examples(most)
-    ]
+    ] + (omitted if drawn.num_omitted else [])
 
 
 def _examples(most: int) -> list[int]:
@@ -348,9 +385,7 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
     points = np.array(list(drawn.places.values()))[:, ::-1]
     values = {"area": names, **_describe_areas(drawn, names)}
     layers.append(MapLayer("areas: point at one", "dots", BLUE, points, values))
-    south, west, north, east = drawn.box
-    ground = max(south - 0.5, -90.0), max(west - 0.5, -180.0), min(north + 0.5, 90.0), min(east + 0.5, 180.0)
-    return web_map(layers, title, drawn.note, basemap=shipped_basemap(ground))
+    return web_map(layers, title, drawn.note, basemap=shipped_basemap(extend_box(drawn.box, _WEB_MAP_MARGIN)))
 
 
 def _visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
@@ -487,7 +522,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
         Section(
             "Largest flows",
             paragraphs=[
-                f"{_count(len(drawn.flows), 'flow')} between areas have an interval above zero. {drawn.rest_sentence}",
+                f"{drawn.flows_sentence} {drawn.rest_sentence}".strip() or "Flows were not counted.",
             ],
             header=("from", "to", "trips"),
             rows=[(*pair, str(number)) for pair, number in drawn.flows[:_NUM_REPORT_FLOWS]],

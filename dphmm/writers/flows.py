@@ -355,6 +355,17 @@ def _write_json(rows: FlowRows, path: Path) -> None:
     path.write_text(json.dumps(rows.to_json(), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
+def _build_line(start: tuple[float, float], end: tuple[float, float]) -> shapely.MultiLineString:
+    """Return the line between two points, in two parts if the shorter way crosses the date line."""
+    if abs(end[0] - start[0]) <= 180.0:
+        return shapely.MultiLineString([[start, end]])
+    border = float(np.copysign(180.0, start[0]))
+    width = end[0] + 2.0 * border - start[0]
+    share = (border - start[0]) / width if width else 0.0  # both are on the date line if the width is 0
+    latitude = start[1] + share * (end[1] - start[1])
+    return shapely.MultiLineString([[start, (border, latitude)], [(-border, latitude), end]])
+
+
 def _write_geopackage(rows: FlowRows, path: Path) -> None:
     """Write layers of areas and flow lines with styles, and all rows as a table."""
     geopandas = need("geopandas", "files")
@@ -373,13 +384,13 @@ def _write_geopackage(rows: FlowRows, path: Path) -> None:
     moving = moving[np.argsort(columns["count"][moving], kind="stable")]
     places = rows.places
     ends = zip(columns["area"][moving].tolist(), columns["to"][moving].tolist(), strict=True)
-    lines = [shapely.LineString([places[origin], places[destination]]) for origin, destination in ends]
+    lines = [_build_line(places[origin], places[destination]) for origin, destination in ends]
     flows = {name: columns[name][moving] for name in ("day", "area", "to", *NUMERIC_COLUMNS)}
     width = 5.0 * np.sqrt(flows["count"] / max(float(flows["count"].max(initial=1)), 1.0))
     width = np.where(flows["is_significant"], 0.4 + width, 0.1)
     layers = {
         "areas": (geopandas.GeoDataFrame(areas, geometry=outlines, crs=CRS), "Unknown"),
-        "flows": (geopandas.GeoDataFrame({**flows, "width_mm": width}, geometry=lines, crs=CRS), "LineString"),
+        "flows": (geopandas.GeoDataFrame({**flows, "width_mm": width}, geometry=lines, crs=CRS), "MultiLineString"),
         "rows": (pandas.DataFrame({name: rows.columns[name] for name in _COLUMNS}), None),
     }
     write_layers(path, layers, LAYERS, metadata, np.datetime64("2024-01-01", "ms"))

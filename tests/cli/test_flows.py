@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.writers import FlowRows
-from dphmm.writers.flows import is_flow_file
+from dphmm.writers.flows import _build_line, is_flow_file
 from tests import command_line
 
 TOWN = ("--areas", "data/districts.geojson", "--user-epsilon", "500", "--workers", "1", "--seed", "1")
@@ -182,3 +182,65 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     assert "pairs of areas: together " in text
     assert "No privacy guarantee: the noise is seeded and can be reproduced." in text
     assert "Total epsilon 500" in text
+
+
+def write_rows_across_date_line(path) -> FlowRows:
+    """Write flows between two areas at 179.9° E and 179.9° W, with names that look like formulas."""
+    areas = []
+    for west, name in ((179.8, "$\\foo{$"), (-180.0, "west $x_1$ of a long name that does not fit")):
+        ring = [[west, -17.0], [west + 0.2, -17.0], [west + 0.2, -16.8], [west, -16.8], [west, -17.0]]
+        properties = {"name": name, "district": "d", "at": [west + 0.1, -16.9]}
+        areas.append(
+            {"type": "Feature", "properties": properties, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+        )
+    summary = {"interval_confidence": 0.95, "likelihood_ratio_all_tables": "at most e^1"}
+    names = [area["properties"]["name"] for area in areas]
+    keys = {"table": "flows", "level": "area", "day": "", "area": names[0], "to": names[1], "class": ""}
+    columns = {name: np.array([value], dtype=object) for name, value in keys.items()}
+    columns |= {name: np.array([number]) for name, number in (("count", 5), ("low", 3), ("high", 7), ("num_values", 1))}
+    rows = FlowRows({**columns, "unbiased": np.array([5.0]), "is_significant": np.array([True])}, areas, summary)
+    rows.write(path)
+    return rows
+
+
+def test_flows_across_date_line_are_short_in_all_outputs(tmp_path):
+    pytest.importorskip("matplotlib")
+    from dphmm.plots.canvas import new_figure, save
+    from dphmm.plots.flows import _PlottedFlows, draw_flows
+
+    rows = write_rows_across_date_line(tmp_path / "f.json")
+    plotted = _PlottedFlows(rows)
+    assert np.ptp(np.concatenate([*plotted.lines, *(ring for _, ring in plotted.outlines)])[:, 0]) == pytest.approx(0.4)
+    figure, ax = new_figure()
+    draw_flows(ax, rows)
+    save(figure, tmp_path / "f.png")
+    east = np.ptp(ax.get_xlim())
+    assert 40 < east < 60  # 0.4 degrees with margins, in kilometres
+    assert "east of the centre" in ax.get_xlabel()
+    page = tmp_path / "f.html"
+    assert command_line.run("show", str(tmp_path / "f.json"), "-o", str(page)).exit_code == 0
+    rows.write(tmp_path / "f.gpkg")
+    geopandas = pytest.importorskip("geopandas")
+    (line,) = geopandas.read_file(tmp_path / "f.gpkg", layer="flows").geometry
+    assert line.length == pytest.approx(0.2)
+    assert len(line.geoms) == 2
+
+
+@pytest.mark.parametrize(("start", "end"), [((179.0, 0.0), (-177.0, 4.0)), ((-177.0, 4.0), (179.0, 0.0))])
+def test_line_across_date_line_has_two_parts(start, end):
+    first, second = _build_line(start, end).geoms
+    assert list(first.coords)[1] == (np.copysign(180, start[0]), pytest.approx(1.0))
+    assert list(second.coords) == [(np.copysign(180, end[0]), pytest.approx(1.0)), end]
+    assert len(_build_line((-180.0, 1.0), (180.0, 2.0)).geoms) == 2
+
+
+def test_omitted_flows_and_missing_tables_are_stated(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from dphmm.plots import flows as pictures
+
+    rows = write_rows_across_date_line(tmp_path / "f.json")
+    assert pictures._PlottedFlows(rows).flows_sentence == "1 flow between areas has an interval above zero."
+    monkeypatch.setattr(pictures, "MAX_LINES", 0)
+    assert "The 1 smallest of them are not drawn." in pictures._PlottedFlows(rows).flows_sentence
+    rows.columns["table"][:] = "visits"
+    assert pictures._PlottedFlows(rows).flows_sentence == ""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from dphmm import LaplaceMechanism
+from dphmm import Grid, LaplaceMechanism, MarkovModel, PolicyGraph, Releaser
 from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
 from dphmm.audit.empirical import audit_pairs
 from dphmm.audit.policy import audit_constraint
+from dphmm.audit.sequence import ReleasedSequence, audit_sequence
 from dphmm.plots import audit as pictures
 from dphmm.plots.canvas import new_figure
 from tests.running_example import F, graph, states
 
 pytest.importorskip("matplotlib")
 
+GRID = Grid.over((44.99, -30.01, 45.01, -29.99), 0.5)
 POINTS = F.astype(float)
 NAMES = [f"s{i}" for i in range(1, 7)]
 
@@ -62,3 +65,24 @@ def test_bounds_are_plotted_against_claim():
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)
     (claims,) = ax.collections
     assert {tuple(line[:, 0]) for line in claims.get_segments()} == {(1.0, 1.0)}
+
+
+def test_withheld_timesteps_are_not_plotted_as_releases():
+    moves = np.full((GRID.size, GRID.size), 1 / GRID.size)
+    releaser = Releaser(
+        MarkovModel(moves, moves[0], GRID, 60.0), GRID.measurements(), PolicyGraph.complete(GRID.size), 1.0
+    )
+    released = np.array([[0.5, 0.5], [0.0, 0.0], [-0.5, 0.5]])
+    sequence = ReleasedSequence("ann", released, np.array([1.0, 0.0, 1.0]), np.array([0, 1, 1]))
+    audit = audit_sequence(releaser, sequence)
+    stated = audit.to_dict([str(state) for state in range(GRID.size)])
+    assert (stated["num_timesteps"], stated["num_releases"]) == (3, 2)
+    _, ax = new_figure()
+    pictures.draw_belief_map(ax, GRID.points, audit, released)
+    (dots,) = [line for line in ax.lines if line.get_label() == "released"]
+    np.testing.assert_array_equal(dots.get_xydata(), released[[0, 2]])
+    _, ax = new_figure()
+    pictures.draw_expected_error(ax, audit)
+    assert ax.get_xlabel() == "timestep"
+    (line,) = [line for line in ax.lines if line.get_label() == "all releases"]
+    np.testing.assert_array_equal(line.get_ydata(), audit.smoothed_metrics.error)

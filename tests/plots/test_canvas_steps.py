@@ -8,7 +8,7 @@ import pytest
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import compute_leakage
 from dphmm.plots import budgets_over_time, draw_steps, leakage_over_time
-from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, new_figure
+from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, new_figure, save
 from tests.sizes import slow
 
 
@@ -81,3 +81,18 @@ def test_leakage_plots_fit_their_figure(count, width):
         assert low <= budgets.min()
         assert leakage.temporal.max() <= high
         assert bool(ax.collections) == (count > MAX_STEPS)
+
+
+def test_dollar_signs_in_names_are_no_formulas_but_powers_are(ax, tmp_path):
+    from matplotlib.text import Text
+
+    ax.plot([0, 1], [1, 1e6], label="$\\foo{$ of $x_1$")
+    ax.set(yscale="log", title="$a$")
+    ax.set_xticks([0, 1], ["$\\mathdefault{$", "b"])
+    ax.legend()
+    save(ax.figure, tmp_path / "names.png")
+    parsed = {text.get_text(): text.get_parse_math() for text in ax.figure.findobj(Text) if "$" in text.get_text()}
+    powers = {text for text in parsed if "10^{" in text}
+    assert powers
+    assert {text for text, is_formula in parsed.items() if is_formula} == powers
+    assert len(parsed) == len(powers) + 3
