@@ -125,12 +125,14 @@ def metres(kilometres: float) -> str:
 
     Examples
     --------
-    >>> metres(0.3704), metres(5.72), metres(1e-9)
-    ('370 m', '5.72 km', 'below 1 m')
+    >>> metres(0.3704), metres(5.72), metres(1e-9), metres(1754.0)
+    ('370 m', '5.72 km', 'below 1 m', '1,754 km')
     """
     if kilometres < 0.001:
         return "below 1 m"
-    return f"{1000 * kilometres:.3g} m" if kilometres < 0.9995 else f"{kilometres:,.3g} km"
+    if kilometres < 0.9995:
+        return f"{1000 * kilometres:.3g} m"
+    return f"{kilometres:.3g} km" if kilometres < 999.5 else f"{kilometres:,.0f} km"
 
 
 def odds_in_words(probability: float) -> str:

@@ -22,6 +22,7 @@ from dphmm.cli.console import (
     progress,
     render,
     say_json,
+    say_paragraph,
     shown,
     warn,
 )
@@ -371,18 +372,17 @@ _INFERENCE = Table(
     (
         Row("user"),
         Row(_ENTROPY("without_releases"), "entropy, none (bits)", ".2f"),
-        Row(_ENTROPY("filtered"), "entropy, past", ".2f"),
-        Row(_ENTROPY("smoothed"), "entropy, all", ".2f"),
-        Row(_PROBABILITY("without_releases", "mean"), "mean posterior, none", ".2f"),
-        Row(_PROBABILITY("smoothed", "mean"), "mean posterior, all", ".2f"),
-        Row(_PROBABILITY("smoothed", "max"), "max posterior, all", ".2f"),
+        Row(_ENTROPY("smoothed"), "entropy, all (bits)", ".2f"),
+        Row(_PROBABILITY("without_releases", "mean"), "mean p, none", ".2f"),
+        Row(_PROBABILITY("smoothed", "mean"), "mean p, all", ".2f"),
+        Row(_PROBABILITY("smoothed", "max"), "max p, all", ".2f"),
         Row(_ERROR("without_releases", "median"), "median error, none", metres),
         Row(_ERROR("filtered", "median"), "median error, past", metres),
         Row(_ERROR("smoothed", "median"), "median error, all", metres),
         Row(_ERROR("smoothed", "min"), "min error, all", metres),
     ),
-    "Privacy: the adversary's inference given no, past and all releases (posterior of the most probable location, "
-    "expected error)",
+    "Privacy: the adversary's inference given no, past and all releases; p is the posterior probability of the most "
+    "probable location, and errors are expected ones",
     max_lines=_MAX_LINES,
 )
 _ACCURACY = Table(
@@ -811,7 +811,7 @@ def _finish(
     if arguments["as_json"]:
         say_json(result)
     else:
-        echo(verdict, fg="red" if audit.is_exposed else None)
+        say_paragraph("", verdict, fg="red" if audit.is_exposed else None)
         render({**result, **(more or {})}, *tables)
     if arguments["report"] is not None:
         from dphmm.html_report import html_page

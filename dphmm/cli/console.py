@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -451,7 +452,10 @@ class Block:
         if self.title:
             echo(cell(self.title), bold=True)
         for heading, text in lines:
-            echo(f"  {heading:<{width}}  {text}")
+            first, *more = _wrap(text, _PAGE_WIDTH - width - 4)
+            echo(f"  {heading:<{width}}  {first}")
+            for line in more:
+                echo(" " * (width + 4) + line)
 
 
 @dataclass(frozen=True)
@@ -580,8 +584,8 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 _PAGE_WIDTH = 80
 
 
-def say_paragraph(label: str, text: str) -> None:
-    """Print a paragraph, wrapped at 80 columns and indented below its label."""
+def say_paragraph(label: str, text: str, **style: Any) -> None:
+    """Print a paragraph, wrapped at 80 columns and indented below its label, in a style of `click.style`."""
     prefix = f"{label} " if label else ""
     echo(
         textwrap.fill(
@@ -591,14 +595,22 @@ def say_paragraph(label: str, text: str) -> None:
             subsequent_indent=" " * len(prefix),
             break_on_hyphens=False,
             break_long_words=False,
-        )
+        ),
+        **style,
     )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Split a text into lines between words. Words are not split."""
+    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def say_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", max_lines: int | None = None
 ) -> None:
     """Print a table with aligned columns on standard output.
+
+    Headings are split into several lines if the table is wider than a page otherwise.
 
     Parameters
     ----------
@@ -609,15 +621,22 @@ def say_table(
     max_lines
         Print at most this many rows, and the number of the others.
     """
-    cells = [[cell(text) for text in row] for row in (header, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    shown_cells = cells[: None if max_lines is None else max_lines + 1]
-    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in shown_cells]
-    if title:
-        echo(title)
-    echo(lines[0], bold=True)
-    for line in lines[1:]:
+    headings = [cell(text) for text in header]
+    cells = [[cell(text) for text in row] for row in rows]
+    cell_widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)] or [0] * len(headings)
+    widths = [max(width, len(heading)) for width, heading in zip(cell_widths, headings, strict=True)]
+    words = [max(map(len, heading.split()), default=0) for heading in headings]
+    spare = [width - max(pair) for width, pair in zip(widths, zip(cell_widths, words, strict=True), strict=True)]
+    while sum(widths) + 2 * len(widths) - 2 > _PAGE_WIDTH and (most := max(spare)):
+        widths[spare.index(most)] -= 1
+        spare[spare.index(most)] -= 1
+    wrapped = [_wrap(heading, width) for heading, width in zip(headings, widths, strict=True)]
+    for line in _wrap(title, _PAGE_WIDTH) if title else ():
         echo(line)
+    for parts in zip_longest(*wrapped, fillvalue=""):
+        echo("  ".join(map(str.ljust, parts, widths)).rstrip(), bold=True)
+    for texts in cells[:max_lines]:
+        echo("  ".join(map(str.ljust, texts, widths)).rstrip())
     if max_lines is not None and len(rows) > max_lines:
         echo(f"… and {len(rows) - max_lines:,} more; --json contains all of them.")
 

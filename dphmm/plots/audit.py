@@ -78,7 +78,7 @@ def draw_exposure(
     """
     possible = np.flatnonzero(audit.constraint)
     grid = space if isinstance(space, Grid) and space.size <= MAX_CELLS else None
-    if grid is None:
+    if grid is None and len(possible) < len(points):
         ax.plot(*points[~audit.constraint].T, ".", color=_GREY_COLOUR, ms=3, zorder=0, label="impossible states")
     if len(possible) <= MAX_EDGES:
         draw_edges(
@@ -103,7 +103,9 @@ def draw_exposure(
         ax.plot(*points[possible].T, "o", color=ESTIMATE_COLOUR, ms=4, zorder=3, label="possible states")
         if len(exposed):
             ax.plot(*points[exposed].T, "X", color=EXPOSED_COLOUR, ms=9, zorder=4, label="exposed states")
-    centre = body.exposed[0] if body.exposed else int(possible[0])
+    # The state nearest to the middle, so that most of the noise body lies within the axes.
+    middle = points[possible].mean(axis=0)
+    centre = body.exposed[0] if body.exposed else possible[np.linalg.norm(points[possible] - middle, axis=1).argmin()]
     label = f"noise body around {'an exposed' if body.exposed else 'a'} state"
     draw_body(ax, _body_outline(body), HULL_COLOUR, label, points[centre])
     if len(possible) <= _MAX_NAMED_STATES:

@@ -21,7 +21,7 @@ from dphmm.jobs.audit.session import SessionAudit
 from dphmm.jobs.audit.target import AuditTarget
 from dphmm.plots import audit as pictures
 from dphmm.plots.audit import draw_event_probability
-from dphmm.plots.canvas import legend_below, new_figure, png
+from dphmm.plots.canvas import label_map, legend_below, new_figure, png
 from dphmm.validation import checked
 
 Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit | MembershipAudit
@@ -352,11 +352,11 @@ def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], includ
 
 
 def _build_picture(caption: str, draw: Callable[..., object], *what: Any, unit: str = "") -> Picture:
-    """Draw a picture with a legend. A `unit` labels the axes of a map."""
+    """Draw a picture with a legend. Axes of a map in kilometres are labelled."""
     figure, ax = new_figure(4.8, 4.4)
     draw(ax, *what)
     if unit:
-        ax.set(xlabel=f"east ({unit})", ylabel=f"north ({unit})")
+        label_map(ax)
     legend_below(ax, columns=2)
     return Picture(png(figure), caption)
 

@@ -276,13 +276,13 @@ def extend_box(box: Box, margin: float) -> Box:
     Returns
     -------
     Box
-        Longitudes are within 180°. The west of a box across the date line is greater than its east.
+        The west of a box across the date line is greater than its east. A margin of another box may exceed 180°.
     """
     south, west, north, east = box
     if west < -180.0 or east > 180.0:
         west, east = ((side + 180.0) % 360.0 - 180.0 for side in (west - margin, east + margin))
     else:
-        west, east = max(west - margin, -180.0), min(east + margin, 180.0)
+        west, east = west - margin, east + margin
     return max(south - margin, -90.0), west, min(north + margin, 90.0), east
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphmm.formatting import duration_in_words, metres, odds_in_words, ratio_bound, ratio_in_words
+from dphmm.formatting import duration_in_words, metres, odds_in_words, power_of_e, ratio_bound, ratio_in_words
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
@@ -72,8 +72,9 @@ def collect_warnings(
     row = most_exposed_user(rows, "max_epsilon_24h")
     if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
         warnings.append(
-            f"the releases of 24 hours spend a total epsilon of {level:,.4g} on {row['user']}: for two trajectories "
-            f"that the guarantee covers, they are {_ratio(level)}; {_SMALLER_BUDGET_ADVICE}"
+            f"the releases of 24 hours spend a total epsilon of {level:,.4g} on {row['user']}. This epsilon permits "
+            f"a likelihood ratio of up to {power_of_e(level)} between two trajectories that the guarantee covers: "
+            f"{_SMALLER_BUDGET_ADVICE}"
         )
     posterior = InferenceFigure.strongest(rows, "max_posterior")
     if posterior is not None and posterior.value > MAX_POSTERIOR:

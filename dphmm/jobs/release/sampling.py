@@ -10,7 +10,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.calibrate.budgets import epsilon_per_release, round_down
-from dphmm.formatting import Result, duration_in_words, exported
+from dphmm.formatting import Result, duration_in_words, exported, metres
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.release.settings import Settings
 from dphmm.writers.table import ReleaseTable
@@ -194,5 +194,6 @@ def _median(values: FloatArray) -> float:
     return float(np.median(finite)) if len(finite) else nan
 
 
-def _length(metres: float) -> str:
-    return f"{metres:,.0f} m" if metres < 9_999.5 else f"{metres / 1000:,.3g} km"
+def _length(length: float) -> str:
+    """Format a length in metres, short ones with all digits of a metre."""
+    return f"{length:,.0f} m" if length < 9_999.5 else metres(length / 1000)

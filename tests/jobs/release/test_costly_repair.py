@@ -107,4 +107,4 @@ def test_audit_names_state_exposed_to_provided_prior_only(island):
     output = " ".join(result.stdout.split())
     assert "To the adversary with the provided prior, state '0' is exposed after the repair." in output
     assert "To an adversary who knows the policy and the constraint set, no state is exposed" in output
-    assert "exposed, provided prior" in output
+    assert output.split().count("provided") == 2  # in the sentence and in a heading
