@@ -52,7 +52,7 @@ def test_outcome_metrics_match_values_by_hand():
 
 
 def test_length_ratio_is_that_of_whole_tracks_at_timesteps_with_release():
-    """The true track at the releases has sides of 30, 40 and 50 m: without the withheld detour, across a gap."""
+    """The true track at the releases has sides of 30, 40 and 50 m, without the detour."""
     chain = moves(2, 1)
     slots = [1000, 1001, 1002, 1003, 1400]
     true = np.array([[0, 0], [0.03, 0], [0.2, 0.2], [0.03, 0.04], [0, 0]])

@@ -57,7 +57,7 @@ def test_table_contains_published_leakage(folder):
 
 
 def test_bounds_are_rounded_up(folder):
-    """No bound in the table is below the computed one. Sums of budgets keep their exact value, such as 0.3."""
+    """No bound is below the computed one. Sums of budgets keep their exact value."""
     words = ("--backward", "past.csv", "--forward", "future.csv", "--epsilon", 0.1, "--steps", 12)
     record = json.loads(run(leak_command, *words, "--window", 3, "--json").stdout)
     text = run(leak_command, *words, "--window", 3).stdout

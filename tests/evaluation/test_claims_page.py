@@ -99,9 +99,9 @@ def test_page_counts_its_verdicts():
 def test_measurements_count_the_verdicts_of_the_evaluation():
     table = page("claims.md").partition("| where | claim | paper | GeoLife | Gowalla |\n")[2].partition("\n\n")[0]
     cells = [re.split(r"(?<!\\)\|", line)[4:6] for line in table.splitlines()[1:]]
-    found = [[VERDICT.search(cell.strip()) for cell in row] for row in cells]
-    held = [[match is not None and match[1] == "holds" for match in row] for row in found]
-    num_claims = {sum(match is not None for match in column) for column in zip(*found, strict=True)}
+    matches = [[VERDICT.search(cell.strip()) for cell in row] for row in cells]
+    held = [[match is not None and match[1] == "holds" for match in row] for row in matches]
+    num_claims = {sum(match is not None for match in column) for column in zip(*matches, strict=True)}
     numbers = [sum(column) for column in zip(*held, strict=True)] + [sum(map(all, held))]
     text = " ".join(page("measurements.md").split())
     stated = re.search(

@@ -323,7 +323,10 @@ def test_figure_8_has_the_known_budgets():
 
 
 def test_figure_8_states_the_leakage_at_either_end():
-    """TPL is FPL at timestamp 1 and BPL at timestamp 30. Two states have the loss log((q x + 1) / (d x + 1))."""
+    """TPL is FPL at timestamp 1 and BPL at timestamp 30.
+
+    Two states have the loss log((q x + 1) / (d x + 1)).
+    """
 
     def one_sided(*pairs):
         leakage = 0.0
