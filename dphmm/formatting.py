@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from math import ceil, exp, inf, isfinite
 from pathlib import Path
@@ -176,8 +176,23 @@ def power_of_e(level: float) -> str:
     >>> power_of_e(242.41), power_of_e(0.3 * 285), power_of_e(12345.6)
     ('e^242.5', 'e^85.5', 'e^12,350')
     """
-    up = Context(prec=4, rounding=ROUND_CEILING)
-    return f"e^{up.create_decimal(repr(float(level) * (1.0 - _RELATIVE_ROUNDING))).normalize():,f}"
+    return f"e^{_round_up(level, 4).normalize():,f}"
+
+
+def upper_bound(value: float) -> str:
+    """Format an upper bound, rounded up to six figures.
+
+    Examples
+    --------
+    >>> upper_bound(0.6459001), upper_bound(0.1 + 0.2), upper_bound(inf)
+    ('0.645901', '0.3', 'inf')
+    """
+    return f"{float(_round_up(value, 6)):.6g}"
+
+
+def _round_up(value: float, figures: int) -> Decimal:
+    """Round up, except for the rounding error of a sum of budgets."""
+    return Context(prec=figures, rounding=ROUND_CEILING).create_decimal(repr(float(value) * (1.0 - _RELATIVE_ROUNDING)))
 
 
 def unless_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:

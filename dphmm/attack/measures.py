@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray
+from dphmm.arrays import FloatArray
 from dphmm.attack.mesh import MeshMovement
 from dphmm.attack.noise_channel import Channel, ObfuscatedTrack
 from dphmm.attack.posterior import Posterior, Track
@@ -51,8 +51,9 @@ class AttackOutcome:
     released_error_m
         The mean distance between released and true locations, metres. NaN without releases.
     length_ratio
-        The length of the path through the releases divided by that through the true locations, over adjacent times with
-        releases. NaN if the latter is 0.
+        The length of the released track divided by that of the true track, both over all times with a release: the sum
+        of the distances between consecutive ones, also across withheld times and gaps. NaN if the latter is 0, as with
+        fewer than two releases.
     withheld_share
         The share of times without a release.
     informed_error_m
@@ -94,8 +95,7 @@ class AttackOutcome:
             The metrics.
         """
         published = ~np.isnan(blurred.points[:, 0])
-        both = published[1:] & published[:-1] & ~track.restarts[1:]
-        true, released = (_path_length(places, both) for places in (track.points, blurred.points))
+        true, released = (_path_length(places[published]) for places in (track.points, blurred.points))
         return cls(
             track.user,
             len(track),
@@ -115,8 +115,8 @@ def _mean_distance_m(first: FloatArray, other: FloatArray) -> float:
     return 1000.0 * float(np.hypot(*(first - other).T).mean())
 
 
-def _path_length(places: FloatArray, counted: BoolArray) -> float:
-    return float(np.hypot(*np.diff(places, axis=0)[counted].T).sum())
+def _path_length(places: FloatArray) -> float:
+    return float(np.hypot(*np.diff(places, axis=0).T).sum())
 
 
 def _compute_home_error_m(track: Track, posterior: Posterior) -> float:

@@ -290,6 +290,7 @@ def _widest(result: LeakageResult, times: int) -> dict[str, Any]:
 
 
 def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
+    from dphmm.formatting import upper_bound
     from dphmm.jobs.leakage import UNCOVERED_DISCLOSURES
 
     population = result.leakage
@@ -304,7 +305,7 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
         user = population.most_exposed_users[t]
         leakage = population.by_user[user]
         numbers = (leakage.epsilons[t], leakage.backward[t], leakage.forward[t], leakage.temporal[t])
-        rows.append([str(t + 1), *(f"{value:.6g}" for value in numbers), *([str(user)] if has_users else [])])
+        rows.append([str(t + 1), *(upper_bound(value) for value in numbers), *([str(user)] if has_users else [])])
     columns = ["time", "ε", "BPL (past)", "FPL (future)", "TPL (all)", *(["user"] if has_users else [])]
     if rows:
         title = (
@@ -323,17 +324,17 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
         ]
     else:
         values += [
-            ("max TPL", f"{population.worst:.6g}"),
-            ("all times together (user level)", f"{first.user_level:.6g}"),
+            ("max TPL", upper_bound(population.worst)),
+            ("all times together (user level)", upper_bound(first.user_level)),
         ]
     if widest is not None:
         which = "times {first} to {last}".format(**widest) + (f" of {cell(widest['user'])}" if has_users else "")
-        values.append((f"max over {widest['times']} times together", f"{widest['largest']:.6g} ({which})"))
+        values.append((f"max over {widest['times']} times together", f"{upper_bound(widest['largest'])} ({which})"))
     for name, sides in result.suprema.items():
         for side, bound in sides.items():
             owner = f"{cell(name)}: " if has_users else ""
             pair = " and ".join(map(str, bound.rows))
-            limit = f"{bound.value:.6g}" if math.isfinite(bound.value) else "unbounded"
+            limit = upper_bound(bound.value) if math.isfinite(bound.value) else "unbounded"
             values.append((f"{owner}limit of {side} leakage at ε = {result.epsilon:g}", f"{limit} (rows {pair})"))
     _say_values("Privacy", values)
     if result.unbounded_times:

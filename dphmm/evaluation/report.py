@@ -199,7 +199,10 @@ def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "num_possible_states"))
     for metric, name in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
         for setting in (utility, transition):
-            claims.append(_settles(table, setting, metric, f"Under {setting.policy} the {name} converges."))
+            statement = (
+                f"Under {setting.policy} the {name} converges (last two quarters within {100 * STABLE_TOLERANCE:g} %)."
+            )
+            claims.append(_settles(table, setting, metric, statement))
     return claims
 
 

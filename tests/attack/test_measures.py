@@ -36,9 +36,10 @@ def test_outcome_metrics_match_values_by_hand():
     posterior.smoothed[:, user_track.states[3]] += [0.0, 0.6, 0.0, 1.0]
     outcome = AttackOutcome.from_posterior(user_track, blurred, posterior)
     assert outcome.released_error_m == pytest.approx((50 + 130 + 100) / 3)
+    # The third timestep is withheld: the true path at the others is (0.01, 0.01), (0.11, 0.01), (-0.09, 0.21).
     assert outcome.length_ratio == pytest.approx(
-        np.hypot(0.2, 0.04) / 0.1
-    )  # only one pair of adjacent timesteps is released
+        (np.hypot(0.2, 0.04) + np.hypot(0.33, 0.1)) / (0.1 + np.hypot(0.2, 0.2))
+    )
     assert outcome.withheld_share == pytest.approx(0.25)
     assert outcome.max_posterior == pytest.approx((1 + 0.6 + 1 + 1) / 4)
     assert outcome.top_1_accuracy == pytest.approx(0.75)
@@ -48,6 +49,28 @@ def test_outcome_metrics_match_values_by_hand():
         1000 * np.hypot(*(np.array(estimates) - user_track.points).T).mean()
     )
     assert outcome.filtered_error_m == pytest.approx(1000 * np.hypot(*user_track.points.T).mean())
+
+
+def test_length_ratio_is_that_of_whole_tracks_at_timesteps_with_release():
+    """The true track at the releases has sides of 30, 40 and 50 m, without the detour."""
+    chain = moves(2, 1)
+    slots = [1000, 1001, 1002, 1003, 1400]
+    true = np.array([[0, 0], [0.03, 0], [0.2, 0.2], [0.03, 0.04], [0, 0]])
+    released = [[0, 0.1], [0, 0.16], [np.nan, np.nan], [0.08, 0.16], [0.08, 0.32]]  # sides of 60, 80 and 160 m
+    restarts = np.array([True, False, False, False, True])
+    user_track, blurred = make_track(chain, true, released, slots, restarts)
+    posterior = Posterior.empty(user_track, chain)
+    assert AttackOutcome.from_posterior(user_track, blurred, posterior).length_ratio == pytest.approx(300 / 120)
+
+
+@pytest.mark.parametrize("num_released", [0, 1, 2])
+def test_length_ratio_is_missing_without_a_true_path(num_released):
+    chain = moves(2, 1)
+    released = np.full((3, 2), np.nan)
+    released[:num_released] = np.arange(2 * num_released).reshape(-1, 2) / 10
+    user_track, blurred = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], released)  # the user rests first
+    outcome = AttackOutcome.from_posterior(user_track, blurred, Posterior.empty(user_track, chain))
+    assert isnan(outcome.length_ratio)
 
 
 def test_home_is_mean_of_nights_and_its_estimate_uses_night_mass():

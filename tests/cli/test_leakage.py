@@ -56,6 +56,26 @@ def test_table_contains_published_leakage(folder):
     assert re.search(rf"limit of backward leakage at ε = 0\.1 +{supremum(ABSORBING, 0.1):.6g} \(rows", done.stdout)
 
 
+def test_bounds_are_rounded_up(folder):
+    """No bound is below the computed one. Sums of budgets keep their exact value."""
+    words = ("--backward", "past.csv", "--forward", "future.csv", "--epsilon", 0.1, "--steps", 12)
+    record = json.loads(run(leak_command, *words, "--window", 3, "--json").stdout)
+    text = run(leak_command, *words, "--window", 3).stdout
+    table = np.array([line.split()[1:] for line in text.splitlines() if line[:1].isdigit()], dtype=float)
+    (user,) = record["users"].values()
+    computed = [user[name] for name in ("epsilons", "backward", "forward", "temporal")]
+    lines = re.findall(r"(?:max TPL|\(user level\)|3 times together|of \w+ leakage at ε = 0\.1) +(\S+)", text)
+    single = [record["worst"], user["user_level"], record["window"]["largest"]]
+    single += [user["bounds"][side]["supremum"] for side in ("backward", "forward")]
+    assert table.shape == (12, 4)
+    assert len(lines) == 5
+    shown, exact = np.append(table.T, [float(line) for line in lines]), np.append(computed, single)
+    assert (shown >= exact * (1 - 1e-12)).all()
+    np.testing.assert_allclose(shown, exact, rtol=1e-5)
+    sums = run(leak_command, "--backward", "identity.csv", *STREAM).stdout  # 0.1 + 0.1 + 0.1 > 0.3 in floating point
+    assert re.search(r"max TPL +0\.3\n", sums)
+
+
 def test_long_table_is_cut_and_its_rest_counted(folder):
     done = run(leak_command, "--backward", "absorbing.csv", "--epsilon", 0.1, "--steps", 120)
     rows = [line for line in done.stdout.splitlines() if line[:1].isdigit()]

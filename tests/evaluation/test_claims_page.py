@@ -94,3 +94,18 @@ def test_page_counts_its_verdicts():
     assert stated is not None
     counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "not decided")]
     assert [int(number) for number in stated.groups()] == [len(verdicts), *counts]
+
+
+def test_measurements_count_the_verdicts_of_the_evaluation():
+    table = page("claims.md").partition("| where | claim | paper | GeoLife | Gowalla |\n")[2].partition("\n\n")[0]
+    cells = [re.split(r"(?<!\\)\|", line)[4:6] for line in table.splitlines()[1:]]
+    matches = [[VERDICT.search(cell.strip()) for cell in row] for row in cells]
+    held = [[match is not None and match[1] == "holds" for match in row] for row in matches]
+    num_claims = {sum(match is not None for match in column) for column in zip(*matches, strict=True)}
+    numbers = [sum(column) for column in zip(*held, strict=True)] + [sum(map(all, held))]
+    text = " ".join(page("measurements.md").split())
+    stated = re.search(
+        r"Of the (\d+) claims of Section 8, (\d+) hold on GeoLife .*?, (\d+) on Gowalla and (\d+) on", text
+    )
+    assert stated is not None
+    assert [int(number) for number in stated.groups()] == [*num_claims, *numbers]

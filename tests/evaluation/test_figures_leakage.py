@@ -322,6 +322,24 @@ def test_figure_8_has_the_known_budgets():
     np.testing.assert_allclose(figure.panels[1].series[3].y, 1.0)
 
 
+def test_figure_8_states_the_leakage_at_either_end():
+    """TPL is FPL at timestamp 1 and BPL at timestamp 30.
+
+    Two states have the loss log((q x + 1) / (d x + 1)).
+    """
+
+    def one_sided(*pairs):
+        leakage = 0.0
+        for _ in range(30):
+            x = np.exp(leakage) - 1
+            leakage = max(np.log((q * x + 1) / (d * x + 1)) for q, d in pairs) + 0.203872
+        return leakage
+
+    (claim,) = (claim for claim in figures.build_figure_8(OPTIONS).claims if claim.figure == "Section 5, Figure 8(a)")
+    forward, backward = one_sided((0.8, 0.1), (0.9, 0.2)), one_sided((0.8, 0.2))
+    assert f"TPL {forward:.4f} at timestamp 1 and {backward:.4f} at timestamp 30" in claim.measured
+
+
 def test_claims_of_figure_8_fail_for_exchanged_algorithms():
     budgets = [np.full(30, constant_budget(figures.BACKWARD, figures.FORWARD, 1.0)), np.full(30, 0.3)]
     constant, large = (compute_leakage(figures.BACKWARD, figures.FORWARD, values) for values in budgets)

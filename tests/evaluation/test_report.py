@@ -103,6 +103,14 @@ def test_claim_states_published_value_and_ratio_with_interval():
     assert mean == pytest.approx(2.8, rel=0.1)
 
 
+def test_claim_of_convergence_states_its_tolerance():
+    """Ratios of 1.17 and 0.86 are within 15 %, those of 1.18 and 0.84 are not."""
+    statement = "Under transition the area of the sensitivity hull converges (last two quarters within 15 %)."
+    for last, verdict in ((1.17, HOLDS), (1.18, FAILS), (0.86, HOLDS), (0.84, FAILS)):
+        table = make_table(lambda s: 50, lambda s: 1.0, lambda s, step, last=last: last if step > 15 else 1.0)
+        assert verdicts(table)[statement] == verdict
+
+
 @pytest.mark.parametrize(("dop", "verdict"), [(100, HOLDS), (90, HOLDS), (70, FAILS), (181, FAILS)])
 def test_published_number_of_states_is_compared(dop, verdict):
     preset = parse_config(CONFIG.keys | {"preset": "geolife"})
