@@ -712,6 +712,7 @@ def utility(releases: str | Path, **arguments: Any) -> None:
     have 95 % intervals over users.
     """
     from dphmm.jobs.audit.utility import audit_utility
+    from dphmm.model.mobility_statistics import MEASURES
 
     true = options.true_data(arguments)
     if true is None:
@@ -730,11 +731,15 @@ def utility(releases: str | Path, **arguments: Any) -> None:
         say_json(audit.to_dict())
         return
     result = audit.to_dict()
-    measures = [{"measure": name.replace("_", " "), "divergence": value} for name, value in result["measures"].items()]
+    # The measures without a histogram are similarities.
+    measures = [
+        {"measure": name.replace("_", " "), "value": value, "best": "0" if name in MEASURES else "1"}
+        for name, value in result["measures"].items()
+    ]
     render({**result, "measures": measures}, _ERRORS, _MEASURES, USES)
-    echo(audit.describe())
+    say_paragraph("", audit.describe())
     if audit.uses is not None:
-        echo(audit.uses.describe())
+        say_paragraph("", audit.uses.describe())
 
 
 def _format_metres(value: float) -> str:
@@ -754,7 +759,7 @@ _ERRORS = Table(
     ),
     max_lines=_MAX_LINES,
 )
-_MEASURES = Table("measures", (Row("measure", "statistic"), Row("divergence", text=".3f")))
+_MEASURES = Table("measures", (Row("measure", "statistic"), Row("value", text=".3f"), Row("best", "best value")))
 USES = Block(
     "Uses of the estimates, with 95 % intervals over users",
     (

@@ -158,6 +158,12 @@ class OnceGroup(Once, click.Group):
         super().format_options(ctx, formatter)
         self.format_commands(ctx, formatter)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with its whole first sentence, which click would cut off at the end of a line."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in commands if command])
+
 
 def _split_box(args: list[str]) -> list[str]:
     """Split the value of ``--bbox`` at commas, as in ``--bbox 44.97,-30.04,45.03,-29.96``."""

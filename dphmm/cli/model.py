@@ -318,9 +318,6 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     say("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)
 
 
-_BEST_VALUES = {"top_places": "1 is best", "rank_correlation": "1 is best"}
-
-
 @click.command(cls=Once, name="synthesize")
 @click.option("--model", required=True, type=PATH, help="Model file written by 'dphmm learn'.")
 @click.option("-o", "--output", type=FILE, help="Output file of synthetic users (.csv, .parquet or .gpkg).")
@@ -403,12 +400,14 @@ _TRAINED = "the comparison is too good if the model was trained on these users, 
 
 def _print_comparison(comparison: Comparison) -> None:
     """Print a table of the measures, and the log likelihood."""
+    from dphmm.model.mobility_statistics import MEASURES
+
     columns = (comparison.synthetic, comparison.halves, comparison.places_alone)
     rows = [
         (
             name.replace("_", " "),
             *("-" if values[name] != values[name] else f"{values[name]:.3f}" for values in columns),
-            _BEST_VALUES.get(name, "0 is best"),
+            "0" if name in MEASURES else "1",  # similarities have no histogram
         )
         for name in comparison.synthetic
     ]
@@ -416,7 +415,7 @@ def _print_comparison(comparison: Comparison) -> None:
     excluded = f"; {comparison.left_out:,} training users of the model excluded" if comparison.left_out else ""
     size = f"{comparison.stretches:,} paths, {comparison.places:,} locations{excluded}"
     title = f"Compared with {comparison.num_users:,} real {users} ({size})"
-    say_table(("measure", "synthetic users", "half of the real users", "locations only", ""), rows, title)
+    say_table(("measure", "synthetic users", "half of the real users", "locations only", "best value"), rows, title)
     echo(
         f"Mean log likelihood of a step of the real users: {comparison.log_likelihood:.4f}. Steps that are impossible "
         f"in the model: {comparison.impossible:.2%}."

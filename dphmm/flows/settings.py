@@ -139,7 +139,8 @@ class FlowSettings:
         if missing:
             raise ConfigurationError(f"daily tables need {' and '.join(missing)}")
         if "home-work" in self.names:
-            raise ConfigurationError("home-work cannot be combined with window: it has no daily tables")
+            others = ",".join(name for name in self.names if name != "home-work") or "visits"
+            raise ConfigurationError(f"tables must not contain home-work with window: use --only {others}")
 
     @property
     def names(self) -> list[str]:

@@ -69,6 +69,10 @@ class Basemap:
         return not (self.water or any(self.lines.values()) or self.names)
 
 
+NO_BASEMAP = "No basemap is drawn across the date line."
+"""The credit of the basemap of a box across the date line."""
+
+
 @checked
 def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     """Return the part of the shipped map of the world within a box.
@@ -76,7 +80,7 @@ def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     Parameters
     ----------
     box
-        South, west, north, east in degrees. The map of a box across the date line is empty.
+        South, west, north, east in degrees. The map of a box across the date line is empty, and its credit states so.
     max_names
         The largest number of names, those of the largest places.
 
@@ -92,7 +96,7 @@ def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     """
     south, west, north, east = check_box(box)
     if east <= west:
-        return Basemap()
+        return Basemap(credit=NO_BASEMAP)
     frame = shapely.box(west, south, east, north)
     land = land_within(frame)
     if land.is_empty:  # only sea

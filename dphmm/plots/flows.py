@@ -128,7 +128,7 @@ class _PlottedFlows:
             f"Noisy counts. {coverage_sentence(self.rows.summary)}",
             self.flows_sentence,
             self.rest_sentence,
-            "Numbers are sums of the days on which they have a row." if (self.rows.columns["day"] != "").any() else "",
+            self.days_sentence,
             guarantee_sentences(self.rows.summary),
         ]
         return " ".join(part for part in parts if part)
@@ -155,6 +155,13 @@ class _PlottedFlows:
         if self.rest.low is None:
             return f"The other pairs of areas (up to {self.rest.num_values:,} a day): together {self.rest} trips."
         return f"The other {_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
+
+    @property
+    def days_sentence(self) -> str:
+        """The meaning of numbers of daily tables; empty for other tables."""
+        if not (self.rows.columns["day"] != "").any():
+            return ""
+        return "Numbers are sums of the days on which they have a row. Sums of several days have no interval."
 
     @cached_property
     def visits(self) -> dict[str, int]:
@@ -499,9 +506,10 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     kept = _select_values(summary, "counted_fraction_")
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
     public = [
-        f"At most {most} {unit} of each user count"
+        f"At most {number} {unit} of each user count{scope and f' {scope}'}"
         + (f", about {kept[unit]:.0%} of all according to noisy counts." if unit in kept else " (specified).")
         for unit, most in counted.items()
+        for number, _, scope in [str(most).partition(" ")]
     ]
     sections = [
         Section(
@@ -522,7 +530,9 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
         Section(
             "Largest flows",
             paragraphs=[
-                f"{drawn.flows_sentence} {drawn.rest_sentence}".strip() or "Flows were not counted.",
+                " ".join(filter(None, (drawn.flows_sentence, drawn.rest_sentence, drawn.days_sentence)))
+                if drawn.has_flows
+                else "Flows were not counted."
             ],
             header=("from", "to", "trips"),
             rows=[(*pair, str(number)) for pair, number in drawn.flows[:_NUM_REPORT_FLOWS]],
@@ -531,6 +541,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
                     png(figure, 120),
                     "Lines: flows with an interval above zero, by width, from a dot at the origin. Circles: visits, by "
                     "area and colour.",
+                    wide=True,
                 )
             ],
         ),

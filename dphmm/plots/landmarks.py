@@ -12,6 +12,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.plots import canvas
 from dphmm.plots.canvas import BLUE, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
+from dphmm.tables import iso_time
 from dphmm.validation import checked
 
 
@@ -39,14 +40,18 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         _draw_bars(ax, budget)
     canvas.label_curves(ax, "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
-    if at.dtype.kind == "M":
+    if len(at) == 1:
+        ax.set_xticks(at, [iso_time(at[0]) if at.dtype.kind == "M" else f"{at[0]:g}"])
+    elif at.dtype.kind == "M":
         ax.tick_params(axis="x", labelrotation=30)
     right = ax.twinx()
     if losses is not None:
         losses = as_floats(losses, "losses")
         if losses.shape != at.shape:
             raise InvalidInputError(f"losses must be one for each of {len(at)} timestamps, got shape {losses.shape}")
-        draw_steps(right, at, losses, RED, "loss of all landmarks and this time (right)", linewidth=1.4)
+        # A line through one point is invisible.
+        marker = "o" if len(at) == 1 else ""
+        draw_steps(right, at, losses, RED, "loss of all landmarks and this time (right)", linewidth=1.4, marker=marker)
     right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
     right.set_ylabel("loss", color=RED)

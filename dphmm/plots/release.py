@@ -21,7 +21,7 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps
-from dphmm.plots.basemap import Basemap, add_credit, build_basemap, get_states_credit
+from dphmm.plots.basemap import NO_BASEMAP, Basemap, add_credit, build_basemap, get_states_credit
 from dphmm.plots.canvas import Axes
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
@@ -631,7 +631,7 @@ def _basemap(
         return Basemap(credit=credit)
     north, east = projection.to_latlon(corners).T
     if east.max() - east.min() > 180:
-        return Basemap(credit=credit)
+        return Basemap(credit=f"{NO_BASEMAP} {credit}".strip())
     ground = build_basemap(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
     return add_credit(ground, credit)
 

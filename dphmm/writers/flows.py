@@ -296,16 +296,21 @@ class FlowRows:
             return cls(typed, content["areas"]["features"], content["facts"])
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise DataFileError(
-                path, "does not contain flow tables: use a .parquet or .json file of 'dphmm flows'"
+                path, "does not contain flow tables and areas: use a .parquet or .json file of 'dphmm flows'"
             ) from None
 
 
 def is_flow_file(path: str | Path) -> bool:
-    """Return whether a file is marked as one of flow tables at its start or end."""
+    """Return whether a file is marked as one of flow tables at its start or end.
+
+    A GeoPackage is not recognised. `FlowRows.read` refuses a CSV file, which lacks the areas.
+    """
     path = Path(path)
-    if path.suffix.lower() not in (".parquet", ".json") or not path.is_file():
+    if path.suffix.lower() not in (".parquet", ".json", ".csv") or not path.is_file():
         return False
     with path.open("rb") as stream:
+        if path.suffix.lower() == ".csv":
+            return stream.readline(200).decode(errors="replace").strip() == ",".join(_COLUMNS)
         if path.suffix.lower() == ".json":
             return f'"format": "{FORMAT}"'.encode() in stream.read(200)
         stream.seek(max(path.stat().st_size - 2_000_000, 0))

@@ -34,7 +34,7 @@ def test_invalid_count_raises_in_one_line(flow_files, tmp_path, count):
     table = json.loads((flow_files[0] / "f.json").read_text())
     table["rows"][0][table["measures"].index("count") - len(table["measures"])] = count
     (tmp_path / "f.json").write_text(json.dumps(table))
-    with pytest.raises(DataFileError, match="does not contain flow tables: use"):
+    with pytest.raises(DataFileError, match="does not contain flow tables and areas: use"):
         FlowRows.read(tmp_path / "f.json")
 
 
@@ -50,7 +50,10 @@ def test_all_formats_contain_equal_rows(flow_files):
     assert parquet.columns["low"][cells].min() >= 1  # cells with an interval that contains zero have no row
     assert is_flow_file(folder / "f.parquet")
     assert is_flow_file(folder / "f.json")
-    assert not is_flow_file(folder / "f.csv")
+    assert is_flow_file(folder / "f.csv")
+    shown = command_line.run("show", str(folder / "f.csv"))
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "use a .parquet or .json file of 'dphmm flows'" in shown.stderr
     lines = (folder / "f.csv").read_text().splitlines()
     assert lines[0].split(",") == [
         "table",
