@@ -134,8 +134,9 @@ def _model(path: Path) -> None:
     PolicyGraph.transition(model.structure).edge_array()
     shown = [_printed(show_model, [str(path), *more]) for more in ([], ["--json"])]
     facts = json.loads(shown[1])
-    headings = [line for line in shown[0].splitlines() if not line.startswith(" ")]
-    assert len(shown[0].splitlines()) == len(headings) + sum(fact is not None for fact in facts.values())
+    # Further lines of a wrapped value are indented below its first line.
+    lines = [line for line in shown[0].splitlines() if line.startswith("  ") and not line.startswith("   ")]
+    assert len(lines) == sum(fact is not None for fact in facts.values())
     assert facts["hash"] == model.content_hash
 
 
