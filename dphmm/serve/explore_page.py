@@ -75,6 +75,7 @@ _CLOSED = "Open the address that 'dphmm explore' printed: it contains the token 
 _MAP_MARGIN = 0.1
 _START_TIMEOUT_S = 30.0
 _NUM_PANELS = 2
+_MAX_PANELS = 64  # panels of all open pages of which the latest request is remembered
 
 
 class _Superseded(Exception):
@@ -128,7 +129,8 @@ class _ExplorePage:
         self._examples: dict[str, PaperExample] = {}
         self._lock = asyncio.Lock()
         self._num_waiting = 0
-        self._latest: dict[int, int] = {}
+        # Page and panel → number of the latest request, most recent last.
+        self._latest: dict[tuple[int, int], int] = {}
         self._progress = (0, 0)
         self._uses_lock = asyncio.Lock()
         self._uses_progress = (0, 0)
@@ -180,7 +182,7 @@ class _ExplorePage:
     async def view(self, request: Request) -> Response:
         """Answer the view of settings at a timestep.
 
-        The answer is 409 if the panel has requested another view since, by the numbers of the requests.
+        The answer is 409 if the panel of this page has requested another view since, by the numbers of the requests.
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
@@ -191,15 +193,18 @@ class _ExplorePage:
                 raise HTTPException(400, "before must be an object")
             fields_before, _, seed_before = _parse_request(body["before"])
             before = fields_before, seed_before
-        panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
+        page, panel, number = (_parse_integer(body, name, 2**53) for name in ("page", "panel", "number"))
+        key = page, panel % _NUM_PANELS
         # An aborted request can arrive after the one that replaces it.
-        self._latest[panel % _NUM_PANELS] = max(self._latest.get(panel % _NUM_PANELS, 0), number)
+        self._latest[key] = max(self._latest.pop(key, 0), number)
+        if len(self._latest) > _MAX_PANELS:
+            del self._latest[next(iter(self._latest))]
         view = None
         while view is None:
             reports = count()
 
             def report(done: int, total: int, reports: Iterator[int] = reports) -> None:
-                if self._latest[panel % _NUM_PANELS] != number:
+                if self._latest.get(key, number) != number:
                     raise _Superseded
                 self._progress = (done, total)
                 if next(reports) and self._num_waiting:  # each turn computes at least one timestep
@@ -209,7 +214,8 @@ class _ExplorePage:
                 async with self._take_turn():
                     view = await asyncio.to_thread(explorer.view, fields, step, seed, report, before)
             except _Paused:
-                continue
+                if await request.is_disconnected():  # the page was closed or loaded again
+                    raise HTTPException(409, "the page is closed") from None
             except _Superseded:
                 raise HTTPException(409, "a newer request replaces this one") from None
         return JSONResponse(view, 400 if "errors" in view else 200)
