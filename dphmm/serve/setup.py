@@ -50,6 +50,7 @@ _MONDAY = 1_709_510_400  # midnight, UTC
 _MAX_USERS = 4  # simulated users
 _MAX_TOTAL_STATES = 3000  # simulated users times states, to bound the time of a simulation
 _SEED = 1
+_ERROR_TOLERANCE = 1.2  # mean errors up to this multiple of the target are not reported as missing it
 _EPSILON_CANDIDATES = (0.5, 1.0, 2.0, 4.0)  # budgets of a release that are tried
 
 
@@ -65,11 +66,14 @@ class SimulatedDay:
         Error of the estimate at each timestep of all users, in metres.
     spent : tuple of float
         Epsilon spent on each user's day.
+    unlimited_error_m : float, optional
+        With an error target, the mean error of estimates without a budget of the day, in metres.
     """
 
     settings: ReleaseSettings
     errors_m: FloatArray
     spent: tuple[float, ...]
+    unlimited_error_m: float | None = None
 
     @classmethod
     def simulate(
@@ -173,7 +177,8 @@ def plan_schedule(
     max_epsilon = max(day.settings.epsilon, max(day.spent) * hours / 24)
     digits = 1 - floor(log10(max_epsilon))
     schedule = replace(aim, window_epsilon=ceil(max_epsilon * 10**digits) / 10**digits)
-    return SimulatedDay.simulate(replace(day.settings, schedule=schedule), model, watch)
+    limited = SimulatedDay.simulate(replace(day.settings, schedule=schedule), model, watch)
+    return replace(limited, unlimited_error_m=float(day.errors_m.mean()))
 
 
 @checked
@@ -260,7 +265,7 @@ def write_relay(
     return [
         f"Wrote {file}. It contains digests of the tokens. The tokens are shown here and not again.",
         "",
-        *_describe_day(day, target_error_km),
+        *_describe_day(day, target_error_km, hours or 24),
         "",
         *_describe_reach(address, file),
         *([] if recipients else _describe_missing_recipients(file)),
@@ -271,7 +276,7 @@ def write_relay(
     ]
 
 
-def _describe_day(day: SimulatedDay, target_error_km: float | None) -> Iterator[str]:
+def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float) -> Iterator[str]:
     settings, errors = day.settings, day.errors_m
     assert settings.schedule is not None, "plan_schedule sets one"
     assert settings.schedule.window_epsilon is not None, "plan_schedule sets a budget"
@@ -279,8 +284,18 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None) -> Iterator[
     error_90 = np.quantile(errors, 0.9)
     max_epsilon = settings.schedule.window_epsilon
     more = ""
-    if target_error_km is not None and mean_error > 1.2 * 1000 * target_error_km:
-        more = f" The requested {1000 * target_error_km:,.0f} m need a larger --epsilon."
+    if target_error_km is not None and day.unlimited_error_m is not None:
+        target_m = 1000 * target_error_km
+        if day.unlimited_error_m > _ERROR_TOLERANCE * target_m:
+            more = (
+                f" Without a budget of a day, the mean error would be {day.unlimited_error_m:,.0f} m: the requested "
+                f"{target_m:,.0f} m need a larger --epsilon."
+            )
+        elif mean_error > _ERROR_TOLERANCE * target_m:
+            more = (
+                f" The budget of a day, epsilon {max_epsilon:g}, limits the requested {target_m:,.0f} m to about "
+                f"{hours:g} h of it: for a smaller error, set a longer --horizon."
+            )
     policy = policy_label(settings.policy)
     if target_error_km is None:
         guarantee = (

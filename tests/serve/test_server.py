@@ -226,6 +226,29 @@ def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target_error_km", "hours", "epsilon", "stated", "not_stated"),
+    [
+        (0.5, 2, 2.0, "--horizon", "--epsilon"),
+        (0.1, 24, 1.0, "--epsilon", "--horizon"),
+        (0.1, 2, 1.0, "--epsilon", None),
+    ],
+)
+def test_missed_error_target_names_its_limit(
+    model, tmp_path, monkeypatch, target_error_km, hours, epsilon, stated, not_stated
+):
+    from dphmm.serve import setup, write_relay
+
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
+    lines = write_relay(
+        tmp_path / "relay.toml", model, ["ann"], epsilon=epsilon, target_error_km=target_error_km, hours=hours
+    )
+    text = " ".join(lines).partition("90th percentile")[2].partition("Take two locations")[0]
+    assert stated in text
+    assert not_stated is None or not_stated not in text
+
+
+@pytest.mark.slow
 def test_demo_is_a_relay_with_simulated_phones():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
