@@ -10,8 +10,15 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town
+from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town, refuse
 from dphmm.errors import ConfigurationError
+
+# Options of 'run' that have an effect on one of its three uses only.
+_FOR_INIT = (
+    *("init", "model", "bbox", "town", "users", "policy", "epsilon", "target_error", "horizon", "recipients", "url"),
+    "overwrite",
+)
+_FOR_RELAY = ("workers", "accept_changes")
 
 _RECIPIENT_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
 
@@ -64,14 +71,34 @@ def serve_command() -> None:
     help="With --init: recipient. Repeatable.",
 )
 @click.option("--url", help="With --init: address at which phones reach the relay, written to FILE.")
-@click.option("--port", default=8787, show_default=True, help="With --demo: port on this machine.")
-@click.option("--workers", default=1, show_default=True, help="Processes. More than one need PostgreSQL.")
+@click.option(
+    "--port",
+    default=8787,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="With --demo: port on this machine; 0 for a free one.",
+)
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Processes. More than one need PostgreSQL.",
+)
 @click.option("--accept-changes", is_flag=True, help="Continue sessions under the changed settings of FILE.")
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
 def run(file: Path | None, model: Path | None, target_error: str | None, horizon: str | None, **options: Any) -> None:
     """Run the relay of FILE, or write FILE with --init. 'run' may be omitted."""
     if options["demo"] == (file is not None):
         raise ConfigurationError("exactly one of FILE and --demo is required")
+    if file is None:
+        refuse((*_FOR_INIT, *_FOR_RELAY), "cannot be combined with --demo")
+    else:
+        refuse(("port",), "requires --demo")
+        if options["init"]:
+            refuse(_FOR_RELAY, "cannot be combined with --init")
+        else:
+            refuse(_FOR_INIT, "requires --init")
     if file is None:
         from tempfile import TemporaryDirectory
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -28,7 +27,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
+from dphmm.errors import DphmmError, MissingDependencyError
 from dphmm.jobs.explore.examples import PaperExample, build_examples
 from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
@@ -45,7 +44,7 @@ from dphmm.plots.basemap import (
 )
 from dphmm.random import derive_seed
 from dphmm.readers.synthetic_city import build_city
-from dphmm.serve.demo import build_city_basemap
+from dphmm.serve.demo import bind_local_port, build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
@@ -426,14 +425,7 @@ def explore(
     explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
     token = token_urlsafe(24)
     app = make_explore_app(explorer, token, basemap)
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((_HOST, port))
-        listening.listen()  # a browser that is faster than the server waits
-    except OSError as problem:
-        listening.close()
-        raise ConfigurationError(f"--port {port} cannot be used ({problem.strerror}): choose another one") from None
+    listening = bind_local_port(port)  # a browser that is faster than the server waits
     url = f"http://{_HOST}:{listening.getsockname()[1]}/?token={token}"
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

@@ -194,8 +194,8 @@ def is_relay_topic(topic: str) -> bool:
 def build_owntracks_message(message: Message) -> dict[str, Any]:
     """Build a message for OwnTracks: the estimate, with its radius as accuracy.
 
-    Without a radius, the optional accuracy is omitted. For a prediction, ``tst`` is the time at which the user was last known, because the app shows it. The time of the
-    message is in ``created_at``.
+    Without a radius, the optional accuracy is omitted. For a prediction, ``tst`` is the time at which the user was last
+    known, because the app shows it. The time of the message is in ``created_at``.
 
     Parameters
     ----------

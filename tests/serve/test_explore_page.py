@@ -167,15 +167,19 @@ def test_long_computation_makes_way_and_is_complete(model):
 
 
 def test_page_does_not_end_the_computation_of_another(model):
-    step = 1_500
-    with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
-        with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(client.post, "/explore/view", json={"fields": {}, "step": step, "page": 1, "number": 1})
-            wait_for(lambda: other.get("/explore/progress").json()["done"] > 5)
-            second = other.post("/explore/view", json={"fields": {}, "step": 0, "page": 2, "number": 2})
-            assert second.status_code == 200
-            assert not first.done()
-            assert first.result().status_code == 200
+    body = {"fields": {}, "step": 1_500, "page": 1, "number": 1}
+    with (
+        serve(model, num_steps=body["step"] + 1) as url,
+        log_in(url) as client,
+        log_in(url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(client.post, "/explore/view", json=body)
+        wait_for(lambda: other.get("/explore/progress").json()["done"] > 5)
+        second = other.post("/explore/view", json={"fields": {}, "step": 0, "page": 2, "number": 2})
+        assert second.status_code == 200
+        assert not first.done()
+        assert first.result().status_code == 200
 
 
 def test_computation_of_closed_page_ends_when_another_waits(model):
