@@ -418,10 +418,7 @@ def rotate_token(
         _rewrite_file(Path(path), text + _format_entry("page", {"user": user, "token": hash_token(token)}))
         message = f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"
         return [message, "", _describe_page(user, token, address), *reach]
-    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-        raise ConfigurationError(
-            f"{path}: --number must select one of the {len(tokens)} {kind}s of {user!r}, got {number}"
-        )
+    _check_number(number, len(tokens), user, kind, str(path))
     token = new_token()
     old = tokens[(number or 1) - 1]
     text = Path(path).read_text(encoding="utf-8")
@@ -464,7 +461,15 @@ def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mappin
         raise ConfigurationError(f"recipient {name!r} is in {path} already; change it there, or use another name")
     if is_server(config.store):
         with SessionStore(config.store) as store:
-            AccessTable(store).add_recipient(recipient)
+            table = AccessTable(store)
+            access = Access(config)
+            access.refresh(table)
+            for user in recipient.users or ():
+                if user not in access.users:
+                    raise ConfigurationError(
+                        f"users of recipient {name!r} must have a device, got {user!r}; see dphmm serve add-device"
+                    )
+            table.add_recipient(recipient)
         return [_IN_DATABASE]
     text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
     _rewrite_file(Path(path), text + _format_entry("recipient", entry))
@@ -605,25 +610,31 @@ def prefer_device(
     config = RelayConfig.read(Path(path))
     if not is_server(config.store) or any(device.preferred and device.user == user for device in config.devices):
         raise ConfigurationError(f"preferred devices of {user!r} are those of {path}; change preferred there")
+    if number == 0 and mqtt_device is not None:
+        raise ConfigurationError(f"MQTT_DEVICE cannot be combined with --number 0, got {mqtt_device!r}")
     if mqtt_device is not None:
         _check_name(mqtt_device, Path(path))
     with SessionStore(config.store) as store:
         table = AccessTable(store)
         tokens = list(table.list_tokens("device", user))
-        if number == 0:
-            table.prefer(user, None)
-            return [_IN_DATABASE]
-        table.prefer(user, _select_token(tokens, user, number, "device"), mqtt_device)
+        digest = None if number == 0 and tokens else _select_token(tokens, user, number, "device")
+        table.prefer(user, digest, mqtt_device)
     return [_IN_DATABASE]
 
 
 def _select_token(tokens: Sequence[str], user: str, number: int | None, kind: str) -> str:
     """Return the digest of the device or page that a number selects in the database."""
-    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-        raise ConfigurationError(
-            f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
-        )
+    _check_number(number, len(tokens), user, kind, "the database")
     return tokens[(number or 1) - 1]
+
+
+def _check_number(number: int | None, count: int, user: str, kind: str, where: str) -> None:
+    """Refuse an index that selects none of a user's devices or pages, and none if there are several."""
+    if count == 0:
+        raise ConfigurationError(f"USER must have a {kind} in {where}, got {user!r} with 0 {kind}s")
+    if not 1 <= (number or 1) <= count or (number is None and count > 1):
+        found = ", which is missing" if number is None else f", got {number}"
+        raise ConfigurationError(f"--number must select one of the {count} {kind}s of {user!r} in {where}{found}")
 
 
 def _check_name(user: str, path: Path) -> None:

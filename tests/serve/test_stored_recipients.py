@@ -13,7 +13,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
-from dphmm.serve import RelayConfig, add_recipient, list_recipients, pause_recipient, remove_recipient
+from dphmm.serve import RelayConfig, add_device, add_recipient, list_recipients, pause_recipient, remove_recipient
 from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import StoredRecipient
 from dphmm.serve.recipients import RecipientTables
@@ -188,6 +188,15 @@ def test_recipients_of_the_file_are_not_shadowed(path, inbox, postgres, caplog):
         wait_for(lambda: len(inbox.messages) == 1)
     assert "'family' in the database is not used: its name is that of another recipient" in caplog.text
     assert [entry["defined_in"] for entry in list_recipients(path)] == ["file"]
+
+
+def test_users_of_a_new_recipient_must_have_a_device(path, postgres):
+    add_device(path, "carl")
+    with pytest.raises(ConfigurationError, match="users of recipient 'family' must have a device, got 'eve'"):
+        add_recipient(path, "family", "webhook", "https://recorder.example/in", {"users": ["ann", "carl", "eve"]})
+    assert list_recipients(path) == []
+    add_recipient(path, "family", "webhook", "https://recorder.example/in", {"users": ["ann", "carl"]})
+    assert [entry["users"] for entry in list_recipients(path)] == [["ann", "carl"]]
 
 
 HOSTILE = [
