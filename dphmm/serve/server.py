@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -147,6 +148,7 @@ _GRACE_S = 4
 _SHUTDOWN_TIMEOUT_S = 5.0
 # An unresponsive worker is ended. Starting on a busy processor may take a minute.
 _WORKER_TIMEOUT_S = 120
+_MAX_LOCK_BYTES = 100
 _MAX_FAILED_STARTS = 3  # consecutive workers that end before they have served
 _LOG = logging.getLogger(__name__)
 
@@ -182,7 +184,7 @@ def serve(
     again = False
     reload_requested = threading.Event()
     _handle_hangup(reload_requested.set)
-    with lock_relay(config):
+    with lock_relay(config, accept_changes):
         _migrate(config)
         if workers > 1:
             _serve_with_workers(Path(path), config, workers, accept_changes)
@@ -354,12 +356,16 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     try:
         changed = RelayConfig.read(path)
         if (changed.address, changed.store) != (config.address, config.store):
-            raise ConfigurationError("listen and store must not change while the relay runs; restart it")
+            raise _changed_while_running()
         check_sessions(changed, accept_changes)
     except DphmmError as problem:
         _LOG.error("the relay continues with its previous configuration: %s", problem)
         return False
     return True
+
+
+def _changed_while_running() -> ConfigurationError:
+    return ConfigurationError("listen and store must not change while the relay runs; restart it")
 
 
 def _serve_with_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
@@ -554,12 +560,16 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     Raises
     ------
     DphmmError
-        If the file cannot be served, or no relay of it runs on this machine.
+        If the file cannot be served, or not without a restart, or no relay of it runs on this machine.
     """
     from dphmm.serve.sessions import check_sessions
 
     config = RelayConfig.read(Path(path))
-    process = find_process(config)
+    process, settings = _find_relay(config)
+    if settings and settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
+        raise _changed_while_running()
+    if accept_changes and settings == _describe_fixed_settings(config, False):
+        raise ConfigurationError("--accept-changes requires a relay that was started with it; restart the relay")
     check_sessions(config, accept_changes)
     os.kill(process, signal.SIGHUP)
     return process
@@ -621,9 +631,15 @@ def _open_lock(path: Path, flags: int) -> int:
     raise OSError(errno.ELOOP, "it is a link")
 
 
+def _describe_fixed_settings(config: RelayConfig, accept_changes: bool) -> str:
+    """Return a digest of settings that a relay keeps until it ends. The address of a store can be secret."""
+    store = config.store if is_server(config.store) else str(Path(config.store).resolve())
+    return hashlib.sha256(json.dumps([config.address, store, accept_changes]).encode()).hexdigest()
+
+
 @contextmanager
-def lock_relay(config: RelayConfig) -> Iterator[None]:
-    """Hold the lock of a relay, with the number of this process in it.
+def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[None]:
+    """Hold the lock of a relay, with the number of this process and a digest of its settings in it.
 
     Raises
     ------
@@ -642,20 +658,31 @@ def lock_relay(config: RelayConfig) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                other = os.read(file, 20).decode("ascii", "replace").strip()
+                other, _ = _read_lock(file)
                 raise ConfigurationError(
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
                     f"process {other}; end that process, or use another store or port"
                 ) from None
         os.truncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
+        os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
         yield
     finally:
         os.close(file)
 
 
+def _read_lock(file: int) -> tuple[str, str]:
+    """Return the process and the digest of settings in a lock file."""
+    process, _, settings = os.read(file, _MAX_LOCK_BYTES).decode("ascii", "replace").partition("\n")
+    return process.strip(), settings.strip()
+
+
 def find_process(config: RelayConfig) -> int:
-    """Return the number of the process that serves a relay.
+    """Return the number of the process that serves a relay. Raises the errors of `_find_relay`."""
+    return _find_relay(config)[0]
+
+
+def _find_relay(config: RelayConfig) -> tuple[int, str]:
+    """Return the number of the process that serves a relay, and the digest of its settings.
 
     Raises
     ------
@@ -674,10 +701,10 @@ def find_process(config: RelayConfig) -> int:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        process = os.read(file, 20).decode("ascii", "replace").strip()
+        process, settings = _read_lock(file)
         # The owner of the file wrote the number. It must not make another user, such as root, signal other processes.
         if process.isdigit() and _get_process_owner(int(process)) in (None, os.fstat(file).st_uid):
-            return int(process)
+            return int(process), settings
         raise ConfigurationError(f"{path} must contain a process of its owner, got {process!r}") from None
     finally:
         os.close(file)

@@ -231,6 +231,38 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
 
 
+@pytest.mark.parametrize("where", ["file", "postgres"])
+@pytest.mark.parametrize("changed", ["listen", "store", "accept", None])
+def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
+    model, tmp_path, request, monkeypatch, where, changed
+):
+    if changed == "store" and where == "file":
+        pytest.skip("another file has another lock")
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, _ = relay_file(tmp_path, model, store)
+    host, port = RelayConfig.read(path).address
+    SessionStore(store).close()
+    signals = []
+    monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
+    with lock_relay(RelayConfig.read(path)):
+        keys = tomllib.loads(path.read_text())
+        if changed == "listen":
+            keys["listen"] = f"0.0.0.0:{port}" if where == "postgres" else f"{host}:{port % 65535 + 1}"
+        elif changed == "store":
+            keys["store"] += "&application_name=other"
+        path.write_text(tomli_w.dumps(keys | {"preferred_silence_seconds": 60}))
+        done = run("serve", "reload", path, *(["--accept-changes"] if changed == "accept" else []))
+    if changed is None:
+        assert (done.exit_code, signals) == (0, [(os.getpid(), signal.SIGHUP)]), done.stderr
+        return
+    assert (done.exit_code, signals, len(done.stderr.splitlines())) == (2, [], 1)
+    assert (
+        "--accept-changes requires a relay that was started with it"
+        if changed == "accept"
+        else "listen and store must not change while the relay runs; restart it"
+    ) in done.stderr
+
+
 @pytest.mark.slow
 def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
