@@ -749,5 +749,6 @@ def configure_logging() -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
+    logging.getLogger("dphmm").handlers = []  # of the command, which would print each warning a second time
     for name in ("httpx", "httpcore"):  # they log URLs with their queries
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -25,7 +25,7 @@ import numpy as np
 import tomli_w
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, DataFileError, need
 from dphmm.formatting import ratio_in_words
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
@@ -576,7 +576,7 @@ def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
         raise ConfigurationError(
             f"the recipient must be in the database, got {name!r}: change {path}, then run dphmm serve reload {path}"
         )
-    with SessionStore(config.store) as store:
+    with _open_existing_store(config) as store:
         yield AccessTable(store)
 
 
@@ -742,6 +742,14 @@ def _rewrite_file(path: Path, text: str) -> None:
     write_text(path, text, overwrite=True, private=True)
 
 
+def _open_existing_store(config: RelayConfig) -> SessionStore:
+    """Open a relay's store, and refuse one that the relay has not created yet."""
+    if not is_server(config.store) and not Path(config.store).exists():
+        raise DataFileError(config.store, "must exist; the relay creates it at its first start")
+    SessionStore(config.store, readonly=True).close()
+    return SessionStore(config.store)
+
+
 @checked
 def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]:
     """Remove old release records of a relay. Settings and epsilon spent are kept.
@@ -768,7 +776,7 @@ def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]
     config = RelayConfig.read(Path(path))
     step = load_model(config.model).step
     lines = []
-    with SessionStore(config.store) as store:
+    with _open_existing_store(config) as store:
         for name in store.names():
             stored = store.session(name)
             assert stored is not None, "names() lists existing sessions"
@@ -797,7 +805,7 @@ def confirm_clock(path: str | Path) -> list[str]:
     DphmmError
         If the file or the store cannot be used.
     """
-    with SessionStore(RelayConfig.read(Path(path)).store) as store:
+    with _open_existing_store(RelayConfig.read(Path(path))) as store:
         store.keep_clock(now())
     return [f"{iso_time(np.datetime64('now', 'us'))} is confirmed as the present time."]
 

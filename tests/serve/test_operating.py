@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from click.testing import CliRunner
 
 from dphmm import Session
 from dphmm.cli import main
+from dphmm.cli.console import logging_shown
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
 from dphmm.jobs import audit_session
 from dphmm.jobs.model.loading import load_model
@@ -34,7 +36,7 @@ from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
-from dphmm.serve.server import WorkerSupervisor, find_process, get_lock_path, lock_relay
+from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
 from tests.serve.conftest import START, START_S, TOKEN, get_page_token, location, relay, wait_for
 from tests.serve.test_delivery import STEP, post
 from tests.serve.test_endpoints import ANN, releases
@@ -261,6 +263,30 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
         if changed == "accept"
         else "listen and store must not change while the relay runs; restart it"
     ) in done.stderr
+
+
+def test_warning_of_the_command_is_logged_once(monkeypatch, capfd):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers)
+    monkeypatch.setattr(root, "level", root.level)
+    with logging_shown():
+        configure_logging()
+        logging.getLogger("dphmm.serve.delivery").warning("the broker is away")
+    assert capfd.readouterr().err.count("the broker is away") == 1
+
+
+@pytest.mark.parametrize("where", ["file", "postgres"])
+@pytest.mark.parametrize("words", [("prune", "--older", "90d"), ("confirm-clock",)])
+def test_commands_for_a_store_do_not_create_one(model, tmp_path, request, where, words):
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, _ = relay_file(tmp_path, model, store)
+    done = run("serve", words[0], path, *words[1:])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert ("contains no sessions" if where == "postgres" else f"{store}: must exist") in done.stderr
+    if where == "file":
+        assert not Path(store).exists()
+    SessionStore(store).close()
+    assert run("serve", words[0], path, *words[1:]).exit_code == 0
 
 
 @pytest.mark.slow
