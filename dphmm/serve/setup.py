@@ -40,7 +40,7 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable
-from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, hash_token, new_token
+from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, hash_token, new_token
 from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
@@ -230,6 +230,11 @@ def write_relay(
     """
     if model is None or not users:
         raise ConfigurationError("--init requires --bbox, --town or --model FILE, and --user NAME for each user")
+    for user in users:
+        _check_name(user, "--user")
+    for recipient in recipients:
+        if recipient.count(":") < 2:
+            raise ConfigurationError(f"--recipient must be NAME:KIND:URL, got {recipient!r}")
     file = check_output(path, overwrite)
     new_model = model if isinstance(model, MarkovModel) else None
     model_file = check_output(file.with_suffix(".npz"), overwrite) if new_model is not None else Path(str(model))
@@ -297,7 +302,13 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float
                 f"{hours:g} h of it: for a smaller error, set a longer --horizon."
             )
     policy = policy_label(settings.policy)
-    if target_error_km is None:
+    if not any(day.spent):
+        users = "these users" if len(day.spent) > 1 else "this user"
+        guarantee: tuple[str, ...] = (
+            f"Nothing is released for {users}: the expected error of the model alone meets the target, so that "
+            "recipients see where the model expects any user. For releases, set a smaller --target-error.",
+        )
+    elif target_error_km is None:
         guarantee = (
             f"Take two trajectories that the model considers possible and that the policy '{policy}' connects at every "
             "timestep. The releases of any 24 hours are "
@@ -344,12 +355,12 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
     ConfigurationError
         If the file cannot be changed, or the name is invalid.
     """
+    _check_name(user, "USER")
     keys = read_keys(Path(path), GUIDE)
     address = _find_address(keys, Path(path), url)
     token = new_token()
     config = RelayConfig.from_keys(keys, Path(path))
     if is_server(config.store):
-        _check_name(user, Path(path))
         lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
         with SessionStore(config.store) as store:
             table = AccessTable(store)
@@ -613,7 +624,7 @@ def prefer_device(
     if number == 0 and mqtt_device is not None:
         raise ConfigurationError(f"MQTT_DEVICE cannot be combined with --number 0, got {mqtt_device!r}")
     if mqtt_device is not None:
-        _check_name(mqtt_device, Path(path))
+        _check_name(mqtt_device, "MQTT_DEVICE")
     with SessionStore(config.store) as store:
         table = AccessTable(store)
         tokens = list(table.list_tokens("device", user))
@@ -637,9 +648,12 @@ def _check_number(number: int | None, count: int, user: str, kind: str, where: s
         raise ConfigurationError(f"--number must select one of the {count} {kind}s of {user!r} in {where}{found}")
 
 
-def _check_name(user: str, path: Path) -> None:
+def _check_name(name: str, parameter: str) -> None:
     """Refuse a name that a relay's file could not contain."""
-    RelayConfig.from_keys({"model": "", "store": "", "device": [{"user": user, "token": new_token()}]}, path)
+    try:
+        check_name(name)
+    except ValueError as problem:
+        raise ConfigurationError(f"{parameter} {problem}") from None
 
 
 def _rotate_in_database(

@@ -99,7 +99,7 @@ def test_devices_of_a_user_are_selected_by_number(path, postgres):
 
 
 def test_invalid_names_and_unknown_users_are_refused(path, postgres):
-    with pytest.raises(ConfigurationError, match="user"):
+    with pytest.raises(ConfigurationError, match="USER must be a name"):
         add_device(path, "a/b")
     with pytest.raises(ConfigurationError, match="have a device in the database, got 'bob' with 0 devices"):
         rotate_token(path, "bob")

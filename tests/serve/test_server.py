@@ -311,6 +311,39 @@ def test_options_without_effect_are_refused_before_any_work(tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--horizon", "2h"], "--horizon requires --target-error, got --horizon 2h without it"),
+        (["--target-error", "1km", "--horizon", "48h"], "--horizon must be more than 0 and at most 24h, got 48h"),
+        (["--target-error", "5000km"], "--target-error must be less than 1000km, got 5000km"),
+        (
+            ["--user", "a/b"],
+            "--user must be a name of 1 to 80 printable characters without '/', '#' and '+', got 'a/b'",
+        ),
+        (["--recipient", "family"], "--recipient must be NAME:KIND:URL, got 'family'"),
+    ],
+)
+def test_messages_of_a_new_relay_name_options(tmp_path, monkeypatch, words, message):
+    from tests import command_line
+
+    monkeypatch.chdir(tmp_path)
+    box = ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
+    done = command_line.run("serve", "relay.toml", "--init", *box, "--user", "ann", *words)
+    assert (done.exit_code, done.stderr) == (2, f"Error: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_relay_that_releases_nothing_says_so(model, tmp_path, monkeypatch):
+    from dphmm.serve import setup, write_relay
+
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
+    text = " ".join(write_relay(tmp_path / "relay.toml", model, ["ann"], epsilon=1.0, target_error_km=30.0))
+    assert "Nothing is released for this user" in text
+    assert "One release" not in text
+    assert "Recipients learn" not in text
+
+
 def test_demo_refuses_a_port_in_use_before_any_work(monkeypatch):
     from tests import command_line
 
