@@ -203,7 +203,10 @@ def add_recipient(file: Path, keys: tuple[str, ...], **values: str) -> None:
 
 
 def _parse_target(target_error: str | None, horizon: str | None, is_complete: bool = True) -> dict[str, Any]:
-    """Return the error target of a new relay. An incomplete one is asked for on the terminal later."""
+    """Return the error target of a new relay.
+
+    An incomplete one is asked for on the terminal later.
+    """
     error_km = None if target_error is None else parse_kilometres(target_error, "--target-error")
     if error_km is not None and error_km >= _MAX_ERROR_KM:
         raise ConfigurationError(f"--target-error must be less than {_MAX_ERROR_KM}km, got {target_error}")

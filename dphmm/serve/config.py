@@ -470,8 +470,8 @@ class RelayConfig(_StrictModel):
             return value
         unknown = set(value) - {field.name for field in fields(Limits)}
         if unknown:
-            known = ", ".join(field.name for field in fields(Limits))
-            raise ValueError(f"must contain the keys {known} only, got {min(unknown)!r}")
+            names = ", ".join(field.name for field in fields(Limits))
+            raise ValueError(f"must contain the keys {names} only, got {min(unknown)!r}")
         return Limits(**value)
 
     @model_validator(mode="after")

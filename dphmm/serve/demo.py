@@ -109,7 +109,9 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
 
 
 def bind_local_port(port: int) -> socket.socket:
-    """Return a socket that listens on a port of this machine, where connections wait for the server.
+    """Return a socket that listens on a port of this machine.
+
+    Connections wait there for the server.
 
     Parameters
     ----------

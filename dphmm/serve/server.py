@@ -632,14 +632,19 @@ def _open_lock(path: Path, flags: int) -> int:
 
 
 def _describe_fixed_settings(config: RelayConfig, accept_changes: bool) -> str:
-    """Return a digest of settings that a relay keeps until it ends. The address of a store can be secret."""
+    """Return a digest of the settings that a relay keeps until it ends.
+
+    It is a digest because the address of a store can be secret.
+    """
     store = config.store if is_server(config.store) else str(Path(config.store).resolve())
     return hashlib.sha256(json.dumps([config.address, store, accept_changes]).encode()).hexdigest()
 
 
 @contextmanager
 def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[None]:
-    """Hold the lock of a relay, with the number of this process and a digest of its settings in it.
+    """Hold the lock of a relay.
+
+    The file contains the number of this process and a digest of the settings.
 
     Raises
     ------
@@ -677,7 +682,10 @@ def _read_lock(file: int) -> tuple[str, str]:
 
 
 def find_process(config: RelayConfig) -> int:
-    """Return the number of the process that serves a relay. Raises the errors of `_find_relay`."""
+    """Return the number of the process that serves a relay.
+
+    Raises the errors of `_find_relay`.
+    """
     return _find_relay(config)[0]
 
 

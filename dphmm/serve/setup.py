@@ -640,12 +640,15 @@ def _select_token(tokens: Sequence[str], user: str, number: int | None, kind: st
 
 
 def _check_number(number: int | None, count: int, user: str, kind: str, where: str) -> None:
-    """Refuse an index that selects none of a user's devices or pages, and none if there are several."""
+    """Refuse an index that selects none of a user's devices or pages.
+
+    Without an index there must be one only.
+    """
     if count == 0:
         raise ConfigurationError(f"USER must have a {kind} in {where}, got {user!r} with 0 {kind}s")
     if not 1 <= (number or 1) <= count or (number is None and count > 1):
-        found = ", which is missing" if number is None else f", got {number}"
-        raise ConfigurationError(f"--number must select one of the {count} {kind}s of {user!r} in {where}{found}")
+        value = ", which is missing" if number is None else f", got {number}"
+        raise ConfigurationError(f"--number must select one of the {count} {kind}s of {user!r} in {where}{value}")
 
 
 def _check_name(name: str, parameter: str) -> None:
