@@ -171,8 +171,8 @@ def serve(
     Raises
     ------
     DphmmError
-        If the file, the model, the policy or the store cannot be used, or another relay serves it. Raised before a
-        socket is opened. Also raised if workers repeatedly end before they have served anything.
+        If the file, the model, the policy, the store or the address cannot be used, or another relay serves the store.
+        Raised before a socket is opened. Also raised if workers repeatedly end before they have served anything.
     """
     config = RelayConfig.read(Path(path))
     if workers > 1 and not is_server(config.store):
@@ -262,6 +262,17 @@ def _build_options(config: RelayConfig) -> dict[str, Any]:
     }
 
 
+def _bind(config: uvicorn.Config) -> socket.socket:
+    """Return the socket of a relay. Uvicorn logs the reason if it cannot be used, and would end the process."""
+    try:
+        return config.bind_socket()
+    except SystemExit:
+        raise ConfigurationError(
+            f"listen must be an address and a free port of this machine, got {config.host}:{config.port}; see the log "
+            "above"
+        ) from None
+
+
 def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, reload_requested: threading.Event) -> bool:
     """Serve in this process, and return whether to restart it."""
     from dphmm.serve.endpoints import make_app
@@ -284,7 +295,7 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
     app = make_app(config, accept_changes, begin_end)
     server = SupervisedServer(uvicorn.Config(app, **_build_options(config)), app.state.sessions.is_store_available)
     socket_number = os.environ.pop(SOCKET_VARIABLE, "")
-    listening = socket.socket(fileno=int(socket_number)) if socket_number else server.config.bind_socket()
+    listening = socket.socket(fileno=int(socket_number)) if socket_number else _bind(server.config)
 
     def pass_socket() -> None:
         os.set_inheritable(listening.fileno(), True)
@@ -381,7 +392,7 @@ def _serve_with_workers(path: Path, config: RelayConfig, workers: int, accept_ch
         **_build_options(config),
     )
     supervisor = WorkerSupervisor(
-        uvicorn_config, [uvicorn_config.bind_socket()], lambda: _is_servable(path, config, accept_changes)
+        uvicorn_config, [_bind(uvicorn_config)], lambda: _is_servable(path, config, accept_changes)
     )
     supervisor.run()
     if supervisor.failed:

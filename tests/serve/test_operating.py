@@ -265,6 +265,21 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
     ) in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["file", "postgres"])
+def test_port_in_use_is_refused_with_its_address(model, tmp_path, request, where):
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, url = relay_file(tmp_path, model, store)
+    address = url.removeprefix("http://")
+    workers = ["--workers", "2"] if where == "postgres" else []
+    with socket.create_server(RelayConfig.read(path).address):
+        command = [sys.executable, "-m", "dphmm", "serve", str(path), *workers]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    message = f"Error: listen must be an address and a free port of this machine, got {address}; see the log above"
+    assert done.stderr.splitlines()[-1] == message
+
+
 def test_warning_of_the_command_is_logged_once(monkeypatch, capfd):
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers)
