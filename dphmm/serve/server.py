@@ -263,7 +263,10 @@ def _build_options(config: RelayConfig) -> dict[str, Any]:
 
 
 def _bind(config: uvicorn.Config) -> socket.socket:
-    """Return the socket of a relay. Uvicorn logs the reason if it cannot be used, and would end the process."""
+    """Return the socket of a relay.
+
+    If it cannot be opened, uvicorn logs the reason and would end the process.
+    """
     try:
         return config.bind_socket()
     except SystemExit:
