@@ -67,6 +67,9 @@ def page() -> str:
             for pair, message in REFUSED.items()
         ),
         "",
+        "A calibration refuses components and tables if the policy has several connected components, as in the test.",
+        "If it connects all states, a release cannot exclude a state, and the combination is allowed.",
+        "",
         "`tests/release/test_pairs.py` releases a short walk through a durable session with each pair, and compares",
         "every record with an enumeration that has the model as plain tables: the possible states, the noise, the",
         "estimate and its radius, ε on every edge, another indistinguishable state for every possible state, the",

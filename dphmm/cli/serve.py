@@ -10,9 +10,17 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town
+from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town, refuse
 from dphmm.errors import ConfigurationError
 
+# Options of 'run' that have an effect on one of its three uses only.
+_FOR_INIT = (
+    *("init", "model", "bbox", "town", "users", "policy", "epsilon", "target_error", "horizon", "recipients", "url"),
+    "overwrite",
+)
+_FOR_RELAY = ("workers", "accept_changes")
+
+_MAX_ERROR_KM = 1000  # of `dphmm.serve.setup`, which help does not import
 _RECIPIENT_KINDS = ("owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt")
 
 
@@ -64,14 +72,34 @@ def serve_command() -> None:
     help="With --init: recipient. Repeatable.",
 )
 @click.option("--url", help="With --init: address at which phones reach the relay, written to FILE.")
-@click.option("--port", default=8787, show_default=True, help="With --demo: port on this machine.")
-@click.option("--workers", default=1, show_default=True, help="Processes. More than one need PostgreSQL.")
+@click.option(
+    "--port",
+    default=8787,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="With --demo: port on this machine; 0 for a free one.",
+)
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Processes. More than one need PostgreSQL.",
+)
 @click.option("--accept-changes", is_flag=True, help="Continue sessions under the changed settings of FILE.")
 @click.option("--overwrite", is_flag=True, help="With --init: replace FILE.")
 def run(file: Path | None, model: Path | None, target_error: str | None, horizon: str | None, **options: Any) -> None:
     """Run the relay of FILE, or write FILE with --init. 'run' may be omitted."""
     if options["demo"] == (file is not None):
         raise ConfigurationError("exactly one of FILE and --demo is required")
+    if file is None:
+        refuse((*_FOR_INIT, *_FOR_RELAY), "cannot be combined with --demo")
+    else:
+        refuse(("port",), "requires --demo")
+        if options["init"]:
+            refuse(_FOR_RELAY, "cannot be combined with --init")
+        else:
+            refuse(_FOR_INIT, "requires --init")
     if file is None:
         from tempfile import TemporaryDirectory
 
@@ -81,6 +109,7 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
             _echo_lines(serve_demo(Path(folder), port=options["port"]))
         return
     if options["init"]:
+        _parse_target(target_error, horizon, is_complete=not is_terminal())
         from dphmm.jobs.model.blank import blank_model
         from dphmm.serve.setup import write_relay
 
@@ -102,10 +131,7 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
                 options["url"] = click.prompt("Address (empty if it has none yet)", "", show_default=False) or None
             recipients = recipients or tuple(_prompt_recipients())
         settings = {name: options[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
-        aim: dict[str, Any] = {
-            "target_error_km": None if target_error is None else parse_kilometres(target_error, "--target-error"),
-            "hours": None if horizon is None else parse_seconds(horizon, "--horizon") / 3600,
-        }
+        aim = _parse_target(target_error, horizon)
         _echo_lines(write_relay(file, model or region_model, **settings, **aim, recipients=recipients, watch=progress))
         return
     from dphmm.serve.server import serve
@@ -174,6 +200,22 @@ def add_recipient(file: Path, keys: tuple[str, ...], **values: str) -> None:
     from dphmm.serve.setup import add_recipient
 
     _echo_lines(add_recipient(file, **values, keys=_parse_recipient_keys(keys)))
+
+
+def _parse_target(target_error: str | None, horizon: str | None, is_complete: bool = True) -> dict[str, Any]:
+    """Return the error target of a new relay.
+
+    An incomplete one is asked for on the terminal later.
+    """
+    error_km = None if target_error is None else parse_kilometres(target_error, "--target-error")
+    if error_km is not None and error_km >= _MAX_ERROR_KM:
+        raise ConfigurationError(f"--target-error must be less than {_MAX_ERROR_KM}km, got {target_error}")
+    hours = None if horizon is None else parse_seconds(horizon, "--horizon") / 3600
+    if hours is not None and not 0 < hours <= 24:
+        raise ConfigurationError(f"--horizon must be more than 0 and at most 24h, got {horizon}")
+    if is_complete and hours is not None and error_km is None:
+        raise ConfigurationError(f"--horizon requires --target-error, got --horizon {horizon} without it")
+    return {"target_error_km": error_km, "hours": hours}
 
 
 def _parse_recipient_keys(texts: Iterable[str]) -> dict[str, Any]:

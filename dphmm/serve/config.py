@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.jobs.region_map import COAST
@@ -67,8 +67,26 @@ GUIDE = "docs/how-to/serve.md"
 
 _SECRET_KEYS = frozenset({"token", "headers", "password", "url"})  # URLs: webhooks, and names with passwords
 
-Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/#+]+$")]
-"""Name of a user or a recipient: printable, without the separators of paths and MQTT topics."""
+_NAME = re.compile(r"[^\x00-\x1f\x7f/#+\ud800-\udfff]{1,80}")
+
+
+def check_name(name: str) -> str:
+    """Return the name of a user, a recipient or a device.
+
+    It is printable, without the separators of paths and MQTT topics.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"must be a name of 1 to 80 printable characters without '/', '#' and '+', got {name!r}")
+    return name
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+"""Name of a user, a recipient or a device."""
 
 Kind = Literal["owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt"]
 
@@ -284,8 +302,11 @@ class StoredRecipient(Recipient):
     @field_validator("url")
     @classmethod
     def _check_stored_url(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if not _ADDRESS.fullmatch(url) or "@" in parts.netloc or parts.port == 0:
+        try:
+            netloc = urlsplit(url).netloc
+        except ValueError:
+            return url  # `_check_url` refuses it
+        if not _ADDRESS.fullmatch(url) or "@" in netloc:
             raise ValueError("must be printable ASCII without spaces and without a user or password")
         return url
 
@@ -449,7 +470,8 @@ class RelayConfig(_StrictModel):
             return value
         unknown = set(value) - {field.name for field in fields(Limits)}
         if unknown:
-            raise ValueError(f"must contain keys of dphmm.Limits only, got {min(unknown)!r}")
+            names = ", ".join(field.name for field in fields(Limits))
+            raise ValueError(f"must contain the keys {names} only, got {min(unknown)!r}")
         return Limits(**value)
 
     @model_validator(mode="after")
@@ -580,8 +602,12 @@ class RelayConfig(_StrictModel):
 
 
 def _check_url(url: str, schemes: tuple[str, ...]) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in schemes or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port or an IPv6 address
+        is_valid = False
+    if not is_valid:
         raise ValueError(f"must be of the form {schemes[-1]}://host")
     return url
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +14,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from dphmm.errors import need
+from dphmm.errors import ConfigurationError, need
 from dphmm.jobs import learn, region
 from dphmm.plots.basemap import Basemap, PlaceName, write_basemap
 from dphmm.readers.synthetic_city import City, build_city, synthetic_trajectories
 from dphmm.serve.config import hash_token, new_token
-from dphmm.serve.server import serve
+from dphmm.serve.server import SOCKET_VARIABLE, serve
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import write_text
 from dphmm.tables.table import write_csv
@@ -43,13 +45,20 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     names : sequence of str
         Names of the users who post.
     port : int
-        Port on this machine.
+        Port on this machine; 0 for a free one.
 
     Yields
     ------
     str
         Lines to print. After the last one it serves until it is interrupted.
+
+    Raises
+    ------
+    ConfigurationError
+        If the port cannot be used. Raised before any work.
     """
+    listening = bind_local_port(port)
+    port = listening.getsockname()[1]
     city = build_city()
     everyone = synthetic_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
     others, senders = everyone[:_NUM_TRAINING_USERS], everyone[_NUM_TRAINING_USERS:]
@@ -95,7 +104,34 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     yield from (f"  {name:<8}{token}" for name, token in page_tokens.items())
     yield "The first day appears within seconds. Then one second represents five minutes. Press Ctrl-C to stop."
     threading.Thread(target=_post_messages, args=(f"{url}/owntracks", phones), daemon=True).start()
+    os.environ[SOCKET_VARIABLE] = str(listening.detach())
     serve(folder / "relay.toml")
+
+
+def bind_local_port(port: int) -> socket.socket:
+    """Return a socket that listens on a port of this machine.
+
+    Connections wait there for the server.
+
+    Parameters
+    ----------
+    port : int
+        The port; 0 for a free one.
+
+    Raises
+    ------
+    ConfigurationError
+        If the port cannot be used.
+    """
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(("127.0.0.1", port))
+        listening.listen()
+    except OSError as problem:
+        listening.close()
+        raise ConfigurationError(f"--port {port} cannot be used ({problem.strerror}): choose another one") from None
+    return listening
 
 
 def build_city_basemap(city: City) -> Basemap:

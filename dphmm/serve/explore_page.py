@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -28,7 +27,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError
+from dphmm.errors import DphmmError, MissingDependencyError
 from dphmm.jobs.explore.examples import PaperExample, build_examples
 from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.users import NUM_STEPS, NumSteps
@@ -45,7 +44,7 @@ from dphmm.plots.basemap import (
 )
 from dphmm.random import derive_seed
 from dphmm.readers.synthetic_city import build_city
-from dphmm.serve.demo import build_city_basemap
+from dphmm.serve.demo import bind_local_port, build_city_basemap
 from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
@@ -75,6 +74,7 @@ _CLOSED = "Open the address that 'dphmm explore' printed: it contains the token 
 _MAP_MARGIN = 0.1
 _START_TIMEOUT_S = 30.0
 _NUM_PANELS = 2
+_MAX_PANELS = 64  # panels of all open pages of which the latest request is remembered
 
 
 class _Superseded(Exception):
@@ -128,7 +128,8 @@ class _ExplorePage:
         self._examples: dict[str, PaperExample] = {}
         self._lock = asyncio.Lock()
         self._num_waiting = 0
-        self._latest: dict[int, int] = {}
+        # Page and panel → number of the latest request, most recent last.
+        self._latest: dict[tuple[int, int], int] = {}
         self._progress = (0, 0)
         self._uses_lock = asyncio.Lock()
         self._uses_progress = (0, 0)
@@ -180,7 +181,7 @@ class _ExplorePage:
     async def view(self, request: Request) -> Response:
         """Answer the view of settings at a timestep.
 
-        The answer is 409 if the panel has requested another view since, by the numbers of the requests.
+        The answer is 409 if the panel of this page has requested another view since, by the numbers of the requests.
         """
         body = await read_object(request)
         fields, step, seed = _parse_request(body)
@@ -191,15 +192,18 @@ class _ExplorePage:
                 raise HTTPException(400, "before must be an object")
             fields_before, _, seed_before = _parse_request(body["before"])
             before = fields_before, seed_before
-        panel, number = (_parse_integer(body, name, 2**53) for name in ("panel", "number"))
+        page, panel, number = (_parse_integer(body, name, 2**53) for name in ("page", "panel", "number"))
+        key = page, panel % _NUM_PANELS
         # An aborted request can arrive after the one that replaces it.
-        self._latest[panel % _NUM_PANELS] = max(self._latest.get(panel % _NUM_PANELS, 0), number)
+        self._latest[key] = max(self._latest.pop(key, 0), number)
+        if len(self._latest) > _MAX_PANELS:
+            del self._latest[next(iter(self._latest))]
         view = None
         while view is None:
             reports = count()
 
             def report(done: int, total: int, reports: Iterator[int] = reports) -> None:
-                if self._latest[panel % _NUM_PANELS] != number:
+                if self._latest.get(key, number) != number:
                     raise _Superseded
                 self._progress = (done, total)
                 if next(reports) and self._num_waiting:  # each turn computes at least one timestep
@@ -209,7 +213,8 @@ class _ExplorePage:
                 async with self._take_turn():
                     view = await asyncio.to_thread(explorer.view, fields, step, seed, report, before)
             except _Paused:
-                continue
+                if await request.is_disconnected():  # the page was closed or loaded again
+                    raise HTTPException(409, "the page is closed") from None
             except _Superseded:
                 raise HTTPException(409, "a newer request replaces this one") from None
         return JSONResponse(view, 400 if "errors" in view else 200)
@@ -420,14 +425,7 @@ def explore(
     explorer = Explorer.open(model, town=town, bbox=bbox, data=data, user=user, num_steps=num_steps, seed=seed)
     token = token_urlsafe(24)
     app = make_explore_app(explorer, token, basemap)
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((_HOST, port))
-        listening.listen()  # a browser that is faster than the server waits
-    except OSError as problem:
-        listening.close()
-        raise ConfigurationError(f"--port {port} cannot be used ({problem.strerror}): choose another one") from None
+    listening = bind_local_port(port)  # a browser that is faster than the server waits
     url = f"http://{_HOST}:{listening.getsockname()[1]}/?token={token}"
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, server_header=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)

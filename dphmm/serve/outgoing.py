@@ -63,8 +63,9 @@ class Message:
         End of the timestep as ISO 8601.
     latitude, longitude : float
         Estimate from all releases. It is usually closer than the released location, at no additional epsilon.
-    radius_m : float
+    radius_m : float or None
         Calibrated 90 % radius around the estimate if the model has one, otherwise the expected error of the estimate.
+        For a true location, the accuracy that the phone posted; None if it posted none.
     row : dict
         The release, as the stream returns it, and ``reason`` and ``last_known``. Its keys are always the same. Fields
         that do not apply, or that follow from releases that the recipient was not sent, are None.
@@ -73,6 +74,8 @@ class Message:
     last_known : int, optional
         For a prediction, the second of the last release with a draw that the recipient was sent. None if there was
         none.
+    is_valid : bool, default True
+        For a true location, whether the phone posted it as valid.
     """
 
     user: str
@@ -80,10 +83,16 @@ class Message:
     time: str
     latitude: float
     longitude: float
-    radius_m: float
+    radius_m: float | None
     row: dict[str, Any]
     zone: str | None = None
     last_known: int | None = None
+    is_valid: bool = True
+
+    @property
+    def is_true_location(self) -> bool:
+        """Whether the location is a true one, not an estimate."""
+        return "true_location" in self.row
 
     @property
     def is_prediction(self) -> bool:
@@ -156,8 +165,11 @@ class Message:
         """Create the message of a true location, for a server of the user."""
         time = iso_time(fix.time)
         row: dict[str, Any] = {"released": True, "true_location": True, "user": user, "time": time}
-        row |= {"latitude": fix.latitude, "longitude": fix.longitude}
-        return cls(user, to_seconds(fix.time), time, fix.latitude, fix.longitude, 0.0, row)
+        row |= {"latitude": fix.latitude, "longitude": fix.longitude, "valid": fix.is_valid}
+        if fix.accuracy_m is not None:
+            row["accuracy"] = fix.accuracy_m
+        second = to_seconds(fix.time)
+        return cls(user, second, time, fix.latitude, fix.longitude, fix.accuracy_m, row, is_valid=fix.is_valid)
 
 
 def get_location_topic(user: str, recipient: str) -> str:
@@ -182,8 +194,8 @@ def is_relay_topic(topic: str) -> bool:
 def build_owntracks_message(message: Message) -> dict[str, Any]:
     """Build a message for OwnTracks: the estimate, with its radius as accuracy.
 
-    For a prediction, ``tst`` is the time at which the user was last known, because the app shows it. The time of the
-    message is in ``created_at``.
+    Without a radius, the optional accuracy is omitted. For a prediction, ``tst`` is the time at which the user was last
+    known, because the app shows it. The time of the message is in ``created_at``.
 
     Parameters
     ----------
@@ -199,7 +211,7 @@ def build_owntracks_message(message: Message) -> dict[str, Any]:
         "_type": "location",
         "lat": message.latitude,
         "lon": message.longitude,
-        "acc": message.radius_m,
+        **({} if message.radius_m is None else {"acc": message.radius_m}),
         "tst": message.second if message.last_known is None else message.last_known,
         "created_at": message.second,
         "tid": message.user[-2:],
@@ -223,7 +235,8 @@ def build_overland_message(message: Message) -> dict[str, Any]:
     """
     properties = {
         "timestamp": message.time,
-        "horizontal_accuracy": message.radius_m,
+        **({} if message.radius_m is None else {"horizontal_accuracy": message.radius_m}),
+        **({"valid": message.is_valid} if message.is_true_location else {}),
         "device_id": message.user,
         "prediction": message.is_prediction,
         "activity": message.last_known_text,
@@ -250,8 +263,8 @@ def build_osmand_fields(message: Message) -> dict[str, str]:
         "timestamp": str(message.second),
         "lat": f"{message.latitude:.7f}",
         "lon": f"{message.longitude:.7f}",
-        "accuracy": f"{message.radius_m:.0f}",
-        "valid": "false" if message.is_prediction else "true",
+        **_format_accuracy(message),
+        "valid": "true" if message.is_valid and not message.is_prediction else "false",
         "prediction": message.last_known_text,
     }
 
@@ -271,14 +284,22 @@ def build_home_assistant_fields(message: Message) -> dict[str, str]:
     dict
         Content that is sent.
     """
+    provider = "prediction" if message.is_prediction else "true location" if message.is_true_location else "release"
     return {
         "device": message.user,
         "latitude": f"{message.latitude:.7f}",
         "longitude": f"{message.longitude:.7f}",
-        "accuracy": f"{message.radius_m:.0f}",
-        "provider": "prediction" if message.is_prediction else "release",
+        **_format_accuracy(message),
+        "provider": provider,
         "activity": message.last_known_text,
     }
+
+
+def _format_accuracy(message: Message) -> dict[str, str]:
+    """Return the field of the accuracy, which is optional in both protocols."""
+    if message.radius_m is None:
+        return {}
+    return {"accuracy": str(message.radius_m) if message.is_true_location else f"{message.radius_m:.0f}"}
 
 
 FORMATS: Mapping[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {

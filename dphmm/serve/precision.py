@@ -78,6 +78,7 @@ class PrecisionGrid:
         """
         latitude, longitude = self.get_centre(message.latitude, message.longitude)
         row = message.row
+        assert message.radius_m is not None, "releases have a radius"
         calibrated_radius = row["calibrated_radius_90_m"]
         released: tuple[float | None, float | None] = None, None
         # A release may lie at the edge of the plane's image of the Earth; an estimate is a location of the region.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -147,6 +148,7 @@ _GRACE_S = 4
 _SHUTDOWN_TIMEOUT_S = 5.0
 # An unresponsive worker is ended. Starting on a busy processor may take a minute.
 _WORKER_TIMEOUT_S = 120
+_MAX_LOCK_BYTES = 100
 _MAX_FAILED_STARTS = 3  # consecutive workers that end before they have served
 _LOG = logging.getLogger(__name__)
 
@@ -169,8 +171,8 @@ def serve(
     Raises
     ------
     DphmmError
-        If the file, the model, the policy or the store cannot be used, or another relay serves it. Raised before a
-        socket is opened. Also raised if workers repeatedly end before they have served anything.
+        If the file, the model, the policy, the store or the address cannot be used, or another relay serves the store.
+        Raised before a socket is opened. Also raised if workers repeatedly end before they have served anything.
     """
     config = RelayConfig.read(Path(path))
     if workers > 1 and not is_server(config.store):
@@ -182,7 +184,7 @@ def serve(
     again = False
     reload_requested = threading.Event()
     _handle_hangup(reload_requested.set)
-    with lock_relay(config):
+    with lock_relay(config, accept_changes):
         _migrate(config)
         if workers > 1:
             _serve_with_workers(Path(path), config, workers, accept_changes)
@@ -260,6 +262,20 @@ def _build_options(config: RelayConfig) -> dict[str, Any]:
     }
 
 
+def _bind(config: uvicorn.Config) -> socket.socket:
+    """Return the socket of a relay.
+
+    If it cannot be opened, uvicorn logs the reason and would end the process.
+    """
+    try:
+        return config.bind_socket()
+    except SystemExit:
+        raise ConfigurationError(
+            f"listen must be an address and a free port of this machine, got {config.host}:{config.port}; see the log "
+            "above"
+        ) from None
+
+
 def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, reload_requested: threading.Event) -> bool:
     """Serve in this process, and return whether to restart it."""
     from dphmm.serve.endpoints import make_app
@@ -282,7 +298,7 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
     app = make_app(config, accept_changes, begin_end)
     server = SupervisedServer(uvicorn.Config(app, **_build_options(config)), app.state.sessions.is_store_available)
     socket_number = os.environ.pop(SOCKET_VARIABLE, "")
-    listening = socket.socket(fileno=int(socket_number)) if socket_number else server.config.bind_socket()
+    listening = socket.socket(fileno=int(socket_number)) if socket_number else _bind(server.config)
 
     def pass_socket() -> None:
         os.set_inheritable(listening.fileno(), True)
@@ -354,12 +370,16 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     try:
         changed = RelayConfig.read(path)
         if (changed.address, changed.store) != (config.address, config.store):
-            raise ConfigurationError("listen and store must not change while the relay runs; restart it")
+            raise _changed_while_running()
         check_sessions(changed, accept_changes)
     except DphmmError as problem:
         _LOG.error("the relay continues with its previous configuration: %s", problem)
         return False
     return True
+
+
+def _changed_while_running() -> ConfigurationError:
+    return ConfigurationError("listen and store must not change while the relay runs; restart it")
 
 
 def _serve_with_workers(path: Path, config: RelayConfig, workers: int, accept_changes: bool) -> None:
@@ -375,7 +395,7 @@ def _serve_with_workers(path: Path, config: RelayConfig, workers: int, accept_ch
         **_build_options(config),
     )
     supervisor = WorkerSupervisor(
-        uvicorn_config, [uvicorn_config.bind_socket()], lambda: _is_servable(path, config, accept_changes)
+        uvicorn_config, [_bind(uvicorn_config)], lambda: _is_servable(path, config, accept_changes)
     )
     supervisor.run()
     if supervisor.failed:
@@ -554,12 +574,16 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     Raises
     ------
     DphmmError
-        If the file cannot be served, or no relay of it runs on this machine.
+        If the file cannot be served, or not without a restart, or no relay of it runs on this machine.
     """
     from dphmm.serve.sessions import check_sessions
 
     config = RelayConfig.read(Path(path))
-    process = find_process(config)
+    process, settings = _find_relay(config)
+    if settings and settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
+        raise _changed_while_running()
+    if accept_changes and settings == _describe_fixed_settings(config, False):
+        raise ConfigurationError("--accept-changes requires a relay that was started with it; restart the relay")
     check_sessions(config, accept_changes)
     os.kill(process, signal.SIGHUP)
     return process
@@ -621,9 +645,20 @@ def _open_lock(path: Path, flags: int) -> int:
     raise OSError(errno.ELOOP, "it is a link")
 
 
+def _describe_fixed_settings(config: RelayConfig, accept_changes: bool) -> str:
+    """Return a digest of the settings that a relay keeps until it ends.
+
+    It is a digest because the address of a store can be secret.
+    """
+    store = config.store if is_server(config.store) else str(Path(config.store).resolve())
+    return hashlib.sha256(json.dumps([config.address, store, accept_changes]).encode()).hexdigest()
+
+
 @contextmanager
-def lock_relay(config: RelayConfig) -> Iterator[None]:
-    """Hold the lock of a relay, with the number of this process in it.
+def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[None]:
+    """Hold the lock of a relay.
+
+    The file contains the number of this process and a digest of the settings.
 
     Raises
     ------
@@ -642,20 +677,34 @@ def lock_relay(config: RelayConfig) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                other = os.read(file, 20).decode("ascii", "replace").strip()
+                other, _ = _read_lock(file)
                 raise ConfigurationError(
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
                     f"process {other}; end that process, or use another store or port"
                 ) from None
         os.truncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
+        os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
         yield
     finally:
         os.close(file)
 
 
+def _read_lock(file: int) -> tuple[str, str]:
+    """Return the process and the digest of settings in a lock file."""
+    process, _, settings = os.read(file, _MAX_LOCK_BYTES).decode("ascii", "replace").partition("\n")
+    return process.strip(), settings.strip()
+
+
 def find_process(config: RelayConfig) -> int:
     """Return the number of the process that serves a relay.
+
+    Raises the errors of `_find_relay`.
+    """
+    return _find_relay(config)[0]
+
+
+def _find_relay(config: RelayConfig) -> tuple[int, str]:
+    """Return the number of the process that serves a relay, and the digest of its settings.
 
     Raises
     ------
@@ -674,10 +723,10 @@ def find_process(config: RelayConfig) -> int:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        process = os.read(file, 20).decode("ascii", "replace").strip()
+        process, settings = _read_lock(file)
         # The owner of the file wrote the number. It must not make another user, such as root, signal other processes.
         if process.isdigit() and _get_process_owner(int(process)) in (None, os.fstat(file).st_uid):
-            return int(process)
+            return int(process), settings
         raise ConfigurationError(f"{path} must contain a process of its owner, got {process!r}") from None
     finally:
         os.close(file)
@@ -722,5 +771,6 @@ def configure_logging() -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
+    logging.getLogger("dphmm").handlers = []  # of the command, which would print each warning a second time
     for name in ("httpx", "httpcore"):  # they log URLs with their queries
         logging.getLogger(name).setLevel(logging.WARNING)

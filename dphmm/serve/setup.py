@@ -25,7 +25,7 @@ import numpy as np
 import tomli_w
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, DataFileError, need
 from dphmm.formatting import ratio_in_words
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
@@ -40,7 +40,7 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable
-from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, hash_token, new_token
+from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, hash_token, new_token
 from dphmm.serve.recipients import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
@@ -50,6 +50,7 @@ _MONDAY = 1_709_510_400  # midnight, UTC
 _MAX_USERS = 4  # simulated users
 _MAX_TOTAL_STATES = 3000  # simulated users times states, to bound the time of a simulation
 _SEED = 1
+_ERROR_TOLERANCE = 1.2  # mean errors up to this multiple of the target are not reported as missing it
 _EPSILON_CANDIDATES = (0.5, 1.0, 2.0, 4.0)  # budgets of a release that are tried
 
 
@@ -65,11 +66,14 @@ class SimulatedDay:
         Error of the estimate at each timestep of all users, in metres.
     spent : tuple of float
         Epsilon spent on each user's day.
+    unlimited_error_m : float, optional
+        With an error target, the mean error of estimates without a budget of the day, in metres.
     """
 
     settings: ReleaseSettings
     errors_m: FloatArray
     spent: tuple[float, ...]
+    unlimited_error_m: float | None = None
 
     @classmethod
     def simulate(
@@ -173,7 +177,8 @@ def plan_schedule(
     max_epsilon = max(day.settings.epsilon, max(day.spent) * hours / 24)
     digits = 1 - floor(log10(max_epsilon))
     schedule = replace(aim, window_epsilon=ceil(max_epsilon * 10**digits) / 10**digits)
-    return SimulatedDay.simulate(replace(day.settings, schedule=schedule), model, watch)
+    limited = SimulatedDay.simulate(replace(day.settings, schedule=schedule), model, watch)
+    return replace(limited, unlimited_error_m=float(day.errors_m.mean()))
 
 
 @checked
@@ -225,6 +230,11 @@ def write_relay(
     """
     if model is None or not users:
         raise ConfigurationError("--init requires --bbox, --town or --model FILE, and --user NAME for each user")
+    for user in users:
+        _check_name(user, "--user")
+    for recipient in recipients:
+        if recipient.count(":") < 2:
+            raise ConfigurationError(f"--recipient must be NAME:KIND:URL, got {recipient!r}")
     file = check_output(path, overwrite)
     new_model = model if isinstance(model, MarkovModel) else None
     model_file = check_output(file.with_suffix(".npz"), overwrite) if new_model is not None else Path(str(model))
@@ -260,7 +270,7 @@ def write_relay(
     return [
         f"Wrote {file}. It contains digests of the tokens. The tokens are shown here and not again.",
         "",
-        *_describe_day(day, target_error_km),
+        *_describe_day(day, target_error_km, hours or 24),
         "",
         *_describe_reach(address, file),
         *([] if recipients else _describe_missing_recipients(file)),
@@ -271,7 +281,7 @@ def write_relay(
     ]
 
 
-def _describe_day(day: SimulatedDay, target_error_km: float | None) -> Iterator[str]:
+def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float) -> Iterator[str]:
     settings, errors = day.settings, day.errors_m
     assert settings.schedule is not None, "plan_schedule sets one"
     assert settings.schedule.window_epsilon is not None, "plan_schedule sets a budget"
@@ -279,10 +289,26 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None) -> Iterator[
     error_90 = np.quantile(errors, 0.9)
     max_epsilon = settings.schedule.window_epsilon
     more = ""
-    if target_error_km is not None and mean_error > 1.2 * 1000 * target_error_km:
-        more = f" The requested {1000 * target_error_km:,.0f} m need a larger --epsilon."
+    if target_error_km is not None and day.unlimited_error_m is not None:
+        target_m = 1000 * target_error_km
+        if day.unlimited_error_m > _ERROR_TOLERANCE * target_m:
+            more = (
+                f" Without a budget of a day, the mean error would be {day.unlimited_error_m:,.0f} m: the requested "
+                f"{target_m:,.0f} m need a larger --epsilon."
+            )
+        elif mean_error > _ERROR_TOLERANCE * target_m:
+            more = (
+                f" The budget of a day, epsilon {max_epsilon:g}, limits the requested {target_m:,.0f} m to about "
+                f"{hours:g} h of it: for a smaller error, set a longer --horizon."
+            )
     policy = policy_label(settings.policy)
-    if target_error_km is None:
+    if not any(day.spent):
+        users = "these users" if len(day.spent) > 1 else "this user"
+        guarantee: tuple[str, ...] = (
+            f"Nothing is released for {users}: the expected error of the model alone meets the target, so that "
+            "recipients see where the model expects any user. For releases, set a smaller --target-error.",
+        )
+    elif target_error_km is None:
         guarantee = (
             f"Take two trajectories that the model considers possible and that the policy '{policy}' connects at every "
             "timestep. The releases of any 24 hours are "
@@ -329,12 +355,12 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
     ConfigurationError
         If the file cannot be changed, or the name is invalid.
     """
+    _check_name(user, "USER")
     keys = read_keys(Path(path), GUIDE)
     address = _find_address(keys, Path(path), url)
     token = new_token()
     config = RelayConfig.from_keys(keys, Path(path))
     if is_server(config.store):
-        _check_name(user, Path(path))
         lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
         with SessionStore(config.store) as store:
             table = AccessTable(store)
@@ -403,10 +429,7 @@ def rotate_token(
         _rewrite_file(Path(path), text + _format_entry("page", {"user": user, "token": hash_token(token)}))
         message = f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"
         return [message, "", _describe_page(user, token, address), *reach]
-    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-        raise ConfigurationError(
-            f"{path}: --number must select one of the {len(tokens)} {kind}s of {user!r}, got {number}"
-        )
+    _check_number(number, len(tokens), user, kind, str(path))
     token = new_token()
     old = tokens[(number or 1) - 1]
     text = Path(path).read_text(encoding="utf-8")
@@ -449,7 +472,15 @@ def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mappin
         raise ConfigurationError(f"recipient {name!r} is in {path} already; change it there, or use another name")
     if is_server(config.store):
         with SessionStore(config.store) as store:
-            AccessTable(store).add_recipient(recipient)
+            table = AccessTable(store)
+            access = Access(config)
+            access.refresh(table)
+            for user in recipient.users or ():
+                if user not in access.users:
+                    raise ConfigurationError(
+                        f"users of recipient {name!r} must have a device, got {user!r}; see dphmm serve add-device"
+                    )
+            table.add_recipient(recipient)
         return [_IN_DATABASE]
     text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
     _rewrite_file(Path(path), text + _format_entry("recipient", entry))
@@ -556,7 +587,7 @@ def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
         raise ConfigurationError(
             f"the recipient must be in the database, got {name!r}: change {path}, then run dphmm serve reload {path}"
         )
-    with SessionStore(config.store) as store:
+    with _open_existing_store(config) as store:
         yield AccessTable(store)
 
 
@@ -590,30 +621,42 @@ def prefer_device(
     config = RelayConfig.read(Path(path))
     if not is_server(config.store) or any(device.preferred and device.user == user for device in config.devices):
         raise ConfigurationError(f"preferred devices of {user!r} are those of {path}; change preferred there")
+    if number == 0 and mqtt_device is not None:
+        raise ConfigurationError(f"MQTT_DEVICE cannot be combined with --number 0, got {mqtt_device!r}")
     if mqtt_device is not None:
-        _check_name(mqtt_device, Path(path))
+        _check_name(mqtt_device, "MQTT_DEVICE")
     with SessionStore(config.store) as store:
         table = AccessTable(store)
         tokens = list(table.list_tokens("device", user))
-        if number == 0:
-            table.prefer(user, None)
-            return [_IN_DATABASE]
-        table.prefer(user, _select_token(tokens, user, number, "device"), mqtt_device)
+        digest = None if number == 0 and tokens else _select_token(tokens, user, number, "device")
+        table.prefer(user, digest, mqtt_device)
     return [_IN_DATABASE]
 
 
 def _select_token(tokens: Sequence[str], user: str, number: int | None, kind: str) -> str:
     """Return the digest of the device or page that a number selects in the database."""
-    if not 1 <= (number or len(tokens) or 2) <= len(tokens) or (number is None and len(tokens) > 1):
-        raise ConfigurationError(
-            f"--number must select one of the {len(tokens)} {kind}s of {user!r} in the database, got {number}"
-        )
+    _check_number(number, len(tokens), user, kind, "the database")
     return tokens[(number or 1) - 1]
 
 
-def _check_name(user: str, path: Path) -> None:
+def _check_number(number: int | None, count: int, user: str, kind: str, where: str) -> None:
+    """Refuse an index that selects none of a user's devices or pages.
+
+    Without an index there must be one only.
+    """
+    if count == 0:
+        raise ConfigurationError(f"USER must have a {kind} in {where}, got {user!r} with 0 {kind}s")
+    if not 1 <= (number or 1) <= count or (number is None and count > 1):
+        value = ", which is missing" if number is None else f", got {number}"
+        raise ConfigurationError(f"--number must select one of the {count} {kind}s of {user!r} in {where}{value}")
+
+
+def _check_name(name: str, parameter: str) -> None:
     """Refuse a name that a relay's file could not contain."""
-    RelayConfig.from_keys({"model": "", "store": "", "device": [{"user": user, "token": new_token()}]}, path)
+    try:
+        check_name(name)
+    except ValueError as problem:
+        raise ConfigurationError(f"{parameter} {problem}") from None
 
 
 def _rotate_in_database(
@@ -716,6 +759,14 @@ def _rewrite_file(path: Path, text: str) -> None:
     write_text(path, text, overwrite=True, private=True)
 
 
+def _open_existing_store(config: RelayConfig) -> SessionStore:
+    """Open a relay's store, and refuse one that the relay has not created yet."""
+    if not is_server(config.store) and not Path(config.store).exists():
+        raise DataFileError(config.store, "must exist; the relay creates it at its first start")
+    SessionStore(config.store, readonly=True).close()
+    return SessionStore(config.store)
+
+
 @checked
 def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]:
     """Remove old release records of a relay. Settings and epsilon spent are kept.
@@ -742,7 +793,7 @@ def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]
     config = RelayConfig.read(Path(path))
     step = load_model(config.model).step
     lines = []
-    with SessionStore(config.store) as store:
+    with _open_existing_store(config) as store:
         for name in store.names():
             stored = store.session(name)
             assert stored is not None, "names() lists existing sessions"
@@ -771,7 +822,7 @@ def confirm_clock(path: str | Path) -> list[str]:
     DphmmError
         If the file or the store cannot be used.
     """
-    with SessionStore(RelayConfig.read(Path(path)).store) as store:
+    with _open_existing_store(RelayConfig.read(Path(path))) as store:
         store.keep_clock(now())
     return [f"{iso_time(np.datetime64('now', 'us'))} is confirmed as the present time."]
 

@@ -333,12 +333,9 @@ def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[s
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         return key, error["type"], "is missing; add it"
-    requirement = error["msg"].removeprefix("Input ")
+    requirement = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
     requirement = requirement[:1].lower() + requirement[1:]  # the rest can contain names
     value = error["input"]
     hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(value, dict))
-    return (
-        key,
-        error["type"],
-        requirement.removeprefix("value error, ") if hidden else f"is {shown(value)}; {requirement}",
-    )
+    has_value = hidden or ", got " in requirement  # a message of this package
+    return key, error["type"], requirement if has_value else f"is {shown(value)}; {requirement}"

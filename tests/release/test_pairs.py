@@ -340,6 +340,13 @@ def test_feature_pair_matches_enumeration_or_raises(pair, tmp_path):
     examine(set(pair), run(set(pair), tmp_path))
 
 
+@pytest.mark.parametrize("feature", ["components", "tables"])
+def test_calibration_under_policy_that_connects_all_states_is_allowed(feature, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "POLICY", PolicyGraph.from_groups(N, [range(N)]))
+    pair = {feature, "calibrate"}
+    examine(pair, run(pair, tmp_path))
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 def test_oracle_without_feature_finds_fault(feature, alone, tmp_path):
     examine({feature}, alone[feature])

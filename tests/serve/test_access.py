@@ -99,11 +99,11 @@ def test_devices_of_a_user_are_selected_by_number(path, postgres):
 
 
 def test_invalid_names_and_unknown_users_are_refused(path, postgres):
-    with pytest.raises(ConfigurationError, match="user"):
+    with pytest.raises(ConfigurationError, match="USER must be a name"):
         add_device(path, "a/b")
-    with pytest.raises(ConfigurationError, match="one of the 0 devices of 'bob' in the database"):
+    with pytest.raises(ConfigurationError, match="have a device in the database, got 'bob' with 0 devices"):
         rotate_token(path, "bob")
-    with pytest.raises(ConfigurationError, match="one of the 0 pages of 'bob' in the database"):
+    with pytest.raises(ConfigurationError, match="have a page in the database, got 'bob' with 0 pages"):
         rotate_token(path, "bob", page=True)
     with SessionStore(postgres) as store:
         assert AccessTable(store).get_version() == 0

@@ -13,7 +13,7 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
-from tests.serve.conftest import START, location, relay, wait_for
+from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
 from tests.serve.test_page import HOME, zones
@@ -110,6 +110,52 @@ def test_true_locations_are_sent_only_if_configured_and_never_stored_or_logged(c
     assert "45.0123" not in "".join(
         log_record.getMessage() for log_record in caplog.records if log_record.name.startswith("dphmm")
     )
+
+
+ACCURACY_FIELDS = {
+    "webhook": "accuracy", "owntracks": "acc", "overland": "horizontal_accuracy", "traccar": "accuracy",
+    "home-assistant": "accuracy", "mqtt": "acc",
+}  # fmt: skip
+"""Kind of recipient → field of the accuracy."""
+
+
+def test_recipients_of_true_locations_get_accuracy_and_validity_as_posted(config, inbox, monkeypatch):
+    published = []
+
+    async def publish(_, topic, body):
+        published.append(json.loads(body))
+
+    monkeypatch.setattr(delivery.MqttConnection, "publish", publish)
+    recipients = [
+        named_recipient(inbox, kind, kind=kind, true_locations_unprotected=True)
+        | ({"url": "mqtt://127.0.0.1", "headers": {}} if kind == "mqtt" else {})
+        for kind in ACCURACY_FIELDS
+    ]
+    posted = [{"accuracy": 3.5}, {}, {"accuracy": 25, "valid": False}, {"accuracy": -1}]
+    fixes = [
+        {"time": f"2024-03-07T09:0{minute}:00Z", "latitude": 45.0, "longitude": -30.0, **quality}
+        for minute, quality in enumerate(posted)
+    ]
+
+    def read(kind):
+        if kind == "mqtt":
+            return published
+        bodies = [body.decode() for _, headers, body in inbox.messages if headers.get("x-name") == kind]
+        if kind in ("traccar", "home-assistant"):
+            return [{name: value for name, (value,) in parse_qs(body).items()} for body in bodies]
+        messages = list(map(json.loads, bodies))
+        return [message["locations"][0]["properties"] for message in messages] if kind == "overland" else messages
+
+    with relay(config(recipient=recipients)) as client:
+        client.post("/fix", json=fixes, headers={"Authorization": f"Bearer {TOKEN['ann']}"}).raise_for_status()
+        wait_for(lambda: all(len(read(kind)) == len(posted) for kind in ACCURACY_FIELDS))
+    for kind, field in ACCURACY_FIELDS.items():
+        accuracies = [float(message[field]) if field in message else None for message in read(kind)]
+        assert accuracies == [3.5, None, 25, -1], kind
+    assert [message["valid"] for message in read("traccar")] == ["true", "true", "false", "true"]
+    for kind in ("webhook", "overland"):  # they have the fields under which the relay reads validity
+        assert [message["valid"] for message in read(kind)] == [True, True, False, True]
+    assert {message["provider"] for message in read("home-assistant")} == {"true location"}
 
 
 @pytest.mark.parametrize(

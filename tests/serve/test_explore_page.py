@@ -24,7 +24,7 @@ from dphmm.jobs.explore.examples import build_examples
 from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.fields import DEFAULT_FIELDS
 from dphmm.jobs.explore.users import ExploredUser
-from dphmm.serve.explore_page import EXPLORE_TEXTS, make_explore_app
+from dphmm.serve.explore_page import _MAX_PANELS, EXPLORE_TEXTS, make_explore_app
 from dphmm.serve.page import STATIC
 from dphmm.space.states import Places
 from dphmm.space.streets import Streets
@@ -164,6 +164,42 @@ def test_long_computation_makes_way_and_is_complete(model):
             assert late.status_code == 409
             assert latest.result().status_code == 200
     assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
+
+
+def test_page_does_not_end_the_computation_of_another(model):
+    body = {"fields": {}, "step": 1_500, "page": 1, "number": 1}
+    with (
+        serve(model, num_steps=body["step"] + 1) as url,
+        log_in(url) as client,
+        log_in(url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(client.post, "/explore/view", json=body)
+        wait_for(lambda: other.get("/explore/progress").json()["done"] > 5)
+        second = other.post("/explore/view", json={"fields": {}, "step": 0, "page": 2, "number": 2})
+        assert second.status_code == 200
+        assert not first.done()
+        assert first.result().status_code == 200
+
+
+def test_computation_of_closed_page_ends_when_another_waits(model):
+    step = 1_500
+    with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/explore/view", json={"fields": {}, "step": step, "page": 1, "number": 1}, timeout=1)
+        body = {"fields": {}, "step": 3, "seed": 1, "page": 2, "number": 1}
+        assert other.post("/explore/view", json=body).status_code == 200
+        done = other.get("/explore/progress").json()
+        assert done["total"] == 4, "the closed page computes on"
+
+
+def test_number_of_remembered_pages_is_bounded(model):
+    with serve(model) as url, log_in(url) as client:
+        for page in range(_MAX_PANELS + 20):
+            client.post("/explore/view", json={"fields": {}, "page": page, "number": 5}).raise_for_status()
+        late = {"fields": {}, "step": 5, "number": 4}
+        assert client.post("/explore/view", json={**late, "page": page}).status_code == 409
+        assert client.post("/explore/view", json={**late, "page": 0}).status_code == 200
 
 
 def test_explore_serves_until_closed(model):
@@ -474,6 +510,17 @@ def test_change_is_answered_by_shown_timestep_first(model, browser):
         page.wait_for_selector("#problem-delta-0")
         assert "cannot be applied from the first" in page.inner_text("[data-part=scope]")
         assert figure(page, "epsilon_total") == "40"
+
+
+def test_second_tab_does_not_stop_the_first(model, browser):
+    with serve(model, num_steps=5_000) as url, open_page(browser, url) as first:
+        first.evaluate("document.querySelector('#time').value = 4999")
+        first.dispatch_event("#time", "input")
+        first.wait_for_selector("[data-part=progress]:not([hidden])")
+        with open_page(browser, url) as second:
+            assert figure(second, "epsilon_total") == "1"
+            wait_for(lambda: figure(first, "epsilon_total") == "5,000")
+            assert first.inner_text("#message") == ""
 
 
 def refuse_complete(route):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from click.testing import CliRunner
 
 from dphmm import Session
 from dphmm.cli import main
+from dphmm.cli.console import logging_shown
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
 from dphmm.jobs import audit_session
 from dphmm.jobs.model.loading import load_model
@@ -34,7 +36,7 @@ from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
-from dphmm.serve.server import WorkerSupervisor, find_process, get_lock_path, lock_relay
+from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
 from tests.serve.conftest import START, START_S, TOKEN, get_page_token, location, relay, wait_for
 from tests.serve.test_delivery import STEP, post
 from tests.serve.test_endpoints import ANN, releases
@@ -229,6 +231,77 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         wait_for(lambda: "STOPPING=1" in read_notified())
     assert good.startswith("# devices\n")
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
+
+
+@pytest.mark.parametrize("where", ["file", "postgres"])
+@pytest.mark.parametrize("changed", ["listen", "store", "accept", None])
+def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
+    model, tmp_path, request, monkeypatch, where, changed
+):
+    if changed == "store" and where == "file":
+        pytest.skip("another file has another lock")
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, _ = relay_file(tmp_path, model, store)
+    host, port = RelayConfig.read(path).address
+    SessionStore(store).close()
+    signals = []
+    monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
+    with lock_relay(RelayConfig.read(path)):
+        keys = tomllib.loads(path.read_text())
+        if changed == "listen":
+            keys["listen"] = f"0.0.0.0:{port}" if where == "postgres" else f"{host}:{port % 65535 + 1}"
+        elif changed == "store":
+            keys["store"] += "&application_name=other"
+        path.write_text(tomli_w.dumps(keys | {"preferred_silence_seconds": 60}))
+        done = run("serve", "reload", path, *(["--accept-changes"] if changed == "accept" else []))
+    if changed is None:
+        assert (done.exit_code, signals) == (0, [(os.getpid(), signal.SIGHUP)]), done.stderr
+        return
+    assert (done.exit_code, signals, len(done.stderr.splitlines())) == (2, [], 1)
+    assert (
+        "--accept-changes requires a relay that was started with it"
+        if changed == "accept"
+        else "listen and store must not change while the relay runs; restart it"
+    ) in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["file", "postgres"])
+def test_port_in_use_is_refused_with_its_address(model, tmp_path, request, where):
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, url = relay_file(tmp_path, model, store)
+    address = url.removeprefix("http://")
+    workers = ["--workers", "2"] if where == "postgres" else []
+    with socket.create_server(RelayConfig.read(path).address):
+        command = [sys.executable, "-m", "dphmm", "serve", str(path), *workers]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    message = f"Error: listen must be an address and a free port of this machine, got {address}; see the log above"
+    assert done.stderr.splitlines()[-1] == message
+
+
+def test_warning_of_the_command_is_logged_once(monkeypatch, capfd):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers)
+    monkeypatch.setattr(root, "level", root.level)
+    with logging_shown():
+        configure_logging()
+        logging.getLogger("dphmm.serve.delivery").warning("the broker is away")
+    assert capfd.readouterr().err.count("the broker is away") == 1
+
+
+@pytest.mark.parametrize("where", ["file", "postgres"])
+@pytest.mark.parametrize("words", [("prune", "--older", "90d"), ("confirm-clock",)])
+def test_commands_for_a_store_do_not_create_one(model, tmp_path, request, where, words):
+    store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
+    path, _ = relay_file(tmp_path, model, store)
+    done = run("serve", words[0], path, *words[1:])
+    assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
+    assert ("contains no sessions" if where == "postgres" else f"{store}: must exist") in done.stderr
+    if where == "file":
+        assert not Path(store).exists()
+    SessionStore(store).close()
+    assert run("serve", words[0], path, *words[1:]).exit_code == 0
 
 
 @pytest.mark.slow

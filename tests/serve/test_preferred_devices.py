@@ -140,6 +140,21 @@ def test_device_in_the_database_is_preferred_while_two_workers_run(model, postgr
         wait_for(lambda: not any(map(has_preference, apps)))
 
 
+def test_preference_in_the_database_needs_a_device_of_the_user(model, postgres, tmp_path):
+    path = tmp_path / "relay.toml"
+    keys = {"model": str(model), "store": postgres, "device": [{"user": "ann", "token": PHONE}]}
+    path.write_text(tomli_w.dumps(keys))
+    add_device(path, "bob")
+    for user in ("carl", "ann"):
+        for choice in ({}, {"number": 0}, {"number": 1}, {"mqtt_device": "tablet"}):
+            with pytest.raises(ConfigurationError, match=f"must have a device in the database, got '{user}' with 0"):
+                prefer_device(path, user, **choice)
+    with pytest.raises(ConfigurationError, match="MQTT_DEVICE cannot be combined with --number 0, got 'tablet'"):
+        prefer_device(path, "bob", 0, "tablet")
+    with pytest.raises(ConfigurationError, match=r"--number must select one of the 1 devices of 'bob' .*, got 2"):
+        prefer_device(path, "bob", 2)
+
+
 def has_preference(app):
     """Return whether a worker knows a preferred device."""
     return bool(app.state.sessions.access.preferred)

@@ -195,6 +195,7 @@ def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_pr
         pause(client, paused=False)
         post(client, 4, 5)
         wait_for(lambda: len(inbox.messages) == 4)
+        wait_for(lambda: len(read_trail(client)) == 2)  # the relay stores that it sent a message after the answer
         shown = read_trail(client)
     assert [message["last_known"] for message in read_messages(inbox)] == ["2024-03-07T09:00:00Z"] * 4
     assert shown == [(2, START), (3, START)]

@@ -226,20 +226,42 @@ def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target_error_km", "hours", "epsilon", "stated", "not_stated"),
+    [
+        (0.5, 2, 2.0, "--horizon", "--epsilon"),
+        (0.1, 24, 1.0, "--epsilon", "--horizon"),
+        (0.1, 2, 1.0, "--epsilon", None),
+    ],
+)
+def test_missed_error_target_names_its_limit(
+    model, tmp_path, monkeypatch, target_error_km, hours, epsilon, stated, not_stated
+):
+    from dphmm.serve import setup, write_relay
+
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
+    lines = write_relay(
+        tmp_path / "relay.toml", model, ["ann"], epsilon=epsilon, target_error_km=target_error_km, hours=hours
+    )
+    text = " ".join(lines).partition("90th percentile")[2].partition("Take two locations")[0]
+    assert stated in text
+    assert not_stated is None or not_stated not in text
+
+
+@pytest.mark.slow
 def test_demo_is_a_relay_with_simulated_phones():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "dphmm", "serve", "--demo", "--port", str(port)]
+    command = [sys.executable, "-m", "dphmm", "serve", "--demo", "--port", "0"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         try:
             assert process.stdout is not None
+            url = next(line.split()[1].rstrip("/") for line in process.stdout if line.startswith("Open "))
+            assert not url.endswith(":0"), "the port that the system chose"
             token = next(line.split()[1] for line in process.stdout if line.startswith("  ann"))
-            wait_for(lambda: is_there(f"http://127.0.0.1:{port}"), 60)
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            wait_for(lambda: is_there(url), 60)
+            with httpx.Client(base_url=url) as client:
                 assert client.post("/page/login", json={"token": token}).status_code == 200
                 wait_for(lambda: client.get("/page/trail").json()["num_releases"] > 3, 30)
                 wait_for(lambda: count_messages(client, "delivered")["friends"] > 0)
@@ -257,6 +279,82 @@ def test_demo_rejects_file_and_relay_requires_one():
         done = CliRunner().invoke(main, words)
         assert done.exit_code == 2
         assert "exactly one of FILE and --demo is required" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["relay.toml", "--model", "m.npz"], "--model requires --init"),
+        (["relay.toml", "--user", "ann"], "--user requires --init"),
+        (["relay.toml", "--policy", "utility:1km"], "--policy requires --init"),
+        (["relay.toml", "--overwrite"], "--overwrite requires --init"),
+        (["relay.toml", "--port", "8787"], "--port requires --demo"),
+        (["relay.toml", "--init", "--port", "1"], "--port requires --demo"),
+        (["relay.toml", "--init", "--workers", "2"], "--workers cannot be combined with --init"),
+        (["relay.toml", "--init", "--accept-changes"], "--accept-changes cannot be combined with --init"),
+        (["--demo", "--init"], "--init cannot be combined with --demo"),
+        (["--demo", "--workers", "2"], "--workers cannot be combined with --demo"),
+        (["--demo", "--accept-changes"], "--accept-changes cannot be combined with --demo"),
+        (["--demo", "--user", "eve"], "--user cannot be combined with --demo"),
+        (["--demo", "--port", "70000"], "Invalid value for '--port': 70000 is not in the range 0<=x<=65535"),
+        (["relay.toml", "--workers", "0"], "Invalid value for '--workers': 0 is not in the range x>=1"),
+    ],
+)
+def test_options_without_effect_are_refused_before_any_work(tmp_path, monkeypatch, words, message):
+    from tests import command_line
+
+    monkeypatch.chdir(tmp_path)
+    done = command_line.run("serve", *words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--horizon", "2h"], "--horizon requires --target-error, got --horizon 2h without it"),
+        (["--target-error", "1km", "--horizon", "48h"], "--horizon must be more than 0 and at most 24h, got 48h"),
+        (["--target-error", "5000km"], "--target-error must be less than 1000km, got 5000km"),
+        (
+            ["--user", "a/b"],
+            "--user must be a name of 1 to 80 printable characters without '/', '#' and '+', got 'a/b'",
+        ),
+        (["--recipient", "family"], "--recipient must be NAME:KIND:URL, got 'family'"),
+    ],
+)
+def test_messages_of_a_new_relay_name_options(tmp_path, monkeypatch, words, message):
+    from tests import command_line
+
+    monkeypatch.chdir(tmp_path)
+    box = ["--bbox", "44.97", "-30.04", "45.03", "-29.96"]
+    done = command_line.run("serve", "relay.toml", "--init", *box, "--user", "ann", *words)
+    assert (done.exit_code, done.stderr) == (2, f"Error: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_relay_that_releases_nothing_says_so(model, tmp_path, monkeypatch):
+    from dphmm.serve import setup, write_relay
+
+    monkeypatch.setattr(setup, "_MAX_USERS", 1)
+    text = " ".join(write_relay(tmp_path / "relay.toml", model, ["ann"], epsilon=1.0, target_error_km=30.0))
+    assert "Nothing is released for this user" in text
+    assert "One release" not in text
+    assert "Recipients learn" not in text
+
+
+def test_demo_refuses_a_port_in_use_before_any_work(monkeypatch):
+    from tests import command_line
+
+    monkeypatch.setattr("dphmm.serve.demo.build_city", lambda: pytest.fail("work began"))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = command_line.run("serve", "--demo", "--port", str(port))
+    assert done.exit_code == 2
+    assert done.stderr == f"Error: --port {port} cannot be used (Address already in use): choose another one\n"
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ function save(text, name, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// Requests of this page are numbered in their order, and after those of an earlier page.
-const nextNumber = () => (lastNumber = Math.max(lastNumber + 1, Date.now()));
+// Requests of this page are numbered in their order. Another tab is another page.
+const nextNumber = () => (lastNumber += 1), page = crypto.getRandomValues(new Uint32Array(1))[0];
 
 // ---- a panel --------------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ function makePanel(index, fields) {
     clearTimeout(timer);
     if (pending) pending.abort();
     const running = pending = new AbortController(), fields = read(), step = readStep();
-    const ask = async (before) => (await request("view", { fields, step, seed, before, panel: index, number: nextNumber() }, running.signal)).json();
+    const ask = async (before) => (await request("view", { fields, step, seed, before, page, panel: index, number: nextNumber() }, running.signal)).json();
     root.setAttribute("aria-busy", "true");
     watchProgress(running.signal);
     try {
