@@ -799,8 +799,9 @@ class SessionStore:
             return str(message)
 
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
-        """Remove the records before a slot, except those that limits and schedules look back to.
+        """Remove the records before a slot, except those that limits, schedules and predictions look back to.
 
+        Predictions state the time of the last release, so the last one of every query stays, with all later records.
         The session's terms, progress and belief stay, and so does the cost of the removed releases. The timesteps still
         count as released and get no other release. Recipients who were sent a removed release still have it. It cannot
         be sent again, and no audit can replay it.
@@ -832,9 +833,13 @@ class SessionStore:
             )
         session = stored.number
         with self.database.transaction():
-            latest = self.lock_progress(session).slot
+            progress = self.lock_progress(session)
+            count, latest = progress.count, progress.slot
             before = self.pruned(session)
             first = slot if latest is None else min(slot, latest - stored.max_window_steps(step_seconds) + 1)
+            queries = self.database.execute("SELECT DISTINCT query FROM record WHERE session = ?", (session,))
+            draws = [self.find_last_draw_slot(session, query, before.count, count) for (query,) in queries]
+            first = min([first, *(slot for slot in draws if slot is not None)])
             # Records after a wrong time that `rewind` corrected stay until that time has passed.
             query = "SELECT MIN(number) FROM record WHERE session = ? AND slot >= ?"
             ((end,),) = self.database.execute(query, (session, first))

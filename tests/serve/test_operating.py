@@ -22,7 +22,7 @@ import pytest
 import tomli_w
 from click.testing import CliRunner
 
-from dphmm import Session
+from dphmm import Limits, Session
 from dphmm.cli import main
 from dphmm.cli.console import logging_shown
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
@@ -534,6 +534,21 @@ def test_windows_and_damage_are_detected_after_pruning(tmp_path, model):
         store.database.execute("UPDATE record SET body = replace(body, '0.5', '0.6') WHERE number = ?", (num_pruned,))
         with pytest.raises(Exception, match="damaged"):
             list(store.releases(1))
+
+
+def test_last_release_is_kept_for_predictions_after_pruning(tmp_path, model):
+    learned = load_model(model)
+    settings = ReleaseSettings(policy="utility:1km", epsilon=0.5)
+    path = tmp_path / "a.db"
+    engine, limits = settings.engine(learned), Limits(epsilon=1)
+    with Session.open(path, "ann", engine, limits, predict_beyond_limits=True) as session:
+        records = [session.release(3, slot) for slot in range(0, 9 * 288, 144)]
+    assert [record.withheld for record in records] == [False] * 2 + [True] * 16
+    with SessionStore(path) as store:
+        stored = store.session("ann")
+        assert store.prune(stored, 10**9, 300.0) == 1
+        ((query,),) = store.database.execute("SELECT DISTINCT query FROM record")
+        assert store.find_last_draw_slot(stored.number, query, 0, 18) == 144
 
 
 @pytest.mark.parametrize("workers", [1, 2])
