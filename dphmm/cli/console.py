@@ -159,7 +159,7 @@ class OnceGroup(Once, click.Group):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each command with its whole first sentence, which click would cut off at the end of a line."""
+        """Write each command with its whole first sentence, which click would cut off."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in commands if command])
@@ -591,7 +591,10 @@ _PAGE_WIDTH = 80
 
 
 def say_paragraph(label: str, text: str, **style: Any) -> None:
-    """Print a paragraph, wrapped at 80 columns and indented below its label, in a style of `click.style`."""
+    """Print a paragraph, wrapped at 80 columns and indented below its label.
+
+    The style is that of `click.style`.
+    """
     prefix = f"{label} " if label else ""
     echo(
         textwrap.fill(

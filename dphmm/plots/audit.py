@@ -301,7 +301,7 @@ def draw_entropy(ax: Axes, audit: SequenceAudit) -> None:
 
 
 def draw_expected_error(ax: Axes, audit: SequenceAudit) -> None:
-    """Plot the error that the adversary expects of its point estimate and, with the truth, the true error.
+    """Plot the adversary's expected error and, with the truth, the true error.
 
     Parameters
     ----------

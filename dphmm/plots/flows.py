@@ -140,7 +140,7 @@ class _PlottedFlows:
 
     @property
     def flows_sentence(self) -> str:
-        """The number of flows, and of those that are not drawn; empty if the file has no table of flows."""
+        """The numbers of flows and of those not drawn; empty without a table of flows."""
         if not self.has_flows:
             return ""
         verb = "has" if len(self.flows) == 1 else "have"

@@ -361,7 +361,7 @@ def _write_json(rows: FlowRows, path: Path) -> None:
 
 
 def _build_line(start: tuple[float, float], end: tuple[float, float]) -> shapely.MultiLineString:
-    """Return the line between two points, in two parts if the shorter way crosses the date line."""
+    """Return the line between two points, in two parts if it crosses the date line."""
     if abs(end[0] - start[0]) <= 180.0:
         return shapely.MultiLineString([[start, end]])
     border = float(np.copysign(180.0, start[0]))

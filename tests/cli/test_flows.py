@@ -188,7 +188,7 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
 
 
 def write_rows_across_date_line(path) -> FlowRows:
-    """Write flows between two areas at 179.9° E and 179.9° W, with names that look like formulas."""
+    """Write flows between 179.9° E and 179.9° W, with names that look like formulas."""
     areas = []
     for west, name in ((179.8, "$\\foo{$"), (-180.0, "west $x_1$ of a long name that does not fit")):
         ring = [[west, -17.0], [west + 0.2, -17.0], [west + 0.2, -16.8], [west, -16.8], [west, -17.0]]
