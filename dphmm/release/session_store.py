@@ -801,7 +801,9 @@ class SessionStore:
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
         """Remove the records before a slot, except those that the relay looks back to.
 
-        Limits and schedules look back at a window. Predictions state the time of the last release, so the last one of every query stays, with all later records.
+        Limits and schedules look back at a window. Predictions state the time of the last release. The last one of
+        every query therefore stays, with all later records.
+
         The session's terms, progress and belief stay, and so does the cost of the removed releases. The timesteps still
         count as released and get no other release. Recipients who were sent a removed release still have it. It cannot
         be sent again, and no audit can replay it.
