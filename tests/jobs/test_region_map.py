@@ -175,7 +175,7 @@ def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(
     assert private.provenance["map_credit"] == mapped.provenance["map_credit"]
     assert private.provenance["epsilon"] == "1"
     shown = command_line.run("model", "show", tmp_path / "model.npz", "-o", tmp_path / "model.png")
-    assert "Map: m.geojson. Coast and lakes: Natural Earth." in shown.output
+    assert "Map: m.geojson. Coast and lakes: Natural Earth." in " ".join(shown.output.split())
     assert "model.png" in shown.output
 
 
