@@ -415,6 +415,27 @@ def a_prior_above_one(lines):
     change_part(lines, "prior", lambda prior: prior["start"].__setitem__(slice(0, 2), [3, 1]))
 
 
+@tampering("with_priors", "unknown field 'home'")
+def a_prior_with_a_comment(lines):
+    change_part(lines, "prior", lambda prior: prior.__setitem__("home", "52.5,13.4"))
+
+
+@tampering("capped_town", "cells must be a string")
+def cells_as_a_list(lines):
+    cells = find_draws(lines)[0]["caps"][0]
+    cells[0] = list(cells[0])
+
+
+@tampering("tables", "cells must be a string")
+def no_cells_in_other_forms(lines):
+    find_draws(lines)[0]["caps"][0] = [{}, [], ""]
+
+
+@tampering("capped_town", "about must contain one or two hashes")
+def a_comment_about_the_model(lines):
+    change_part(lines, "chances", lambda chances: chances.__setitem__("about", ["52.5,13.4"]))
+
+
 @tampering("by_hours", "the probabilities are not those of the model's hash")
 def a_changed_probability_of_an_hour(lines):
     change_part(lines, "chances", lambda chances: chances["moves"][7][3].__setitem__(0, chances["moves"][7][3][0] - 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -198,7 +199,7 @@ def a_session_continued_after_another_user(lines, rows):
     lines.insert(-1, begin | {"continues": True})
 
 
-@tampering("sessions", "it continues another user, model or queries")
+@tampering("sessions", "a user must have a release after each begin")
 def a_session_continued_without_a_release(lines, rows):
     begin = get_begins(lines)[1]
     lines.insert(find_index(lines, begin), copy.deepcopy(begin))
@@ -470,6 +471,122 @@ def a_number_that_is_none(lines, rows):
 def an_integer_with_an_exponent(lines, rows):
     step = find_steps(lines)[1]
     lines[lines.index(step)] = canonical(step).replace('"step":1', '"step":1e0')
+
+
+def register_line(name: str, change: Callable[[Line], str]) -> None:
+    """Write the line of the second release with the same content in other bytes."""
+
+    def tamper(lines: list[Any], rows: Any) -> None:
+        step = find_steps(lines)[1]
+        text = change(step)
+        assert json.loads(text) == step
+        assert text != canonical(step)
+        lines[lines.index(step)] = text
+
+    tamper.__name__ = name
+    tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")(tamper)
+
+
+for _name, _to_text in (
+    ("a_line_with_blanks", lambda step: json.dumps(step, sort_keys=True)),
+    ("a_line_with_a_blank_at_its_end", lambda step: canonical(step) + " "),
+    ("a_line_with_a_carriage_return", lambda step: canonical(step) + "\r"),
+    ("a_line_with_tabs", lambda step: canonical(step).replace(",", ",\t\t\t")),
+    ("a_line_with_keys_in_another_order", lambda step: json.dumps(dict(reversed(step.items())), separators=(",", ":"))),
+    ("a_line_with_a_needless_escape", lambda step: canonical(step).replace('"main"', '"m\\u0061in"')),
+    ("a_line_with_an_escaped_key", lambda step: canonical(step).replace('"slot"', '"\\u0073lot"')),
+):
+    register_line(_name, _to_text)
+
+
+@tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")
+def a_zero_with_a_sign(lines, rows):
+    lines[lines.index(step)] = canonical(step := find_steps(lines)[0]).replace('"step":0', '"step":-0')
+
+
+@tampering("sessions", "it must be JSON with sorted keys, without blanks and needless escapes")
+def a_name_without_escapes(lines, rows):
+    """Every letter beyond ASCII has two forms in JSON."""
+    for begin in get_begins(lines):
+        lines[find_index(lines, begin)] = canonical(begin | {"begin": "än"}).replace("\\u00e4", "ä")
+
+
+def register_field(name: str, find: Callable[[list[Any]], Line], fields: Line, reason: str = "") -> None:
+    """Add fields without a meaning to a line or part."""
+
+    def tamper(lines: list[Any], rows: Any) -> None:
+        holder = find(lines)
+        (holder["value"] if "part" in holder else holder).update(fields)
+        if "part" in holder:
+            update_digest(lines, holder)
+
+    tamper.__name__ = name
+    tampering("sessions", reason or "must not be null or empty")(tamper)
+
+
+for _name, _find, _fields in (
+    ("empty_changes", lambda lines: find_steps(lines)[1], {"in": [], "out": []}),
+    ("no_change", lambda lines: find_steps(lines)[1], {"out": None}),
+    ("no_reason", lambda lines: find_steps(lines)[1], {"withheld": None}),
+    ("an_empty_reason", lambda lines: find_steps(lines)[1], {"withheld": ""}),
+    ("cells_of_nothing", lambda lines: find_steps(lines)[1], {"caps": None}),
+    ("events_of_nothing", lambda lines: find_steps(lines)[0], {"events": {}}),
+    ("no_limits", lambda lines: get_begins(lines, "bob")[0], {"limits": None}),
+    ("no_continuation", lambda lines: get_begins(lines)[1], {"continues": None}),
+    ("no_outside_states", lambda lines: find_parts(lines, "model")[0], {"state_of": []}),
+    ("no_hours", lambda lines: find_parts(lines, "model")[0], {"hours": None, "zone": None}),
+    ("no_unprotected_states", lambda lines: find_parts(lines, "policy")[0], {"open": []}),
+    ("no_added_edges", lambda lines: find_parts(lines, "noise")[0], {"added": []}),
+):
+    register_field(_name, _find, _fields)
+
+
+def register_settings(name: str, old: str, new: str, reason: str) -> None:
+    def tamper(lines: list[Any], rows: Any) -> None:
+        change_settings(lines, old, new)
+
+    tamper.__name__ = name
+    tampering("sessions", reason)(tamper)
+
+
+_SETTINGS = "settings must"
+for _name, _old, _new in (
+    ("settings_with_blanks", '"delta": null', '"delta":    null'),
+    ("settings_with_a_comment", '"delta": null', '"delta": null, "home": "52.5,13.4"'),
+    ("settings_in_another_order", '{"allow_singleton": false, "caps": [],', '{"caps": [], "allow_singleton": false,'),
+    ("settings_without_a_setting", '"delta": null, ', ""),
+    ("a_number_in_settings_with_more_digits", '"epsilon": 0.5', '"epsilon": 0.500'),
+    ("an_escape_in_settings", '"lattice"', '"l\\u0061ttice"'),
+    ("an_unknown_setting_value", '"outside": "clamp"', '"outside": "52.5,13.4"'),
+    ("a_number_as_a_setting_of_choice", '"repair": "exact"', '"repair": 52513.4'),
+    ("a_text_as_a_number", '"repair_max_work": 5000', '"repair_max_work": "52.5,13.4"'),
+    ("a_schedule_with_a_comment", '"window_seconds": 86400.0', '"window_seconds": 86400.0, "x": "52.5,13.4"'),
+    ("a_radius_with_more_digits", "utility:1.0km", "utility:1.000km"),
+):
+    register_settings(_name, _old, _new, "the radius is invalid" if "radius" in _name else _SETTINGS)
+
+
+@tampering("sessions", "limits must")
+def limits_of_nothing(lines, rows):
+    for begin in (*get_begins(lines), *get_begins(lines, "bob")):
+        begin["limits"] = dict.fromkeys(begin["limits"])
+
+
+@tampering("sessions", "limits must")
+def steps_of_no_window(lines, rows):
+    for begin in (*get_begins(lines), *get_begins(lines, "bob")):
+        begin["limits"].update(window_epsilon=None, window_steps=525_134)
+
+
+@tampering("sessions", "a user must have a release after each begin")
+def a_begin_without_releases_last(lines, rows):
+    lines.insert(-1, copy.deepcopy(get_begins(lines)[0]) | {"begin": "52.5,13.4"})
+
+
+@tampering("sessions", "a user must have a release after each begin")
+def a_begin_without_releases_between_others(lines, rows):
+    begin = get_begins(lines)[1]
+    lines.insert(find_index(lines, begin), copy.deepcopy(begin) | {"begin": "52.5,13.4"})
 
 
 @tampering("town", "the digest must be that of the value, and each part must occur once")

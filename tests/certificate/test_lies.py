@@ -466,7 +466,7 @@ def a_row_that_is_too_heavy(lines, rows):
     change_table(lines, lambda rows: rows[0].__setitem__(0, str(int(rows[0][0]) + 1)))
 
 
-@tampering("tables", "a weight is too small")
+@tampering("tables", r"a row of a table must be a distribution over 2\*\*62")
 def a_negative_weight(lines, rows):
     change_table(lines, lambda rows: rows[0].__setitem__(slice(2), ["-1", str(int(rows[0][0]) + int(rows[0][1]) + 1)]))
 
