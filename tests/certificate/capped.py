@@ -420,6 +420,12 @@ def a_prior_with_a_comment(lines):
     change_part(lines, "prior", lambda prior: prior.__setitem__("home", "52.5,13.4"))
 
 
+@tampering("with_priors", "start must be a list")
+def a_prior_of_nothing(lines):
+    """It would be replaced by the model's first distribution."""
+    change_part(lines, "prior", lambda prior: prior.__setitem__("start", None))
+
+
 @tampering("capped_town", "cells must be a string")
 def cells_as_a_list(lines):
     cells = find_draws(lines)[0]["caps"][0]

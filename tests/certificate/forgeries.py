@@ -295,12 +295,14 @@ def pair_tables(lines: list[Line]) -> None:
     """Connect each state with one or two others, and release them with equal probability."""
     restart_often(lines, [SLOT])
     (noise,) = find_parts(lines, "noise")[:1]
+    at = find_parts(lines, "places")[0]["value"]["at"]
     groups = [[0, 1], [2, 3], [4, 5], [6, 7, 9]]
     noise["value"] = {"is": "noise", "added": [[first, s] for first, *rest in groups for s in rest], "parts": []}
     for first, *rest in groups:
         row = [str(2**61)] * 2 + ["0"] * (len(rest) - 1)
         states = [first, first + 1] + [9, 9] * (len(rest) - 1)
-        part = {"table": [row] * (1 + len(rest)), "places": [first, *rest], "states": states}
+        places = sorted([first, *rest], key=lambda s: tuple(map(float, at[s])))
+        part = {"table": [row] * (1 + len(rest)), "places": places, "states": states}
         noise["value"]["parts"].append(part)
     update_digest(lines, noise)
     find_steps(lines)[0].update(z=0, noise=noise["part"][:16])
@@ -403,6 +405,46 @@ def use_no_cells(lines: list[Line]) -> None:
 @tampering("by_table", "the locations must be those of the model file")
 def points_for_cells(lines, rows):
     use_no_cells(lines)
+
+
+def reorder_table(lines: list[Line], order: Callable[[list[Any]], list[Any]]) -> None:
+    """Use another order of the rows and columns of each table."""
+    for noise in find_parts(lines, "noise"):
+        for part in noise["value"]["parts"]:
+            part["places"], part["table"] = order(part["places"]), order([order(row) for row in part["table"]])
+        update_digest(lines, noise)
+
+
+@tampering("by_table", "the locations of a table must ascend")
+def a_table_in_another_order(lines, rows):
+    """The order of the locations of a table could encode a text."""
+    reorder_table(lines, lambda values: [*values[1:], values[0]])
+
+
+def reverse_parts(lines: list[Line]) -> None:
+    for noise in find_parts(lines, "noise"):
+        noise["value"]["parts"] = noise["value"]["parts"][::-1]
+        update_digest(lines, noise)
+
+
+_PARTS = "several parts, and no single one, must list their states; those with noise must ascend"
+
+
+@tampering("tables", _PARTS)
+def parts_in_another_order(lines, rows):
+    reverse_parts(lines)
+
+
+@tampering("town", _PARTS)
+def states_of_a_single_part(lines, rows):
+    noise = find_parts(lines, "noise")[0]
+    noise["value"]["parts"][0]["states"] = [0, 24]
+    update_digest(lines, noise)
+
+
+@tampering("town", "the policy must be that of the settings")
+def a_policy_with_a_term_without_edges(lines, rows):
+    change_part(lines, "policy", lambda value: value["terms"].append({"groups": []}))
 
 
 @tampering("by_table", "a place is invalid")

@@ -390,7 +390,12 @@ def noise_along_a_line(lines, rows):
     "|an edge of the policy joins two states with different noise",
 )
 def noise_for_some_only(lines, rows):
-    change_part(lines, "noise", lambda value: value["parts"][0].__setitem__("states", [0, 0]))
+    """Two of the possible states have noise."""
+
+    def change(value: Line) -> None:
+        value["parts"] = [{**value["parts"][0], "states": states} for states in ([0, 0], [1, 1])]
+
+    change_part(lines, "noise", change)
 
 
 @tampering(
@@ -402,7 +407,7 @@ def a_separate_part_for_one_state(lines, rows):
     def change(value: Line) -> None:
         possible = [0, 2, 5, 6, 10, 10]
         whole = value["parts"][0]
-        value["parts"] = [whole | {"states": possible[2:]}, whole | {"states": possible[:2]}]
+        value["parts"] = [whole | {"states": possible[:2]}, whole | {"states": possible[2:]}]
 
     change_part(lines, "noise", change)
 
@@ -471,7 +476,7 @@ def a_negative_weight(lines, rows):
     change_table(lines, lambda rows: rows[0].__setitem__(slice(2), ["-1", str(int(rows[0][0]) + int(rows[0][1]) + 1)]))
 
 
-@tampering("tables", "the locations of a table must be unique")
+@tampering("tables", "the locations of a table must ascend")
 def a_place_twice(lines, rows):
     def change(value: Line) -> None:
         table_part = next(noise_part for noise_part in value["parts"] if "table" in noise_part)

@@ -253,7 +253,7 @@ def test_script_lists_what_it_verified_and_what_not(tmp_path):
     text = run("good.jsonl", "rows.csv", "--model", "model.npz", "--fast")[1]
     assert "estimate_latitude" in text.split("NOT VERIFIED")[1]
     code, text = run("good.jsonl")
-    assert (code, "published rows: no file was passed" in text, "of a model file: no file was passed" in text) == (
+    assert (code, "published rows: no file was passed" in text, "of a model: no file was passed" in text) == (
         0,
         True,
         True,
