@@ -236,7 +236,7 @@ def a_cell_that_is_not_halved(lines):
     step["caps"] = [["z" * 9 * corners] for _ in step["caps"]]
 
 
-@tampering("capped_town", "part [0-9a-f]{16} is never used")
+@tampering("capped_town", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_prior_that_is_never_used(lines):
     part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
     lines.insert(1, part)

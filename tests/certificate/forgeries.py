@@ -78,11 +78,13 @@ def change_settings(lines: list[Line], old: str, new: str) -> None:
 def restart_often(lines: list[Line], slots: list[int], epsilon: int = 1) -> None:
     """Repeat the first release at some slots, each after a new start, with consistent totals."""
     first, begin = find_steps(lines)[0], next(line for line in lines if "begin" in line)
-    lines[:] = [line for line in lines[:-1] if "part" in line or "certificate" in line]
+    head, (_, *parts) = lines[: find_index(lines, begin)], lines[find_index(lines, begin) : find_index(lines, first)]
+    lines[:] = head
     for count, slot in enumerate(slots, 1):
         recent = epsilon * sum(slot - 288 < earlier for earlier in slots[:count])
         step = {**first, "slot": slot, "epsilon": str(epsilon)}
-        lines.extend([copy.deepcopy(begin), {**step, "sum": str(count * epsilon), "day": str(recent)}])
+        step.update(sum=str(count * epsilon), day=str(recent))
+        lines.extend([copy.deepcopy(begin), *(parts if count == 1 else ()), step])
     lines.append({"end": len(slots)})
 
 
@@ -413,6 +415,13 @@ def reorder_table(lines: list[Line], order: Callable[[list[Any]], list[Any]]) ->
         for part in noise["value"]["parts"]:
             part["places"], part["table"] = order(part["places"]), order([order(row) for row in part["table"]])
         update_digest(lines, noise)
+
+
+@tampering("sessions", "is not used by the line that follows it")
+def a_part_before_another_line(lines, rows):
+    """The order of parts could encode a text."""
+    (*_, last) = find_parts(lines, "noise")
+    lines.insert(1, lines.pop(find_index(lines, last)))
 
 
 @tampering("by_table", "the locations of a table must ascend")

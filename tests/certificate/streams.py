@@ -436,7 +436,7 @@ def a_value_between_the_first_times(lines, rows):
     rows[1]["beats"] = "75.0"
 
 
-@tampering("streams", "part [0-9a-f]{16} is never used")
+@tampering("streams", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_part_that_is_never_used(lines, rows):
     part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
     lines.insert(1, part)

@@ -667,14 +667,14 @@ def a_query_with_an_unknown_key(lines, rows):
 # ---- unspecified content ---------------------------------------------------------------------------------------------
 
 
-@tampering("town", "part [0-9a-f]{16} is never used")
+@tampering("town", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_part_that_is_never_used(lines, rows):
     part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
     lines.insert(1, part)
     update_digest(lines, part)
 
 
-@tampering("town", "part [0-9a-f]{16} is never used")
+@tampering("town", "part [0-9a-f]{16} is not used by the line that follows it")
 def an_unused_part_of_event_caps(lines, rows):
     part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
     lines.insert(-1, part)
