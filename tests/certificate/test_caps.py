@@ -479,6 +479,10 @@ def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
     done = run(worlds["capped_town"], "--seconds", "60")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no possible output" in done.stdout.split("NOT VERIFIED")[0]
+    condition = (
+        "2 timesteps have no release: if withheld from public information only, they reveal nothing about events"
+    )
+    assert condition in done.stdout.split("NOT VERIFIED")[0]
     assert "that budgets were lowered" in done.stdout.split("NOT VERIFIED")[1]
     done = run(worlds["capped_town"], "--fast")
     assert (

@@ -252,6 +252,7 @@ def test_script_lists_what_it_verified_and_what_not(tmp_path):
     assert run("none.jsonl")[0] == run()[0] == 2
     for option in ("--model", "--noisy"):
         assert run("good.jsonl", option, "m.csv") == (2, f"{option} does not apply to a certificate of leakage\n")
+    assert run("good.jsonl", "--fast") == (2, "--fast does not apply to a certificate of leakage\n")
     assert "leakage does not depend on its rows" in run("good.jsonl", "m.csv")[1].split("NOT VERIFIED")[1]
 
 
