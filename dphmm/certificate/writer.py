@@ -57,6 +57,7 @@ class CertificateWriter:
         self._count = 0
         self._total = 0
         self._continues = False
+        self._limits: Limits | None = None
         self._engines: Mapping[str, Releaser] = {}
         self._possible: dict[str, BoolArray] = {}
         self._witnesses: dict[tuple[str, str], CapsWitness] = {}
@@ -103,6 +104,12 @@ class CertificateWriter:
         self._last_noise = {}
         self._caps = self._witness(first) if first.settings.caps else None
         self._accounts.setdefault(user, Account())
+        self._limits = limits
+
+    def _write_begin(self) -> None:
+        """Write the line of `begin` before the first release: without releases there is none."""
+        engines, limits = self._engines, self._limits
+        first = next(iter(engines.values()))
         queries = [
             {
                 "query": query,
@@ -112,12 +119,12 @@ class CertificateWriter:
             for query, engine in engines.items()
         ]
         line: dict[str, Any] = {
-            "begin": user,
+            "begin": self._user,
             "model": self._part("model", first.model.content_hash, lambda: forms.encode_model(first.model)),
             "policy": self._part("policy", first.policy.content_hash, lambda: forms.encode_policy(first.policy)),
             "queries": queries,
         }
-        if continues:
+        if self._continues:
             line["continues"] = True
         if limits is not None and (limits.epsilon is not None or limits.window_epsilon is not None):
             line["limits"] = {
@@ -162,6 +169,8 @@ class CertificateWriter:
             raise InvalidInputError(f"slot must be {bound} the last one of the user, {account.slot}, got {slot}")
         day = steps_per_day(engine.model.step_seconds)
         account.add(slot, step.epsilon, 0.0)
+        if self._count == 0:
+            self._write_begin()
         line: dict[str, Any] = {
             "step": self._count,
             "slot": slot,

@@ -236,7 +236,7 @@ def a_cell_that_is_not_halved(lines):
     step["caps"] = [["z" * 9 * corners] for _ in step["caps"]]
 
 
-@tampering("capped_town", "part [0-9a-f]{16} is never used")
+@tampering("capped_town", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_prior_that_is_never_used(lines):
     part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
     lines.insert(1, part)
@@ -413,6 +413,33 @@ def a_prior_with_a_larger_probability(lines):
 @tampering("with_priors", "must be in lowest terms and at most 1")
 def a_prior_above_one(lines):
     change_part(lines, "prior", lambda prior: prior["start"].__setitem__(slice(0, 2), [3, 1]))
+
+
+@tampering("with_priors", "unknown field 'home'")
+def a_prior_with_a_comment(lines):
+    change_part(lines, "prior", lambda prior: prior.__setitem__("home", "52.5,13.4"))
+
+
+@tampering("with_priors", "start must be a list")
+def a_prior_of_nothing(lines):
+    """It would be replaced by the model's first distribution."""
+    change_part(lines, "prior", lambda prior: prior.__setitem__("start", None))
+
+
+@tampering("capped_town", "cells must be a string")
+def cells_as_a_list(lines):
+    cells = find_draws(lines)[0]["caps"][0]
+    cells[0] = list(cells[0])
+
+
+@tampering("tables", "cells must be a string")
+def no_cells_in_other_forms(lines):
+    find_draws(lines)[0]["caps"][0] = [{}, [], ""]
+
+
+@tampering("capped_town", "about must contain one or two hashes")
+def a_comment_about_the_model(lines):
+    change_part(lines, "chances", lambda chances: chances.__setitem__("about", ["52.5,13.4"]))
 
 
 @tampering("by_hours", "the probabilities are not those of the model's hash")

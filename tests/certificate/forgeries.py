@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -77,11 +78,13 @@ def change_settings(lines: list[Line], old: str, new: str) -> None:
 def restart_often(lines: list[Line], slots: list[int], epsilon: int = 1) -> None:
     """Repeat the first release at some slots, each after a new start, with consistent totals."""
     first, begin = find_steps(lines)[0], next(line for line in lines if "begin" in line)
-    lines[:] = [line for line in lines[:-1] if "part" in line or "certificate" in line]
+    head, (_, *parts) = lines[: find_index(lines, begin)], lines[find_index(lines, begin) : find_index(lines, first)]
+    lines[:] = head
     for count, slot in enumerate(slots, 1):
         recent = epsilon * sum(slot - 288 < earlier for earlier in slots[:count])
         step = {**first, "slot": slot, "epsilon": str(epsilon)}
-        lines.extend([copy.deepcopy(begin), {**step, "sum": str(count * epsilon), "day": str(recent)}])
+        step.update(sum=str(count * epsilon), day=str(recent))
+        lines.extend([copy.deepcopy(begin), *(parts if count == 1 else ()), step])
     lines.append({"end": len(slots)})
 
 
@@ -198,7 +201,7 @@ def a_session_continued_after_another_user(lines, rows):
     lines.insert(-1, begin | {"continues": True})
 
 
-@tampering("sessions", "it continues another user, model or queries")
+@tampering("sessions", "a user must have a release after each begin")
 def a_session_continued_without_a_release(lines, rows):
     begin = get_begins(lines)[1]
     lines.insert(find_index(lines, begin), copy.deepcopy(begin))
@@ -294,12 +297,14 @@ def pair_tables(lines: list[Line]) -> None:
     """Connect each state with one or two others, and release them with equal probability."""
     restart_often(lines, [SLOT])
     (noise,) = find_parts(lines, "noise")[:1]
+    at = find_parts(lines, "places")[0]["value"]["at"]
     groups = [[0, 1], [2, 3], [4, 5], [6, 7, 9]]
     noise["value"] = {"is": "noise", "added": [[first, s] for first, *rest in groups for s in rest], "parts": []}
     for first, *rest in groups:
         row = [str(2**61)] * 2 + ["0"] * (len(rest) - 1)
         states = [first, first + 1] + [9, 9] * (len(rest) - 1)
-        part = {"table": [row] * (1 + len(rest)), "places": [first, *rest], "states": states}
+        places = sorted([first, *rest], key=lambda s: tuple(map(float, at[s])))
+        part = {"table": [row] * (1 + len(rest)), "places": places, "states": states}
         noise["value"]["parts"].append(part)
     update_digest(lines, noise)
     find_steps(lines)[0].update(z=0, noise=noise["part"][:16])
@@ -404,6 +409,53 @@ def points_for_cells(lines, rows):
     use_no_cells(lines)
 
 
+def reorder_table(lines: list[Line], order: Callable[[list[Any]], list[Any]]) -> None:
+    """Use another order of the rows and columns of each table."""
+    for noise in find_parts(lines, "noise"):
+        for part in noise["value"]["parts"]:
+            part["places"], part["table"] = order(part["places"]), order([order(row) for row in part["table"]])
+        update_digest(lines, noise)
+
+
+@tampering("sessions", "is not used by the line that follows it")
+def a_part_before_another_line(lines, rows):
+    """The order of parts could encode a text."""
+    (*_, last) = find_parts(lines, "noise")
+    lines.insert(1, lines.pop(find_index(lines, last)))
+
+
+@tampering("by_table", "the locations of a table must ascend")
+def a_table_in_another_order(lines, rows):
+    """The order of the locations of a table could encode a text."""
+    reorder_table(lines, lambda values: [*values[1:], values[0]])
+
+
+def reverse_parts(lines: list[Line]) -> None:
+    for noise in find_parts(lines, "noise"):
+        noise["value"]["parts"] = noise["value"]["parts"][::-1]
+        update_digest(lines, noise)
+
+
+_PARTS = "several parts, and no single one, must list their states; those with noise must ascend"
+
+
+@tampering("tables", _PARTS)
+def parts_in_another_order(lines, rows):
+    reverse_parts(lines)
+
+
+@tampering("town", _PARTS)
+def states_of_a_single_part(lines, rows):
+    noise = find_parts(lines, "noise")[0]
+    noise["value"]["parts"][0]["states"] = [0, 24]
+    update_digest(lines, noise)
+
+
+@tampering("town", "the policy must be that of the settings")
+def a_policy_with_a_term_without_edges(lines, rows):
+    change_part(lines, "policy", lambda value: value["terms"].append({"groups": []}))
+
+
 @tampering("by_table", "a place is invalid")
 def a_place_with_two_texts(lines, rows):
     change_part(lines, "places", lambda value: value["at"][1].__setitem__(1, value["at"][1][1] + "0"))
@@ -470,6 +522,122 @@ def a_number_that_is_none(lines, rows):
 def an_integer_with_an_exponent(lines, rows):
     step = find_steps(lines)[1]
     lines[lines.index(step)] = canonical(step).replace('"step":1', '"step":1e0')
+
+
+def register_line(name: str, change: Callable[[Line], str]) -> None:
+    """Write the line of the second release with the same content in other bytes."""
+
+    def tamper(lines: list[Any], rows: Any) -> None:
+        step = find_steps(lines)[1]
+        text = change(step)
+        assert json.loads(text) == step
+        assert text != canonical(step)
+        lines[lines.index(step)] = text
+
+    tamper.__name__ = name
+    tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")(tamper)
+
+
+for _name, _to_text in (
+    ("a_line_with_blanks", lambda step: json.dumps(step, sort_keys=True)),
+    ("a_line_with_a_blank_at_its_end", lambda step: canonical(step) + " "),
+    ("a_line_with_a_carriage_return", lambda step: canonical(step) + "\r"),
+    ("a_line_with_tabs", lambda step: canonical(step).replace(",", ",\t\t\t")),
+    ("a_line_with_keys_in_another_order", lambda step: json.dumps(dict(reversed(step.items())), separators=(",", ":"))),
+    ("a_line_with_a_needless_escape", lambda step: canonical(step).replace('"main"', '"m\\u0061in"')),
+    ("a_line_with_an_escaped_key", lambda step: canonical(step).replace('"slot"', '"\\u0073lot"')),
+):
+    register_line(_name, _to_text)
+
+
+@tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")
+def a_zero_with_a_sign(lines, rows):
+    lines[lines.index(step)] = canonical(step := find_steps(lines)[0]).replace('"step":0', '"step":-0')
+
+
+@tampering("sessions", "it must be JSON with sorted keys, without blanks and needless escapes")
+def a_name_without_escapes(lines, rows):
+    """Every letter beyond ASCII has two forms in JSON."""
+    for begin in get_begins(lines):
+        lines[find_index(lines, begin)] = canonical(begin | {"begin": "än"}).replace("\\u00e4", "ä")
+
+
+def register_field(name: str, find: Callable[[list[Any]], Line], fields: Line, reason: str = "") -> None:
+    """Add fields without a meaning to a line or part."""
+
+    def tamper(lines: list[Any], rows: Any) -> None:
+        holder = find(lines)
+        (holder["value"] if "part" in holder else holder).update(fields)
+        if "part" in holder:
+            update_digest(lines, holder)
+
+    tamper.__name__ = name
+    tampering("sessions", reason or "must not be null or empty")(tamper)
+
+
+for _name, _find, _fields in (
+    ("empty_changes", lambda lines: find_steps(lines)[1], {"in": [], "out": []}),
+    ("no_change", lambda lines: find_steps(lines)[1], {"out": None}),
+    ("no_reason", lambda lines: find_steps(lines)[1], {"withheld": None}),
+    ("an_empty_reason", lambda lines: find_steps(lines)[1], {"withheld": ""}),
+    ("cells_of_nothing", lambda lines: find_steps(lines)[1], {"caps": None}),
+    ("events_of_nothing", lambda lines: find_steps(lines)[0], {"events": {}}),
+    ("no_limits", lambda lines: get_begins(lines, "bob")[0], {"limits": None}),
+    ("no_continuation", lambda lines: get_begins(lines)[1], {"continues": None}),
+    ("no_outside_states", lambda lines: find_parts(lines, "model")[0], {"state_of": []}),
+    ("no_hours", lambda lines: find_parts(lines, "model")[0], {"hours": None, "zone": None}),
+    ("no_unprotected_states", lambda lines: find_parts(lines, "policy")[0], {"open": []}),
+    ("no_added_edges", lambda lines: find_parts(lines, "noise")[0], {"added": []}),
+):
+    register_field(_name, _find, _fields)
+
+
+def register_settings(name: str, old: str, new: str, reason: str) -> None:
+    def tamper(lines: list[Any], rows: Any) -> None:
+        change_settings(lines, old, new)
+
+    tamper.__name__ = name
+    tampering("sessions", reason)(tamper)
+
+
+_SETTINGS = "settings must"
+for _name, _old, _new in (
+    ("settings_with_blanks", '"delta": null', '"delta":    null'),
+    ("settings_with_a_comment", '"delta": null', '"delta": null, "home": "52.5,13.4"'),
+    ("settings_in_another_order", '{"allow_singleton": false, "caps": [],', '{"caps": [], "allow_singleton": false,'),
+    ("settings_without_a_setting", '"delta": null, ', ""),
+    ("a_number_in_settings_with_more_digits", '"epsilon": 0.5', '"epsilon": 0.500'),
+    ("an_escape_in_settings", '"lattice"', '"l\\u0061ttice"'),
+    ("an_unknown_setting_value", '"outside": "clamp"', '"outside": "52.5,13.4"'),
+    ("a_number_as_a_setting_of_choice", '"repair": "exact"', '"repair": 52513.4'),
+    ("a_text_as_a_number", '"repair_max_work": 5000', '"repair_max_work": "52.5,13.4"'),
+    ("a_schedule_with_a_comment", '"window_seconds": 86400.0', '"window_seconds": 86400.0, "x": "52.5,13.4"'),
+    ("a_radius_with_more_digits", "utility:1.0km", "utility:1.000km"),
+):
+    register_settings(_name, _old, _new, "the radius is invalid" if "radius" in _name else _SETTINGS)
+
+
+@tampering("sessions", "limits must")
+def limits_of_nothing(lines, rows):
+    for begin in (*get_begins(lines), *get_begins(lines, "bob")):
+        begin["limits"] = dict.fromkeys(begin["limits"])
+
+
+@tampering("sessions", "limits must")
+def steps_of_no_window(lines, rows):
+    for begin in (*get_begins(lines), *get_begins(lines, "bob")):
+        begin["limits"].update(window_epsilon=None, window_steps=525_134)
+
+
+@tampering("sessions", "a user must have a release after each begin")
+def a_begin_without_releases_last(lines, rows):
+    lines.insert(-1, copy.deepcopy(get_begins(lines)[0]) | {"begin": "52.5,13.4"})
+
+
+@tampering("sessions", "a user must have a release after each begin")
+def a_begin_without_releases_between_others(lines, rows):
+    begin = get_begins(lines)[1]
+    lines.insert(find_index(lines, begin), copy.deepcopy(begin) | {"begin": "52.5,13.4"})
 
 
 @tampering("town", "the digest must be that of the value, and each part must occur once")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,11 +28,15 @@ Rows = list[dict[str, str]]
 World = tuple[list[Line], Rows | None]
 
 
+def split_tables(rows: Rows | None) -> tuple[Rows | None, Rows | None]:
+    """Return the published rows, and the noisy counts among them."""
+    if not rows or "place_0" not in rows[0]:
+        return rows, None
+    return rows[len(rows) // 2 :], rows[: len(rows) // 2]
+
+
 def verify(lines: list[Any], rows: Rows | None = None) -> Any:
-    repaired, noisy = (
-        (rows[len(rows) // 2 :], rows[: len(rows) // 2]) if rows and "place_0" in rows[0] else (rows, None)
-    )
-    return verifier().verify_stream(encode(lines), repaired, noisy)
+    return verifier().verify_stream(encode(lines), *split_tables(rows))
 
 
 def refusal(lines: list[Any], rows: Rows | None = None) -> str | None:
@@ -109,8 +114,9 @@ def late_landmarks() -> World:
 
 def to_rows(table: TimedTable) -> Rows:
     """Convert a table to rows as read from its CSV."""
-    columns = {"time": table.times, **table.columns}
-    return [{name: str(column[t]) for name, column in columns.items()} for t in range(len(table))]
+    with tempfile.TemporaryDirectory() as folder:
+        table.write(Path(folder) / "table.csv")
+        return cast(Rows, verifier().read_table(str(Path(folder) / "table.csv")))
 
 
 def certify_repairs(integer: bool, folder: Path, of: str = "lattice") -> World:
@@ -119,12 +125,12 @@ def certify_repairs(integer: bool, folder: Path, of: str = "lattice") -> World:
     moves = moves / moves.sum(axis=1, keepdims=True)
     noisy = np.array([[12, -3, 7, 5], [9, 2, 9.5 if of == "laplace" else 9, 1], [4, 4, 4, 4], [30, -9, 0, 0]])
     counts = Counts.from_values(
-        np.arange(4), noisy.astype(float), epsilon=np.array([0.5, 1, 1, 2]), is_exact=np.ones(4)
+        np.arange(4), noisy.astype(float), epsilon=np.array([0.5, 1, 1, 2]), is_exact=np.ones(4, bool)
     )
     path = folder / f"{integer} {of}.jsonl"
     done = repair_counts(counts, 20, Mobility(moves), estimator="single", integer=integer, certificate=path)
-    repaired_rows = [{"epsilon": "", **row} for row in to_rows(done.table)]
-    return [json.loads(text) for text in path.read_text().splitlines()], to_rows(counts.table) + repaired_rows
+    rows = to_rows(counts.table) + to_rows(done.table)
+    return [json.loads(text) for text in path.read_text().splitlines()], rows
 
 
 def build_worlds(folder: Path) -> dict[str, World]:
@@ -344,12 +350,24 @@ for _name, _world, _reason, _told in (
     ("an_omitted_time", "whole", "a time is missing", build_tampering("time", 5, "time", None, 1)),
     ("fewer_users", "whole", "counts must sum to the number of users", build_tampering("counts", 19, "counts")),
     ("more_here_than_best", "real", "the gap is", build_tampering("estimate", ["5", "0", "5", "10"], "time", None, 0)),
-    ("a_gap_of_nothing", "real", "the gap is", build_tampering("gap", "0", "time", None, 1)),
+    ("a_gap_of_nothing", "real", "the gap is", build_tampering("gap", "0e+0", "time", None, 1)),
     ("a_multiplier_off", "real", "the gap is", build_tampering("price", "0", "time", None, 1)),
     ("real_counts_called_whole", "real", "sum|whole", build_tampering("whole", True, "counts")),
 ):
     _told.__name__ = _name
     tampering(_world, _reason)(_told)
+
+
+@tampering("streams", "a witness must be an integer")
+def a_comment_in_a_supremum(lines, rows):
+    """A supremum below the last digit of its figure needs no witness."""
+    supremum = {"epsilon": "1/1000000000000", "value": "0.000000000e+00", "witness": "52.5,13.4"}
+    find_line(lines, "user")["backward"]["supremum"] = supremum
+
+
+@tampering("streams", "must not be null or empty")
+def no_supremum(lines, rows):
+    find_line(lines, "user")["backward"]["supremum"] = None
 
 
 @tampering("streams", "a row must have the total")
@@ -404,21 +422,21 @@ def a_row_with_a_smaller_loss(lines, rows):
 
 @tampering("landmarks", "has budget 0, but a new release")
 def a_value_that_nothing_was_spent_on(lines, rows):
-    at = next(t for t, row in enumerate(rows) if t and row["published"] == "False")
+    at = next(t for t, row in enumerate(rows) if t and row["published"] == "false")
     rows[at]["beats"] = "1.0"
 
 
 @tampering("late_landmarks", "row 0 has budget 0, but a new release")
 def the_truth_before_the_first_release(lines, rows):
-    rows[0]["beats"], rows[1]["beats"] = "71", "75"
+    rows[0]["beats"], rows[1]["beats"] = "71.0", "75.0"
 
 
 @tampering("late_landmarks", "row 1 has budget 0, but a new release")
 def a_value_between_the_first_times(lines, rows):
-    rows[1]["beats"] = "75"
+    rows[1]["beats"] = "75.0"
 
 
-@tampering("streams", "part [0-9a-f]{16} is never used")
+@tampering("streams", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_part_that_is_never_used(lines, rows):
     part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
     lines.insert(1, part)
@@ -427,7 +445,7 @@ def a_part_that_is_never_used(lines, rows):
 
 @tampering("landmarks", "has landmark")
 def a_row_that_is_no_landmark(lines, rows):
-    rows[1]["landmark"] = "False"
+    rows[1]["landmark"] = "false"
 
 
 @tampering("landmarks", "fewer rows")
@@ -442,7 +460,7 @@ def a_row_of_other_counts(lines, rows):
 
 @tampering("whole", "other noisy counts")
 def another_noisy_row(lines, rows):
-    rows[2]["place_1"] = "21"
+    rows[2]["place_1"] = "21.0"
 
 
 @tampering("real", "another epsilon")
@@ -450,23 +468,102 @@ def noise_of_another_budget(lines, rows):
     rows[2]["epsilon"] = "1.5"
 
 
+# ---- columns of which the certificate contains nothing ---------------------------------------------------------------
+
+
+def register_cell(name: str, world: str, reason: str, row: int, column: str, text: str) -> None:
+    def tamper(lines: list[Any], rows: Rows) -> None:
+        rows[row][column] = text
+
+    tamper.__name__ = name
+    tampering(world, reason)(tamper)
+
+
+_FLAG = "is_exact must be true or false, and the same in all rows"
+_TIME = "a time must be a number in its shortest form|must be instants in UTC with one unit|malformed"
+_SHORTEST = "shortest decimal number"
+for _name, _world, _reason, _row, _column, _text in (
+    ("a_text_for_a_time", "landmarks", _TIME, 1, "time", "my home is 52.5,13.4"),
+    ("a_time_with_more_digits", "landmarks", _TIME, 1, "time", "2.0"),
+    ("a_time_with_a_leading_zero", "landmarks", _TIME, 1, "time", "02"),
+    ("an_instant_among_numbers", "landmarks", _TIME, 1, "time", "2024-03-07T09:00:00Z"),
+    ("a_time_that_does_not_ascend", "landmarks", "must ascend", 1, "time", "1"),
+    ("a_text_for_exactness", "landmarks", _FLAG, 1, "is_exact", "my home is 52.5,13.4"),
+    ("exactness_that_changes", "landmarks", _FLAG, 1, "is_exact", "false"),
+    ("a_landmark_in_capitals", "landmarks", "row 1 has landmark", 1, "landmark", "TRUE"),
+    ("a_published_number", "landmarks", "row 1 has published", 1, "published", "1"),
+    ("a_budget_with_more_digits", "landmarks", "epsilon is invalid", 1, "epsilon", "0.500"),
+    ("a_loss_with_blanks", "landmarks", "loss is invalid", 1, "loss", " 1.5"),
+    ("a_text_for_a_value", "landmarks", "malformed", 1, "beats", "my home is 52.5,13.4"),
+    ("a_value_with_more_digits", "landmarks", _SHORTEST, 1, "beats", "52.50000000000000013"),
+    ("a_text_for_a_time_of_repaired_counts", "whole", _TIME, 5, "time", "my home is 52.5,13.4"),
+    ("a_text_for_a_time_of_noisy_counts", "whole", _TIME, 1, "time", "my home is 52.5,13.4"),
+    ("a_text_for_exactness_of_repaired_counts", "whole", _FLAG, 5, "is_exact", "my home is 52.5,13.4"),
+    ("exactness_that_changes_in_repaired_counts", "whole", _FLAG, 5, "is_exact", "false"),
+    ("a_text_for_exactness_of_noisy_counts", "whole", _FLAG, 1, "is_exact", "52.5,13.4"),
+    ("a_budget_of_noisy_counts_with_more_digits", "whole", "epsilon is invalid", 1, "epsilon", "1.000"),
+    ("a_repaired_count_with_a_fraction", "whole", "malformed", 5, "place_0", "7.0"),
+    ("a_noisy_count_with_more_digits", "real", "a count must be a number", 1, "place_0", "9.00"),
+):
+    register_cell(_name, _world, _reason, _row, _column, _text)
+
+
+def add_column(rows: Rows, name: str, text: str, first: bool = False) -> None:
+    for row in rows:
+        cells = {name: text, **row} if first else {**row, name: text}
+        row.clear()
+        row.update(cells)
+
+
+_COLUMNS = "the columns must be|the other columns of a table of counts must be"
+
+
+@tampering("whole", _COLUMNS)
+def a_budget_of_repaired_counts(lines, rows):
+    add_column(rows[len(rows) // 2 :], "epsilon", "my home is 52.5,13.4")
+
+
+@tampering("whole", _COLUMNS)
+def another_column_of_repaired_counts(lines, rows):
+    add_column(rows[len(rows) // 2 :], "home", "1")
+
+
+@tampering("whole", _COLUMNS)
+def another_column_of_noisy_counts(lines, rows):
+    add_column(rows[: len(rows) // 2], "home", "52.5", first=True)
+
+
+@tampering("landmarks", _COLUMNS)
+def columns_of_landmarks_in_another_order(lines, rows):
+    add_column(rows, "time", rows[0].pop("time"))
+
+
+@tampering("landmarks", "must be instants in UTC with one unit")
+def instants_of_several_units(lines, rows):
+    for t, row in enumerate(rows):
+        row["time"] = f"2024-03-07T09:00:0{t}.{'5' * (3 + 3 * (t == 2))}Z"
+
+
+@tampering("landmarks", _TIME)
+def instants_with_zeros(lines, rows):
+    for t, row in enumerate(rows):
+        row["time"] = f"2024-03-07T09:00:0{t}.000Z"
+
+
 def build_vectors(folder: Path) -> dict[str, Any]:
     """Build the vectors."""
     worlds_by_name = build_worlds(folder)
     bases: dict[str, Line] = {
-        n: {"lines": to_texts(world_lines), "rows": _csv(world_rows)}
-        for n, (world_lines, world_rows) in worlds_by_name.items()
+        name: {"lines": to_texts(world_lines), **_tables(world_rows)}
+        for name, (world_lines, world_rows) in worlds_by_name.items()
     }
-    for name in ("whole", "real"):
-        bases[name]["halves"] = True  # the first half of the rows are the noisy ones
     vectors: list[Line] = [{"name": name, "base": name, "replaced": [], "refused": 0} for name in worlds_by_name]
     for world, _, tamper in TAMPERINGS:
         tampered, rows = copy.deepcopy(worlds_by_name[world])
         tamper(tampered, rows)
         vector: Line = {"name": tamper.__name__, "base": world}
         vector["replaced"] = diff_lines(bases[world]["lines"], to_texts(tampered))
-        if _csv(rows) != bases[world]["rows"]:
-            vector["rows"] = _csv(rows)
+        vector |= {name: text for name, text in _tables(rows).items() if text != bases[world][name]}
         reason = refusal(tampered, rows)
         vector["refused"] = parse_line_number(reason)
         if reason is not None:
@@ -475,13 +572,12 @@ def build_vectors(folder: Path) -> dict[str, Any]:
     return {"bases": bases, "vectors": vectors}
 
 
-def _csv(rows: Rows | None) -> str | None:
-    return None if rows is None else as_csv({"": rows})
+def _tables(rows: Rows | None) -> dict[str, str | None]:
+    names = "rows", "noisy"
+    return {name: as_csv(table and {"": table}) for name, table in zip(names, split_tables(rows), strict=True)}
 
 
 if __name__ == "__main__":
-    import tempfile
-
     with tempfile.TemporaryDirectory() as place:
         content = build_vectors(Path(place))
     joined = ",\n".join(json.dumps(vector) for vector in content["vectors"])

@@ -479,9 +479,16 @@ def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
     done = run(worlds["capped_town"], "--seconds", "60")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no possible output" in done.stdout.split("NOT VERIFIED")[0]
+    condition = (
+        "2 timesteps have no release: if withheld from public information only, they reveal nothing about events"
+    )
+    assert condition in done.stdout.split("NOT VERIFIED")[0]
     assert "that budgets were lowered" in done.stdout.split("NOT VERIFIED")[1]
     done = run(worlds["capped_town"], "--fast")
-    assert (done.returncode, "that event caps hold: --fast omits it" in done.stdout) == (0, True)
+    assert (
+        done.returncode,
+        "that event caps hold, and the content of their fields and parts: --fast omits them" in done.stdout,
+    ) == (0, True)
     done = run(certify_path(ReleaseSettings("utility:1km", 1).engine(town(), 1), [(0, 0)]))
     assert (done.returncode, "no possible output" in done.stdout) == (0, False)
     done = run(worlds["capped_town"][:-1])
@@ -499,7 +506,24 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
     (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(lines)))
     command = [sys.executable, "-I", "-S", str(VERIFIER), "proof.jsonl", "--seconds", "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, "it takes more than 1 s of processor time" in done.stdout) == (1, True), done.stdout
+    assert (done.returncode, "than 1 s of processor time; raise --seconds" in done.stdout) == (1, True), done.stdout
+    for ulimit, reason in (
+        ("-t 2", "it takes more than 1 s of processor time; raise the limit of the system"),
+        ("-St 1", "it takes more than 1 s of processor time; raise the limit of the system"),
+        ("-v 1000000 -t 2", "it takes more than 1 s of processor time; raise the limit of the system"),
+    ):
+        shell = ["bash", "-c", f'ulimit {ulimit}; "$@"', "bash", *command[:-2]]
+        done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, reason in done.stdout) == (1, True), (ulimit, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes of POSIX")
+def test_script_ends_quietly_if_its_output_is_closed(tmp_path, worlds):
+    (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(worlds["tables"])))
+    command = f'"{sys.executable}" -u -I -S "{VERIFIER}" proof.jsonl 2>errors | true; echo "${{PIPESTATUS[0]}}"'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (tmp_path / "errors").read_text() == ""
+    assert done.stdout.strip() not in ("1", "2")
 
 
 def test_exponential_bounds_enclose_mpmath():

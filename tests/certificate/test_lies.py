@@ -390,7 +390,12 @@ def noise_along_a_line(lines, rows):
     "|an edge of the policy joins two states with different noise",
 )
 def noise_for_some_only(lines, rows):
-    change_part(lines, "noise", lambda value: value["parts"][0].__setitem__("states", [0, 0]))
+    """Two of the possible states have noise."""
+
+    def change(value: Line) -> None:
+        value["parts"] = [{**value["parts"][0], "states": states} for states in ([0, 0], [1, 1])]
+
+    change_part(lines, "noise", change)
 
 
 @tampering(
@@ -402,7 +407,7 @@ def a_separate_part_for_one_state(lines, rows):
     def change(value: Line) -> None:
         possible = [0, 2, 5, 6, 10, 10]
         whole = value["parts"][0]
-        value["parts"] = [whole | {"states": possible[2:]}, whole | {"states": possible[:2]}]
+        value["parts"] = [whole | {"states": possible[:2]}, whole | {"states": possible[2:]}]
 
     change_part(lines, "noise", change)
 
@@ -466,12 +471,12 @@ def a_row_that_is_too_heavy(lines, rows):
     change_table(lines, lambda rows: rows[0].__setitem__(0, str(int(rows[0][0]) + 1)))
 
 
-@tampering("tables", "a weight is too small")
+@tampering("tables", r"a row of a table must be a distribution over 2\*\*62")
 def a_negative_weight(lines, rows):
     change_table(lines, lambda rows: rows[0].__setitem__(slice(2), ["-1", str(int(rows[0][0]) + int(rows[0][1]) + 1)]))
 
 
-@tampering("tables", "the locations of a table must be unique")
+@tampering("tables", "the locations of a table must ascend")
 def a_place_twice(lines, rows):
     def change(value: Line) -> None:
         table_part = next(noise_part for noise_part in value["parts"] if "table" in noise_part)
@@ -662,14 +667,14 @@ def a_query_with_an_unknown_key(lines, rows):
 # ---- unspecified content ---------------------------------------------------------------------------------------------
 
 
-@tampering("town", "part [0-9a-f]{16} is never used")
+@tampering("town", "part [0-9a-f]{16} is not used by the line that follows it")
 def a_part_that_is_never_used(lines, rows):
     part = {"part": "", "value": {"is": "secret", "home": [45, -30]}}
     lines.insert(1, part)
     update_digest(lines, part)
 
 
-@tampering("town", "part [0-9a-f]{16} is never used")
+@tampering("town", "part [0-9a-f]{16} is not used by the line that follows it")
 def an_unused_part_of_event_caps(lines, rows):
     part = {"part": "", "value": {"is": "prior", "start": [1, 0]}}
     lines.insert(-1, part)

@@ -74,7 +74,7 @@ def test_every_format_is_accepted(folder, name):
     assert "other columns" not in no
     assert ("the format of the file is canonical" in yes) == (name == "csv")
     assert ("the format of the file" in no) == (name != "csv")
-    assert ("spatial indexes" in no) == (name == "gpkg")
+    assert ("spatial indexes, triggers and other content of system tables" in no) == (name == "gpkg")
     assert ("points" in yes) == (name != "csv")
 
 
@@ -315,6 +315,17 @@ for _name, _reason, *_statements in (
         _LAYERS,
         "CREATE TABLE gpkg_homes AS SELECT * FROM estimates",
         "INSERT INTO gpkg_contents (table_name, data_type, identifier) VALUES ('gpkg_homes', 'attributes', 'homes')",
+    ),
+    *(
+        (f"a_table_{name}", _LAYERS, f"CREATE TABLE {name} AS SELECT * FROM estimates")
+        for name in ("gpkg_true_places", "rtree_true_places", "rtree_homes_geom_node", "rtree_layer_styles_geom")
+    ),
+    ("a_view_with_a_reserved_name", _LAYERS, "CREATE VIEW gpkg_homes AS SELECT * FROM estimates"),
+    (
+        "a_view_with_the_name_of_a_system_table",
+        _LAYERS,
+        "DROP TABLE gpkg_tile_matrix",
+        "CREATE VIEW gpkg_tile_matrix AS SELECT * FROM estimates",
     ),
     ("a_smaller_number_of_rows", "stated number", "UPDATE gpkg_ogr_contents SET feature_count = 1"),
     ("a_definition_of_another_system", "EPSG:4326", "UPDATE gpkg_spatial_ref_sys SET definition = 'undefined'"),

@@ -18,8 +18,18 @@ from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate, stream_certificate
 from dphmm.counts.map_estimate import integer_map
 from dphmm.errors import ConfigurationError, InvalidInputError, OutputError
-from dphmm.jobs import Counts, Mobility, compute_stream_leakage, repair_counts
+from dphmm.jobs import (
+    Budgets,
+    Counts,
+    Mobility,
+    Scheme,
+    compute_stream_leakage,
+    count_users,
+    landmark_series,
+    repair_counts,
+)
 from dphmm.leakage import LossFunction
+from dphmm.tables import TimedTable
 from tests.certificate.certificates import VERIFIER, canonical, encode, verifier
 from tests.certificate.streams import (
     STAY,
@@ -34,6 +44,7 @@ from tests.certificate.streams import (
     verify,
 )
 from tests.certificate.test_lies import mutate
+from tests.certificate.test_published_files import judge
 from tests.sizes import fewer
 
 
@@ -117,6 +128,32 @@ def test_landmark_schemes_are_accepted(scheme):
     assert float(verify(lines)["worst"]) == pytest.approx(float(done.series.budget.spent))
     _, lines = release_landmarks(scheme, backward=THREE, forward=THREE)
     assert verify(lines)["names"] == set()
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns", "number"])
+def test_written_tables_are_accepted_and_what_the_certificate_lacks_is_listed(unit, tmp_path):
+    times = np.array([0.5, 3e16, 1e22])
+    if unit != "number":
+        times = np.datetime64("2024-03-07T09:00:00", unit) + np.arange(3) * np.timedelta64(1500, "ms")
+        times = times.astype(f"datetime64[{unit}]")
+    table = TimedTable(times, {"=beats": np.array([71, 75, 92]), "steps": np.array([0, 3, -8])})
+    done = landmark_series(table, 20, 1.5, times[1:2], Scheme("skip"), rng=1)
+    done.table.write(tmp_path / "rows.csv")
+    done.certify(tmp_path / "marks.jsonl")
+    code, text = judge(tmp_path / "marks.jsonl", tmp_path / "rows.csv")
+    assert code == 0, text
+    listed = "columns that a certificate does not contain (=beats, is_exact, steps, time), and the format of cells"
+    assert listed in text.split("NOT VERIFIED")[1]
+    noisy = count_users(Counts.from_values(times, np.full((3, 2), 5)), Budgets(epsilon=1), rng=2).noisy
+    noisy.table.write(tmp_path / "noisy.csv")
+    for integer in (True, False):
+        proof = tmp_path / f"{integer}.jsonl"
+        moves = Mobility(np.array(STAY))
+        repaired = repair_counts(noisy, 10, moves, estimator="single", integer=integer, certificate=proof)
+        repaired.table.write(tmp_path / "rows.csv", overwrite=True)
+        code, text = judge(proof, tmp_path / "rows.csv", "--noisy", tmp_path / "noisy.csv")
+        assert code == 0, text
+        assert "columns that a certificate does not contain (is_exact, time)" in text.split("NOT VERIFIED")[1]
 
 
 def test_uncertifiable_input_raises(tmp_path, monkeypatch):
@@ -215,6 +252,7 @@ def test_script_lists_what_it_verified_and_what_not(tmp_path):
     assert run("none.jsonl")[0] == run()[0] == 2
     for option in ("--model", "--noisy"):
         assert run("good.jsonl", option, "m.csv") == (2, f"{option} does not apply to a certificate of leakage\n")
+    assert run("good.jsonl", "--fast") == (2, "--fast does not apply to a certificate of leakage\n")
     assert "leakage does not depend on its rows" in run("good.jsonl", "m.csv")[1].split("NOT VERIFIED")[1]
 
 

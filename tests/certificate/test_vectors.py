@@ -50,13 +50,9 @@ def vectors(kind: str) -> dict[str, Vector]:
     content, vectors_by_name = json.loads(FILES[kind].read_text()), {}
     for entry in content["vectors"]:
         base = content["bases"][entry["base"]]
-        lines, rows, noisy = list(base["lines"]), entry.get("rows", base["rows"]), None
+        lines, (rows, noisy) = list(base["lines"]), (entry.get(name, base.get(name)) for name in ("rows", "noisy"))
         for first, count, put in entry["replaced"]:
             lines[first : first + count] = put
-        if base.get("halves"):  # the noisy counts come before the repaired ones
-            head, *rest = rows.splitlines(keepends=True)
-            middle = len(rest) // 2
-            noisy, rows = "".join([head, *rest[:middle]]), "".join([head, *rest[middle:]])
         vectors_by_name[entry["name"]] = Vector(
             [line.encode() + b"\n" for line in lines], rows, noisy, entry["refused"]
         )
@@ -135,16 +131,21 @@ def _joined(lines: list[str], statement: ast.stmt) -> str:
     ("kind", "check"),
     [
         ("releases", "require(needed == body.upper or added"),
-        ("releases", "require(hashlib.sha256(text).hexdigest() == digest"),
+        ("releases", 'require(is_valid, "the digest must be that of the value'),
+        ("releases", 'require(to_json(value) + b"\\n" == line'),
+        ("releases", 'require(not empty, f"the optional field'),
+        ("releases", 'require(is_canonical, "settings must'),
+        ("streams", 'require(is_valid, "is_exact must be true or false'),
+        ("streams", "require(all(map(lt, keys, keys[1:]))"),
         ("releases", "require(possible == follows or"),
-        ("releases", "require(self.in_window is None or account.window"),
-        ("releases", "require(all(a * under <= b * over"),
-        ("releases", 'require(TIME.fullmatch(row["time"]) and datetime'),
-        ("caps", "require(above * 35"),
+        ("releases", 'require(is_valid, "the limit on a window is exceeded")'),
+        ("releases", 'require(is_valid, "a table distinguishes'),
+        ("releases", 'require(is_valid, f"the row is of'),
+        ("caps", 'require(is_valid, f"an output of sector'),
         ("caps", 'require(event.matches_text(text_event, at, where), "the event is not that of its text")'),
         ("caps", 'require(next(signs, None) is None, "there are unused cells")'),
         ("caps", "for _, belief, *_ in watched: belief.update(likelihood)"),
-        ("caps", "require(not self.is_hash_checked or of.hash in"),
+        ("caps", 'require(is_valid, "the probabilities are not those of the model'),
         ("streams", "require(value - unit <= 0 or exponential(value - unit, True) <= least"),
         ("streams", 'require(off <= claim, f"the gap is'),
         ("streams", "require(max(with_each) <= most"),
@@ -167,7 +168,7 @@ def test_verifier_without_a_check_is_detected(kind, check, tmp_path):
     ("line", "reason"),
     [
         ('{"end":0,"end":0}', "keys of an object must be unique"),
-        ('{"end":0,"__proto__":{"begin":"ann"}}', "unknown field '__proto__'"),
+        ('{"__proto__":{"begin":"ann"},"end":0}', "unknown field '__proto__'"),
         ('{"end":0.0}', "numbers must be integers, with fractions as strings such as 1/2, got"),
         ('{"end":9007199254740993}', "integers must be at most 2**53, got"),
         ("[" * 100_000, "malformed"),

@@ -20,6 +20,7 @@ from dphmm.space import Grid, LocalProjection, Places
 from tests.certificate.certificates import (
     VERIFIER,
     Line,
+    canonical,
     certify_path,
     find_parts,
     find_steps,
@@ -229,7 +230,7 @@ def test_step_needs_at_most_1_kb(tmp_path):
 def test_script_lists_what_it_verified_and_what_not(tmp_path):
     lines, _, model = town_certificate(tmp_path)
     model.save(tmp_path / "model.npz")
-    texts = [json.dumps(line, sort_keys=True) for line in lines]
+    texts = [canonical(line) for line in lines]
     (tmp_path / "good.jsonl").write_text("\n".join(texts) + "\n")
     (tmp_path / "short.jsonl").write_text("\n".join(texts[:-1]) + "\n")
     (tmp_path / "other.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:100])
@@ -252,7 +253,7 @@ def test_script_lists_what_it_verified_and_what_not(tmp_path):
     text = run("good.jsonl", "rows.csv", "--model", "model.npz", "--fast")[1]
     assert "estimate_latitude" in text.split("NOT VERIFIED")[1]
     code, text = run("good.jsonl")
-    assert (code, "published rows: no file was passed" in text, "of a model file: no file was passed" in text) == (
+    assert (code, "published rows: no file was passed" in text, "of a model: no file was passed" in text) == (
         0,
         True,
         True,
@@ -260,7 +261,11 @@ def test_script_lists_what_it_verified_and_what_not(tmp_path):
     assert run("short.jsonl", "rows.csv")[0] == 1
     assert run("good.jsonl", "--matrix", "rows.csv")[0] == run("good.jsonl", "--noisy", "rows.csv")[0] == 2
     assert run("missing.jsonl")[0] == run("good.jsonl", "--model", "other.npz")[0] == run()[0] == 2
-    assert run("good.jsonl", "--seconds", "0")[0] in (0, 1)
+    for seconds in ("0", "-5", "1.5", "x", "1_0"):
+        code, text = run("good.jsonl", "--seconds", seconds)
+        assert (code, text) == (2, f"--seconds must be a positive integer, got {seconds!r}\n")
+    assert "--fast omits nothing" in run("good.jsonl", "rows.csv", "--fast")[1]
+    assert "--fast omits nothing" not in run("good.jsonl", "rows.csv", "--model", "model.npz", "--fast")[1]
     assert len(VERIFIER.read_text().splitlines()) <= 2800
     imports = [
         node for node in ast.walk(ast.parse(VERIFIER.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
@@ -311,7 +316,7 @@ def test_zones_are_accepted(zone):
 
 
 @pytest.mark.parametrize(
-    "zone", ["localtime", "posixrules", "posix/Europe/Paris", "../Europe", "America//New_York", ""]
+    "zone", ["localtime", "posixrules", "posix/Europe/Paris", "../Europe", "America//New_York", " "]
 )
 def test_zones_of_a_machine_are_rejected(zone):
     with pytest.raises(verifier().RefusedError, match="zone is invalid"):

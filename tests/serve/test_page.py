@@ -185,11 +185,11 @@ def test_proof_is_valid_and_contains_only_requesting_user(config, tmp_path):
         client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
         answer = client.get("/page/proof")
         assert answer.headers["content-disposition"] == 'attachment; filename="proof.jsonl"'
-        report = verifier().verify_releases([line.encode() for line in answer.text.splitlines()])
+        report = verifier().verify_releases(answer.content.splitlines(keepends=True))
         assert (report["user_names"], report["steps"]) == ({"ann"}, 3)
         client.post("/page/zones", json=zones(HOME))
         client.post("/owntracks", json=location(START + 7500), auth=ANN)
-        report = verifier().verify_releases([line.encode() for line in client.get("/page/proof").text.splitlines()])
+        report = verifier().verify_releases(client.get("/page/proof").content.splitlines(keepends=True))
         assert report["steps"] == 4
         client.cookies.clear()
         assert client.get("/page/proof").status_code == 401
