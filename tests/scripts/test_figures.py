@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -38,8 +39,10 @@ def test_every_figure_has_a_case():
 
 
 @pytest.mark.parametrize("figure", CASES)
-def test_small_figure_is_plotted_with_table(figure, tmp_path):
+def test_small_figure_is_plotted_with_table(figure, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
+    # Some figures disable warnings in their process, which later tests of this process need.
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
     from scripts.drawings.__main__ import main
 
     if figure == "explore":
