@@ -588,6 +588,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 _PAGE_WIDTH = 80
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m|km|h|s|%|°)(?:[\s,;.)]|$))")
 
 
 def say_paragraph(label: str, text: str, **style: Any) -> None:
@@ -610,8 +611,10 @@ def say_paragraph(label: str, text: str, **style: Any) -> None:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Split a text into lines between words. Words are not split."""
-    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False, break_long_words=False) or [""]
+    """Split a text into lines between words, but not between a number and its unit."""
+    joined = _BEFORE_UNIT.sub("\xa0", text)
+    lines = textwrap.wrap(joined, max(width, 1), break_on_hyphens=False, break_long_words=False)
+    return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
 def say_table(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dphmm.cli
-from dphmm.cli.console import Block, cell, echo, logging_shown, render, rows, say, say_paragraph
+from dphmm.cli.console import Block, Row, cell, echo, logging_shown, render, rows, say, say_paragraph, say_table
 from dphmm.jobs.input_data import Dropped
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
@@ -115,3 +115,26 @@ def test_logged_warnings_are_printed_with_their_prefix(capsys, log):
     with logging_shown():
         logging.getLogger("dphmm.readers").warning(log)
     assert capsys.readouterr().err == "Warning: text\n"
+
+
+def test_wrapped_values_keep_numbers_with_their_units_and_align(capsys):
+    result = {"error": "1,588 m given past releases and 1,247 m given all releases of the user", "path": "a" * 90}
+    render(result, Block("Result", (Row("error", "expected error"), Row("path"))))
+    title, first, second, path, *_ = capsys.readouterr().out.splitlines()
+    assert (title, first) == (
+        "Result",
+        "  expected error  1,588 m given past releases and 1,247 m given all releases of",
+    )
+    assert second == " " * 18 + "the user"
+    assert path == "  path            " + "a" * 90
+    say_table(
+        ("user", "mean expected error given past releases", "mean expected error given all releases"),
+        [("ann", "1", "2")],
+        "t",
+    )
+    title, *headings, row = capsys.readouterr().out.splitlines()
+    assert title == "t"
+    assert len(headings) == 2
+    assert max(map(len, headings)) <= 80
+    assert row.split() == ["ann", "1", "2"]
+    assert " ".join(" ".join(line.split()) for line in headings).count("releases") == 2
