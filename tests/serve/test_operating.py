@@ -164,6 +164,30 @@ def test_number_of_another_users_process_is_refused(config, monkeypatch, content
             find_process(settings)
 
 
+@contextmanager
+def receive_notifications(address):
+    """Receive the lines that a relay sends to its service manager, at all times.
+
+    The system queues ten messages of one that does not read, and the relay drops later ones.
+    """
+    lines = []
+
+    def receive():
+        while message := manager.recv(4096):
+            lines.extend(message.decode().splitlines())
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        reader = threading.Thread(target=receive, daemon=True)
+        reader.start()
+        try:
+            yield lines
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+                last.sendto(b"", address)
+            reader.join()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, slow(2)])
 def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, tmp_path, request, workers):
@@ -181,20 +205,12 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
     def status(token, user="ann"):
         return post(url=f"{url}/owntracks", json=location(), auth=(user, token))
 
-    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    manager.bind(address := str(tmp_path / "notify"))
-    manager.setblocking(False)
-    notified = []
-
-    def read_notified():
-        with suppress(BlockingIOError):
-            while True:
-                notified.extend(manager.recv(4096).decode().splitlines())
-        return notified
-
-    supervised = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "2000000"}
-    with closing(manager), run_relay(path, url, "--workers", str(workers), **supervised) as process:
-        wait_for(lambda: "WATCHDOG=1" in read_notified())
+    supervised = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000000"}
+    with (
+        receive_notifications(supervised["NOTIFY_SOCKET"]) as notified,
+        run_relay(path, url, "--workers", str(workers), **supervised) as process,
+    ):
+        wait_for(lambda: "WATCHDOG=1" in notified)
         assert notified[0] == "READY=1"
         done = run("serve", "add-device", path, "zoë", "--url", "https://relay.example/")
         assert "https://relay.example/owntracks, user zoë, password" in done.output
@@ -213,7 +229,7 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         # Workers are replaced one after another, and any of them may answer.
         wait_for(lambda: all(status(old) == 401 and post(**posted) == 200 for _ in range(8)), START_S)
         wait_for(lambda: status(new) == 200)
-        wait_for(lambda: read_notified().count("READY=1") == 2, 60)
+        wait_for(lambda: notified.count("READY=1") == 2, 60)
         assert {"RELOADING=1"} <= set(notified[: len(notified) - notified[::-1].index("READY=1")])
         for token, expected in ((zoe_page, 200), (ann_page, 200), (zoe, 401), (new, 401), (get_page_token("ann"), 401)):
             assert post(url=f"{url}/page/login", json={"token": token}) == expected
@@ -228,7 +244,7 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         )
         wait_for(lambda: status(new) == 200)  # an invalid file changes nothing
         process.terminate()
-        wait_for(lambda: "STOPPING=1" in read_notified())
+        wait_for(lambda: "STOPPING=1" in notified)
     assert good.startswith("# devices\n")
     assert path.stat().st_mode & 0o777 == 0o600 or path.read_text() != good
 
