@@ -458,7 +458,7 @@ class Block:
         if self.title:
             echo(cell(self.title), bold=True)
         for heading, text in lines:
-            first, *more = _wrap(text, _PAGE_WIDTH - width - 4)
+            first, *more = _wrap(text, max(_PAGE_WIDTH - width - 4, _MIN_VALUE_WIDTH))
             echo(f"  {heading:<{width}}  {first}")
             for line in more:
                 echo(" " * (width + 4) + line)
@@ -588,6 +588,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 _PAGE_WIDTH = 80
+_MIN_VALUE_WIDTH = 30  # of values below long labels
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m|km|h|s|%|°)(?:[\s,;.)]|$))")
 
 

@@ -81,8 +81,10 @@ class _PlottedFlows:
             self._middle = centre_projection(*points.T).longitude
         except CoordinateError:  # areas all around the Earth
             self._middle = 0.0
-        unwrapped = unwrap_longitudes(points, self._middle)[:, ::-1]
-        self.places = dict(zip(rows.places, map(tuple, unwrapped.tolist()), strict=True))
+        unwrapped = unwrap_longitudes(points, self._middle)
+        if np.ptp(unwrapped[:, 1]) >= np.ptp(points[:, 1]):  # such as areas of most continents: they keep the basemap
+            self._middle, unwrapped = 0.0, points
+        self.places = dict(zip(rows.places, map(tuple, unwrapped[:, ::-1].tolist()), strict=True))
         self.of_areas = {
             what: {key[0]: number for key, number in rows.numbers(table, levels, column).items()}
             for what, (table, column, levels) in MEASURES.items()

@@ -247,3 +247,16 @@ def test_omitted_flows_and_missing_tables_are_stated(tmp_path, monkeypatch):
     assert "The 1 smallest of them are not drawn." in pictures._PlottedFlows(rows).flows_sentence
     rows.columns["table"][:] = "visits"
     assert pictures._PlottedFlows(rows).flows_sentence == ""
+
+
+def test_areas_of_most_continents_are_not_moved(tmp_path):
+    from dphmm.plots.flows import _PlottedFlows
+
+    rows = write_rows_across_date_line(tmp_path / "f.json")
+    for feature, longitude in zip(rows.features, (-120.0, 150.0), strict=True):
+        feature["properties"]["at"] = [longitude, -16.9]
+    assert np.ptp([place[0] for place in _PlottedFlows(rows).places.values()]) == 90.0  # across the Pacific
+    for longitude in (-40.0, 20.0, 100.0):
+        properties = {"name": f"at {longitude}", "district": "d", "at": [longitude, 50.0]}
+        rows.features.append({**rows.features[0], "properties": properties})
+    assert {place[0] for place in _PlottedFlows(rows).places.values()} == {-120.0, -40.0, 20.0, 100.0, 150.0}
