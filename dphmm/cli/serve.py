@@ -290,7 +290,10 @@ def recipients(file: Path, as_json: bool) -> None:
 @click.argument("file", type=PATH)
 @click.option("--accept-changes", is_flag=True, help="Required if the relay was started with it.")
 def reload(file: Path, accept_changes: bool) -> None:
-    """Make the running relay of FILE read it again. An invalid file changes nothing."""
+    """Make the running relay of FILE read it again. An invalid file changes nothing.
+
+    If FILE contains env:NAME and the relay lacks this variable, the log of the relay states it, and nothing changes.
+    """
     from dphmm.serve.server import reload_relay
 
     echo(f"process {reload_relay(file, accept_changes)} reads {file} again")

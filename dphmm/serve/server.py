@@ -371,6 +371,7 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
         changed = RelayConfig.read(path)
         if (changed.address, changed.store) != (config.address, config.store):
             raise _changed_while_running()
+        changed.check_environment()
         check_sessions(changed, accept_changes)
     except DphmmError as problem:
         _LOG.error("the relay continues with its previous configuration: %s", problem)
@@ -558,6 +559,9 @@ def make_worker_app() -> Any:
 @checked
 def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     """Make the running relay of a file read it again, after checking that it can be served.
+
+    Values ``env:NAME`` are not checked here, as the relay has its own environment. If it lacks a variable, it logs this
+    and continues with its previous configuration.
 
     Parameters
     ----------

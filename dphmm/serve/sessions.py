@@ -102,7 +102,6 @@ class Engines:
         DphmmError
             If the file cannot be served.
         """
-        config.check_environment()
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
         engines.engine("")
@@ -533,6 +532,7 @@ class Sessions:
 
     def _open(self) -> None:
         config = self._config
+        config.check_environment()
         self.engines = Engines.from_config(config)
         seen = None if config.allow_training_users else find_training_users(config.model, self.engines.model)
         self._accepted = FixFilter(None, config.clock_skew_seconds, lambda user: refuse_training_users(seen, [user]))

@@ -281,6 +281,29 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
     ) in done.stderr
 
 
+def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkeypatch, caplog):
+    path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    SessionStore(str(tmp_path / "users.db")).close()
+    signals = []
+    monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
+    monkeypatch.delenv("DPHMM_TEST_KEY", raising=False)
+    with lock_relay(RelayConfig.read(path)):
+        keys = {
+            "name": "family",
+            "kind": "webhook",
+            "url": "http://127.0.0.1:1/",
+            "headers": {"A": "env:DPHMM_TEST_KEY"},
+        }
+        path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"recipient": [keys]}))
+        done = run("serve", "reload", path)
+    assert (done.exit_code, signals) == (0, [(os.getpid(), signal.SIGHUP)]), done.stderr
+    config = RelayConfig.read(path)
+    assert not server._is_servable(path, config, False)  # what the relay does at the signal, with its own variables
+    assert "the relay continues with its previous configuration: env:DPHMM_TEST_KEY: the environment" in caplog.text
+    monkeypatch.setenv("DPHMM_TEST_KEY", "secret")
+    assert server._is_servable(path, config, False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["file", "postgres"])
 def test_port_in_use_is_refused_with_its_address(model, tmp_path, request, where):
