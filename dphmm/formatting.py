@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from math import ceil, exp, inf, isfinite
 from pathlib import Path
@@ -190,9 +190,25 @@ def upper_bound(value: float) -> str:
     return f"{float(_round_up(value, 6)):.6g}"
 
 
+def lower_bound(value: float) -> str:
+    """Format a lower bound, or the largest value that meets a target, rounded down to six figures.
+
+    Examples
+    --------
+    >>> lower_bound(0.6459009), lower_bound(0.7 + 0.1), lower_bound(inf)
+    ('0.6459', '0.8', 'inf')
+    """
+    return f"{float(_round(value, 6, ROUND_FLOOR)):.6g}"
+
+
 def _round_up(value: float, figures: int) -> Decimal:
-    """Round up, except for the rounding error of a sum of budgets."""
-    return Context(prec=figures, rounding=ROUND_CEILING).create_decimal(repr(float(value) * (1.0 - _RELATIVE_ROUNDING)))
+    return _round(value, figures, ROUND_CEILING)
+
+
+def _round(value: float, figures: int, direction: str) -> Decimal:
+    """Round up or down, except for the rounding error of a sum of budgets."""
+    exempt = -_RELATIVE_ROUNDING if direction == ROUND_CEILING else _RELATIVE_ROUNDING
+    return Context(prec=figures, rounding=direction).create_decimal(repr(float(value) * (1.0 + exempt)))
 
 
 def unless_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, format_use, p
 from dphmm.cli.keys import NAME_LIST, named, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
+from dphmm.formatting import lower_bound
 
 if TYPE_CHECKING:
     from dphmm.jobs.calibrate.results import CalibrationResult, EventLimitResult
@@ -206,7 +207,7 @@ _UTILITY = (
 def _print(calibration: CalibrationResult) -> None:
     result = calibration.to_dict()
     targets = (
-        Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", ".6g")
+        Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", lower_bound)
         for name in calibration.epsilon_by_target
     )
     result_rows = [Row("epsilon", text=repr), Row("policy"), *targets, *_TOTALS]
@@ -256,7 +257,7 @@ def _build_event_rows(limited: EventLimitResult) -> list[Row]:
     rows = [
         Row("event"),
         Row("prior_probability", "prior probability of the event", ".4g"),
-        Row("max_epsilon_one_release", "largest epsilon for one release", ".4g"),
+        Row("max_epsilon_one_release", "largest epsilon for one release", lower_bound),
     ]
     if limited.failure_rate is not None:
         rate = (

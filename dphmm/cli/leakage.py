@@ -362,8 +362,9 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
     one user's leakage equal to ALPHA at every time. If the states are too strongly correlated for such budgets, each of
     T times gets ALPHA / T, the sum of which bounds leakage under any correlation. With several users each time gets the
     smallest of their budgets. With --model the backward matrix is the model's reverse under its initial distribution,
-    which is assumed to be stationary.
+    which is assumed to be stationary. Printed budgets are rounded down to six figures.
     """
+    from dphmm.formatting import lower_bound
     from dphmm.jobs.leakage import budget, knowledge
 
     check_picture(picture)
@@ -381,9 +382,9 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
         }
         echo(json.dumps(record, indent=2))
     elif steps is None:
-        echo(f"A budget of ε = {budgets[0]:.6g} at every time keeps leakage at most {alpha:g}.")
+        echo(f"A budget of ε = {lower_bound(budgets[0])} at every time keeps leakage at most {alpha:g}.")
     else:
-        rows = [[str(t), f"{value:.6g}"] for t, value in enumerate(budgets, start=1)]
+        rows = [[str(t), lower_bound(value)] for t, value in enumerate(budgets, start=1)]
         say_table(["time", "ε"], rows, f"Budgets for a leakage of at most {alpha:g} at every time")
         for name, why in shared.composed.items():
             owner = "" if len(matrices) == 1 else f"{cell(str(name))}: "

@@ -119,9 +119,22 @@ def test_budgets_match_package(folder):
     record = json.loads(run(budget_command, *both, "--steps", 5, "--json").stdout)
     assert record["budgets"] == exact_budgets(PAST, FUTURE, 1.0, 5).tolist()
     table = run(budget_command, *both, "--steps", 5).stdout
-    assert "0.704066" in table
+    assert "0.704065" in table  # rounded down
     users = ("--user-matrices", "ann", "past.csv", "-", "--user-matrices", "bob", "future.csv", "future.csv")
     assert "User with the smallest budgets: bob" in run(budget_command, *users, "--alpha", 1).stdout
+
+
+def test_printed_budgets_are_rounded_down(folder):
+    for alpha in (0.1, 0.3, 0.7, 1, 1.1, 2):
+        words = ("--backward", "past.csv", "--forward", "future.csv", "--alpha", alpha)
+        printed = float(re.search(r"ε = (\S+) at every", run(budget_command, *words).stdout)[1])
+        (budget,) = json.loads(run(budget_command, *words, "--json").stdout)["budgets"]
+        assert budget * (1 - 1e-5) < printed <= budget
+        rows = re.findall(r"^ *(\d) +(\d\S*)$", run(budget_command, *words, "--steps", 5).stdout, re.MULTILINE)
+        budgets = json.loads(run(budget_command, *words, "--steps", 5, "--json").stdout)["budgets"]
+        assert len(rows) == 5
+        for (_, shown), value in zip(rows, budgets, strict=True):
+            assert value * (1 - 1e-5) < float(shown) <= value * (1 + 1e-12)
 
 
 def test_window_is_largest_of_all_users_by_theorem_3(folder):
