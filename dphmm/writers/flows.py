@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from dphmm.errors import DataFileError, need
 from dphmm.flows.areas import Areas
 from dphmm.flows.noisy_tables import KEY_COLUMNS, NUMERIC_COLUMNS, REST, format_interval
 from dphmm.tables import check_output, new_file, read_document, write_csv
-from dphmm.tables.binary_files import OpenParquet, write_parquet
+from dphmm.tables.binary_files import OpenParquet, connect, write_parquet
 from dphmm.validation import checked
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers
@@ -303,10 +305,15 @@ class FlowRows:
 def is_flow_file(path: str | Path) -> bool:
     """Return whether a file is marked as one of flow tables at its start or end.
 
-    A GeoPackage is not recognised. `FlowRows.read` refuses a CSV file, which lacks the areas.
+    `FlowRows.read` refuses a CSV file, which lacks the areas, and a GeoPackage, which lacks the summary.
     """
     path = Path(path)
-    if path.suffix.lower() not in (".parquet", ".json", ".csv") or not path.is_file():
+    if path.suffix.lower() not in (".parquet", ".json", ".csv", ".gpkg") or not path.is_file():
+        return False
+    if path.suffix.lower() == ".gpkg":
+        with suppress(sqlite3.Error), closing(connect(path, "ro&immutable=1")) as opened:
+            query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('areas', 'rows')"
+            return bool(opened.execute(query).fetchone() == (2,))
         return False
     with path.open("rb") as stream:
         if path.suffix.lower() == ".csv":

@@ -50,10 +50,11 @@ def test_all_formats_contain_equal_rows(flow_files):
     assert parquet.columns["low"][cells].min() >= 1  # cells with an interval that contains zero have no row
     assert is_flow_file(folder / "f.parquet")
     assert is_flow_file(folder / "f.json")
-    assert is_flow_file(folder / "f.csv")
-    shown = command_line.run("show", str(folder / "f.csv"))
-    assert (shown.exit_code, shown.stdout) == (2, "")
-    assert "use a .parquet or .json file of 'dphmm flows'" in shown.stderr
+    for name in ("f.csv", "f.gpkg"):
+        assert is_flow_file(folder / name)
+        shown = command_line.run("show", str(folder / name))
+        assert (shown.exit_code, shown.stdout) == (2, "")
+        assert "use a .parquet or .json file of 'dphmm flows'" in shown.stderr
     lines = (folder / "f.csv").read_text().splitlines()
     assert lines[0].split(",") == [
         "table",
