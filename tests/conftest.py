@@ -7,15 +7,20 @@ import os
 import shutil
 import tarfile
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from dphmm import Trajectory, read
+
+MAX_FAST_CASES = 4
+"""Number of cases of a parametrized test that are not slow. Further ones take a quarter of the time of fast tests."""
 
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
@@ -50,18 +55,27 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests in a browser as slow."""
+    """Mark as slow: tests in a browser, doctests of jobs, and all but some cases of a parametrized test."""
+    cases = defaultdict(list)
     for item in items:
-        if "browser" in getattr(item, "fixturenames", ()):
+        # Jobs read files and learn models.
+        if "browser" in getattr(item, "fixturenames", ()) or item.name.startswith("dphmm.jobs."):
             item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for test, of_test in cases.items():
+        # Drawn, as cases at equal distances can have the same value of a parameter. Every worker draws the same cases.
+        fast = Random(test).sample(range(len(of_test)), min(len(of_test), MAX_FAST_CASES))
+        for place in set(range(len(of_test))).difference(fast):
+            of_test[place].add_marker(pytest.mark.slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Report the skipped slow tests."""
     if _excludes_slow(config):
         terminalreporter.write_line(
-            "Skipped: slow tests (a second or more, pages in a browser, the "
-            "project's own tools) and most random examples. scripts/test --all includes them."
+            "Skipped: slow tests (a third of a second or more, pages in a browser, the project's own tools), further "
+            "cases of parametrized tests, and most random examples. scripts/test --all includes them."
         )
 
 

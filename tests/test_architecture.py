@@ -127,6 +127,7 @@ def test_every_stage_has_import_rules():
     assert {_get_stage(path) for path in MODULES} - {"__init__", "__main__"} == MAY_IMPORT.keys()
 
 
+@pytest.mark.slow
 def test_modules_import_only_allowed_stages():
     """Lists forbidden stages by module."""
     stages_by_path = {
@@ -153,6 +154,7 @@ def _exists_in_package(name: str) -> bool:
     return f"dphmm.{name}" in DOTTED or hasattr(dphmm, name)
 
 
+@pytest.mark.slow
 def test_imported_modules_of_package_exist():
     """Late imports fail only when they run, and mypy may use a module of another checkout."""
     missing = {
@@ -223,6 +225,7 @@ def test_package_import_loads_no_numerical_libraries():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_commands_load_no_statistics():
     """Importing scipy.stats takes longer than any other import of `dphmm release`."""
     modules = (

@@ -160,6 +160,7 @@ def compiled_at_once(monkeypatch):
     monkeypatch.setattr(compilation, "_MIN_WORK", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("stage", STAGES)
 def test_valid_call_works_and_invalid_value_raises_with_parameter_name(stage, tmp_path, monkeypatch):

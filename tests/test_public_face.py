@@ -67,6 +67,7 @@ def test_reference_page_lists_every_stage_with_exports():
     assert sorted(names.listed_stages(page("names.md"))) == sorted(EXPORTED)
 
 
+@pytest.mark.slow
 def test_built_reference_page_has_row_for_every_public_name():
     rows = names.with_tables(page("names.md")).splitlines()
     for stage, public in EXPORTED.items():

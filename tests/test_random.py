@@ -45,6 +45,7 @@ def test_seed_is_unchanged_and_generator_gives_one():
     assert derive_seed(generator) == first != derive_seed(generator)
 
 
+@pytest.mark.slow
 def test_generators_are_repeatable_in_public_functions():
     def users(rng):
         return sample_users(MODEL, 3, 5, 0, rng).tolist()

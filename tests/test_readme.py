@@ -21,6 +21,7 @@ def find_blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_commands_of_readme_run(tmp_path, monkeypatch):
     monkeypatch.setattr("dphmm.serve.setup._MAX_USERS", 1)
@@ -44,6 +45,7 @@ def test_commands_of_readme_run(tmp_path, monkeypatch):
     assert (tmp_path / "relay.toml").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_hide_example_has_five_lines_and_prints_three(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code, _ = find_blocks("python")

@@ -96,6 +96,7 @@ SNAPPED = [Rounding(2), Rounding(3), GridSnapping(0.4), Meshtastic(16)]
 STATEFUL = [AnyZone(0.3), SquaredOffset(2.0), Hourly(1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [*FRESH, *SNAPPED, *STATEFUL], ids=lambda channel: channel.name)
 def test_beliefs_are_calibrated(channel):
     assert abs(excess(channel)) < norm.ppf(1 - ALPHA / 2)
@@ -119,6 +120,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_adversary_with_wrong_channel_is_detected(name):
     """Each wrong channel fails the calibration test or makes releases impossible."""
@@ -130,6 +132,7 @@ def test_adversary_with_wrong_channel_is_detected(name):
     assert deviation > norm.ppf(1 - ALPHA / 2)
 
 
+@pytest.mark.slow
 def test_repeated_deterministic_release_adds_no_evidence_and_fresh_noise_averages_out():
     chain = moves(3, 5, seed=2, stay=0.98, redrawn=0.0)
     user_track = walk(chain, 60, np.random.default_rng(5))
@@ -215,6 +218,7 @@ def test_hourly_repeats_first_position_of_each_span():
     assert (rows[[0, 2, 5], [0, 40, 100]] == 0).all()
 
 
+@pytest.mark.slow
 def test_rounding_matches_nearest_decimal_degree():
     chain = moves(4, 1)
     user_track = track(chain, chain.mesh.points[[0, 6, 15]], np.array([3, 4, 5]))

@@ -89,6 +89,7 @@ def test_snapping_overlaps_match_shapely_areas(channel):
     np.testing.assert_allclose(shares.sum(axis=0), 1.0, atol=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [Rounding(3), Meshtastic(18), GridSnapping(0.2)], ids=lambda channel: channel.name)
 def test_snapping_overlaps_match_shares_of_snapped_points(channel):
     chain = moves(2, 1)

@@ -217,6 +217,7 @@ def test_drifting_offset_posterior_matches_enumeration(seed):
     np.testing.assert_allclose(posterior.smoothed, smoothed.reshape(3, 4, 4).sum(axis=2), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(6), 3))
 def test_zone_posterior_matches_enumeration_of_zones_and_paths(seed):
     chain, rng = moves(2, 1, seed), np.random.default_rng(seed)
@@ -280,6 +281,7 @@ def test_impossible_releases_raise():
         drift(np.ones(1), np.ones((1, 1)), np.zeros(4, dtype=bool))
 
 
+@pytest.mark.slow
 def test_sampled_track_keeps_position_during_stays_and_resamples_at_moves():
     """The share of stays with a new position matches the model.
 

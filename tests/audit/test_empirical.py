@@ -94,6 +94,7 @@ def test_audit_samples_each_value_equally_and_counts_three_quarters():
     assert num_samples == {0.0: 1000, 1.0: 1000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_broken_mechanisms_are_detected_on_graph_edges(epsilon):
     hull = SensitivityHull(graph().differences(F))

@@ -52,6 +52,7 @@ def test_top_hits_exclude_impossible_states():
     assert compute_accuracy([belief], POINTS, [0], 4).top_k_hits.tolist() == [True]
 
 
+@pytest.mark.slow
 def test_hit_rate_matches_calibrated_belief():
     """10,000 true states sampled from the belief, seed 0.
 
@@ -87,6 +88,7 @@ OUTSIDE_STATES = OutsideStates(7, [0, 2, 5], [1.0, 2.0, 1.5], [1.5, 5.0, 3.0], [
 OUTSIDE = MarkovModel(RNG.dirichlet(np.ones(10), 10), np.eye(7)[2], outside=OUTSIDE_STATES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [SLOW, build_time_dependent_model(1), OUTSIDE], ids=["slow", "time classes", "outside states"]
 )

@@ -47,6 +47,7 @@ def test_entries_are_open_states_with_transitions_into_zone():
     assert len(facts["entries"]) == 7
 
 
+@pytest.mark.slow
 def test_entry_audit_is_deterministic_and_depends_on_epsilon():
     first, again, small = (audit_entries(zone_policy(HOME), F, walk(), epsilon) for epsilon in (1.0, 1.0, 0.1))
     assert first.to_dict([str(s) for s in range(64)]) == again.to_dict([str(s) for s in range(64)])
@@ -98,6 +99,7 @@ def test_adversary_exposes_state_without_other_state_of_its_component():
     assert audit_support(repaired, F, believed).exposed == ()
 
 
+@pytest.mark.slow
 def test_components_and_entries_are_plotted():
     entries = audit_entries(zone_policy(HOME), F, walk())
     audit = audit_constraint(zone_policy(HOME), F, None, ["k-norm"], noise_scope="component")

@@ -165,6 +165,7 @@ def sum_treating_exclusion_as_permanent(policy, rows, possible, within):
         return max((0.0 if inside[i] == inside[j] else abs(inside[i] - inside[j]) for i, j in pairs), default=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [make_line_example, make_home_example])
 def test_leakage_with_excluded_states_matches_brute_force(example, monkeypatch):
     policy, points, moves, settings, level = example()

@@ -63,6 +63,7 @@ def record_and_replay(model: MarkovModel, settings: ReleaseSettings, seed: int, 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reach", [0.8, slow(10.0)])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_recorded_posterior_matches_replay(name, reach):

@@ -154,6 +154,7 @@ def test_users_in_wrong_areas_count_twice():
     assert audit.monitoring_error.value == 2
 
 
+@pytest.mark.slow
 def test_intervals_are_those_of_resampled_users(walks):
     """Percentiles of plain loops over 400 independent resamples (seed 8)."""
     true, released = walks

@@ -64,6 +64,7 @@ def test_epsilon_for_event_keeps_limit_and_is_nearly_maximal(event, gain, num_st
     assert epsilon == 100.0 or not EventLimit(engine(), event, limit).is_satisfied(1.02 * epsilon, num_steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", few_every_day(EVENTS, 2), ids=str)
 def test_epsilon_for_event_inverts_max_event_probability(event):
     reached = max_event_probability(event, 0.7, 3)
@@ -141,6 +142,7 @@ def test_event_caps_are_respected_in_simulation():
     assert (simulation.epsilon_spent < 12.0).all()
 
 
+@pytest.mark.slow
 def test_epsilon_for_event_is_positive_if_constraint_grows():
     """From a single initial state the set of possible states grows, and so does the noise."""
     moves = MarkovModel([[0.9, 0.1, 0], [0.1, 0.8, 0.1], [0, 0.1, 0.9]], [1, 0, 0])

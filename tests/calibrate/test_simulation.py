@@ -72,6 +72,7 @@ def run_simulation():
     return simulate(engine(), EPSILON, num_users=fewer(300, 120), steps=STEPS, rng=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior"])
 def test_simulated_figures_match_enumeration(name):
     # 300 users (120 in the short run), seed 5, 99 % intervals. Errors of the point estimate may be 2 % too small;
@@ -86,6 +87,7 @@ def test_filtered_error_differs_from_smoothed_error():
     assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3
 
 
+@pytest.mark.slow
 def test_smoothed_error_differs_for_half_epsilon():
     figure = simulate(engine(), EPSILON / 2, num_users=fewer(300, 120), steps=STEPS, rng=5).estimate_mean(
         "smoothed_error"
@@ -100,6 +102,7 @@ def test_without_releases_uses_propagated_belief():
     assert error == pytest.approx(np.mean(min_expected_error), rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("matrix", "initial"),
     [
@@ -118,6 +121,7 @@ def test_max_prior_is_largest_probability_at_any_timestep(matrix, initial):
     assert largest * (1 - 1e-9) <= compute_max_prior(MarkovModel(matrix, initial)) <= largest * 1.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1e-3, 1e-4])
 def test_max_prior_of_a_slow_chain_is_a_bound(share):
     """The largest probability is that at rest, 0.9, which is approached for 100,000 steps."""

@@ -32,6 +32,7 @@ def disable_soundness_check(monkeypatch):
     monkeypatch.setattr(SoundnessCheck, "__call__", lambda *_: None)
 
 
+@pytest.mark.slow
 def test_correct_engine_is_verified():
     assert refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) is None
 

@@ -97,6 +97,7 @@ def get_caps(lines: list[Line]) -> list[str]:
     return list(json.loads(query["settings"])["caps"])
 
 
+@pytest.mark.slow
 def test_worlds_cover_all_cases(worlds):
     steps = find_steps(worlds["capped_town"])
     budgets = [step["epsilon"] for step in steps]
@@ -221,6 +222,7 @@ def test_releases_with_caps_are_accepted():
     assert bound >= fewer(2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["lattice", "graph-exponential"])
 def test_broken_engine_is_rejected(no_caps, mechanism):
     """The prior nearly reaches the cap, and the budget reveals most places."""
@@ -238,6 +240,7 @@ def test_single_component_is_accepted_for_every_noise(mechanism):
     assert refusal(lines) is None
 
 
+@pytest.mark.slow
 def test_certifying_exceeded_cap_raises(monkeypatch):
     monkeypatch.setattr(EventCaps, "limit_plan", lambda _, plan, *__: plan)
     engine = ReleaseSettings("utility:1km", 30, caps=(Cap("state:12 between 1 and 3", 0.2),)).engine(
@@ -268,6 +271,7 @@ def test_unprotected_state_of_event_is_rejected(no_caps):
 # ---- users, queries, models -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_queries_about_one_user_share_belief():
     model = MarkovModel(0.7 * np.eye(6) + 0.05, np.full(6, 1 / 6))
     caps = [Cap("state:1 between 0 and 2", 0.6)]

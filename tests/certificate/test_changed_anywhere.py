@@ -304,6 +304,7 @@ def test_changed_geopackage_is_refused_or_means_the_same_to_gdal(folders, tmp_pa
 # ---- a broken verifier -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_meaning_distinguishes_every_claim(folders):
     """A meaning that ignored a claim could not show that the claim is bound."""
     data = (folders["published_sessions"] / "proof.jsonl").read_bytes()

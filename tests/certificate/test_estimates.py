@@ -380,6 +380,7 @@ def test_tampered_rows_are_rejected_with_reason(worlds, world, reason, tamper):
     assert re.match(rf"(line \d+: .*)?({reason})", result), result
 
 
+@pytest.mark.slow
 def test_cap_probabilities_must_match_model_file(tmp_path):
     """For outside states the verifier of caps does not recompute the hash."""
     world = World(

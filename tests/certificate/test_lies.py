@@ -137,6 +137,7 @@ def worlds(tmp_path_factory):
     return files
 
 
+@pytest.mark.slow
 def test_worlds_are_accepted(worlds):
     for lines, rows, model_file in worlds.values():
         assert refusal(lines, rows, model_file) is None

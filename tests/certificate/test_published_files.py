@@ -409,6 +409,7 @@ def test_model_file_with_member_twice_is_rejected(folder, tmp_path):
     assert (code, "initial.npy occurs twice" in text) == (1, True)
 
 
+@pytest.mark.slow
 def test_script_reads_path_with_special_characters(folder, tmp_path):
     path = tmp_path / "a?mode=memory#b%20.gpkg"
     shutil.copy(folder / "rows.gpkg", path)
@@ -452,6 +453,7 @@ def test_users_are_ordered_by_their_names(tmp_path):
     assert code == 0, text
 
 
+@pytest.mark.slow
 def test_other_forms_of_names_are_refused(tmp_path):
     assert publish(tmp_path, {"=b": [PATH]})[0] == 0
     for other in ("=b", '"\'=b"'):
@@ -463,6 +465,7 @@ def test_other_forms_of_names_are_refused(tmp_path):
     assert (code, "must have the canonical format" in text) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.5, 1.5, 0.001, 60.25])
 def test_fractions_of_seconds_have_one_form(tmp_path, step):
     code, text = publish(tmp_path, {"ann": [PATH], "bob": [PATH]}, step=step)
@@ -474,6 +477,7 @@ def test_fractions_of_seconds_have_one_form(tmp_path, step):
         assert (code, "a time or a flag must have the canonical format" in text) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell_km", [0.3, 0.7, 1 / 3, 0.123456])
 def test_areas_of_uneven_cells_are_exact(tmp_path, cell_km):
     """Area and factor are the doubles nearest to fractions, for any side of the cells."""

@@ -87,6 +87,7 @@ def get_expected_lines(kind: str) -> dict[str, int]:
     return {name: vector.refused for name, vector in vectors(kind).items()}
 
 
+@pytest.mark.slow
 def test_every_tampering_has_a_vector(tmp_path):
     names = {
         "releases": set(test_lies.build_worlds(tmp_path)),

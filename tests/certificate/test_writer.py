@@ -323,6 +323,7 @@ def test_zones_of_a_machine_are_rejected(zone):
         verifier().Model(build_hours(zone, [STAY, STAY]))
 
 
+@pytest.mark.slow
 def test_long_gaps_of_hours_are_followed():
     """States that swap follow the parity of these steps; others settle."""
     swap, spread = [[1, 1], [0, 0]], [[0, 1], [1, 1]]

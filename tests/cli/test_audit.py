@@ -127,6 +127,7 @@ def test_unbounded_edges_and_contributions_are_audited(folder):
     assert output["mechanisms"][0]["factors"] == {"a": 1.0, "b": 1.0}
 
 
+@pytest.mark.slow
 def test_mechanism_bounds_are_below_claim(folder):
     output = audit_json(0, "mechanism", *MARKOV[1:], "--mechanism", "k-norm", {"samples": 20000}, "--seed", "1")
     assert len(output["pairs"]) == 4
@@ -137,6 +138,7 @@ def test_mechanism_bounds_are_below_claim(folder):
     assert caught["exposed"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_reports_are_single_files_with_pictures(folder):
     pytest.importorskip("matplotlib")
@@ -190,6 +192,7 @@ def session_files(folder) -> tuple[MarkovModel, list[int]]:
 OPTIONS = ("--model", "m.npz", "--policy", "centres:1km")
 
 
+@pytest.mark.slow
 def test_releases_and_sessions_are_audited_end_to_end(folder):
     _, states = session_files(folder)
     for name in ("r.csv", "r.geojson", "s.session"):
@@ -206,6 +209,7 @@ def test_releases_and_sessions_are_audited_end_to_end(folder):
     assert audit_json(0, "session", "s.session", *OPTIONS)["users"][0]["randomness_was_private"] is False
 
 
+@pytest.mark.slow
 def test_verdict_compares_posterior_with_guarantee(folder):
     """The exit code is 0 although the user is nearly located.
 
@@ -231,6 +235,7 @@ def test_verdict_compares_posterior_with_guarantee(folder):
     assert "Nothing is exposed" not in words
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_session_report_shows_beliefs_over_time(folder):
     pytest.importorskip("matplotlib")

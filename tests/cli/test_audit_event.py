@@ -46,6 +46,7 @@ def test_session_and_file_give_equal_log_odds(release_folder, run):
         assert event["largest_changes"][0]["time"].startswith("2024-03-07T09:0")
 
 
+@pytest.mark.slow
 def test_exit_code_follows_verdict(release_folder, run):
     result = audit_event("s.db", "m.npz", EVENT)
     most = max(audits[0].probability.max() for audits in result.audits)
@@ -57,6 +58,7 @@ def test_exit_code_follows_verdict(release_folder, run):
     audit_events(run, *words, "--max-posterior", 1, {"min_posterior": least + 1e-9}, code=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [0.7, 0.99])
 def test_default_limit_is_cap_of_releases(world, run, cap):
     """This holds for sessions and files, in the command and in Python."""
@@ -83,6 +85,7 @@ def test_multiple_events_and_other_prior_are_audited(release_folder, run):
     assert events[0]["log_odds_change"] != other[0]["log_odds_change"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_report_contains_pictures(release_folder, run):
     pytest.importorskip("matplotlib")
@@ -93,6 +96,7 @@ def test_report_contains_pictures(release_folder, run):
     assert "change of log odds" in page
 
 
+@pytest.mark.slow
 def test_event_is_not_audited_for_users_after_it(world, run):
     """A batch releases them without the cap.
 

@@ -50,6 +50,7 @@ def test_printed_command_names_settings_file_if_needed(folder, run):
     assert json.loads(released.stdout)["outside"] == "drop"
 
 
+@pytest.mark.slow
 def test_json_contains_figures_intervals_and_row(folder, run):
     options = (
         "--adversary-error",
@@ -120,6 +121,7 @@ def test_longer_horizon_and_failure_rate_reduce_epsilon(run, folder):
     assert odds["limit"] / (1 - odds["limit"]) == pytest.approx(3 * prior / (1 - prior))
 
 
+@pytest.mark.slow
 def test_event_dates_count_from_first_release(folder, run):
     dated = ("--event", "at:3,4 on 2024-03-04 any day 2-5", "--max-posterior", "0.8", "--num-users", "0", "--json")
     dated_result = json.loads(run(*BASIC, *dated, {"first": "2024-03-04T00:00Z"}).stdout)

@@ -32,6 +32,7 @@ def test_control_characters_are_escaped_and_other_text_is_unchanged(capsys):
     assert json.loads(f'"{cell(EVIL)}"') == EVIL
 
 
+@pytest.mark.slow
 def test_only_console_module_prints():
     folder = Path(dphmm.cli.__file__).parent
     for path in set(folder.glob("*.py")) - {folder / "console.py"}:

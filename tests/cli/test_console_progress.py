@@ -60,6 +60,7 @@ def read_all(reader: int) -> str:
     return click.unstyle(output.decode())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
 def test_terminal_is_notified_once_of_compilation():
     pytest.importorskip("numba")

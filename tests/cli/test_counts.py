@@ -122,6 +122,7 @@ def test_postprocess_matches_package(folder, name, coupled):
     np.testing.assert_array_equal(repaired.matrix(list(repaired.columns)[1:]), expected)
 
 
+@pytest.mark.slow
 def test_evaluate_compares_all_estimators_and_is_reproducible(folder):
     options = ("evaluate", "true.csv", "--transition", "move.csv", "--epsilon", "1/2", "--seed", 4, "--json")
     facts = json.loads(run(*options).stdout)
@@ -218,6 +219,7 @@ def test_summary_states_guarantee_and_no_private_field(folder):
     assert facts["likelihood_ratio_one_row_if_one_member_moves"] == "none: the noise is seeded and can be reproduced"
 
 
+@pytest.mark.slow
 def test_training_users_raise_unless_allowed(folder):
     assert command_line.run("learn", str(SAMPLE), *map(str, REGION), "-o", "own.npz").exit_code == 0
     counted = ("release", SAMPLE, "--model", "own.npz", "--epsilon", 1, "-o", "own.csv")

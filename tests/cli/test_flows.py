@@ -165,6 +165,7 @@ def test_invalid_input_prints_one_line(arguments, message):
     assert message in line
 
 
+@pytest.mark.slow
 def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     pytest.importorskip("matplotlib")
     page, report = tmp_path / "map.html", tmp_path / "page.html"
@@ -207,6 +208,7 @@ def write_rows_across_date_line(path) -> FlowRows:
     return rows
 
 
+@pytest.mark.slow
 def test_flows_across_date_line_are_short_in_all_outputs(tmp_path):
     pytest.importorskip("matplotlib")
     from dphmm.plots.canvas import new_figure, save

@@ -39,6 +39,7 @@ def test_hide_command_prints_three_sentences(run, folder):
     assert {path.name for path in folder.iterdir()} == {"public.gpx", "public.png"}
 
 
+@pytest.mark.slow
 def test_json_contains_both_adversaries(run):
     done = run("hide", RIDE, "--hide-endpoints", "-o", "public.csv", "--json")
     output = json.loads(done.stdout)
@@ -48,6 +49,7 @@ def test_json_contains_both_adversaries(run):
     assert len(output["sentences"]) == 3
 
 
+@pytest.mark.slow
 def test_coordinates_are_taken_as_copied_and_files_written_in_each_format(run, folder):
     first = run("hide", RIDE, *HOME, "-o", "first.tcx", "--json")
     assert first.exit_code == 0, first.stderr
@@ -69,6 +71,7 @@ def test_distance_of_nearest_point_is_stated(run, folder):
     assert "every point is at latitude 0 and longitude 0" in done.stderr
 
 
+@pytest.mark.slow
 def test_points_without_times_are_counted(run, folder):
     points = RIDE.read_text(encoding="utf-8").split("<trkpt ")
     for at in range(1000, 1003):
@@ -85,6 +88,7 @@ def test_points_without_times_are_counted(run, folder):
     assert not (folder / "home.json").exists()
 
 
+@pytest.mark.slow
 def test_receiver_errors_are_named(run, folder):
     """The first point has no fix, and a later one is 1,000 km away."""
     text = RIDE.read_text(encoding="utf-8")
@@ -103,6 +107,7 @@ def test_receiver_errors_are_named(run, folder):
     assert 'lat="54.0"' not in text
 
 
+@pytest.mark.slow
 def test_session_recognizes_home_typed_across_a_border(run):
     """The two locations are 16 m apart. The core ends at longitude -30.007117."""
     for number, longitude in enumerate((-30.00722, -30.00702), start=1):
@@ -140,6 +145,7 @@ def test_invalid_arguments_print_one_line_and_write_nothing(run, folder, words, 
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_model_blank_creates_model_without_data(run, folder):
     done = run("model", "blank", "--bbox", 44.97, -30.04, 45.03, -29.96, "--kind", "cycling", "-o", "m.npz", "--json")
     output = json.loads(done.stdout)

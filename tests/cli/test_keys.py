@@ -153,6 +153,7 @@ def test_outputs_and_limits_have_keys(world, run):
     assert {"keys.geojson", "s.csv", "d.csv", "s.db"} <= {path.name for path in world.iterdir()}
 
 
+@pytest.mark.slow
 def test_settings_written_by_library_are_accepted(world, run):
     settings = ReleaseSettings("utility:600m", 0.5, spacing="1/500", outside="drop")
     (world / "written.toml").write_text(settings.to_toml())

@@ -111,6 +111,7 @@ def test_backward_matrices_follow_from_initial_distribution(folder):
     assert (losses != leakage(range(20), [9], budgets, past[-1], STAY)).any()
 
 
+@pytest.mark.slow
 def test_existing_picture_is_replaced_only_with_overwrite(folder):
     pytest.importorskip("matplotlib")
     words = (*SERIES, "--at", 3, "-o", "out.csv", "--picture", "out.png")
@@ -174,6 +175,7 @@ def test_trajectory_is_released_by_engine(folder, model):
     assert json.loads(done.stdout)["is_exact"]
 
 
+@pytest.mark.slow
 def test_training_user_raises_unless_allowed(folder, model):
     options = ("--users", "001", "--model", model, "--policy", "complete", "--epsilon", 4, "--scheme", "uniform")
     done = run(SAMPLE, *options, "-o", "out.csv")
@@ -183,6 +185,7 @@ def test_training_user_raises_unless_allowed(folder, model):
     assert run(SAMPLE, *options, {"allow_training_users": True}, "-o", "out.csv").exit_code == 0
 
 
+@pytest.mark.slow
 def test_place_outside_region_has_row_unless_omitted(folder):
     track = next(trajectory for trajectory in read(SAMPLE).trajectories if trajectory.user == "000").resample(1800)
     small = folder / "small.npz"
@@ -318,6 +321,7 @@ def test_invalid_input_prints_one_line_and_writes_nothing(folder, arguments, mes
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "box", [(44.99, -30.02, 45.01, -29.98), (44.99, 179.98, 45.01, -179.98)], ids=["ordinary", "across date line"]
 )
@@ -355,6 +359,7 @@ def test_values_are_clamped_to_region(tmp_path, box):
     assert "south < north in [-90, 90]" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_values_of_engine_are_clamped_to_region(tmp_path):
     learned = ("learn", SAMPLE, "--exclude-users", "000", "--bbox", *BOX, "--cell", 2, "--step", 1800)
     assert invoke(*learned, "-o", tmp_path / "m.npz").exit_code == 0

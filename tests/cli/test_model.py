@@ -21,6 +21,7 @@ def test_map_has_format_of_its_suffix(world, run, suffix, magic):
     assert run("model", "show", "m.npz", "-o", "map.txt").exit_code == 2
 
 
+@pytest.mark.slow
 def test_fields_and_fit_are_printed(world, run):
     assert run("learn", "walk.csv", "--users", "a", "--bbox", 44.995, -30.015, 45.005, -29.985, "--cell", 0.5,
                "-o", "own.npz").exit_code == 0  # fmt: skip

@@ -120,6 +120,7 @@ def release_folder(world, run):
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!DOCTYPE html>")])
 def test_show_writes_format_of_suffix(release_folder, run, suffix, magic):
@@ -248,6 +249,7 @@ def test_show_rejects_invalid_maps(release_folder, run, words, message):
     assert not (release_folder / "r.html").exists()
 
 
+@pytest.mark.slow
 def test_data_fetch_accepts_mirror_and_checks_digest(world, run):
     pytest.importorskip("pooch")
     (world / "mirror").mkdir()

@@ -11,6 +11,7 @@ from dphmm.jobs.model import synthesis
 pytest.importorskip("matplotlib")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_synthetic_users_are_written_and_compared(world, run):
     result = run(
@@ -112,6 +113,7 @@ def test_learn_by_hours_states_time_classes(world, run):
         assert not (world / "x.npz").exists()
 
 
+@pytest.mark.slow
 def test_guarantee_of_model_is_stated_and_absent_for_time_classes(world, run):
     box = ("--bbox", "44.995", "-30.015", "45.005", "-29.985", "--cell", "0.5")
     guarantees = {}

@@ -192,6 +192,7 @@ def test_sums_of_epsilon_are_decimal_in_every_output(world, run):
     assert tracks(read_releases(world / "r.csv"))["epsilon"].tolist() == [0.3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize("way", ["release", "batch", "session"])
 def test_files_with_guarantee_state_seeded_noise(world, run, way, seeded):
@@ -234,6 +235,7 @@ def test_limits_can_be_combined_with_time_dependent_first_release(world, run, de
     assert (again.exit_code, "epsilon limit 0.5 exceeded" in again.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_limit_holds_for_user_across_files_of_folder(world, run):
     """Each file alone stays below the limit, and all six fixes of the folder exceed it."""
     folder = world / "Data" / "041" / "Trajectory"
@@ -317,6 +319,7 @@ def test_missing_settings_file_is_named(world, run):
     assert "job.toml: there is no such file" in run("release", "--settings", "job.toml").stderr
 
 
+@pytest.mark.slow
 def test_epoch_and_local_times_give_equal_timestamps(world, run):
     """Rows are sorted by user and time. Dropped rows are listed with their reason."""
     lines = (world / "walk.csv").read_text().splitlines()[1:]

@@ -22,6 +22,7 @@ def check_exit_code(done, code: int = 0):
     return done
 
 
+@pytest.mark.slow
 def test_capped_session_keeps_and_states_its_cap(world, run):
     (world / "walk.csv").write_text(HEADER + fixes("a", 30) + fixes("b", 30))
     words = (
@@ -90,6 +91,7 @@ def test_multiple_events_and_floors_are_stored(world, run):
     ]
 
 
+@pytest.mark.slow
 def test_settings_file_contains_caps(world, run):
     (world / "job.toml").write_text(
         'policy = "utility:1km"\nepsilon = 3\nmodel = "m.npz"\n'
@@ -157,6 +159,7 @@ def test_invalid_input_prints_one_line_and_writes_nothing(world, run, words, mes
     assert not (world / "r.csv").exists()
 
 
+@pytest.mark.slow
 def test_batch_keeps_caps(world, run):
     words = ("batch", "walk.csv", "-o", "out", "--model", "m.npz", "--policy", "utility:1km", "--epsilon", 3)
     words += ("--format", "csv", "--workers", 1, "--event", EVENT, "--max-event-probability", 0.7)

@@ -22,6 +22,7 @@ def test_page_is_written_and_its_name_printed(world, run):
     assert "1: a" in (world / "again.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_true_locations_are_included_only_on_request_with_warning(world, run):
     assert run(*RELEASED).exit_code == 0

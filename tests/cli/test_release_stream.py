@@ -214,6 +214,7 @@ def test_file_options_without_data_raise(world, run, option):
     assert "needs DATA" in result.stderr
 
 
+@pytest.mark.slow
 def test_names_units_and_time_zones_are_configurable(world, run):
     """Five equal fixes with other keys, another unit and no zone give equal lines."""
     plain = [json.loads(_line(minute)) for minute in range(5)]

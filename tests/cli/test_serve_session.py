@@ -61,6 +61,7 @@ def test_repeated_command_gives_equal_releases_and_spends_nothing(work):
     ]
 
 
+@pytest.mark.slow
 def test_server_sessions_are_listed_exported_and_audited_like_file_sessions(work, postgres):
     release("--session", postgres)
     listed = [json.loads(line) for line in run("session", "list", postgres, "--json").stdout.splitlines()]

@@ -173,6 +173,7 @@ def test_coupled_estimate_halves_error_of_single_estimate():
     assert np.mean(coupled) < 3.0
 
 
+@pytest.mark.slow
 def test_deterministic_chain_recovers_exact_counts():
     """A permutation loses nothing between timesteps, so 400 noisy counts determine 3 counts."""
     rng = np.random.default_rng(5)

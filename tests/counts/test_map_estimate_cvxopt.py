@@ -123,6 +123,7 @@ def test_solver_prints_nothing_and_keeps_options(monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_import_of_counts_does_not_import_cvxopt():
     code = "import sys, dphmm.counts; sys.exit('cvxopt' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

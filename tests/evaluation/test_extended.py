@@ -23,6 +23,7 @@ KEYS = {
 CLOCK = {"by": "hour", "zone": "Europe/Lisbon"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["known", "anywhere"])
 def test_sequences_keep_their_own_time_slots(tmp_path, start):
     result = evaluate(parse_config({**KEYS, **CLOCK, "start": start}), tmp_path / "run", Processes(1))

@@ -226,6 +226,7 @@ def test_every_figure_is_listed_once():
     assert [builder.name for builder in figure_builders("counts")] == list(SMALL)
 
 
+@pytest.mark.slow
 def test_only_the_authors_variant_excludes_impossible_moves():
     claims = {claim.statement: claim for claim in paper.figure_3(FigureOptions(runs=5), steps=50).claims}
     preserved = {statement: claim.verdict for statement, claim in claims.items() if "no impossible moves" in statement}

@@ -127,6 +127,7 @@ def test_errors_without_noise_come_from_repeated_releases_only():
     assert errors["Uniform"] == errors["event level"] == errors["user level"] == 0
 
 
+@pytest.mark.slow
 def test_errors_of_small_series_have_all_schemes_and_skip_needs_regular_timestamps():
     rng = np.random.default_rng(1)
     counts, tracks = rng.integers(0, 50, 30).astype(float), [rng.random((12, 2)) for _ in range(2)]
@@ -175,6 +176,7 @@ def test_real_series_match_documentation(real_data):
     assert abs(errors["user level"] - mean) > 3.29 * spread
 
 
+@pytest.mark.slow
 def test_real_tracks_match_documentation(few_of_geolife):
     tracks = figures.read_tracks(few_of_geolife)
     assert 0 < len(tracks) <= 9

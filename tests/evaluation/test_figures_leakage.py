@@ -162,6 +162,7 @@ def test_line_11_of_algorithm_2_lacks_one():
 # ---- Figure 5 ----
 
 
+@pytest.mark.slow
 def test_figure_5_has_the_known_suprema():
     claims = figures.build_figure_5(OPTIONS).claims
     assert verdicts(claims) == ["holds"] * 6 + ["does not hold"]
@@ -188,6 +189,7 @@ def test_solver_equals_exact_enumeration(seed):
         assert runtime.solver_loss(matrix, alpha) == pytest.approx(compute_exact_loss(matrix, alpha), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_figure_6_of_small_sizes_compares_values_and_runtimes():
     figure = runtime.figure_6(SMALL, 1, unwatched)
     assert [len(panel.series) for panel in figure.panels] == [3, 3, 2, 2]
@@ -273,6 +275,7 @@ def degrees_of_correlation() -> tuple[dict, dict]:
     return curves, limits
 
 
+@pytest.mark.slow
 def test_claims_of_figure_7_follow_the_curves():
     curves, limits = degrees_of_correlation()
     claims = figures.judge_figure_7(curves, limits)
@@ -284,6 +287,7 @@ def test_claims_of_figure_7_follow_the_curves():
     assert claims[5].reason.endswith("the suprema are 4.064 and 7.422.")
 
 
+@pytest.mark.slow
 def test_claims_of_figure_7_fail_for_exchanged_curves():
     curves, limits = degrees_of_correlation()
     backwards = {key: curve[::-1] for key, curve in curves.items()}

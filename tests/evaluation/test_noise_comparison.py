@@ -21,6 +21,7 @@ MODEL = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), np.full(SIZE, 1 / SIZE), SP
 PATHS = np.random.default_rng(0).integers(0, SIZE, (2, 4))
 
 
+@pytest.mark.slow
 def test_rows_match_engine_by_hand():
     settings = ReleaseSettings(policy="utility:600m", epsilon=1.5)
     rows = compare_noise(MODEL, settings, PATHS, rng=3)
@@ -42,6 +43,7 @@ def test_rows_match_engine_by_hand():
     assert row.releases == 8
 
 
+@pytest.mark.slow
 def test_equal_guarantees_are_equal_for_most_distinguished_states():
     rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m"), PATHS[:1, :2])
     assert [row.noise for row in rows if row.equal == "edge"] == [name for name, _, _ in NOISES]
@@ -67,6 +69,7 @@ def test_oversized_component_is_noted_instead_of_figures():
     assert row.releases == 0
 
 
+@pytest.mark.slow
 def test_data_set_is_compared_and_table_is_private(config, tmp_path):
     pytest.importorskip("pyarrow")
     small_config = config.model_copy(update={"policies": ("utility",), "sequences": 2, "length": 4, "cell_km": 1.0})
@@ -82,6 +85,7 @@ def test_data_set_is_compared_and_table_is_private(config, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_figure_has_one_panel_per_comparison():
     pytest.importorskip("matplotlib")
     from dphmm.plots.evaluation import noise_figure

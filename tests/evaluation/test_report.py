@@ -103,6 +103,7 @@ def test_claim_states_published_value_and_ratio_with_interval():
     assert mean == pytest.approx(2.8, rel=0.1)
 
 
+@pytest.mark.slow
 def test_claim_of_convergence_states_its_tolerance():
     """Ratios of 1.17 and 0.86 are within 15 %, those of 1.18 and 0.84 are not."""
     statement = "Under transition the area of the sensitivity hull converges (last two quarters within 15 %)."
@@ -211,6 +212,7 @@ def test_report_loads_nothing_and_states_provenance(finished):
     assert len(re.findall(r"<td>(?:utility|complete)</td>", page)) == 7
 
 
+@pytest.mark.slow
 def test_figures_are_plotted_from_table(finished, plain_table, figures):
     assert set(figures) == {
         "figure-10-runtime",

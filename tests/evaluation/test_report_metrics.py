@@ -20,6 +20,7 @@ def test_interval_matches_scipy():
     assert abs(high - other.high) < 0.1 * (other.high - other.low)
 
 
+@pytest.mark.slow
 def test_bootstrap_resamples_whole_sequences():
     """Timesteps within a sequence are equal: as independent, the interval would be narrower."""
     rows = np.repeat(np.random.default_rng(4).normal(size=(30, 1)), 100, axis=1)

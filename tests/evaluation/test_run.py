@@ -268,6 +268,7 @@ def test_damaged_part_raises_with_name(plain, config, trajectories, tmp_path):
         evaluation.table()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["empty", "cut off", "altered", "of fewer steps"])
 def test_damaged_part_is_recomputed(plain, plain_table, config, trajectories, tmp_path, how):
     shutil.copytree(plain.checkpoint.folder, tmp_path / "run", ignore=shutil.ignore_patterns(LOCK))
@@ -298,6 +299,7 @@ def test_fewer_than_one_worker_raises():
         Processes(0)
 
 
+@pytest.mark.slow
 def test_unreachable_scheduler_raises_in_one_line():
     pytest.importorskip("distributed")
     with pytest.raises(EngineError, match="cannot be reached") as caught:

@@ -10,6 +10,7 @@ from dphmm.evaluation.config import Setting
 from dphmm.evaluation.run import _release_and_measure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "delta"), [("planar-isotropic", None), ("lattice", 0.5), ("planar-laplace", 0.5)]
 )

@@ -201,6 +201,7 @@ def test_distances_at_cell_corners_are_exact_and_decrease(name):
             before = distances
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", [(0, 1), (1, 0), (2, -1), (-1, -3)], ids=repr)
 def test_cells_on_line_keep_order_if_normal_is_reversed(direction):
     along = np.array(direction, float)

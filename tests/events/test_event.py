@@ -121,6 +121,7 @@ def test_invalid_event_raises(make, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_automaton_with_too_many_progress_states_raises():
     counts = [Times([state], 0, 60, 30) for state in range(4)]
     with pytest.raises(EventError, match="512 progress states"):

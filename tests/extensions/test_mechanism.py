@@ -73,6 +73,7 @@ def test_hull_lies_in_gauge(elliptic):
     assert (mechanism.privacy_loss(HULL.vertices, [0, 0]) <= EPSILON * (1 + 1e-12)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["elliptic", "lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"])
 def test_shipped_and_registered_mechanisms_pass_the_same_checks(elliptic, name):
     mechanism = elliptic.from_hull(HULL, EPSILON) if name == "elliptic" else EVERY[name]
@@ -81,6 +82,7 @@ def test_shipped_and_registered_mechanisms_pass_the_same_checks(elliptic, name):
     assert is_shipped(mechanism) == (name != "elliptic")
 
 
+@pytest.mark.slow
 def test_record_settings_and_hash_contain_name_and_version(elliptic):
     record = build_engine("elliptic").release(4)
     assert (record.mechanism, record.soundness, record.is_exact) == ("elliptic@1.0", "trusted", False)
@@ -124,6 +126,7 @@ def test_command_names_missing_mechanism():
     assert "--mechanism 'absent' 1.0 must be installed or registered" in result.output
 
 
+@pytest.mark.slow
 def test_pickled_engine_continues_equally(elliptic):
     engine = build_engine("elliptic")
     engine.release(4)
@@ -194,6 +197,7 @@ def test_broken_variants_are_caught_before_the_release(elliptic):
             build_engine("broken").release(4)
 
 
+@pytest.mark.slow
 def test_samples_are_checked_after_a_singleton_too(elliptic):
     """The first constraint set has a single state, which gives no pair of points."""
 
@@ -212,6 +216,7 @@ def test_samples_are_checked_after_a_singleton_too(elliptic):
         engine.release(4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["noise", "draw"])
 def test_samples_of_later_bodies_are_checked_too(elliptic, method):
     """The mechanism follows its density for the first noise body only."""
@@ -239,12 +244,14 @@ def test_few_samples_reject_no_correct_noise(number):
     check_mechanism(EVERY["k-norm"], POINTS, draws=number)
 
 
+@pytest.mark.slow
 def test_correct_samples_of_later_bodies_are_accepted(elliptic):
     engine = build_engine("elliptic")
     for epsilon in np.geomspace(0.01, 30, 20):
         engine.release(4, epsilon=float(epsilon))
 
 
+@pytest.mark.slow
 def test_undetectable_lie_is_stated_as_trusted(elliptic):
     """A backdoor escapes every sample; the record does not call such noise verified."""
 
@@ -310,6 +317,7 @@ def test_name_of_another_class_is_refused(monkeypatch):
         Mechanism.from_hull(HULL, 1.0)
 
 
+@pytest.mark.slow
 def test_exact_mechanism_gets_lattice_values(monkeypatch):
     monkeypatch.setattr(MECHANISM_REGISTRY, "_classes", {})
 

@@ -247,6 +247,7 @@ def build_broken(fleet):
     }
 
 
+@pytest.mark.slow
 def test_broken_variants_are_caught(fleet, tmp_path):
     path = tmp_path / "fleet.broken"
     path.write_text(fleet_lines())
@@ -501,6 +502,7 @@ def test_jobs_read_the_file_by_its_path(log, tmp_path):
     assert 0 < len(read(tmp_path / "hidden.csv", user="ann").trajectories[0]) < 20
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("fleet")
 def test_commands_read_the_file_like_a_table(log, tmp_path):
     (tmp_path / "a.csv").write_text(table_lines())
@@ -521,6 +523,7 @@ def test_commands_read_the_file_like_a_table(log, tmp_path):
     assert len(outputs[0]) > 10
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_entry_point(fleet, log, tmp_path):
     del fleet
     program = """
@@ -540,6 +543,7 @@ print(dphmm.readers.recognise(sys.argv[1]), dphmm.read(sys.argv[1]).points)
     assert done.stdout == "fleet-log 60\n", done.stderr
 
 
+@pytest.mark.slow
 def test_large_file_is_read_in_parts(monkeypatch, tmp_path):
     """Trajectories of chunks are yielded without the whole file in memory."""
     monkeypatch.setattr(READER_REGISTRY, "_classes", {})

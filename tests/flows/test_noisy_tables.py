@@ -138,6 +138,7 @@ def test_interval_of_weighted_noise_fails_with_at_most_the_stated_probability(mi
     assert total[np.abs(values) > half].sum() <= miss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("decay", "miss"), [(0.7, 0.3), (0.7, 0.05), (1.5, 0.05)])
 def test_bound_of_selected_noises_holds_for_every_selection(decay, miss):
     """All outcomes of three noises are enumerated.

@@ -31,6 +31,7 @@ def is_combination(point: np.ndarray, others: np.ndarray) -> bool:
     return linprog(np.zeros(len(others)), A_eq=equations, b_eq=np.append(point, 1.0)).status == 0
 
 
+@pytest.mark.slow
 @given(space_ints)
 def test_vertices_are_not_combinations_of_other_points(differences):
     hull = SensitivityHull(differences)
@@ -91,6 +92,7 @@ def test_cone_volumes_sum_to_hull_volume_in_five_dimensions(seed):
     assert SensitivityHull(differences).volume == pytest.approx(ConvexHull(differences).volume, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_merged_qhull_facets_overlap():
     """A broken variant: SciPy's simplices of merged facets sum to more than the body."""
     excess = []

@@ -51,6 +51,7 @@ def test_mean_squared_radius_matches_monte_carlo():
     assert abs(squares.mean() - hull.mean_squared_radius) < 5 * squares.std() / np.sqrt(len(squares))
 
 
+@pytest.mark.slow
 @given(small_ints)
 def test_half_spaces_and_quadratic_program_agree(differences):
     hull = SensitivityHull(differences)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 
@@ -32,12 +34,14 @@ for use in (
 """
 
 
+@pytest.mark.slow
 def test_missing_cvxopt_raises_only_if_needed():
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     message = "cvxopt is not installed; install it with: pip install cvxopt"
     assert done.stdout.splitlines() == ["[3, 3, 3]", *[message] * 3]
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_cvxopt():
     code = "import sys, dphmm.counts, dphmm.mechanisms, dphmm.geometry.hull; print('cvxopt' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

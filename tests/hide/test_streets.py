@@ -233,6 +233,7 @@ def test_every_home_in_chosen_square_yields_it(town):
         assert find_candidates(town, zone).effective_number >= 49  # sides of cells differ by up to 1 %
 
 
+@pytest.mark.slow
 def test_smallest_square_by_its_own_count_would_differ_between_homes(town):
     """The broken twin: the smallest square with 50 candidates around each home."""
     homes = town.addresses[::80]

@@ -122,6 +122,7 @@ def gate(angle, ahead=None):
     return Gate(point, point + 0.2 * (turn if ahead is None else np.asarray(ahead)))
 
 
+@pytest.mark.slow
 def test_exit_weights_match_simulated_walks():
     """Compare the weights of exit cells with 40,000 simulated walks (seed 1).
 

@@ -53,6 +53,7 @@ def run_verifier(folder: Path, model: Path) -> str:
     return output.getvalue().split("NOT VERIFIED")[1]
 
 
+@pytest.mark.slow
 def test_release_and_certify_write_equal_certificates(model_and_data, tmp_path):
     model, data = model_and_data
     release(

@@ -127,6 +127,7 @@ TRIANGLE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_largest_budget_of_24_hours_matches_enumeration():
     """Brute force over all windows, for a user at irregular times with a varying budget."""
     model = make_model(np.random.default_rng(3))
@@ -151,6 +152,7 @@ def explorer():
     return Explorer(model, sample_user(model, 6, seed=2))
 
 
+@pytest.mark.slow
 def test_releases_are_those_of_engine(explorer):
     fields = {"policy": "utility:1km", "epsilon": "0.7", "delta": "0.1"}
     engine = ReleaseSettings("utility:1km", 0.7, delta=0.1).engine(explorer.model, rng=8)
@@ -177,6 +179,7 @@ BEFORE = {"policy": "utility:1km", "epsilon": "0.7", "delta": "0.1"}
 AFTER = {"policy": "complete", "epsilon": "1.5", "delta": "0.05", "mechanism": "k-norm"}
 
 
+@pytest.mark.slow
 def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
     """Oracle: an engine that resumes from the belief, the account and the slot of another one."""
     step = 20
@@ -199,6 +202,7 @@ def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
     assert compare(view, long_explorer, {**AFTER, "noise_scope": "graph", "repair": "exact"}) == []
 
 
+@pytest.mark.slow
 def test_views_from_first_timestep_do_not_depend_on_change_before(long_explorer):
     long_explorer.view(BEFORE, 20)
     amended = long_explorer.view(AFTER, 20, before=(BEFORE, 1))
@@ -254,6 +258,7 @@ def draw_zone(explorer, names, label):
     return json.dumps({"type": "FeatureCollection", "features": [feature]})
 
 
+@pytest.mark.slow
 def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
     """Oracle: symmetric difference of sets of pairs, over random clicks."""
     rng = np.random.default_rng(4)
@@ -281,6 +286,7 @@ def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
         explorer.toggle_edge({"epsilon": "x"}, 1, 2)
 
 
+@pytest.mark.slow
 def test_rows_of_uses_are_those_of_compared_settings(explorer):
     """Two settings, one with an edge removed by hand."""
     edited = {
@@ -446,6 +452,7 @@ RECORDING = (
 ZONE = [[-30.012, 44.995], [-30.0, 44.995], [-30.0, 45.005], [-30.012, 45.005], [-30.012, 44.995]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -475,6 +482,7 @@ def test_every_command_line_runs_as_printed(fields, tmp_path):
     assert stated.tolist() == 6 * [settings.content_hash[:16]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields", [{"mechanism": "laplace"}, {"repair_objective": "volume"}, {"mechanism": "planar-isotropic"}]
 )
@@ -505,6 +513,7 @@ def test_command_line_builds_region_of_given_bounds():
     assert tuple(map(float, words[words.index("--bbox") + 1 :][:4])) == bounds
 
 
+@pytest.mark.slow
 def test_region_across_date_line_is_connected():
     """Oracle: the region is 0.06° wide, and of equal form on the other side of the Earth."""
     across = Explorer.open(bbox=(-17.02, 179.97, -16.97, -179.97), num_steps=4)

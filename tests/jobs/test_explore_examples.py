@@ -165,6 +165,7 @@ def test_first_timestep_of_exposure_protects_every_state(examples):
     assert shown["exposed"] == []
 
 
+@pytest.mark.slow
 def test_budget_example_adds_up(examples):
     example = examples["budget"]
     views = [[example.explorer.view(settings, step) for step in range(12)] for settings in example.settings]

@@ -100,6 +100,7 @@ def test_table_sensitivity_is_bounded_and_attained(recorder):
     assert max(worst.values()) == 1.0  # the bound is attained, not exceeded
 
 
+@pytest.mark.slow
 def test_sensitivity_is_bounded_if_bound_is_chosen(recorder):
     """The choice has sensitivity one. The previous test covers tables with fixed bounds."""
     counts = [record_counts(recorder, [*OTHERS, track], CHOSEN) for track in short_lives()[::5]]
@@ -139,11 +140,13 @@ def max_change_in_days(recorder, settings, pieces, users):
     return worst
 
 
+@pytest.mark.slow
 def test_sensitivity_holds_for_consecutive_days(recorder):
     any_two = [slice(day, day + 2) for day in range(5)]
     assert max_change_in_days(recorder, DAYS, any_two, long_lives()) == 1.0
 
 
+@pytest.mark.slow
 def test_bounds_in_fixed_windows_fail_for_days_across_windows(recorder, monkeypatch):
     """This variant bounds contributions in fixed windows, not in all consecutive days."""
 
@@ -318,6 +321,7 @@ def test_invalid_settings_raise(settings, message):
         FlowSettings(**settings)
 
 
+@pytest.mark.slow
 def test_table_with_too_many_cells_raises_before_reading():
     with pytest.raises(ConfigurationError, match=r"at most 4,000,000 cells"):
         flows("nowhere", Areas.from_space(Grid.over((45, 7, 46, 8), 1.0)), 1, FlowSettings("flows"))

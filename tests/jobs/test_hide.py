@@ -69,6 +69,7 @@ def test_output_is_equal_for_all_places_in_square(ride, tmp_path):
     assert all(other != file for other, file in zip(others, files[0], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDING_FORMATS)
 def test_each_format_keeps_times_and_lists_losses(tmp_path, name):
     result = hide(RIDE, "45°00'36\"N 30°00'36\"W", WITHIN, tmp_path / "public.txt", format=name)
@@ -80,6 +81,7 @@ def test_each_format_keeps_times_and_lists_losses(tmp_path, name):
     assert hide(RIDE, [HOME], WITHIN).sentences == result.sentences
 
 
+@pytest.mark.slow
 def test_output_is_exact_outside_and_omits_points_near_place(tmp_path, ride):
     done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
     (segment,) = ride.segments
@@ -132,6 +134,7 @@ def test_output_omits_metadata_and_cumulative_sensors(tmp_path):
     assert "<time>" not in output_text
 
 
+@pytest.mark.slow
 def test_gdal_reads_output(tmp_path):
     pyogrio = pytest.importorskip("pyogrio")
     done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
@@ -143,6 +146,7 @@ def test_gdal_reads_output(tmp_path):
     assert sum(len(line.coords) for line in lines.geometry) == len(done.public)
 
 
+@pytest.mark.slow
 def test_sentences_match_recomputed_posterior(tmp_path):
     """The posterior is recomputed from the output file alone, with the zone's matrix."""
     done = hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx")
@@ -165,6 +169,7 @@ def test_sentences_match_recomputed_posterior(tmp_path):
     assert repeated.startswith("Repeated: Ten recordings that enter and leave like this one would raise")
 
 
+@pytest.mark.slow
 def test_recordings_are_counted_once_and_accumulate(tmp_path):
     session = tmp_path / "home.json"
     first = hide(RIDE, [HOME], WITHIN, session=session).places[0]
@@ -183,6 +188,7 @@ def test_recordings_are_counted_once_and_accumulate(tmp_path):
         hide(RIDE, [HOME], WITHIN, session=tmp_path / "no.json")
 
 
+@pytest.mark.slow
 def test_recording_without_times_does_not_replace_the_one_with_times(tmp_path):
     """The adversary uses the better file: a short time restricts the way to the stop."""
     east = np.concatenate([np.linspace(-2.5, 0, 500), np.zeros(60), np.linspace(0, 2.5, 500)])
@@ -201,6 +207,7 @@ def test_recording_without_times_does_not_replace_the_one_with_times(tmp_path):
     assert totals[2].inferences[0].max_posterior == pytest.approx(untimed[0].max_posterior)
 
 
+@pytest.mark.slow
 def test_parallel_runs_of_a_session_lose_no_recording(tmp_path):
     (segment,) = read_recording(RIDE).segments
     for number in range(4):
@@ -227,6 +234,7 @@ def test_recording_itself_is_not_replaced(tmp_path):
     assert ride.read_bytes() == RIDE.read_bytes()
 
 
+@pytest.mark.slow
 def test_error_of_check_prevents_files(tmp_path):
     def fail(result):
         assert len(result.public)
@@ -272,6 +280,7 @@ def test_points_near_end_next_to_known_place_are_omitted(tmp_path, within, share
     assert far.min() > 1000 * within
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distances", [(None, 0.5), (0.5, None)])
 def test_default_distance_of_a_session_is_that_distance(tmp_path, distances):
     for within_km in distances:
@@ -291,6 +300,7 @@ def test_location_without_a_point_is_stated(more):
     assert hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5).unused == ()
 
 
+@pytest.mark.slow
 def test_places_are_read_from_file(tmp_path):
     shape = {"type": "Point", "coordinates": [HOME[1], HOME[0]]}
     layer = {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}

@@ -168,6 +168,7 @@ def in_square(square, east, north):
     return south + north * (top - south), west + east * (right - west)
 
 
+@pytest.mark.slow
 def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
     """Every location that it counts yields the same file, and no other location does."""
     first = Square.around(*HOME, 1.5 * WITHIN)

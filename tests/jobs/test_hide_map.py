@@ -30,6 +30,7 @@ def result():
     return hide(RIDE, [HOME], WITHIN, map_file=STREETS)
 
 
+@pytest.mark.slow
 def test_map_adds_street_adversary_and_changes_no_published_point(result):
     plain = hide(RIDE, [HOME], WITHIN)
     for segment, other in zip(result.public.segments, plain.public.segments, strict=True):
@@ -60,6 +61,7 @@ def test_sentences_name_candidates_and_adversary_with_map_and_the_option_without
     json.dumps(content)
 
 
+@pytest.mark.slow
 def test_odds_do_not_depend_on_the_removed_points(tmp_path):
     """The track leaves the zone for 50 m and enters it again: nothing inside changes the odds."""
     zone = HiddenZone(Square.around(*HOME, 1.5 * WITHIN), WITHIN)

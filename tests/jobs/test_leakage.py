@@ -133,6 +133,7 @@ def test_two_users_without_choice_raise():
         compute_release_leakage(model(), ReleaseTable.from_releases(releases))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [300_000, slow(2_000_000)])
 def test_leakage_over_years_is_computed_in_seconds(steps):
     """Evaluating each of two million timesteps separately would take minutes."""

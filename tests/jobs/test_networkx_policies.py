@@ -176,6 +176,7 @@ def test_session_with_graph_is_replayed_and_certified(model_and_data, release_fi
     assert refusal(read_lines(tmp_path / "proof.jsonl")) is None
 
 
+@pytest.mark.slow
 def test_release_audits_take_graph(model_and_data, release_files):
     model, data = model_and_data
     audits = [audit_session(release_files[name], model, policy) for name, policy in (("graph", GRAPH), ("text", TEXT))]
@@ -204,6 +205,7 @@ def test_release_audits_take_graph(model_and_data, release_files):
             audit_session(release_files["graph"], model, wrong)
 
 
+@pytest.mark.slow
 def test_policy_audits_take_graph():
     names = tuple(str(state) for state in range(SIZE))
     subjects = [
@@ -224,6 +226,7 @@ def test_policy_audits_take_graph():
         AuditTarget.from_model(TOWN, 3)
 
 
+@pytest.mark.slow
 def test_calibration_and_noise_comparison_take_graph(model_and_data):
     model, _ = model_and_data
     calibrations = [
@@ -248,6 +251,7 @@ def test_map_and_report_take_graph(model_and_data, release_files, tmp_path):
     assert len(map_page) > len(by_text) - 200
 
 
+@pytest.mark.slow
 def test_relay_file_is_written_with_graph(model_and_data, tmp_path, monkeypatch):
     model, _ = model_and_data
     monkeypatch.setattr("dphmm.serve.setup._MAX_USERS", 1)

@@ -78,6 +78,7 @@ def test_map_of_a_blank_model_changes_probabilities_only():
         assert len(edges[0]) > space.size
 
 
+@pytest.mark.slow
 def test_blank_model_has_the_bundled_coast_by_default_and_states_it(tmp_path):
     result = blank_model(bbox=COAST, output=tmp_path / "m.npz")
     loaded = MarkovModel.load(tmp_path / "m.npz")

@@ -28,6 +28,7 @@ def test_values_of_skipped_landmarks_do_not_matter():
     np.testing.assert_array_equal(first.values, second.values)
 
 
+@pytest.mark.slow
 def test_noise_has_scale_of_step():
     """Kolmogorov-Smirnov test, alpha 1e-4, seed 4; half the scale must fail.
 

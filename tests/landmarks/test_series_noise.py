@@ -82,6 +82,7 @@ def test_rounding_is_half_up_and_exact_for_large_values():
     assert nearest_steps(np.array([2.0**52 - 0.5]), grid).tolist() == [2**52]
 
 
+@pytest.mark.slow
 def test_noise_is_discrete_laplace_of_step_scale():
     """Chi-squared test, alpha 1e-4, 6,000 values, seed 2; half the scale must fail."""
     size = 6_000
@@ -140,6 +141,7 @@ def test_polygon_without_margin_exceeds_epsilon():
     assert compute_worst_exponent(7, Fraction(7), 0.999999) > 1
 
 
+@pytest.mark.slow
 def test_planar_noise_has_error_of_its_polygon():
     """Mean of 3,000 squared distances within five standard errors, seed 4.
 

@@ -59,6 +59,7 @@ def test_loss_is_at_least_joint_leakage():
     assert all(is_valid_bound(case, leakage) for case in sample_cases(range(70)))
 
 
+@pytest.mark.slow
 def test_paper_loss_is_below_joint_leakage_in_some_cases():
     def paper(times, marks, epsilons, backward, forward):
         return paper_leakage(times, marks, epsilons, backward[0] if backward else None, forward)
@@ -74,6 +75,7 @@ def get_single_matrix(forward_knowledge):
     return forward_knowledge[0] if isinstance(forward_knowledge, list) else forward_knowledge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chains", [range(100, 110), slow(range(110, 130))], ids=len)
 @pytest.mark.parametrize("weaker", ["split nothing", "contraction alone", "no contraction"])
 def test_weaker_variants_are_valid_bounds(monkeypatch, weaker, chains):
@@ -139,6 +141,7 @@ def test_loss_of_several_releases_is_below_sum(seed):
     assert loss <= min(1.3 * true, 0.75 * epsilons.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("near", [120, 1024])
 def test_loss_of_distant_landmarks_converges(monkeypatch, near):
     """The loss tends to the sum of single losses, also for unsplit stretches."""

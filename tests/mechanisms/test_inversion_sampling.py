@@ -93,6 +93,7 @@ def build_from_fractions(values) -> Thresholds:
     return Thresholds(digits, np.array([digits(k, 32) for k in range(len(values))], dtype=np.uint32), len(values))
 
 
+@pytest.mark.slow
 def test_every_word_is_settled_like_its_real_number():
     """All 6-bit words with all 8-bit continuations: a draw counts the thresholds reached."""
     table = build_from_fractions(THIRDS)

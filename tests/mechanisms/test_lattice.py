@@ -126,6 +126,7 @@ COPRIME = SensitivityHull([[200, 3], [-81, 199], [141, 143], [199, 80]])
 GRID = SensitivityHull([[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hull", "epsilon"), [slow(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
 )
@@ -226,6 +227,7 @@ def test_probabilities_match_mpmath_intervals(epsilon):
 # -- the guarantee -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [slow("0.01"), 1, slow(20)])
 def test_log_ratio_on_edges_is_at_most_epsilon_for_every_output(epsilon):
     """Check rational log ratios of all outputs within 15 steps; some output attains epsilon."""

@@ -86,6 +86,7 @@ def enumerate_points(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
     return norms_by_point
 
 
+@pytest.mark.slow
 @FEWER_EXAMPLES
 @given(polygons)
 def test_edges_and_counts_reach_every_lattice_point_once_with_exact_norm(vertices):

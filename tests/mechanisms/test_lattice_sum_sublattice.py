@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from dphmm.mechanisms.lattice_sum import Sublattice
 small = st.integers(-6, 6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(small, small, small), max_size=4))
 def test_span_points_are_integer_combinations_of_basis(vectors):
     """Compare with floating-point rank, which is safe for these small numbers."""

@@ -75,6 +75,7 @@ def test_proven_gap_is_at_most_1e_4_for_every_epsilon(epsilon):
         assert table.squared_error * (1 - 1.1e-4) <= table.optimum + 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(6), 2))
 def test_concentrated_priors_have_optimal_tables(seed):
     """Guard against priors rounded to six digits, which gave up to twice the error."""

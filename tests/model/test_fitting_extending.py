@@ -41,6 +41,7 @@ def _held_out(model, sequences):
     return total / count
 
 
+@pytest.mark.slow
 def test_known_hourly_model_is_recovered_and_improves_prediction():
     rng = np.random.default_rng(1)
     walks, others = _sample_walks(rng, 8, 600, _by_hour), _sample_walks(rng, 4, 400, _by_hour)

@@ -103,6 +103,7 @@ def test_predictions_follow_from_previous_filtered_beliefs():
         assert np.array_equal(filtering.predicted[t].log_mass, ahead.log_mass)
 
 
+@pytest.mark.slow
 def test_impossible_release_raises_with_its_index():
     model, observed = instance(0.9, 10.0)
     rows = observed.log_likelihood.copy()

@@ -59,6 +59,7 @@ def way(request, monkeypatch):
         monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("seed", few_every_day(range(10), 2))
 def test_many_steps_match_single_steps_with_decaying_masses(seed):
@@ -68,6 +69,7 @@ def test_many_steps_match_single_steps_with_decaying_masses(seed):
     assert are_equal(far.backward(logs), step_repeatedly(step, logs, 1900, back=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 def test_decay_at_three_rates_matches_exact_fractions():
     """A transient chain with stay probabilities 1/4, 1/2 and 1/8: all are binary fractions."""
@@ -83,6 +85,7 @@ def test_decay_at_three_rates_matches_exact_fractions():
     np.testing.assert_allclose(logs, wanted, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_gap_of_a_year_of_minutes_needs_few_products(monkeypatch):
     """Two cycles and two states, all transient, and a closed class: five rates."""
     matrix = np.zeros((8, 8))

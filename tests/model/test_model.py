@@ -240,6 +240,7 @@ def test_crafted_file_raises_in_one_line_with_bounded_memory(tmp_path, changed):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_flipped_bits_never_give_model_with_invalid_index(tmp_path):
     """Check 300 uncompressed files with valid checksums, seed 0, and accept most changes."""
     rng = np.random.default_rng(0)

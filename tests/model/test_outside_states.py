@@ -262,6 +262,7 @@ def test_user_outside_is_not_the_most_exposed():
     assert errors["away"][0] > 0.3 * float(away.mean_deviations.min())
 
 
+@pytest.mark.slow
 def test_transitions_of_inside_and_outside_states_are_counted_separately():
     tracks = simulate_users(8, 3)
     away = learn_outside_states(tracks, GRID, 300.0)
@@ -290,6 +291,7 @@ def test_transitions_of_inside_and_outside_states_are_counted_separately():
     )
 
 
+@pytest.mark.slow
 def test_time_dependent_model_learns_outside_states(tmp_path):
     learned = learn(
         write_table(tmp_path, simulate_users(30, 4)),

@@ -73,6 +73,7 @@ def _compute_p_value(paths, law):
     return float(chi2.sf(statistic, max(int(kept.sum()) - 1, 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_sampled_paths_match_model_probabilities(kind):
     model = MODELS[kind]
@@ -82,6 +83,7 @@ def test_sampled_paths_match_model_probabilities(kind):
     assert _compute_p_value(paths, law) > ALPHA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["by hours", "both"])
 def test_wrong_slot_or_ignored_outside_states_fail_test(kind):
     model = MODELS[kind]
@@ -102,6 +104,7 @@ def test_late_steps_match_exact_distribution():
     assert _compute_p_value(paths[:, 38:], law) > ALPHA
 
 
+@pytest.mark.slow
 def test_sampled_segments_keep_start_and_length_of_originals():
     model = MODELS["both"]
     firsts = np.concatenate([np.full(20_000, FIRST), np.full(20_000, FIRST + 2), [FIRST]])

@@ -16,6 +16,7 @@ from dphmm.space import Streets
 from tests.space.test_streets import build_graph, build_map, towns
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(towns(), st.sampled_from([0.06, 0.2]), st.floats(1, 60))
 def test_possible_moves_are_those_along_streets_within_speed(town, segment, speed):

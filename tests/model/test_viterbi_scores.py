@@ -61,6 +61,7 @@ def test_scores_are_maxima_over_predecessors(seed):
             np.testing.assert_array_equal(scores, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, 40])
 def test_pruning_never_changes_scores(size):
     """Scores are far apart and some impossible, with random predecessors removed."""

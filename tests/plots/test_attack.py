@@ -88,6 +88,7 @@ def test_without_habits_frontier_has_one_panel_and_a_complete_legend():
     }
 
 
+@pytest.mark.slow
 def test_markers_of_families_differ_and_labels_are_within_their_axis():
     to_hex = pytest.importorskip("matplotlib.colors").to_hex
     lines = {f"family {k}": np.array([[10.0 + k, 20.0 + k]] * (1 + k % 3)) for k in range(20)}
@@ -101,6 +102,7 @@ def test_markers_of_families_differ_and_labels_are_within_their_axis():
         assert ax.bbox.x0 <= box.x0 <= box.x1 <= ax.bbox.x1 or ax.bbox.y0 <= box.y0 <= box.y1 <= ax.bbox.y1
 
 
+@pytest.mark.slow
 def test_channel_names_do_not_overlap():
     figure = draw_attack_figure(make_result(30))
     figure.canvas.draw()
@@ -108,6 +110,7 @@ def test_channel_names_do_not_overlap():
     assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("blank")
 def test_page_states_results_and_their_margins():
     several = make_result()

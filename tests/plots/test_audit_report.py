@@ -67,6 +67,7 @@ def test_rows_are_sorted_by_decreasing_exposure():
     assert rows[3][3] == "without a witness"
 
 
+@pytest.mark.slow
 def test_exposed_cells_are_filled_and_within_view(audit_result):
     audit = audit_result.audits[0]
     _, ax = new_figure()

@@ -213,6 +213,7 @@ def extract(tmp_path_factory):
     return write_extract(path, [*coast, *across, *pond, *places], ways)
 
 
+@pytest.mark.slow
 def test_openstreetmap_extract_has_roads_names_ponds_and_sea(extract):
     basemap = read_basemap(extract, BOX)
     assert {kind: len(parts) for kind, parts in basemap.lines.items()} == {"road": 1, "lane": 1, "stream": 1}
@@ -226,6 +227,7 @@ def test_openstreetmap_extract_has_roads_names_ponds_and_sea(extract):
     assert basemap.credit == "© OpenStreetMap contributors."
 
 
+@pytest.mark.slow
 def test_coast_that_ends_within_region_creates_no_water(tmp_path):
     pytest.importorskip("pyogrio")
     nodes, ways = [(44.95, -30.0, {}), (45.2, -30.0, {})], [([0, 1], {"natural": "coastline"})]

@@ -83,6 +83,7 @@ def test_leakage_plots_fit_their_figure(count, width):
         assert bool(ax.collections) == (count > MAX_STEPS)
 
 
+@pytest.mark.slow
 def test_dollar_signs_in_names_are_no_formulas_but_powers_are(ax, tmp_path):
     from matplotlib.text import Text
 

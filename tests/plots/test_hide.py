@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dphmm.jobs import hide
 from dphmm.plots.hide import hidden_figure
 from tests.documents import ROOT
 
 
+@pytest.mark.slow
 def test_public_track_is_within_view_with_and_without_basemap():
     result = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
     plain, with_basemap = (hidden_figure(result, basemap) for basemap in (None, ROOT / "data/streets.geojson"))

@@ -25,6 +25,7 @@ def lines(ax):
     return {line.get_label(): line for line in ax.get_lines()}
 
 
+@pytest.mark.slow
 def test_leakage_over_time_plots_three_leakages(ax):
     leakage = compute_leakage(ABSORBING, ABSORBING, [0.1] * 10)
     plots.leakage_over_time(ax, leakage)

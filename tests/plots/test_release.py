@@ -50,6 +50,7 @@ def test_title_states_policy_epsilon_and_errors_and_note_states_content():
     assert ReleaseMap(table.select(np.arange(20) < 1), walks.GRID).note.startswith("1 private release of 1 user.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [4.2, 12.8])
 @pytest.mark.parametrize("kind", ["one", "few", "private", slow("many")])
 def test_map_elements_do_not_overlap_and_lie_within_figure(kind, width):
@@ -132,6 +133,7 @@ def test_edges_are_listed_up_to_a_limit():
     assert edges_up_to(PolicyGraph.complete(600), 100_000) is None
 
 
+@pytest.mark.slow
 def test_page_of_100000_timesteps_is_below_3_megabytes():
     release_map = ReleaseMap(walks.sample_table(100_000, 50), walks.GRID, policy=policy(), policy_text="utility:2km")
     page = release_map.to_html()

@@ -100,6 +100,7 @@ def test_page_contains_true_locations_only_on_request(release_folder, monkeypatc
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_open_places_are_not_described_as_noisy(release_folder, plain):
     assert "locations of 2 users, with noise." in plain[1]
     table = read_releases(release_folder / "r.csv")

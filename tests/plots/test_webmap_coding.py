@@ -33,6 +33,7 @@ def decode_numbers(column: dict, length: int) -> list[float]:
     return [next(rows) * column["step"] if has_value else math.nan for has_value in has]
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(st.integers(-(2**51), 2**51), st.just(math.nan))))
 def test_integers_and_gaps_are_decoded(values):
     np.testing.assert_array_equal(decode_numbers(coded_numbers(values), len(values)), np.array(values, dtype=float))

@@ -126,6 +126,7 @@ def test_logarithmic_axis_has_several_round_labels(ends):
     assert all(ends[0] <= value <= ends[1] and len(f"{value:g}".strip("0.")) <= 4 for value in values)
 
 
+@pytest.mark.slow
 def test_calibration_with_frontier_fits(calibration):
     figure = draw_calibration_figure(calibration)
     assert len(figure.axes) == 2
@@ -156,6 +157,7 @@ def test_noise_types_fit(width):
     assert flaws(noise_figure(rows, "utility:1km")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [0.5, 2.0])
 def test_synthetic_users_next_to_real_ones_fit(cell):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=cell)

@@ -121,6 +121,7 @@ def instance(seed: int):
     return f, policy, mask, rng.random(8) + 0.01 if seed % 2 else np.ones(8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "objective"),
     [

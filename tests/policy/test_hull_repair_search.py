@@ -39,6 +39,7 @@ def test_exact_repair_matches_exhaustive_search(objective, seed):
     check_exact(f, policy, mask, objective)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(30, 15))
 @given(st.integers(0, 10**6), st.sampled_from([(1.0, 1.0), (1.0, 4.2), (0.5, 0.1)]), st.booleans())

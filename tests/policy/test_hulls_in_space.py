@@ -106,6 +106,7 @@ def test_cross_polytope_noise_needs_no_hull(noise_scope, monkeypatch):
         np.testing.assert_array_equal(repaired.degrees, (apart <= lengths.max()).sum(axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [3, 4])
 def test_degrees_agree_for_both_membership_methods_in_space(dimension):
     graph, f = instance("listed", dimension, 7, True)

@@ -242,6 +242,7 @@ def test_union_and_intersection_take_networkx_graphs():
             policy & broken
 
 
+@pytest.mark.slow
 def test_networkx_is_imported_lazily():
     code = "import sys, dphmm; p = dphmm.PolicyGraph.complete(5); p.has_edge(0, 1), 3 in p, len(p), p | p; "
     code += "print('networkx' in sys.modules)"

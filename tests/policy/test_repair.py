@@ -63,6 +63,7 @@ def test_example_5_2_has_a_repair_of_area_6():
     )
 
 
+@pytest.mark.slow
 def test_sequential_algorithm_3_is_not_optimal_for_two_exposed_states():
     beaten = []
     for f, policy, mask in map(build_small_instance, range(150)):

@@ -198,6 +198,7 @@ def test_canonical_text_does_not_depend_on_file_path(files, tmp_path):
     assert policy_in_words(text) == "locations that are in the same zone of home.geojson, or within 0.3 km of it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count"),
     [("san_francisco_neighbourhoods", 37), ("beijing_districts", 16), ("beijing_districts_as_published", 16)],

@@ -103,6 +103,7 @@ def test_doubly_enclosed_or_degenerate_polygon_raises(tmp_path):
             read_polygons(_write(tmp_path / "a.geojson", [polygon], ["lane"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [10, 400])
 def test_repeated_ring_is_repaired_unless_too_many_edges_meet(tmp_path, rounds):
     ring = list(WEST.exterior.coords) * rounds
@@ -235,6 +236,7 @@ def test_geopackage_with_several_layers_raises(tmp_path):
         read_polygons(tmp_path / "b.gpkg")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("DPHMM_REAL_DATA" not in os.environ, reason="DPHMM_REAL_DATA names no folder of real data")
 def test_published_and_repaired_districts_give_same_states(caplog, tmp_path):
     areas = Path(os.environ["DPHMM_REAL_DATA"]) / "areas"

@@ -97,6 +97,7 @@ def test_real_check_ins_match_plain_loop(real_data):
         ]
 
 
+@pytest.mark.slow
 def test_los_angeles_extract_has_stated_counts(real_data):
     result = read(real_data / "gowalla" / "loc-gowalla_LA.txt.gz")
     assert (len(result.trajectories), result.points + result.merged) == (5827, 53787)

@@ -133,6 +133,7 @@ def test_altitude_is_ignored(tmp_path):
     assert high == read(write(tmp_path, HEADER + FIRST), "geolife")
 
 
+@pytest.mark.slow
 def test_published_edge_cases_behave_as_documented(real_data):
     path = real_data / "geolife" / "geolife_edge_cases.tar.gz"
     with pytest.raises(DataFileError, match=r"020/Trajectory/20110911000506\.plt, line 6782: latitude .*400\.16"):

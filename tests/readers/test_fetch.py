@@ -56,6 +56,7 @@ def server():
     local_server.http.server_close()
 
 
+@pytest.mark.slow
 def test_first_download_records_digest_and_second_call_verifies(server, tmp_path):
     first = fetch_data("gowalla", tmp_path, base_url=server.url)
     assert first.path.read_bytes() == GOWALLA

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def build_block(rows, source="f", skipped=0):
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(fix, max_size=12), max_size=4))
 def test_trajectories_match_last_location_per_user_and_time(files):
     expected = {}

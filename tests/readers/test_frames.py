@@ -49,6 +49,7 @@ def test_scikit_mobility_frames_are_read():
     check(read_frame(frame.astype({"datetime": str}), time_zone="+08:00"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Missing optional dependencies:UserWarning")
 @pytest.mark.filterwarnings("ignore:Time zone information dropped:UserWarning")
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
@@ -288,6 +289,7 @@ print(Data.from_any(frame).read().fixes)
     assert done.stdout == "2\n", done.stderr
 
 
+@pytest.mark.slow
 def test_messages_name_the_given_object():
     polars = pytest.importorskip("polars")
     lazy = polars.DataFrame({"user": ["a"]}).lazy()

@@ -298,6 +298,7 @@ fixes = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(fixes=fixes, comma=st.booleans(), header=st.booleans(), mark=st.sampled_from(",;\t"))
 def test_table_written_in_any_form_reads_back_unchanged(tmp_path, fixes, comma, header, mark):

@@ -128,6 +128,7 @@ def test_file_without_permission_raises(tmp_path, monkeypatch):
         read(path)
 
 
+@pytest.mark.slow
 def test_every_public_file_is_read_or_raises_in_one_line(real_data):
     for path in sorted(real_data.rglob("*")):
         if path.suffix in {".gpx", ".rec", ".gz"} and "geolife_beijing" not in path.name:

@@ -112,6 +112,7 @@ def test_packed_file_is_read(tmp_path, suffix):
         read(write(tmp_path, f"cut.gpx.{suffix}", packed[:-9]))
 
 
+@pytest.mark.slow
 def test_zstandard_frames_are_joined_and_bounded(tmp_path, monkeypatch):
     library = pytest.importorskip("zstandard")
     data = recordings.gpx()
@@ -479,6 +480,7 @@ def tracks(draw):
     return Recording(tuple(segments))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(tracks(), st.sampled_from([".gpx", ".geojson", ".csv", ".kml", ".tcx"]), st.booleans())
 def test_written_recording_is_read_again(tmp_path_factory, recording, suffix, has_times):

@@ -40,6 +40,7 @@ def extract_numbers(content: bytes) -> np.ndarray:
     return np.array(re.findall(DECIMAL, content), dtype=float)
 
 
+@pytest.mark.slow
 def test_files_match_script():
     generated = generate_files()
     kept = {str(p.relative_to(ROOT / "data")) for p in (ROOT / "data").rglob("*") if p.is_file()}

@@ -64,6 +64,7 @@ def test_district_layer_needs_no_repair(tmp_path):
         assert len(read_polygons(tmp_path / "districts.geojson", "name")) == len(CITY.districts)
 
 
+@pytest.mark.slow
 def test_every_fix_is_inside_box_and_near_street():
     lines = shapely.MultiLineString([[CITY.point(a), CITY.point(b)] for a, b in CITY.streets.edges])
     grid = Grid.over(CITY.box, 0.5)

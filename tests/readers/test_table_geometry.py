@@ -126,6 +126,7 @@ def test_points_in_every_form_are_parsed_exactly(places, form):
         assert (point.x, point.y) == place
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(cell=st.binary(max_size=30) | st.text(max_size=30) | st.builds("SRID={};POINT(1 2)".format, st.integers()))
 def test_other_cells_have_no_point_or_raise(cell):

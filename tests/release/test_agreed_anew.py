@@ -19,6 +19,7 @@ def store(request, tmp_path):
     return tmp_path / "s" if request.param == "file" else request.getfixturevalue("postgres")
 
 
+@pytest.mark.slow
 def test_changed_session_keeps_old_releases_and_uses_new_terms_for_later_slots(store):
     with Session.open(store, "ann", engine()) as session:
         first = [session.release(slot % 6, slot) for slot in range(4)]

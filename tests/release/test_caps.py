@@ -59,6 +59,7 @@ def draw_place(releaser: Releaser, step: StepPlan, place, truth: int = 2) -> Rel
     return releaser._draw_validated(replace(step, noise=FixedNoise(step.noise, np.asarray(place))), truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(3), 1))
 def test_cap_holds_for_every_output_at_every_step(seed):
     """Check every possible output before each draw; half of the draws are the worst output."""
@@ -96,6 +97,7 @@ def test_cap_is_exceeded_by_some_output_without_caps():
     assert odds.log_odds > logit(Q)
 
 
+@pytest.mark.slow
 def test_budgets_and_records_do_not_depend_on_true_state():
     """Fix the outputs and vary the true state: budgets, records and withheld steps are equal."""
     budgets = []
@@ -135,6 +137,7 @@ def test_spawned_and_restarted_engines_start_with_initial_odds():
 WEEKDAYS_BY_NAME = np.array([[1], [0], [0], [2], [2], [2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(3), 1))
 def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
     """Check every pair of outputs; half of the draws are the worst output.
@@ -240,6 +243,7 @@ def release_with_restarts(path, names: list[str], slots=range(12), seed=5) -> li
     return records
 
 
+@pytest.mark.slow
 def test_reopened_session_gives_same_releases_as_uninterrupted_one(tmp_path):
     source, whole = np.random.default_rng(5), []
     with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
@@ -259,6 +263,7 @@ def optimal_engine(seed: int) -> Releaser:
     return Releaser(model, points, PolicyGraph.complete(9), 2.0, "optimal", caps=caps, rng=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 5])
 def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
     """Neither plans that are not sampled nor processes that replay the releases change it."""
@@ -278,6 +283,7 @@ def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
     assert [record.epsilon for record in replayed] == [record.epsilon for record in records]
 
 
+@pytest.mark.slow
 def test_capped_epsilon_does_not_depend_on_cells_of_earlier_releases(monkeypatch):
     """Here the cache of cells has room for few of them. With 4096 states it has, too."""
     monkeypatch.setattr("dphmm.events.outputs._CACHE_VALUES", 36 * 400)
@@ -389,6 +395,7 @@ def test_cap_below_prior_probability_raises_before_draw():
 NEAR_SHARES = {5: 0.3, 10: 0.7}
 
 
+@pytest.mark.slow
 def test_caps_hold_for_every_prior_of_table(tmp_path):
     path = tmp_path / "priors.csv"
     path.write_text("state,near\n" + "".join(f"{state},{share}\n" for state, share in NEAR_SHARES.items()))

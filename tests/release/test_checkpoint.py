@@ -41,6 +41,7 @@ def restored(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_restored_engine_releases_like_original_in_another_process(restored, name):
     assert (restored / f"{name}.records").read_text() == (restored / f"{name}.expected").read_text()

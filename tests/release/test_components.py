@@ -91,6 +91,7 @@ def case(request):
     return releaser, step, table, repaired
 
 
+@pytest.mark.slow
 def test_output_exponents_differ_by_at_most_epsilon_on_every_edge(case):
     releaser, step, table, repaired = case
     for j, k in repaired.edges():
@@ -103,6 +104,7 @@ def test_output_exponents_differ_by_at_most_epsilon_on_every_edge(case):
             assert exponent == table[j][output]
 
 
+@pytest.mark.slow
 def test_likelihoods_are_normalized_and_match_enumeration(case):
     releaser, step, table, _ = case
     outputs = sorted(set().union(*(law.keys() for law in table.values())))
@@ -160,6 +162,7 @@ def test_distant_components_are_unaffected_by_zone():
         assert first[[2, 4, 6, 7]].tolist() == two[[2, 4, 6, 7]].tolist()
 
 
+@pytest.mark.slow
 def test_draws_match_stated_probabilities():
     """Run a χ² test for a zone, a segment and an unprotected state.
 
@@ -218,6 +221,7 @@ def test_unprotected_state_is_released_exactly_and_protected_state_with_noise(me
         assert ReleaseRecord.from_json(hidden.to_json()) == hidden
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_record_depends_on_release_and_public_data_only(mechanism, monkeypatch):
     """Fix the release: all true states lead to the same record and belief."""
@@ -311,6 +315,7 @@ def test_unprotected_states_with_noise_raise(mechanism):
 # ---- several queries, location sets, other settings ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_joint_queries_split_budget_with_component_noise():
     place = engine(ZONED.with_open([2, 4]), rng=2)
     kind = place.for_query(np.arange(9).reshape(-1, 1) % 4, mechanism="lattice")

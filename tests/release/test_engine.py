@@ -266,6 +266,7 @@ def test_private_diagnostics_match_definitions():
         releaser.private_diagnostics(4, np.array([1.0]))
 
 
+@pytest.mark.slow
 def test_posterior_mean_has_smaller_mean_squared_error_than_release():
     # 600 releases of a walk, seed 9: the ratio of mean squared errors is below one half.
     rng = np.random.default_rng(9)
@@ -315,6 +316,7 @@ def test_epsilon_can_be_set_per_step():
     assert [releaser.release(0).epsilon, releaser.release(0, epsilon=0.25).epsilon] == [1.0, 0.25]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10**6))
 def test_random_models_and_policies_have_no_exposed_state(seed):

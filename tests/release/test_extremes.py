@@ -56,6 +56,7 @@ FLAT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("kind", [slow(kind) if kind in ("axis", "turned lattice") else kind for kind in FLAT])
 def test_flat_hulls_never_fail_after_draw(mechanism, kind):
@@ -112,6 +113,7 @@ def policy_over(rng: np.random.Generator, size: int) -> PolicyGraph:
     return kinds[rng.integers(len(kinds))]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unusual_measurements_never_fail_after_draw_or_with_foreign_error(mechanism):
     rng, ended = np.random.default_rng(32), 0

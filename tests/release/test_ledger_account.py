@@ -30,6 +30,7 @@ def test_window_sums_match_releases_within_window(longest):
     assert len(account._slots) == (600 if longest is None else pytest.approx(100, abs=100))
 
 
+@pytest.mark.slow
 def test_account_memory_is_bounded_by_window():
     account = Account(288)
     for slot in range(50_000):

@@ -95,6 +95,7 @@ def same(first, second) -> bool:
     return repr(first) == repr(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "call",
     [
@@ -124,6 +125,7 @@ def test_networkx_graph_gives_the_result_of_the_policy_graph(call):
     assert not same(call(near(radius=1.6)), call(listed(near())))  # a different graph gives a different result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise_scope", ["graph", "component"])
 def test_open_nodes_are_unprotected_states(noise_scope):
     opened = [20, 21, 22]
@@ -148,6 +150,7 @@ def test_listed_edges_release_as_the_radius_text():
 # ---- settings ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_settings_with_graph_round_trip():
     settings = ReleaseSettings(near(opened=[24]), 0.7, delta=0.05)
     for again in (
@@ -236,6 +239,7 @@ def test_states_missing_from_the_graph_have_no_edges():
     assert records(engine) == records(Releaser.from_space(engine.settings, TOWN, SPACE, nx.Graph([(0, 1), (1, 5)]), 5))
 
 
+@pytest.mark.slow
 def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
     monkeypatch.setattr(graph_text, "MAX_TEXT_EDGES", near().number_of_edges())
     assert ReleaseSettings(near()).graph(TOWN).number_of_edges() == near().number_of_edges()

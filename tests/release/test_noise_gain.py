@@ -38,6 +38,7 @@ def test_error_of_posterior_mean_matches_integral_of_posterior_variance(epsilon)
     assert compute_posterior_mean_error(other, points, prior) ** 0.5 != pytest.approx(exact**0.5, rel=0.02)
 
 
+@pytest.mark.slow
 def test_error_of_posterior_mean_matches_sampled_error_in_plane():
     """20,000 releases, seed 4: the standard error of the root mean square is about 0.5 %."""
     points, edges = build_grid(5, 2)

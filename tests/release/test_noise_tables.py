@@ -220,6 +220,7 @@ def test_predicted_error_of_tables_matches_enumeration(mechanism):
     assert outlooks.compute(0.5).error > 1.02 * expected, "half the budget gives a larger error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [slow(Schedule(1.1)), Schedule(0.9, 6.0, 10 * 3600)])
 def test_schedule_with_tables_continues_after_restart(tmp_path, schedule):
     def engine(source):

@@ -78,6 +78,7 @@ PLACES = np.random.default_rng(1).integers(-3, 6, (30, 2))
 AIMS = [Schedule(0.9), Schedule(window_epsilon=12), Schedule(0.7, 20, 8 * HOUR)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", AIMS)
 def test_records_do_not_depend_on_true_states_for_fixed_draws(schedule):
     walks = [np.random.default_rng(seed).integers(0, 6, 30) for seed in range(4)]
@@ -143,6 +144,7 @@ def test_predicted_error_matches_enumeration(epsilon):
         assert outlook.error == pytest.approx(exact, abs=close)
 
 
+@pytest.mark.slow
 def test_half_budget_fails_error_comparison():
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
     assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
@@ -175,6 +177,7 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
     assert len(computed) <= (1 if best is None else 5)
 
 
+@pytest.mark.slow
 def test_few_outputs_reject_only_insufficient_budgets():
     """Few outputs are far from a goal only if all exceed it; 300 beliefs, seed 4."""
     releaser = engine(Schedule(0.9))
@@ -237,6 +240,7 @@ def worst_window(slots, budgets, window):
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from([1, 1, 1, 2, 5, 13]), min_size=5, max_size=40),
@@ -303,6 +307,7 @@ def simulate_spending(reports, budget, days, seed, **more):
     return slots, np.array([record.epsilon for record in records])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [3.0, 10.0])
 def test_user_with_20_to_40_daily_reports_spends_most_of_budget(budget):
     """Six days after the first, seeds 0 to 2.
@@ -315,6 +320,7 @@ def test_user_with_20_to_40_daily_reports_spends_most_of_budget(budget):
         assert worst_window(slots.tolist(), spent.tolist(), 144) <= Fraction(repr(budget))
 
 
+@pytest.mark.slow
 def test_plan_for_report_at_every_step_spends_less(monkeypatch):
     monkeypatch.setattr(ReportingRate, "expected_count", lambda _, steps: float(steps))
     slots, spent = simulate_spending([20, 30, 40], 3.0, 7, 0)
@@ -407,6 +413,7 @@ def release_with_restarts(path, opened, slots=range(30), seed=5):
     return records
 
 
+@pytest.mark.slow
 def test_session_with_schedule_continues_after_restarts_and_alongside_others(tmp_path):
     source = np.random.default_rng(5)
     with Session.open(tmp_path / "whole.db", "ann", engine(BOTH, source), Limits(epsilon=1000)) as session:

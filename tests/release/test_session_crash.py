@@ -85,6 +85,7 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
     return problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lives", [42, slow(126)])
 def test_kills_at_any_instant_lose_no_release_and_repeat_no_slot(run, tmp_path, lives):
     log = run("crash", tmp_path / "s", tmp_path / "log", lives, 7)
@@ -100,6 +101,7 @@ def test_kills_at_any_instant_lose_no_release_and_repeat_no_slot(run, tmp_path, 
     assert len(records) >= 0.6 * lives
 
 
+@pytest.mark.slow
 def test_partially_checkpointed_log_loses_no_release(tmp_path):
     """The header then states more pages than the file contains; the log contains the rest."""
     with Session.open(tmp_path / "s", "user", engine()) as session:
@@ -118,6 +120,7 @@ def test_partially_checkpointed_log_loses_no_release(tmp_path):
     assert len(stored(tmp_path / "cut-s")) == 61
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "number"), [("crash", 30), ("storm", 320)])
 def test_window_budget_holds_under_kills_and_concurrency(run, tmp_path, mode, number):
     log = run(mode, tmp_path / "s", tmp_path / "log", number, 7, "scheduled")
@@ -129,6 +132,7 @@ def test_window_budget_holds_under_kills_and_concurrency(run, tmp_path, mode, nu
         assert sum(budget for slot, budget in budgets.items() if end - 24 < slot <= end) <= 8
 
 
+@pytest.mark.slow
 def test_recomputed_tables_match_released_ones_after_kills(run, tmp_path):
     """The records determine each table and estimate, even after processes were killed."""
     log = run("crash", tmp_path / "s", tmp_path / "log", 24, 7, "tables")
@@ -145,11 +149,13 @@ def test_recomputed_tables_match_released_ones_after_kills(run, tmp_path):
         np.testing.assert_allclose(replay.belief.mean(F), record.estimate, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_answer_before_commit_is_detected(run, tmp_path):
     log = run("crash", tmp_path / "s", tmp_path / "log", 42, 7, "early-answer")
     assert violations(log, stored(tmp_path / "s"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_slots", [50, slow(125)])
 def test_eight_processes_agree_on_one_value_per_slot(run, tmp_path, num_slots):
     log = run("storm", tmp_path / "s", tmp_path / "log", 8 * num_slots, 3)

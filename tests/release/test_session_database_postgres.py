@@ -27,6 +27,7 @@ def engine():
     return Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=0.5)
 
 
+@pytest.mark.slow
 def test_reopened_session_repeats_releases_and_keeps_limits(postgres):
     with Session.open(postgres, "ann", engine(), Limits(epsilon=2)) as session:
         first = [session.release(4, slot) for slot in range(3)]
@@ -43,6 +44,7 @@ def test_reopened_session_repeats_releases_and_keeps_limits(postgres):
         assert store.names() == ["ann"]
 
 
+@pytest.mark.slow
 def test_error_in_transaction_leaves_no_release(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
         session.release(1, 0)
@@ -80,6 +82,7 @@ def test_unreachable_server_and_unknown_format_raise(postgres):
         SessionStore(postgres)
 
 
+@pytest.mark.slow
 def test_eight_clients_agree_on_one_value_per_slot(postgres):
     def ask(number):
         """Ask for every slot, from a different true state."""
@@ -150,6 +153,7 @@ def terminate_connection(store, server):
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (process_id,))
 
 
+@pytest.mark.slow
 def test_lost_connection_is_reopened_and_counted_again(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
         assert store.database.count_processes() == 1
@@ -168,6 +172,7 @@ def test_lost_connection_is_reopened_and_counted_again(postgres):
         assert store.database.execute("SHOW lock_timeout") == [("30s",)]
 
 
+@pytest.mark.slow
 def test_draw_is_rolled_back_if_connection_is_lost(postgres):
     with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
         session.release(4, 0)
@@ -179,6 +184,7 @@ def test_draw_is_rolled_back_if_connection_is_lost(postgres):
         assert store.progress(session.number).count == 2
 
 
+@pytest.mark.slow
 def test_unreachable_server_is_retried_with_backoff(postgres, monkeypatch):
     import psycopg
 

@@ -126,6 +126,7 @@ def test_flipped_bits_are_detected_or_harmless(path):
     assert noticed >= 40  # more than half of the bits lie in tables without content
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_of_record_and_belief_is_detected(path):
     # 60 single bits of each, at random positions, seed 5.
     whole, ((_, _, belief, releases), *_) = path.read_bytes(), read_everything(path)

@@ -96,6 +96,7 @@ def fill(where):
 # ---- moves -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @STORES
 def test_moved_store_continues_exactly_and_the_old_one_is_closed(tmp_path, store, where, monkeypatch):
     monkeypatch.setattr(session_transfer, "_ROWS_PER_QUERY", 3)
@@ -128,6 +129,7 @@ def test_moved_store_continues_exactly_and_the_old_one_is_closed(tmp_path, store
     assert run("session", "export", store, "--everything", "-o", tmp_path / "other").exit_code == 2
 
 
+@pytest.mark.slow
 @STORES
 def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_kill(tmp_path, store, where, monkeypatch):
     values = fill(store)
@@ -164,6 +166,7 @@ def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_ki
             opened.set_mark(None)
 
 
+@pytest.mark.slow
 @STORES
 def test_failed_export_leaves_the_store_open(tmp_path, store, where, monkeypatch):
     fill(store)
@@ -181,6 +184,7 @@ def test_failed_export_leaves_the_store_open(tmp_path, store, where, monkeypatch
 # ---- copies that may lack releases -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @STORES
 @pytest.mark.parametrize("kind", ["backup", "copy", "imported"])
 def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
@@ -267,6 +271,7 @@ def read_num_answers(where):
         return [tuple(row) for row in opened.database.execute("SELECT session, number, more FROM num_answers")]
 
 
+@pytest.mark.slow
 @STORES
 def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, where, monkeypatch):
     values = fill(store)
@@ -330,6 +335,7 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
         assert {tuple(row) for row in copied} == before["record"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store_format", range(1, NEXT - 1))
 @STORES
 def test_store_of_an_earlier_format_is_migrated(store, where, store_format, monkeypatch):
@@ -375,6 +381,7 @@ def releaser(model):
 YEAR = 365 * 288
 
 
+@pytest.mark.slow
 @STORES
 def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_path, store, where, model, releaser):
     release_ann = partial(release, store, "ann", releaser=releaser)
@@ -439,6 +446,7 @@ def check_windows(values, engine, window):
     assert schedule is None or max(sums) == schedule.window_epsilon
 
 
+@pytest.mark.slow
 def test_rewound_session_continues_after_one_window_within_the_budget(store, model, scheduled):
     engine, window = scheduled
     release_ann = partial(release, store, "ann", limits=None, releaser=engine)
@@ -458,6 +466,7 @@ def test_rewound_session_continues_after_one_window_within_the_budget(store, mod
     check_windows(values, engine, window)
 
 
+@pytest.mark.slow
 def test_longer_window_after_a_rewind_counts_the_records_before_it(store, model):
     settings = ReleaseSettings(
         policy="utility:1km", epsilon=0.5, schedule=Schedule(window_epsilon=1.0, window_seconds=86400.0)
@@ -476,6 +485,7 @@ def test_longer_window_after_a_rewind_counts_the_records_before_it(store, model)
     check_windows(values, long, 2 * DAY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_pruned", [True, False])
 def test_longer_window_after_pruning_counts_the_removed_records(store, model, is_pruned):
     """Without pruning, the account contains the records, and the schedule withholds instead."""
@@ -500,6 +510,7 @@ def test_longer_window_after_pruning_counts_the_removed_records(store, model, is
     assert max(map(sum_budgets, windows)) == schedule.window_epsilon
 
 
+@pytest.mark.slow
 def test_restored_copy_continues_after_one_window_within_the_budget(tmp_path, store, scheduled):
     engine, window = scheduled
     release_ann = partial(release, name="ann", limits=None, releaser=engine)

@@ -83,6 +83,7 @@ def test_engine_without_lock_fails_the_same_test():
             release_in_threads(engine)
 
 
+@pytest.mark.slow
 def test_queries_of_one_user_share_a_lock():
     first = make_engine()
     second = first.for_query([[1], [0], [0], [2], [2], [2]])
@@ -198,6 +199,7 @@ def test_threads_share_stream(tmp_path):
         take_in_threads(stream)
 
 
+@pytest.mark.slow
 def test_stream_without_locks_fails_the_same_test():
     """The broken twin."""
     with pytest.raises((AssertionError, DphmmError, BrokenBarrierError)):  # noqa: PT012 - any round may fail

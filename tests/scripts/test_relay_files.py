@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 RELAY = ROOT / "scripts" / "relay"
 
 
+@pytest.mark.slow
 def test_systemd_accepts_unit(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze")
@@ -43,6 +44,7 @@ def test_container_is_read_only_unprivileged_and_local():
     assert "USER 10001:10001" in (RELAY / "Containerfile").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_wheel_contains_page_and_licences_of_vendored_files(tmp_path):
     hatchling = pytest.importorskip("hatchling.builders.wheel")
     (wheel,) = hatchling.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])

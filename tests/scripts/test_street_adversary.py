@@ -42,6 +42,7 @@ def test_reliability_accepts_calibrated_and_rejects_overconfident_probabilities(
     assert num_misses(np.minimum(2 * stated, 1)) >= 3
 
 
+@pytest.mark.slow
 def test_ways_are_near_shortest_and_reproducible(folder):
     network = Network(folder / "town.geojson")
     home = network.projection.to_latlon(np.zeros((1, 2)))[0]
@@ -55,6 +56,7 @@ def test_ways_are_near_shortest_and_reproducible(folder):
         assert straight < 0.005 * len(ways[0]) < 2 * straight
 
 
+@pytest.mark.slow
 def test_measurement_continues_and_report_names_every_bin(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(street_adversary, "FITTED", ())
     monkeypatch.setattr(street_adversary, "KEPT_OUT", ("town.geojson",))

@@ -72,12 +72,17 @@ def test_at_size():
 
 def test_quick():
     pass
+
+@pytest.mark.parametrize("case", range(10))
+def test_of_ten_cases(case):
+    pass
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "summary", "is_stated"),
-    [((), "2 passed", False), (("-m", "not slow"), "1 passed, 1 deselected", True)],
+    [((), "12 passed", False), (("-m", "not slow"), "5 passed, 7 deselected", True)],
 )
 def test_pytest_runs_all_tests_and_states_deselection(tmp_path, options, summary, is_stated):
     (tmp_path / "test_size.py").write_text(TESTS)

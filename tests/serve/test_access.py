@@ -85,6 +85,7 @@ def test_recipients_of_users_in_the_database_change_with_the_file(path, inbox, p
     assert inbox.messages == []
 
 
+@pytest.mark.slow
 def test_devices_of_a_user_are_selected_by_number(path, postgres):
     tokens = [get_tokens(add_device(path, "ann"))[-1] for _ in range(2)]
     with pytest.raises(ConfigurationError, match="--number must select one of the 2 devices of 'ann' in the database"):
@@ -98,6 +99,7 @@ def test_devices_of_a_user_are_selected_by_number(path, postgres):
     assert len(set(tokens)) == 2
 
 
+@pytest.mark.slow
 def test_invalid_names_and_unknown_users_are_refused(path, postgres):
     with pytest.raises(ConfigurationError, match="USER must be a name"):
         add_device(path, "a/b")

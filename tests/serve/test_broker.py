@@ -106,6 +106,7 @@ def steps(path):
     return [release.slot - START // STEP for release in releases(path)]
 
 
+@pytest.mark.slow
 def test_published_and_retained_messages_are_not_read_as_fixes(config, mosquitto, tmp_path):
     mosquitto.publish(at(0), retain=True)
     out = [
@@ -125,6 +126,7 @@ def test_published_and_retained_messages_are_not_read_as_fixes(config, mosquitto
     assert releases(tmp_path / "users.db", "mallory") == []
 
 
+@pytest.mark.slow
 def test_messages_sent_while_relay_is_down_are_received_after_start(config, mosquitto, tmp_path):
     settings = config(mqtt={"url": mosquitto.url})
     with relay(settings) as client:
@@ -135,6 +137,7 @@ def test_messages_sent_while_relay_is_down_are_received_after_start(config, mosq
     assert steps(tmp_path / "users.db") == list(range(50))
 
 
+@pytest.mark.slow
 def test_message_is_acknowledged_only_after_release(config, mosquitto, tmp_path, monkeypatch):
     settings = config(mqtt={"url": mosquitto.url})
     with monkeypatch.context() as patch:
@@ -196,6 +199,7 @@ def test_large_message_does_not_delay_others(config, mosquitto, tmp_path, monkey
     assert max(parsed) < 1000
 
 
+@pytest.mark.slow
 def test_temporarily_full_store_delays_but_loses_no_messages(config, mosquitto, tmp_path, monkeypatch):
     real, fails = SessionStore.append, iter([True] * 2)
 
@@ -212,6 +216,7 @@ def test_temporarily_full_store_delays_but_loses_no_messages(config, mosquitto, 
         wait_for(lambda: steps(tmp_path / "users.db") == [0, 1])
 
 
+@pytest.mark.slow
 def test_failing_message_is_retried_and_then_skipped(config, mosquitto, tmp_path, monkeypatch):
     real, passing = SessionStore.append, iter([True] * (listening._MAX_ATTEMPTS - 1))
 
@@ -229,6 +234,7 @@ def test_failing_message_is_retried_and_then_skipped(config, mosquitto, tmp_path
         wait_for(lambda: steps(tmp_path / "users.db") == [0, 2])
 
 
+@pytest.mark.slow
 def test_refused_subscription_is_reported_and_repeated(config, caplog, monkeypatch):
     """The broker's access list does not allow the topic, until the list is corrected."""
     monkeypatch.setattr(listening, "MAX_RECONNECT_WAIT_S", 1.0)
@@ -253,6 +259,7 @@ def test_refused_subscription_is_reported_and_repeated(config, caplog, monkeypat
     )
 
 
+@pytest.mark.slow
 def test_session_is_deleted_by_another_client_with_its_name(config, mosquitto, tmp_path, caplog):
     """The log contains the name of a session, which can be deleted by it."""
     program = shutil.which("mosquitto_sub")
@@ -272,6 +279,7 @@ def test_session_is_deleted_by_another_client_with_its_name(config, mosquitto, t
         wait_for(lambda: steps(tmp_path / "users.db") == [1])
 
 
+@pytest.mark.slow
 def test_ignored_posts_of_a_device_are_logged_once(config, mosquitto, tmp_path, caplog):
     caplog.set_level("INFO")
     with relay(config(mqtt={"url": mosquitto.url})) as client:
@@ -282,6 +290,7 @@ def test_ignored_posts_of_a_device_are_logged_once(config, mosquitto, tmp_path, 
     assert messages == ["messages of devices called dphmm are ignored, because relays publish on their topics"]
 
 
+@pytest.mark.slow
 def test_user_with_the_name_of_a_share_is_released_while_another_process_listens(config, postgres, monkeypatch):
     monkeypatch.setattr(sessions, "_MAX_TURN_S", 1.0)
     settings = config(store=postgres, device=[{"user": "share 3", "token": TOKEN["ann"]}])
@@ -341,6 +350,7 @@ def test_metric_of_broker_is_no_alarm_if_other_processes_listen():
         assert f"dphmm_broker_connected {value}\n".encode() in metrics.render("", True, {}, {})[0]
 
 
+@pytest.mark.slow
 def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monkeypatch):
     from paho.mqtt.client import Client
 
@@ -363,6 +373,7 @@ def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monk
         wait_for(status)
 
 
+@pytest.mark.slow
 def test_slow_releases_are_awaited(config, mosquitto, tmp_path, monkeypatch):
     real = SessionStore.append
 
@@ -377,6 +388,7 @@ def test_slow_releases_are_awaited(config, mosquitto, tmp_path, monkeypatch):
         wait_for(lambda: len(steps(tmp_path / "users.db")) == 25)
 
 
+@pytest.mark.slow
 def test_restarted_broker_is_reconnected_and_its_messages_are_read(config, mosquitto, tmp_path):
     settings = config(mqtt={"url": mosquitto.url})
     with relay(settings) as client:
@@ -560,6 +572,7 @@ def test_topic_of_a_user_matches_what_the_topic_of_all_does(topic, of_ann):
         assert (of_ann is not None and mqtt.topic_matches_sub(of_ann, example)) is expected
 
 
+@pytest.mark.slow
 def test_messages_kept_in_the_session_of_all_users_are_released(config, mosquitto, postgres, monkeypatch):
     """An upgrade from a version without shares loses nothing.
 
@@ -580,6 +593,7 @@ def test_messages_kept_in_the_session_of_all_users_are_released(config, mosquitt
         wait_for(lambda: steps(postgres) == [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_messages_arrive_however_the_path_of_the_store_is_written(config, mosquitto, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.db").symlink_to("users.db")
@@ -592,6 +606,7 @@ def test_messages_arrive_however_the_path_of_the_store_is_written(config, mosqui
             wait_for(lambda: len(steps(tmp_path / "users.db")) == step + 1)  # noqa: B023
 
 
+@pytest.mark.slow
 def test_relays_with_other_stores_have_other_sessions_at_a_broker(config, mosquitto, tmp_path, monkeypatch):
     """Two families with default names share a broker. Each gets its own messages."""
     listening_relays = []
@@ -611,6 +626,7 @@ def test_relays_with_other_stores_have_other_sessions_at_a_broker(config, mosqui
         assert all(map(is_listening, listening_relays))
 
 
+@pytest.mark.slow
 def test_taken_over_session_is_reported(config, mosquitto, tmp_path, monkeypatch, caplog):
     """A relay with a copy of the store takes the session over, and keeps it."""
     settings = config(mqtt={"url": mosquitto.url})
@@ -631,6 +647,7 @@ def test_taken_over_session_is_reported(config, mosquitto, tmp_path, monkeypatch
             assert record.levelname == "ERROR"
 
 
+@pytest.mark.slow
 def test_disconnection_with_the_reason_of_a_takeover_is_reported(config, caplog):
     """Other brokers send the reason code. Then nothing reconnects for a minute."""
     taken_over = bytes([0xE0, 0x02, 0x8E, 0x00])
@@ -664,6 +681,7 @@ def test_store_without_identity_gets_one(config, tmp_path):
     assert len(identities[0]) == 32
 
 
+@pytest.mark.slow
 def test_metrics_contain_status_latency_queues_broker_and_disk(config, inbox, tmp_path, mosquitto):
     inbox.status = 503
     recipient = {"name": 'a "b"', "kind": "webhook", "url": inbox.url}

@@ -34,6 +34,7 @@ def named_recipient(inbox, name, **more):
     return recipient(inbox, **more) | {"name": name, "headers": {"X-Name": name}}
 
 
+@pytest.mark.slow
 def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbox, tmp_path):
     recipients = [
         named_recipient(inbox, "family"), named_recipient(inbox, "quiet", when_withheld="nothing"),
@@ -57,6 +58,7 @@ def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbo
     assert [message["released"] for message in read_inbox(inbox, "quiet")] == [True, True]
 
 
+@pytest.mark.slow
 def test_timestep_beyond_limit_has_no_record_without_predictions(config, inbox, tmp_path):
     quiet = named_recipient(inbox, "quiet", when_withheld="nothing")
     with relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:
@@ -65,6 +67,7 @@ def test_timestep_beyond_limit_has_no_record_without_predictions(config, inbox, 
     assert len(releases(tmp_path / "users.db")) == 2
 
 
+@pytest.mark.slow
 def test_zone_recipient_gets_only_name_of_zone_of_estimate(config, inbox):
     recipients = [named_recipient(inbox, "house", content="zone"), named_recipient(inbox, "family")]
     with relay(config(recipient=recipients)) as client:
@@ -82,6 +85,7 @@ def test_zone_recipient_gets_only_name_of_zone_of_estimate(config, inbox):
     assert read_inbox(inbox, "house")[1]["zone"] == "away"  # an open place, released exactly
 
 
+@pytest.mark.slow
 def test_true_locations_are_sent_only_if_configured_and_never_stored_or_logged(config, inbox, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     true_places = named_recipient(inbox, "mine", true_locations_unprotected=True)
@@ -119,6 +123,7 @@ ACCURACY_FIELDS = {
 """Kind of recipient → field of the accuracy."""
 
 
+@pytest.mark.slow
 def test_recipients_of_true_locations_get_accuracy_and_validity_as_posted(config, inbox, monkeypatch):
     published = []
 
@@ -172,6 +177,7 @@ def test_conflicting_recipient_options_raise(config, inbox, keys, message):
         config(recipient=[recipient(inbox) | keys])
 
 
+@pytest.mark.slow
 def test_messages_without_zones_have_no_zone(config, inbox):
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0)
@@ -179,6 +185,7 @@ def test_messages_without_zones_have_no_zone(config, inbox):
     assert "zone" not in read_messages(inbox)[0]
 
 
+@pytest.mark.slow
 def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, clock):
     kinds = ("owntracks", "overland", "traccar", "home-assistant", "webhook")
     settings = config(recipient=[named_recipient(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0})
@@ -218,6 +225,7 @@ def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, 
         assert kind == "webhook" or all(keys_of_message == keys[0] for keys_of_message in keys)
 
 
+@pytest.mark.slow
 def test_accuracy_is_calibrated_radius_if_model_has_radii(config, inbox, clock, tmp_path):
     holding = load_model(config().model).with_calibrated_radii(CalibratedRadii((2.0, 2.0, 3.0, 4.0, 5.0), 30))
     holding.save(tmp_path / "holding.npz")

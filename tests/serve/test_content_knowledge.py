@@ -80,6 +80,7 @@ def min_probability(rounds=4000, seed=0):
     return least
 
 
+@pytest.mark.slow
 def test_statements_have_probability_of_at_least_two_thirds(monkeypatch):
     assert min_probability() >= 2 / 3
     monkeypatch.setattr(content, "_MARKOV_FACTOR", 0.5)  # with a lower threshold, statements are less probable

@@ -54,6 +54,7 @@ def read_messages(inbox):
     return [json.loads(body) for _, _, body in inbox.messages]
 
 
+@pytest.mark.slow
 def test_webhook_gets_answer_of_stream_only(config, inbox, tmp_path):
     with relay(config(recipient=[recipient(inbox, headers={"X-Key": "k"})])) as client:
         post(client, 0)
@@ -66,6 +67,7 @@ def test_webhook_gets_answer_of_stream_only(config, inbox, tmp_path):
     assert inbox.messages[0][1]["x-key"] == "k"
 
 
+@pytest.mark.slow
 def test_messages_have_format_of_each_recipient(config, inbox):
     for kind in ("owntracks", "overland", "traccar", "home-assistant"):
         inbox.messages.clear()
@@ -90,6 +92,7 @@ def test_messages_have_format_of_each_recipient(config, inbox):
         assert radius > 100
 
 
+@pytest.mark.slow
 def test_outage_delays_messages_without_loss_and_keeps_order(config, inbox):
     settings = config(recipient=[recipient(inbox)])
     inbox.status = 503
@@ -105,6 +108,7 @@ def test_outage_delays_messages_without_loss_and_keeps_order(config, inbox):
     )
 
 
+@pytest.mark.slow
 def test_permanently_rejected_message_is_skipped(config, inbox):
     with relay(config(recipient=[recipient(inbox)])) as client:
         inbox.status = 422
@@ -116,6 +120,7 @@ def test_permanently_rejected_message_is_skipped(config, inbox):
     assert read_messages(inbox)[0]["time"] == "2024-03-07T09:05:00Z"
 
 
+@pytest.mark.slow
 def test_new_recipient_gets_no_earlier_releases_and_no_other_users(config, inbox):
     with relay(config()) as client:
         post(client, 0, 1)
@@ -126,6 +131,7 @@ def test_new_recipient_gets_no_earlier_releases_and_no_other_users(config, inbox
     assert [(message["user"], message["time"]) for message in read_messages(inbox)] == [("ann", "2024-03-07T09:10:00Z")]
 
 
+@pytest.mark.slow
 def test_paused_recipient_never_gets_releases_of_the_pause(config, inbox):
     with relay(config(recipient=[recipient(inbox, paused=True)])) as client:
         post(client, 0)
@@ -135,6 +141,7 @@ def test_paused_recipient_never_gets_releases_of_the_pause(config, inbox):
     assert [message["time"] for message in read_messages(inbox)] == ["2024-03-07T09:05:00Z"]
 
 
+@pytest.mark.slow
 def test_message_repeated_after_crash_is_equal(config, inbox, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
@@ -177,6 +184,7 @@ def test_permanently_failing_message_is_set_aside_and_does_not_block_others(conf
         assert (shown["num_set_aside"], shown["set_aside_reason"]) == (2, "status 500")
 
 
+@pytest.mark.slow
 def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inbox):
     """The outage ends when the newest message is sent, after the first one failed."""
     is_over = threading.Event()
@@ -196,6 +204,7 @@ def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inb
         assert count_messages(client, "set_aside") == {"family": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса"])
 def test_user_names_in_any_script_reach_owntracks_recipients(config, inbox, user):
     settings = config(
@@ -215,6 +224,7 @@ def basic(user, token):
     return "Basic " + base64.b64encode(f"{user}:{token}".encode()).decode()
 
 
+@pytest.mark.slow
 def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
     monkeypatch.setattr(delivery, "_MAX_CONCURRENT_MESSAGES", 3)
     now, most, taken, names = 0, 0, [], [f"p{k:02}" for k in range(12)]
@@ -241,6 +251,7 @@ def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
     assert most == 3
 
 
+@pytest.mark.slow
 def test_releases_of_one_process_are_sent_by_another(config, inbox, postgres):
     settings = config(store=postgres, recipient=[recipient(inbox)])
     with relay(settings) as second:
@@ -303,6 +314,7 @@ def misbehaving_server(*parts, pause=0.05, repeat=b""):
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "repeat", "outcome"),
     [
@@ -382,6 +394,7 @@ def test_tasks_that_lose_cancellations_do_not_delay_the_end(monkeypatch, caplog,
     assert ("1 senders did not end in time" in caplog.text) is not ends
 
 
+@pytest.mark.slow
 def test_cancellation_is_not_lost_with_an_acknowledgement(config, monkeypatch):
     """A broker acknowledges a message in the same moment in which the relay ends.
 
@@ -417,6 +430,7 @@ def test_cancellation_is_not_lost_with_an_acknowledgement(config, monkeypatch):
     assert asyncio.run(run(cancel_once)) is (sys.version_info >= (3, 12))
 
 
+@pytest.mark.slow
 def test_recipients_at_one_broker_share_one_connection(config, broker, monkeypatch):
     import aiomqtt
 
@@ -523,6 +537,7 @@ def test_recipient_that_was_just_added_is_sent_its_first_message():
     assert sent == ["first"]
 
 
+@pytest.mark.slow
 def test_failed_connections_to_a_broker_are_closed(config, monkeypatch):
     """A broker that accepts connections and never answers has at most two open ones."""
     monkeypatch.setattr(delivery, "_CONNECT_TIMEOUT_S", 0.1)

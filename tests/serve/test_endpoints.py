@@ -66,6 +66,7 @@ def posts(client, second=START):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_timestep_has_one_release_for_any_app_and_number_of_posts(config, tmp_path):
     settings = config()
     with relay(settings) as client:
@@ -217,6 +218,7 @@ def observe(config, places, caplog, monkeypatch):
     return answers, counted, logged, released
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("release", "limits", "released"),
     [({"outside": "drop"}, {"epsilon": 1.0}, 2), ({"outside": "clamp"}, None, 4)],
@@ -257,6 +259,7 @@ def test_training_users_are_refused_without_notifying_phones(config, tmp_path):
     assert releases(tmp_path / "users.db", "001") == []
 
 
+@pytest.mark.slow
 def test_endless_body_is_aborted(config, monkeypatch):
     monkeypatch.setattr("dphmm.serve.requests._BODY_TIMEOUT_S", 0.2)
     with relay(config()) as client:
@@ -329,6 +332,7 @@ def open_small_client(address):
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["whole", "parts"])
 @pytest.mark.parametrize("header", ["Accept: */*", "Connection: close"])
 def test_clients_that_do_not_read_are_closed(monkeypatch, path, header):
@@ -343,6 +347,7 @@ def test_clients_that_do_not_read_are_closed(monkeypatch, path, header):
             client.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["whole", "parts"])
 def test_client_that_reads_steadily_gets_the_whole_answer(monkeypatch, path):
     with serve_with_timeouts(Starlette(routes=LARGE_ROUTES), monkeypatch, 1.0) as running_server:
@@ -356,6 +361,7 @@ def test_client_that_reads_steadily_gets_the_whole_answer(monkeypatch, path):
         assert size > LARGE_ANSWER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks_first", [False, True])
 @pytest.mark.parametrize("data", [b"GET / HT", b"POST /fix HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n"])
 def test_slow_connections_are_closed_even_after_a_complete_request(relay_address, asks_first, data):
@@ -411,6 +417,7 @@ def test_malformed_requests_are_rejected_and_others_served(relay_address, data):
         assert b"200 OK" in other.recv(4096)
 
 
+@pytest.mark.slow
 def test_backlog_is_released_completely_despite_newer_posts(config, tmp_path):
     features = []
     for k in range(200):
@@ -449,6 +456,7 @@ def test_interrupted_backlog_answers_503_and_is_completed_on_repetition(config, 
     assert len(releases(tmp_path / "users.db")) == 20
 
 
+@pytest.mark.slow
 def test_messages_of_user_are_serialised_across_processes(config, postgres):
     settings = config(store=postgres)
     places = [location(START + 300 * k) for k in range(60)]
@@ -463,6 +471,7 @@ def test_messages_of_user_are_serialised_across_processes(config, postgres):
     assert len(releases(postgres)) == 61
 
 
+@pytest.mark.slow
 def test_lost_database_connection_is_restored(config, postgres, inbox):
     import psycopg
 
@@ -652,6 +661,7 @@ def limit_file_size(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.slow
 def test_ready_is_what_a_post_gets_on_a_full_disk(config, tmp_path, monkeypatch):
     """Fill the disk, and make room again. Reading the store still works meanwhile."""
     monkeypatch.setattr(sessions, "_PROBE_INTERVAL_S", 0.0)

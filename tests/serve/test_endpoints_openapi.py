@@ -107,6 +107,7 @@ def test_description_contains_all_fields_that_are_read():
     assert set(words) == _NEGATIONS
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_missing_response_in_description_is_detected(config):
     from schemathesis.core.failures import FailureGroup

@@ -125,6 +125,7 @@ def test_malformed_requests_are_refused(model, body):
         assert client.post("/explore/view", json=body).status_code == 400
 
 
+@pytest.mark.slow
 def test_view_and_errors_over_http(model):
     with serve(model) as url, log_in(url) as client:
         view = client.post("/explore/view", json={"fields": {}, "step": 1, "seed": 1, "number": 1}).json()
@@ -142,6 +143,7 @@ def test_view_and_errors_over_http(model):
             assert client.post("/explore/edge", json={"fields": {}, **body}).status_code == 400
 
 
+@pytest.mark.slow
 def test_long_computation_makes_way_and_is_complete(model):
     step = 1_500
     with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
@@ -166,6 +168,7 @@ def test_long_computation_makes_way_and_is_complete(model):
     assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
 
 
+@pytest.mark.slow
 def test_page_does_not_end_the_computation_of_another(model):
     body = {"fields": {}, "step": 1_500, "page": 1, "number": 1}
     with (
@@ -182,6 +185,7 @@ def test_page_does_not_end_the_computation_of_another(model):
         assert first.result().status_code == 200
 
 
+@pytest.mark.slow
 def test_computation_of_closed_page_ends_when_another_waits(model):
     step = 1_500
     with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
@@ -193,6 +197,7 @@ def test_computation_of_closed_page_ends_when_another_waits(model):
         assert done["total"] == 4, "the closed page computes on"
 
 
+@pytest.mark.slow
 def test_number_of_remembered_pages_is_bounded(model):
     with serve(model) as url, log_in(url) as client:
         for page in range(_MAX_PANELS + 20):
@@ -202,6 +207,7 @@ def test_number_of_remembered_pages_is_bounded(model):
         assert client.post("/explore/view", json={**late, "page": 0}).status_code == 200
 
 
+@pytest.mark.slow
 def test_explore_serves_until_closed(model):
     server = dphmm.explore(model, open_browser=False, num_steps=3)
     try:

@@ -32,6 +32,7 @@ def add_waiting(store, num_sessions, recipients=("r0", "r1")):
     return tables
 
 
+@pytest.mark.slow
 def test_processes_lease_different_messages(shared_store):
     """Four processes lease everything at the same time, each message once."""
     with SessionStore(shared_store) as store:
@@ -54,6 +55,7 @@ def test_processes_lease_different_messages(shared_store):
     assert sorted(claimed) == [(key, f"p{number:02}") for key in ("r0", "r1") for number in range(12)]
 
 
+@pytest.mark.slow
 def test_lease_of_a_dead_process_ends_and_its_late_progress_is_ignored(shared_store, monkeypatch):
     with SessionStore(shared_store) as store:
         tables = add_waiting(store, 1, ("r0",))

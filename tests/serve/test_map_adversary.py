@@ -124,6 +124,7 @@ def check(figures, expected):
     assert (figures[:, 0] >= 0.98 * expected[:, 0] - 0.06).all()
 
 
+@pytest.mark.slow
 def test_figures_are_those_of_plain_forward_filter_with_map(config, blank, lake, tmp_path):
     settings = {"policy": "utility:1km", "epsilon": 0.5, "mechanism": "k-norm"}
     relay_config = config(model=str(blank), release=settings, adversary_map=lake)
@@ -148,6 +149,7 @@ def test_figures_are_those_of_plain_forward_filter_with_map(config, blank, lake,
             check(wrong, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "max_call_s"), [("file", 0.5), ("file", -1.0), ("server", 0.5)])
 def test_figures_are_those_of_audit_with_gaps_zones_and_short_calls(
     config, lake, tmp_path, monkeypatch, request, where, max_call_s
@@ -173,6 +175,7 @@ def test_figures_are_those_of_audit_with_gaps_zones_and_short_calls(
     assert figures[:, 1] != pytest.approx(public[:, 1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_releases_do_not_depend_on_the_map(config, lake, tmp_path, monkeypatch):
     real = StepNoise.draw
     stored = []
@@ -195,6 +198,7 @@ def test_releases_do_not_depend_on_the_map(config, lake, tmp_path, monkeypatch):
     assert stored[0] == stored[1] == stored[2]
 
 
+@pytest.mark.slow
 def test_posts_are_answered_while_figures_are_computed(config, lake, monkeypatch):
     entered, proceed = threading.Event(), threading.Event()
     real = MapAdversary.infer
@@ -221,6 +225,7 @@ def test_posts_are_answered_while_figures_are_computed(config, lake, monkeypatch
         assert len(answers[0]) == 2
 
 
+@pytest.mark.slow
 def test_pruned_and_impossible_releases_are_refused_with_reason(config, lake, tmp_path, monkeypatch):
     with relay(config(adversary_map=lake)) as client:
         log_in(client)
@@ -240,6 +245,7 @@ def test_pruned_and_impossible_releases_are_refused_with_reason(config, lake, tm
         assert client.get("/page/map_adversary").json() == {"problem": message}
 
 
+@pytest.mark.slow
 def test_releases_that_a_model_excludes_raise_as_in_an_audit(config, tmp_path):
     relay_config = config()
     model = load_model(relay_config.model)
@@ -260,6 +266,7 @@ def test_releases_that_a_model_excludes_raise_as_in_an_audit(config, tmp_path):
     assert len(infer_all(MapAdversary(relay_config.store, model, model))) == 2
 
 
+@pytest.mark.slow
 def test_figures_require_page_and_key(config, lake):
     with relay(config()) as client:
         assert client.get("/page/map_adversary").status_code == 401

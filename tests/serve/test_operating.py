@@ -472,6 +472,7 @@ def test_ambiguous_device_raises_unless_numbered(tmp_path):
     assert [token_before == other for token_before, other in zip(before, after, strict=True)] == [False, True, True]
 
 
+@pytest.mark.slow
 def test_missing_environment_variables_raise_at_start(config, inbox, monkeypatch):
     keys = {"name": "family", "kind": "webhook", "url": inbox.url, "headers": {"Authorization": "env:DPHMM_TEST_KEY"}}
     for changes in ({"recipient": [keys]}, {"mqtt": {"url": "mqtt://127.0.0.1", "password": "env:DPHMM_TEST_KEY"}}):
@@ -488,6 +489,7 @@ def test_missing_environment_variables_raise_at_start(config, inbox, monkeypatch
 # ---- old records -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["file", "server"])
 def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(config, inbox, tmp_path, request, where):
     store = request.getfixturevalue("postgres") if where == "server" else str(tmp_path / "users.db")
@@ -529,6 +531,7 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
         audit_session(store, settings.model)
 
 
+@pytest.mark.slow
 def test_page_of_new_recipient_opens_after_pruning(config, inbox, tmp_path):
     """All releases precede the recipient, so the page searches back to the first record."""
     recipients = [{"name": "f", "kind": "webhook", "url": inbox.url}]
@@ -546,6 +549,7 @@ def test_page_of_new_recipient_opens_after_pruning(config, inbox, tmp_path):
     assert [shown["number"] for shown in trail["locations"]] == list(range(num_pruned, 40))
 
 
+@pytest.mark.slow
 def test_windows_and_damage_are_detected_after_pruning(tmp_path, model):
     learned = load_model(model)
     settings = ReleaseSettings(
@@ -625,6 +629,7 @@ def restored_signals():
                 signal.signal(signal_number, handler)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["reload ends", "stopped"])
 def test_reload_of_workers_that_start_slowly_delays_nothing(tmp_path, monkeypatch, is_stopped):
     """Meanwhile the watchdog is fed, a dead worker is replaced, and a stop is immediate."""
@@ -721,6 +726,7 @@ def test_reload_that_is_checked_while_the_relay_stops_does_not_restart_it(config
         assert not server._serve_in_process(tmp_path / "relay.toml", config(), False, threading.Event())
 
 
+@pytest.mark.slow
 def test_workers_that_die_before_serving_cause_error(tmp_path, monkeypatch, caplog):
     import uvicorn
 

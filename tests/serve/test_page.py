@@ -72,6 +72,7 @@ def test_cookies_are_strict_and_not_stored(config, tmp_path):
     assert not any(token.encode() in kept for token in (TOKEN["ann"], get_page_token("ann")))
 
 
+@pytest.mark.slow
 def test_login_ends_with_token_and_with_time(config, monkeypatch):
     with relay(config()) as client:
         log_in(client)
@@ -98,6 +99,7 @@ def test_changes_require_csrf_token_and_reject_forms(client, path):
     assert form.status_code == 400
 
 
+@pytest.mark.slow
 def test_users_cannot_see_or_change_data_of_others(config, inbox):
     with relay(config(recipient=[recipient(inbox)])) as client:
         client.post("/owntracks", json=location(), auth=ANN)
@@ -114,6 +116,7 @@ def test_users_cannot_see_or_change_data_of_others(config, inbox):
             assert client.get(f"/page/{path}").status_code == 401
 
 
+@pytest.mark.slow
 def test_content_security_policy_allows_only_configured_tiles(config):
     with relay(config()) as client:
         for path in ("/", "/static/page.js", "/page/state", "/static/none", "/page/none"):
@@ -151,6 +154,7 @@ def test_page_uses_language_of_browser_and_contains_all_texts(client):
 # ---- views -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_trail_equals_releases_and_is_rounded_for_recipient_with_precision(config, inbox, tmp_path):
     with relay(config(recipient=[recipient(inbox), recipient(inbox, precision="2km") | {"name": "friends"}])) as client:
         post(client, 0, 1, 2)
@@ -176,6 +180,7 @@ def test_trail_equals_releases_and_is_rounded_for_recipient_with_precision(confi
     assert len(audited.steps) == 3
 
 
+@pytest.mark.slow
 def test_proof_is_valid_and_contains_only_requesting_user(config, tmp_path):
     with relay(config()) as client:
         log_in(client)
@@ -195,6 +200,7 @@ def test_proof_is_valid_and_contains_only_requesting_user(config, tmp_path):
         assert client.get("/page/proof").status_code == 401
 
 
+@pytest.mark.slow
 def test_knowledge_of_recipients_matches_record_of_sent_release(config, inbox, tmp_path):
     inbox.status = 503
     with relay(config(recipient=[recipient(inbox), recipient(inbox, users=["bob"]) | {"name": "other"}])) as client:
@@ -257,6 +263,7 @@ def test_outcome_of_last_fix_is_visible_only_to_user(config, tmp_path, caplog, s
     )
 
 
+@pytest.mark.slow
 def test_prediction_is_shown_with_last_known_time(config, inbox):
     with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 1.0})) as client:
         post(client, 0, 1, 2, 3)
@@ -292,6 +299,7 @@ def test_household_page_requires_token_of_each_user(config, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_basemap_is_configured_file_or_world_map(config, tmp_path):
     pytest.importorskip("pyogrio")
     nodes = [(45.0, -30.02, {}), (45.0, -29.98, {}), (45.01, -30.0, {"place": "town", "name": "Angra"})]
@@ -386,6 +394,7 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
         assert client.get("/page/state").json()["links"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"name": ""}, {"name": 7}, {"name": "x" * 81}, {"precision_m": 3000}, {"precision_m": True},
@@ -435,6 +444,7 @@ def test_remaining_budget_contains_that_of_schedule(config, limits):
 # ---- changes ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
     far = location(START + 300, 45.02, -30.03)
     with relay(config()) as client:
@@ -464,6 +474,7 @@ def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
         compute_realized_leakage(replayed_session.engine, replayed_session.sequence)
 
 
+@pytest.mark.slow
 def test_zones_belong_to_one_user_and_change_in_all_workers(config, postgres):
     settings = config(store=postgres)
     with relay(settings) as first, relay(settings) as other:
@@ -531,6 +542,7 @@ def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
         default_zones(ReleaseSettings(policy="zone:none.geojson"))
 
 
+@pytest.mark.slow
 def test_changed_settings_apply_to_sessions_only_if_accepted(config, tmp_path):
     with relay(config()) as client:
         post(client, 0)
@@ -571,6 +583,7 @@ def test_policy_effects_match_release_errors_and_exposed_states(model):
 # ---- pauses ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox, clock):
     settings = config(recipient=[recipient(inbox)])
 
@@ -599,6 +612,7 @@ def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox
     assert [message["time"] for message in read_messages(inbox)] == ["2024-03-07T09:00:00Z", "2024-03-07T09:20:00Z"]
 
 
+@pytest.mark.slow
 def test_estimate_after_pause_uses_only_releases_sent_to_recipient(config, inbox, tmp_path, clock):
     """Estimates after a pause and for new recipients equal Bayes' rule on their own releases."""
     family = recipient(inbox, headers={"X-Name": "family"})
@@ -655,6 +669,7 @@ def make_ring(num_corners):
     return [*corners, corners[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("numbers", "status"), [((2000,), 200), ((2001,), 400), ((1000, 1001), 400), ((20_000,), 400)])
 def test_number_of_corners_of_zones_is_limited(client, numbers, status):
     log_in(client)
@@ -687,6 +702,7 @@ def test_saving_zones_does_not_delay_other_users(client, monkeypatch):
         assert saved.result().status_code == 200
 
 
+@pytest.mark.slow
 def test_each_token_has_one_purpose_and_is_not_accepted_in_addresses(config):
     """Try the tokens of a device, of a page and of a link at all endpoints."""
     fix = {"time": "2024-03-07T09:00:00Z", "latitude": 45.0, "longitude": -30.0}

@@ -238,6 +238,7 @@ def test_cells_meet_at_centre_of_projection():
     np.testing.assert_allclose(centres, [[2.5, 2.5], [-2.5, -2.5]], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_radius_includes_rounding():
     """2,000 circles, a third of them near corners, seed 4. Half a diagonal less is too small."""
     rng = np.random.default_rng(4)
@@ -267,6 +268,7 @@ def test_expected_error_about_centre_is_at_most_radius():
         assert 1000 * mass @ np.linalg.norm(points - centre, axis=1) <= GRID.enlarge_radius(radius)
 
 
+@pytest.mark.slow
 def test_all_channels_of_relay_send_rounded_releases(config, inbox, clock):
     """Each message equals the rounded message of a recipient without a precision."""
     kinds = [kind for kind in FORMATS if kind != "webhook"]

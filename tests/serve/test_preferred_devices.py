@@ -49,6 +49,7 @@ def count_releases(settings):
     return len(releases(settings.store))
 
 
+@pytest.mark.slow
 def test_other_devices_are_used_only_while_the_preferred_one_is_silent(settings, clock):
     with relay(settings) as client:
         post(client, TABLET, 0)
@@ -110,6 +111,7 @@ def test_clock_that_is_set_back_does_not_silence_other_devices(postgres, clock):
             assert tables.admit("ann", "b", {"c"}, SILENCE_S), "another device is preferred now"
 
 
+@pytest.mark.slow
 def test_device_in_the_database_is_preferred_while_two_workers_run(model, postgres, tmp_path, clock):
     path = tmp_path / "relay.toml"
     keys = {"model": str(model), "store": postgres, "release": {"policy": "utility:1km", "epsilon": 0.5}}
@@ -160,6 +162,7 @@ def has_preference(app):
     return bool(app.state.sessions.access.preferred)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mqtt_device", [None, "phone"])
 def test_third_level_of_the_topic_is_the_device(config, tmp_path, clock, mqtt_device):
     """Without `mqtt_device`, all devices at the broker are others."""

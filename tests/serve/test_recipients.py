@@ -40,6 +40,7 @@ def pause(client, name="family", **changes):
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "away",
     [{"recipient": []}, {"recipient": "paused"}, {"recipient": "of bob"}],
@@ -67,6 +68,7 @@ def test_removed_recipient_gets_no_releases_of_its_absence(config, inbox, clock,
     assert times(inbox) == [5, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["address", "precision"])
 def test_changed_address_or_precision_makes_a_new_recipient(config, inbox, change):
     inbox.status = 503
@@ -81,6 +83,7 @@ def test_changed_address_or_precision_makes_a_new_recipient(config, inbox, chang
     assert read_messages(inbox)[0].get("epsilon_total") is None
 
 
+@pytest.mark.slow
 def test_pause_clears_queue_of_true_locations(config, inbox, clock):
     true_places = recipient(inbox, true_locations_unprotected=True)
     clock.at = START + 5 * STEP
@@ -100,6 +103,7 @@ def test_pause_clears_queue_of_true_locations(config, inbox, clock):
     assert times(inbox) == [6]
 
 
+@pytest.mark.slow
 def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, inbox, clock):
     settings = config(recipient=[recipient(inbox)])
     with relay(settings) as client:
@@ -121,6 +125,7 @@ def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, i
     assert times(inbox) == [0, 4]
 
 
+@pytest.mark.slow
 def test_pause_before_first_release_is_respected(config, inbox, clock, tmp_path):
     with relay(config(recipient=[recipient(inbox)])) as client:
         log_in(client)
@@ -137,6 +142,7 @@ def test_pause_before_first_release_is_respected(config, inbox, clock, tmp_path)
     )
 
 
+@pytest.mark.slow
 def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, clock, tmp_path):
     with relay(config()) as client:
         post(client, 0)
@@ -184,6 +190,7 @@ def read_trail(client):
     return [(shown["number"], shown["last_known"]) for shown in locations]
 
 
+@pytest.mark.slow
 def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_process(config, inbox, clock):
     settings = config(recipient=[recipient(inbox)], limits={"epsilon": 0.5})
     with relay(settings) as client:
@@ -204,6 +211,7 @@ def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_pr
         assert read_trail(client) == shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [False, True], ids=["sent all", "own belief"])
 def test_draws_that_a_pause_discards_determine_no_later_message(config, inbox, clock, is_new):
     """The recipient answers with errors, so the newest of the waiting releases is tried."""
@@ -234,6 +242,7 @@ def test_draws_that_a_pause_discards_determine_no_later_message(config, inbox, c
     assert last["adversary_max_posterior"] == pytest.approx(guess.max_probability, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_inference_of_a_recipient_with_own_belief_is_that_of_its_last_message(config, inbox):
     release = {"policy": "utility:1km", "epsilon": 30.0}
     with relay(config(release=release)) as client:

@@ -198,6 +198,7 @@ def test_new_file_is_private_and_contains_no_token(model, tmp_path, monkeypatch)
     assert "of any 24 hours are at most 20.1 times as likely under one as under the other" in " ".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("url", [None, "https://relay.example"])
 def test_new_file_states_address_or_that_phones_cannot_reach_it(model, tmp_path, monkeypatch, url):
     from dphmm.serve import RelayConfig, add_device, setup, write_relay

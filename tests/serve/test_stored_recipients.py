@@ -59,6 +59,7 @@ def write(path, **keys):
     path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | keys))
 
 
+@pytest.mark.slow
 def test_recipient_is_added_and_removed_while_two_workers_run(path, inbox, postgres, monkeypatch):
     monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
     config = RelayConfig.read(path)
@@ -111,6 +112,7 @@ def get_names(client):
     return [recipient["name"] for recipient in client.get("/page/state").json()["recipients"]]
 
 
+@pytest.mark.slow
 def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postgres):
     """A removed or paused recipient is sent nothing of what waited for it."""
     inbox.status = 503
@@ -130,6 +132,7 @@ def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postg
     assert inbox.messages == []
 
 
+@pytest.mark.slow
 def test_predictions_beyond_a_limit_follow_the_present_recipients(path, inbox, postgres):
     """The recipient is added to a running worker, and removed again."""
     write(path, limits={"epsilon": 0.5})
@@ -154,6 +157,7 @@ def count_releases(postgres):
         return store.progress(store.session("ann").number).count
 
 
+@pytest.mark.slow
 def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgres):
     """A process that has read an earlier version does not undo a removal."""
     config = RelayConfig.read(path)
@@ -173,6 +177,7 @@ def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgre
         assert tables.list_active()["ann"] == set(earlier)
 
 
+@pytest.mark.slow
 def test_recipients_of_the_file_are_not_shadowed(path, inbox, postgres, caplog):
     family = {"name": "family", "kind": "webhook", "url": inbox.url}
     write(path, recipient=[family])
@@ -243,6 +248,7 @@ def test_hostile_values_are_refused_in_one_line(path, postgres, changes, message
         assert AccessTable(store).get_version() == 0
 
 
+@pytest.mark.slow
 def test_invalid_rows_of_the_database_are_not_used(path, inbox, postgres, caplog):
     """True locations cannot be requested through the database."""
     true = {"name": "spy", "kind": "webhook", "url": inbox.url, "true_locations_unprotected": True}
@@ -258,6 +264,7 @@ def test_invalid_rows_of_the_database_are_not_used(path, inbox, postgres, caplog
     assert [entry["name"] for entry in list_recipients(path)] == ["family"]
 
 
+@pytest.mark.slow
 def test_messages_wait_until_the_variable_of_a_header_is_set(path, inbox, monkeypatch, caplog):
     monkeypatch.delenv("DPHMM_RECIPIENT_FAMILY", raising=False)
     add_recipient(path, "family", "webhook", inbox.url, {"headers": {"Authorization": "env:DPHMM_RECIPIENT_FAMILY"}})
@@ -271,6 +278,7 @@ def test_messages_wait_until_the_variable_of_a_header_is_set(path, inbox, monkey
         wait_for(lambda: len(inbox.messages) == 1)
 
 
+@pytest.mark.slow
 def test_export_and_import_contain_recipients(path, inbox, postgres, tmp_path):
     add_recipient(path, "family", "webhook", inbox.url, {"users": ["ann"], "precision": "5km"})
     with SessionStore(postgres) as store:
@@ -283,6 +291,7 @@ def test_export_and_import_contain_recipients(path, inbox, postgres, tmp_path):
         assert AccessTable(store).get_version() == 1
 
 
+@pytest.mark.slow
 def test_commands(path, model, tmp_path, postgres):
     def run(*words):
         return CliRunner().invoke(main, ["serve", *map(str, words)])

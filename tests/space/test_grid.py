@@ -22,6 +22,7 @@ fractions = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, ma
 triangle = shapely.Polygon([(7.5, 45.0), (7.7, 45.02), (7.6, 45.15)])
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(60, 20))
 @given(boxes, fractions, st.floats(0.5, 20))
 def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
@@ -35,6 +36,7 @@ def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
     assert states.tolist() == grid.nearest(lat, lon).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=fewer(60, 20))
 @given(boxes, st.floats(0.5, 20))
 def test_points_follow_lattice_and_states_round_trip(box, cell):
@@ -175,6 +177,7 @@ def test_invalid_grid_raises(error, make):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_geolife_preset_covers_traces_within_third_ring(real_data):
     import tarfile
 

@@ -36,6 +36,7 @@ def test_places_of_square_share_it_and_squares_nest(place, up, right):
         assert (square.row >> 3, square.column >> 3) == (large.row, large.column)
 
 
+@pytest.mark.slow
 @given(PLACES)
 def test_sides_match_stated_length_to_two_percent(place):
     square = Square.around(*place, 0.8)
@@ -53,6 +54,7 @@ def test_invalid_place_or_length_raises(place, least):
         Square.around(*place, least)
 
 
+@pytest.mark.slow
 @given(st.floats(-84, 84), st.floats(0, 0.2), st.sampled_from([-180, 180]), st.sampled_from([0.1, 0.8, 12.8]))
 def test_squares_at_date_line_contain_locations_in_their_whole_width(latitude, degrees, date_line, side):
     """The part of a square with valid longitudes is as wide as elsewhere, to 2 %."""

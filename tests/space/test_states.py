@@ -23,6 +23,7 @@ def build_places(rows, within=math.inf):
     return Places([f"p{i}" for i in range(len(rows))], [r[0] for r in rows], [r[1] for r in rows], within)
 
 
+@pytest.mark.slow
 @given(places_near_turin, places_near_turin, st.floats(0.01, 30))
 def test_locate_finds_nearest_within_distance(rows, fixes, within):
     space = build_places(rows, within)

@@ -52,6 +52,7 @@ def towns(draw):
     return build_map(corners, [[corners.index(a), corners.index(b)] for a, b in kept])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(towns(), st.sampled_from([0.05, 0.12, 0.3, 5.0]), st.floats(0, 1.2))
 def test_pairs_within_equal_distances_of_networkx(town, segment, distance):
@@ -68,6 +69,7 @@ def test_pairs_within_equal_distances_of_networkx(town, segment, distance):
                 assert ((a, b) in near) == (gaps[a, b] < distance)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(towns(), st.sampled_from([0.05, 0.12, 5.0]))
 def test_near_yields_distances_of_middles_in_order(town, segment):
@@ -80,6 +82,7 @@ def test_near_yields_distances_of_middles_in_order(town, segment):
         assert length == pytest.approx(expected[a][b], abs=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(towns(), st.sampled_from([0.05, 0.12, 0.3, 5.0]))
 def test_from_map_keeps_the_largest_part_in_equal_segments(town, segment):
@@ -125,6 +128,7 @@ def test_paths_and_streets_outside_bounds_are_omitted():
     assert Streets.from_map(town, 5.0, bounds=bounds).lengths_km.sum() == pytest.approx(0.4445, abs=1e-4)
 
 
+@pytest.mark.slow
 @given(
     towns(),
     st.lists(st.tuples(st.floats(-0.01, 0.03), st.floats(-0.01, 0.03)), min_size=1, max_size=10),

@@ -105,6 +105,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_file_that_unpacks_beyond_limit_raises(tmp_path, name):
     FILES[name](tmp_path / name)
@@ -136,6 +137,7 @@ OBJECTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTS)
 def test_packed_file_of_too_many_objects_raises_before_allocation(tmp_path, name, monkeypatch):
     monkeypatch.setattr(unpacking, "MAX_OBJECT_BYTES", 4 << 20)

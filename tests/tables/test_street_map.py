@@ -65,6 +65,7 @@ def street_map(tmp_path, request):
     return read_street_map(path, BOX)
 
 
+@pytest.mark.slow
 def test_extract_has_streets_by_class_with_geodesic_lengths(street_map):
     lengths = {name: street_map.lengths_km[street_map.classes == at].sum() for at, name in enumerate(STREET_CLASSES)}
     geod = Geod(ellps="WGS84")
@@ -81,6 +82,7 @@ def test_extract_has_streets_by_class_with_geodesic_lengths(street_map):
     assert street_map.lengths_km[street_map.is_motorway].sum() == pytest.approx(expected["motorway"])
 
 
+@pytest.mark.slow
 def test_ways_of_openstreetmap_meet_at_shared_nodes_only(street_map):
     size = len(street_map.nodes)
     graph = coo_array((np.ones(len(street_map.edges)), street_map.edges.T), shape=(size, size))
@@ -90,6 +92,7 @@ def test_ways_of_openstreetmap_meet_at_shared_nodes_only(street_map):
     assert by_place[45.0, -30.02] == by_place[45.0, -29.98] == by_place[45.01, -30.0] != by_place[45.01, -30.01]
 
 
+@pytest.mark.slow
 def test_extract_has_homes_addresses_water_and_coast(street_map):
     assert street_map.buildings == pytest.approx(np.array([[45.00405, -30.00595]]), abs=1e-5)
     ordered = street_map.addresses[np.argsort(street_map.addresses[:, 1])]
@@ -155,6 +158,7 @@ def test_invalid_or_empty_map_raises_in_one_line(tmp_path, name, content, match)
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_region_outside_map_raises(tmp_path):
     with pytest.raises(DataFileError, match="no street"):
         read_street_map(write_extract(tmp_path / "a.osm.pbf", NODES, WAYS), (10, 10, 11, 11))

@@ -66,6 +66,7 @@ def test_field_above_the_limit_raises_with_the_cause(tmp_path):
         csv.field_size_limit(previous)
 
 
+@pytest.mark.slow
 def test_reading_rows_makes_no_copy_of_file(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"user,x\n" + b"a,1\n" * 100_000)
     document = read_document(tmp_path / "a.csv")

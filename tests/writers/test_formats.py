@@ -231,6 +231,7 @@ def test_geoparquet_equals_file_of_geopandas(tmp_path, table, geometry):
     assert (tmp_path / "mine.parquet").stat().st_size < (tmp_path / "theirs.parquet").stat().st_size
 
 
+@pytest.mark.slow
 def test_parquet_row_groups_have_at_most_100_000_rows(tmp_path, table):
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = 100_001
@@ -405,6 +406,7 @@ def test_control_character_in_user_raises_for_gpx_only(tmp_path, table):
     assert not (tmp_path / "out.gpx").exists()
 
 
+@pytest.mark.slow
 def test_duckdb_reads_releases_as_plain_columns(table, tmp_path):
     """Each place is in degrees, in addition to the geometry, and times are UTC."""
     duckdb = pytest.importorskip("duckdb")

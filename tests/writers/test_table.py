@@ -107,6 +107,7 @@ def test_columns_exclude_private_diagnostics():
     assert private.isdisjoint(column.name for column in COLUMNS)
 
 
+@pytest.mark.slow
 def test_libraries_of_data_frames_read_table(table):
     polars = pytest.importorskip("polars")
     duckdb = pytest.importorskip("duckdb")

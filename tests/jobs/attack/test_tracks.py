@@ -34,6 +34,7 @@ def two_users() -> Data:
     return Data((TOWN,), users=("000", "001"))
 
 
+@pytest.mark.slow
 def test_attack_is_reproducible_and_depends_on_seed(model):
     channels = ("gaussian:300m", "offset:300m")
     once, again, other = (attack(two_users(), model, channels, max_steps=30, rng=seed).to_dict() for seed in (0, 0, 1))
@@ -41,12 +42,14 @@ def test_attack_is_reproducible_and_depends_on_seed(model):
     assert once["channels"] != other["channels"]
 
 
+@pytest.mark.slow
 def test_channel_result_does_not_depend_on_other_channels(model):
     alone = attack(two_users(), model, ["disc:300m"], max_steps=30).to_dict()["channels"][0]
     among = attack(two_users(), model, ["round:2", parse_channel("disc:300m"), "nothing"], max_steps=30)
     assert among.to_dict()["channels"][1] == alone
 
 
+@pytest.mark.slow
 def test_attack_facts_are_json_and_table_has_one_row_per_channel(model, tmp_path):
     result = attack(two_users(), model, ["round:2", "trim:500m", "nothing"], max_steps=20)
     facts = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -82,6 +85,7 @@ def test_coarse_cells_cause_warning(tmp_path):
     assert not attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.5).warnings()
 
 
+@pytest.mark.slow
 def test_table_and_samples_channels_are_read_from_files(model, tmp_path):
     size = 182
     np.savez(tmp_path / "mine.npz", probabilities=np.eye(size), places=np.full((size, 2), np.nan))

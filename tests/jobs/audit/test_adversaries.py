@@ -88,6 +88,7 @@ def test_beliefs_of_each_adversary_match_path_enumeration(tmp_path, town):
     assert f"an informed adversary (knowing {worst.auxiliary_knowledge})" in audit_result.describe()
 
 
+@pytest.mark.slow
 def test_event_probability_of_each_adversary_matches_path_enumeration(town):
     model, states_by_user = town
     audit_result = audit_event(
@@ -138,6 +139,7 @@ def test_audit_learns_habits_of_one_user_at_a_time(town, monkeypatch):
         np.testing.assert_allclose(slim.expected_counts, np.sum(beliefs, axis=0))
 
 
+@pytest.mark.slow
 def test_private_summary_states_knowledge_of_each_adversary(town):
     model, _ = town
     done = release(Data(("later.csv",)), model, SETTINGS, rng=6, auxiliary_data=Data(("known.csv",)))

@@ -93,6 +93,7 @@ def test_command_has_workers(released, monkeypatch):
     check_equal(outputs[2:], outputs[:2])
 
 
+@pytest.mark.slow
 def test_user_without_true_trajectory_raises(released, tmp_path):
     folder, _, _ = released
     true = write_tracks(tmp_path / "true.csv", crowd(5, 2, 4), 4)

@@ -110,6 +110,7 @@ def test_candidate_probabilities_match_path_enumeration(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_adversary_with_habits_is_nearer_and_matches_path_enumeration(tmp_path):
     model, states_by_user = public_model(), crowd(3, 8, 4)
     auxiliary = Data((write_tracks(tmp_path / "known.csv", states_by_user, 0),))
@@ -263,6 +264,7 @@ def test_released_users_without_earlier_data_are_omitted(tmp_path, monkeypatch):
     assert json.loads(unnamed.stdout)["num_users_without_earlier_data"] == 1
 
 
+@pytest.mark.slow
 def test_unicity_matches_brute_force_over_all_point_sets(tmp_path):
     """Three users with ten timesteps each, one of them with other times.
 
@@ -313,6 +315,7 @@ def test_unicity_matches_brute_force_over_all_point_sets(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_prior_changes_posterior_by_bayes_rule(tmp_path):
     model, states_by_user = public_model(), crowd(3, 6, 4)
     auxiliary = Data((write_tracks(tmp_path / "known.csv", states_by_user, 0),))

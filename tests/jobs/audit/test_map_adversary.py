@@ -152,6 +152,7 @@ def _write_user(path):
     return Data((path,))
 
 
+@pytest.mark.slow
 def test_session_audit_and_summary_of_release_with_the_coast(tmp_path):
     model = blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
     data = _write_user(tmp_path / "data.csv")

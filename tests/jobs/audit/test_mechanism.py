@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dphmm.jobs import (
     AuditTarget,
     audit_mechanism,
@@ -10,6 +12,7 @@ from dphmm.release.planning import Planner
 from tests.jobs.audit.town import POLICY, facts
 
 
+@pytest.mark.slow
 def test_mechanism_audit_is_equal_in_python_and_command(town, monkeypatch):
     monkeypatch.chdir(town)
     options = ("--epsilon", "0.8", {"samples": 4000, "pairs": 3}, "--seed", "1")

@@ -62,6 +62,7 @@ def test_members_are_found_in_count_model_and_not_after_random_exchange(town):
     del folder
 
 
+@pytest.mark.slow
 def test_user_level_privacy_hides_members_and_bounds_the_attack(town):
     """The noise (epsilon 1/10) is not seeded: about one run in a thousand fails by chance."""
     folder, members, others, _ = town

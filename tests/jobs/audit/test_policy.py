@@ -14,6 +14,7 @@ from dphmm.jobs import (
 from tests.jobs.audit.town import POLICY, facts
 
 
+@pytest.mark.slow
 def test_policy_audit_is_equal_in_python_and_command(town, monkeypatch):
     monkeypatch.chdir(town)
     subject = AuditTarget.from_model("m.npz", POLICY)

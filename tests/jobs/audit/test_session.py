@@ -51,6 +51,7 @@ def test_session_audit_is_equal_in_python_and_command(town, monkeypatch):
     assert audit_session("r.csv", "m.npz", SETTINGS).audits[0].epsilon == from_table.epsilon
 
 
+@pytest.mark.slow
 def test_replayed_engine_reproduces_releases(town):
     (replayed,) = replay(town / "s.session", town / "m.npz")
     assert replayed.engine.settings == SETTINGS
@@ -100,6 +101,7 @@ def test_releases_of_graph_engine_are_audited_with_policy_text(tmp_path):
         list(replay(tmp_path / "r.csv", model, "complete"))
 
 
+@pytest.mark.slow
 def test_scheduled_releases_need_their_schedule(town, tmp_path):
     model = load_model(town / "m.npz")
     release(ANNA, model, ReleaseSettings(POLICY, 1.0, schedule=Schedule(window_epsilon=4)), tmp_path / "r.csv")
@@ -109,6 +111,7 @@ def test_scheduled_releases_need_their_schedule(town, tmp_path):
         list(replay(tmp_path / "r.csv", model))
 
 
+@pytest.mark.slow
 def test_batch_is_audited_with_its_settings(town, tmp_path):
     """A batch contains its settings; another policy is refused."""
     settings = ReleaseSettings(POLICY, 1.0, schedule=Schedule(window_epsilon=4), delta=0.001)

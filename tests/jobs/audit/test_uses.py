@@ -52,6 +52,7 @@ def release_all(graph, setting, states):
     return released, float(np.mean(errors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 3])
 def test_comparison_matches_releases_of_an_engine(states, comparisons, index):
     setting, comparison = SETTINGS[index], comparisons[index]

@@ -52,6 +52,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_errors_and_radii_match_geodesics(town):
     folder, model, true = town
     audit_result, fixes = audit_utility(folder / "r.csv", model, str(true)), {}
@@ -108,6 +109,7 @@ def test_exact_estimates_have_zero_error_and_reversed_ones_do_not(town):
     assert turned_round.measures["moves"] > 0.1
 
 
+@pytest.mark.slow
 def test_order_and_repetition_of_rows_do_not_matter(town, tmp_path):
     """The last row of a timestep counts, so a row before it with another estimate does not."""
     folder, model, true = town

@@ -59,6 +59,7 @@ def read_bytes_by_user(folder) -> dict[str, bytes]:
     return {path.stem: path.read_bytes() for path in folder.glob("??/*") if path.parent.name != "parts"}
 
 
+@pytest.mark.slow
 def test_every_user_has_file_without_true_locations(model_path, trajectories, tmp_path):
     done = list(release_everyone(make_job(tmp_path, model_path), trajectories, Processes(1)))
     assert sorted(user_result.user for user_result in done) == [f"w{i}" for i in range(9)]
@@ -219,6 +220,7 @@ def test_batch_bytes_do_not_depend_on_threads_of_dask_worker(model_path, traject
     assert read_bytes_by_user(tmp_path / "out") == read_bytes_by_user(tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_unreachable_scheduler_raises_before_reading_or_writing(model_path, tmp_path):
     pytest.importorskip("distributed")
     engine = DaskCluster("tcp://127.0.0.1:9", timeout_seconds=0.3)
@@ -261,6 +263,7 @@ def test_user_files_are_spread_over_folders(tmp_path):
     assert max(folders.values()) < 1.6 * count / 256  # the names are fixed, so the test is deterministic
 
 
+@pytest.mark.slow
 def test_batch_bytes_do_not_depend_on_blas_threads(tmp_path, monkeypatch):
     """The model's own thread limit is removed: all work of the batch still runs on one thread.
 
@@ -305,6 +308,7 @@ def test_releases_differ_without_seed(model_path, trajectories, tmp_path):
     assert read_bytes_by_user(tmp_path / "a") != read_bytes_by_user(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_users_are_released_only_once(model_path, trajectories, tmp_path):
     list(release_everyone(make_job(tmp_path, model_path, seed=None), trajectories[:4], Processes(1)))
     before = read_bytes_by_user(tmp_path)
@@ -335,6 +339,7 @@ def cap_settings(when: str, state: int = 20) -> ReleaseSettings:
     return ReleaseSettings("centres:1km", 2.0, caps=[{"event": f"at:{state} {when}", "probability": 0.6}])
 
 
+@pytest.mark.slow
 def test_caps_hold_over_gaps_and_expired_events_are_skipped(model_path, trajectories, tmp_path):
     """A gap of a day starts no new session.
 
@@ -454,6 +459,7 @@ def test_resumed_batch_describes_all_users_in_the_folder(kind, model_path, traje
     assert (again.done, again.ratio_levels) == ((), whole.ratio_levels)
 
 
+@pytest.mark.slow
 def test_batch_command_releases_resumes_and_rejects_changes(model_path, walkers_file, tmp_path):
     line = ["batch", str(walkers_file), "--model", str(model_path), "--policy", "utility:1km", "--epsilon", "1"]
     line += ["-o", str(tmp_path / "out"), "--workers", "1", "--format", "csv", "--json"]
@@ -522,6 +528,7 @@ def damage(folder, how):
         path.write_bytes(path.read_bytes().replace(b"w3", b"w4"))
 
 
+@pytest.mark.slow
 def test_lost_file_without_remaining_work_raises(unfinished_batch):
     folder, _ = unfinished_batch
     damage(folder, "absent")

@@ -76,6 +76,7 @@ def test_journal_lists_users_with_their_files(folder):
     assert all(Published(folder / "all", "csv").has(user) for user in USERS)
 
 
+@pytest.mark.slow
 def test_readers_of_folder_find_users_by_their_names(folder):
     assert set(read_released(folder / "all").table["user"]) == set(USERS)
     assert set(read_released(folder / "all", users=(CYRILLIC,)).table["user"]) == {CYRILLIC}

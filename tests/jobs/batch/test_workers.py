@@ -169,6 +169,7 @@ def test_results_in_order_of_tasks_wait_for_earlier_ones():
     assert next(Processes(1).run_in_order(str.upper, cycle(tasks))) == "A"
 
 
+@pytest.mark.slow
 def test_function_is_sent_to_each_process_once(tmp_path):
     check_shared_function(Processes(2), tmp_path)
 
@@ -183,6 +184,7 @@ def test_function_is_sent_to_each_dask_worker_once(tmp_path):
         check_shared_function(DaskCluster(cluster.scheduler_address), tmp_path)
 
 
+@pytest.mark.slow
 def test_workers_inherit_unpacking_limit():
     with max_unpacked("5 MB"), worker_pool(1) as pool:
         assert pool.submit(get_max_unpacked).result() == 5 << 20
@@ -237,6 +239,7 @@ def test_unguarded_script_runs_once(tmp_path, start):
     assert len(list(tmp_path.glob("releases-*.csv"))) == 1
 
 
+@pytest.mark.slow
 def test_task_of_script_raises_if_workers_do_not_run_it(tmp_path):
     text = """
 import sys, threading
@@ -255,6 +258,7 @@ list(Processes(2).run(double, [1, 2]))
     assert runs == 1
 
 
+@pytest.mark.slow
 def test_standard_processes_of_caller_are_unchanged(tmp_path):
     """The caller's own processes still import its script."""
     text = """

@@ -35,6 +35,7 @@ def model(step_seconds: float = 3600.0, start: int | None = None) -> MarkovModel
     return MarkovModel(moves, first, states=GRID, step_seconds=step_seconds)
 
 
+@pytest.mark.slow
 def test_error_target_is_met_by_every_release():
     for start in (None, 0):  # from one cell the constraint sets and the noise grow
         settings = ReleaseSettings("utility:1km", 7.0, allow_singleton=start is not None)
@@ -176,6 +177,7 @@ def test_model_unsupported_by_attacks_is_calibrated_without_attack():
     assert calibration.channel_results == ()
 
 
+@pytest.mark.slow
 def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
     moves = model()
     single = calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
@@ -266,6 +268,7 @@ def compute_max_prior_by_brute_force(moves: MarkovModel, first: int, steps: int 
     return largest
 
 
+@pytest.mark.slow
 def test_max_posterior_of_time_dependent_model_holds_for_every_first_slot():
     """1970 began on a Thursday. That day has less than half of the largest prior."""
     moves = build_weekend_model()
@@ -320,6 +323,7 @@ def test_limits_of_time_dependent_model_cover_constraint_sets_of_every_first_slo
     assert anytime.settings.epsilon == saturday.settings.epsilon < 0.6 * thursday.settings.epsilon
 
 
+@pytest.mark.slow
 def test_time_dependent_model_with_a_period_of_many_steps_raises():
     clock = TimeClasses((0,) * 84 + (1,) * 84, 7.3)
     moves = MarkovModel([np.eye(25)] * 2, [[1 / 25] * 25] * 2, states=GRID, step_seconds=7.3, time_classes=clock)
@@ -418,6 +422,7 @@ def test_daily_epsilon_is_met_and_multiple_targets_hold():
     assert both.achieved.epsilon_per_hour == pytest.approx(0.2082)
 
 
+@pytest.mark.slow
 def test_adversary_error_target_is_met_and_reported():
     calibration = calibrate(
         model(),
@@ -503,6 +508,7 @@ def test_event_cap_of_command_is_not_above_limit():
     assert float(words[words.index("--max-event-probability") + 1]) == limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])
 def test_both_event_limits_hold_for_one_release(certainty, odds):
     """Either limit may be the stricter one: the smaller epsilon is used."""

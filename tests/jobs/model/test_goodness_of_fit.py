@@ -43,6 +43,7 @@ def _table(path, walks, first="2024-03-07"):
     return path
 
 
+@pytest.mark.slow
 def test_coverage_matches_level_if_model_is_true_and_not_otherwise(tmp_path):
     """Seed 1: coverage of about 8,000 samples is within 0.02 of the level.
 
@@ -119,6 +120,7 @@ def _walks(model, rng, count, length):
     return walks
 
 
+@pytest.mark.slow
 def test_fit_of_time_dependent_model_matches_beliefs_one_by_one(tmp_path):
     """Every move and every region uses the class of its timestep."""
     rng = np.random.default_rng(1)
@@ -145,6 +147,7 @@ def test_fit_of_time_dependent_model_matches_beliefs_one_by_one(tmp_path):
         assert (coverage.num_predictions, coverage.rate) == (len(looks), pytest.approx(np.mean(looks)))
 
 
+@pytest.mark.slow
 def test_coverage_of_time_dependent_model_matches_level_only_in_its_zone(tmp_path, monkeypatch):
     """Seed 3, 150 users with 60 minutes about noon, at least 8,550 samples: within 0.025.
 
@@ -166,6 +169,7 @@ def test_coverage_of_time_dependent_model_matches_level_only_in_its_zone(tmp_pat
     assert any(abs(coverage.rate - coverage.mean_mass) > 0.05 for coverage in off.coverage)
 
 
+@pytest.mark.slow
 def test_starts_are_subsampled_in_proportion_to_visits(tmp_path, monkeypatch):
     """Seed 4: at least 400 of 5,900 samples agree with all of them within 0.1.
 

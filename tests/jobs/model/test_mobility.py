@@ -35,6 +35,7 @@ def chain(kind: str) -> tuple[np.ndarray, np.ndarray]:
 KINDS = ("a line, from its end", "to and fro", "to and fro in two, and between", "one way", "some zeros", "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "sparse"),
     [(kind, place % 2 == 0) for place, kind in enumerate(KINDS)]

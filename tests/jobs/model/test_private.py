@@ -130,6 +130,7 @@ def test_empirical_audit_accepts_learner_and_detects_missing_thinning(monkeypatc
     assert audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).is_violated
 
 
+@pytest.mark.slow
 def test_private_model_fits_between_plain_model_and_uniform():
     rng = np.random.default_rng(2)
     grid = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 12, 12)
@@ -204,6 +205,7 @@ def test_half_the_outside_bound_is_exceeded():
     assert not _largest_change_outside([[0] + [GRID.size] * 12], 6, 6), "a bound on moves only is not sufficient"
 
 
+@pytest.mark.slow
 def test_private_model_learns_outside_states_within_budget():
     """A large budget reproduces the counts and a small one the prior (seed 3).
 

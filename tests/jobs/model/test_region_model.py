@@ -18,6 +18,7 @@ BOX = (44.97, -30.04, 45.03, -29.96)
 ANN = Data((ROOT / "data/sample/geolife",), users=("002",))
 
 
+@pytest.mark.slow
 def test_every_user_is_released_under_region_model(tmp_path):
     assert blank_model(bbox=BOX).model.size <= MAX_STATES
     blank_model(region(bbox=BOX, cell_km=0.5), output=tmp_path / "m.npz")

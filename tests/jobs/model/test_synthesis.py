@@ -44,6 +44,7 @@ def test_synthetic_file_reads_back_as_possible_paths(model, tmp_path, kind):
         assert (loaded.structure[states[:-1], states[1:]]).all()
 
 
+@pytest.mark.slow
 def test_formats_are_equivalent_and_seed_is_reproducible(model, tmp_path):
     import geopandas
     import pyarrow.parquet

@@ -117,6 +117,7 @@ def test_batch_figures_match_session_audit(session_gap, settings, world, tmp_pat
     assert WORDS["smoothed"] in done.summary_sentences()[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("session_gap", [None, 3])
 def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkeypatch):
     """The sentence states that the releases since a gap are used if a gap restarted."""

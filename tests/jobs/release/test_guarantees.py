@@ -162,6 +162,7 @@ def test_exposure_uses_most_exposed_user():
     assert "median_adversary_error_m" not in facts, "the extreme over users has its own name"
 
 
+@pytest.mark.slow
 def test_medians_over_timesteps_and_over_users_have_own_names(tmp_path):
     """The medians are recomputed from the file, with users of different length."""
     space = Grid.over((44.97, -30.04, 45.03, -29.96), 0.5)

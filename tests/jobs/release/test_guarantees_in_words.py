@@ -39,6 +39,7 @@ def change_columns(table, **columns):
     return ReleaseTable({**table.columns, **columns})
 
 
+@pytest.mark.slow
 def test_two_sentences_state_largest_budget_and_largest_sum(world):
     model, done = world
     guarantee = build_guarantee(done.table, SETTINGS.engine(model))
@@ -100,6 +101,7 @@ def test_stated_factors_are_rounded_up_for_all_number_types():
         assert level <= stated < level + 0.1
 
 
+@pytest.mark.slow
 def test_seeded_noise_has_no_guarantee_and_doubt_is_stated(world):
     model, done = world
     engine = SETTINGS.engine(model)
@@ -268,6 +270,7 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
     _check_ratio(match[1], match[2], epsilon)
 
 
+@pytest.mark.slow
 def test_sentence_states_whether_later_runs_add_to_it(world, tmp_path):
     """Without a session a second run spends the budget again; with one it does not."""
     model, _ = world

@@ -35,6 +35,7 @@ def compute_ratio(model: MarkovModel, states: np.ndarray, seed: int) -> float:
     return check.ratio
 
 
+@pytest.mark.slow
 def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
     """Simulate eight users of the model for 60 timesteps.
 

@@ -24,6 +24,7 @@ def run():
     return model, release(Data((TOWN,), users=("000", "001")), model, SETTINGS, rng=0)
 
 
+@pytest.mark.slow
 def test_summary_states_numbers_and_errors_of_samples_and_predictions(run):
     _, result = run
     table, sampling = result.table, result.sampling

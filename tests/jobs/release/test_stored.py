@@ -45,6 +45,7 @@ def test_batch_is_read_as_tables_and_settings_of_its_users(folder):
     assert set(read_released(folder / "batch", users=["001"]).table["user"]) == {"001"}
 
 
+@pytest.mark.slow
 def test_sessions_match_their_export_and_settings(folder):
     stored = read_released(folder / "s.db", folder / "model.npz")
     export_sessions(folder / "s.db", folder / "export.csv", model=folder / "model.npz", overwrite=True)
@@ -52,6 +53,7 @@ def test_sessions_match_their_export_and_settings(folder):
     assert stored.settings == SETTINGS
 
 
+@pytest.mark.slow
 def test_sessions_on_server_match_file(folder, postgres):
     release(Data((TOWN,), users=["000"]), folder / "model.npz", SETTINGS, session=postgres, output=folder / "p.csv")
     stored = read_released(postgres, folder / "model.npz")
@@ -109,6 +111,7 @@ def test_changed_metadata_are_not_used(folder, tmp_path):
             assert read_released(tmp_path / f"r.{suffix}").settings is None
 
 
+@pytest.mark.slow
 def test_policy_of_a_file_completes_settings_that_contain_its_digest(folder, tmp_path):
     """Metadata contain the digest of a policy's file: its path is needed, no other option."""
     layer = tmp_path / "areas.geojson"
@@ -156,12 +159,14 @@ def test_changed_batch_file_raises_and_nothing_is_modified(folder, tmp_path):
         read_released(copy)
 
 
+@pytest.mark.slow
 def test_geopackage_is_read_as_releases(folder):
     release(Data((TOWN,), users=["000"]), folder / "model.npz", SETTINGS, output=folder / "g.gpkg", rng=1)
     table = read_released(folder / "g.gpkg").table
     assert np.isfinite(table["estimate_latitude"]).all()
 
 
+@pytest.mark.slow
 def test_time_of_row_is_end_of_its_step(folder, tmp_path):
     """Fixes, read by pandas, are rounded up to their rows, not down."""
     release(Data((TOWN,), users=SOME), folder / "model.npz", SETTINGS, output=tmp_path / "r.csv")
