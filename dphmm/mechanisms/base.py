@@ -401,7 +401,22 @@ class Mechanism(ABC):
 
 # ---- registered mechanisms -----------------------------------------------------------------------------------------
 
-MECHANISM_REGISTRY: Registry[Mechanism] = Registry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
+
+class _MechanismRegistry(Registry[Mechanism]):
+    """Mechanisms by name. Each states a valid noise body."""
+
+    def register(self, extension: type[Mechanism]) -> type[Mechanism]:
+        """Register a mechanism; see `register_mechanism`."""
+        body = getattr(extension, "noise_body", "hull")
+        if body not in get_args(Body):
+            raise ConfigurationError(
+                f"noise_body of {extension.__module__}.{extension.__qualname__} must be one of "
+                f"{', '.join(get_args(Body))}, got {body!r}"
+            )
+        return super().register(extension)
+
+
+MECHANISM_REGISTRY = _MechanismRegistry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
 """The mechanisms of other packages."""
 
 
@@ -421,7 +436,7 @@ def register_mechanism(mechanism: type[Mechanism]) -> type[Mechanism]:
     Raises
     ------
     ConfigurationError
-        If it is not a mechanism, its name or version is invalid, or the name belongs to another mechanism.
+        If it is not a mechanism, its name, version or noise body is invalid, or the name belongs to another mechanism.
     """
     return MECHANISM_REGISTRY.register(mechanism)
 
