@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -15,10 +16,13 @@ from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, 
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import ConfigurationError, GuaranteeError, MissingExtensionError
 from dphmm.evaluation import parse_config
+from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
+from dphmm.jobs.release.guarantees import summarize_guarantee
 from dphmm.mechanisms import check_mechanism, register_mechanism
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
 from dphmm.mechanisms.conformance import is_shipped
+from dphmm.release import Session, SessionStore
 from dphmm.release.record import ReleaseRecord
 from tests.command_line import run
 from tests.extensions.pages import forget, install, read_file
@@ -106,6 +110,62 @@ def test_unknown_name_is_refused():
     for name in ("eliptic", "elliptic@1.0"):
         with pytest.raises(ConfigurationError, match=r"eliptic|elliptic"):
             ReleaseSettings("complete", 1.0, name)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise ValueError('no\\ndevice')", r"cannot be imported: ValueError\('no.*device'\)"),
+        ("def (", r"cannot be imported: SyntaxError"),
+        ("Noise = 3", r"cannot be registered: .*must inherit from Mechanism"),
+        ("from elliptic_noise import EllipticMechanism as Noise", r"class of this name, got 'elliptic'"),
+        (
+            "import elliptic_noise\nclass Noise(elliptic_noise.EllipticMechanism):\n"
+            "    name, version, noise_body = 'broken', '1', 'sphere'",
+            r"noise_body of broken_noise\.Noise must be one of hull, cross-polytope, disc, got 'sphere'",
+        ),
+    ],
+)
+def test_command_names_broken_entry_point(elliptic, tmp_path, code, message):
+    install(tmp_path, "broken_noise", code, "dphmm.mechanisms", "broken", "Noise")
+    forget("broken_noise")
+    result = run("release", "a.csv", "--model", "m.npz", "--mechanism", "broken@1", "-o", "b.csv")
+    assert result.exit_code == 2
+    assert re.search(rf"^Error: --mechanism 'broken' 1 must be .*, but broken_noise:Noise .*{message}", result.output)
+    assert result.output.count("\n") == 1
+    assert MECHANISM_REGISTRY.find("elliptic") is elliptic
+
+
+def test_name_of_two_packages_is_refused(elliptic, tmp_path):
+    for module in ("first_noise", "second_noise"):
+        install(tmp_path, module, "", "dphmm.mechanisms", "common", "Noise")
+    with pytest.raises(MissingExtensionError, match=r"first_noise:Noise and second_noise:Noise are declared"):
+        MECHANISM_REGISTRY.find("common")
+
+
+@pytest.mark.parametrize("error", [float("nan"), -1.0])
+def test_invalid_squared_error_is_refused_before_the_release(elliptic, monkeypatch, error):
+    monkeypatch.setattr(elliptic, "squared_error", error)
+    engine = build_engine("elliptic")
+    with pytest.raises(GuaranteeError, match="squared error of at least 0"):
+        engine.release(4)
+    assert engine.filter_state.count == 0
+
+
+def test_session_names_missing_mechanism(elliptic, tmp_path, monkeypatch):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", build_engine("elliptic")) as session:
+        session.release(4, 0)
+    monkeypatch.setattr(MECHANISM_REGISTRY, "find", Registry(Mechanism, "dphmm.absent", ()).find)
+    result = run("session", "list", str(tmp_path / "users.db"))
+    assert result.exit_code == 2
+    assert "users.db: session 'ann': absent 'elliptic' 1.0 must be installed" in result.output
+
+
+def test_guarantee_states_what_is_trusted(elliptic):
+    row = {"user": "ann", "epsilon_total": 1.0, "max_epsilon_24h": 1.0}
+    for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
+        guarantee, _ = summarize_guarantee([row], ReleaseSettings("complete", 1.0, mechanism), True)
+        assert ("the privacy loss that mechanism elliptic@1.0 of another package states" in guarantee) == is_trusted
 
 
 def test_evaluation_accepts_registered_mechanism(elliptic):
