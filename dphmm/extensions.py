@@ -123,7 +123,7 @@ class Registry(Generic[Base]):
             extension: type[Base] = points[0].load()
         except Exception as problem:  # the module can raise any error
             is_clear = isinstance(problem, (ImportError, AttributeError, ConfigurationError))
-            text = str(problem) if is_clear else repr(problem)
+            text = str(problem) if is_clear else f"{type(problem).__name__}: {problem}"
             reason = f"{targets[0]} cannot be imported: {' '.join(text.split())}"
             raise build_missing_error(self._group, name, version, reason) from problem
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, GuaranteeError
 from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Body, SensitivityHull
@@ -471,6 +472,29 @@ def find_mechanism(setting: str) -> type[Mechanism]:
     """Return the class of a registered mechanism by its name, with or without ``@version``."""
     name, _, version = setting.partition("@")
     return MECHANISM_REGISTRY.find(name, version or None)
+
+
+@contextmanager
+def named_failures(mechanism: str, is_private: bool = False) -> Iterator[None]:
+    """Raise a `GuaranteeError` with the name of a registered mechanism if its code fails in the block.
+
+    Parameters
+    ----------
+    mechanism
+        The name in settings. Errors of mechanisms of this package are unchanged.
+    is_private
+        Whether the block reads the true state, which the text of an error could contain. The message omits it.
+    """
+    try:
+        yield
+    except GuaranteeError:
+        raise
+    except Exception as problem:
+        if mechanism in MECHANISMS:
+            raise
+        kind = type(problem).__name__
+        text = kind if is_private else " ".join(f"{kind}: {problem}".split())
+        raise GuaranteeError(f"mechanism {mechanism!r} failed: {text}; the release was aborted") from problem
 
 
 class _MechanismChoice(Choice):
