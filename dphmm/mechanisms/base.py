@@ -476,7 +476,7 @@ def find_mechanism(setting: str) -> type[Mechanism]:
 
 @contextmanager
 def named_failures(mechanism: str, is_private: bool = False) -> Iterator[None]:
-    """Raise a `GuaranteeError` with the name of a registered mechanism if its code fails in the block.
+    """Raise a `GuaranteeError` that names a registered mechanism if the block fails.
 
     Parameters
     ----------

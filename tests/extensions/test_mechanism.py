@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, ReleaseSettings
+from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, ReleaseSettings, Trajectory
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import ConfigurationError, GuaranteeError, MissingExtensionError
 from dphmm.evaluation import parse_config
 from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
+from dphmm.jobs import audit_session, blank_model, region, release
 from dphmm.jobs.release.guarantees import summarize_guarantee
 from dphmm.mechanisms import check_mechanism, register_mechanism
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
@@ -212,6 +213,16 @@ def test_guarantee_states_what_is_trusted(elliptic):
     for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
         guarantee, _ = summarize_guarantee([row], ReleaseSettings("complete", 1.0, mechanism), True)
         assert ("the privacy loss that mechanism elliptic@1.0 of another package states" in guarantee) == is_trusted
+
+
+def test_audit_states_what_is_trusted(elliptic, tmp_path):
+    model = blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)).model
+    times = ["2024-03-07T08:00", "2024-03-07T09:00"]
+    track = Trajectory("ann", times, [45.0, 45.0], [-30.0, -30.0])
+    for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
+        store = tmp_path / f"{mechanism}.db"
+        release(track, model, ReleaseSettings("complete", 1.0, mechanism), session=store)
+        assert ("privacy loss that elliptic@1.0 states" in audit_session(store, model).describe()) == is_trusted
 
 
 def test_evaluation_accepts_registered_mechanism(elliptic):
