@@ -95,9 +95,8 @@ class Registry(Generic[Base]):
         Raises
         ------
         MissingExtensionError
-            If no such class is registered or installed, or in another version.
-        ConfigurationError
-            If the class of an entry point is invalid, or its name is another one.
+            If no such class is registered or installed, or in another version, if several packages declare the name,
+            or if the entry point cannot be imported, or is not a valid class of this name.
         """
         extension = self._classes.get(name) or self._load(name, version)
         installed: Any = vars(extension)["version"]
@@ -116,17 +115,25 @@ class Registry(Generic[Base]):
         points = tuple(entry_points(group=self._group, name=name))
         if not points:
             raise build_missing_error(self._group, name, version)
+        targets = sorted({point.value for point in points})
+        if len(targets) > 1:
+            reason = f"{' and '.join(targets)} are declared under this name"
+            raise build_missing_error(self._group, name, version, reason)
         try:
             extension: type[Base] = points[0].load()
-        except (ImportError, AttributeError) as problem:
-            raise build_missing_error(
-                self._group, name, version, f"{points[0].value} cannot be imported: {problem}"
-            ) from None
-        self.register(extension)
-        if vars(extension)["name"] != name:
-            del self._classes[vars(extension)["name"]]
-            raise ConfigurationError(f"entry point {name!r} of {self._group} must be a class of this name")
-        return extension
+        except Exception as problem:  # the module can raise any error
+            is_clear = isinstance(problem, (ImportError, AttributeError, ConfigurationError))
+            text = str(problem) if is_clear else f"{type(problem).__name__}: {problem}"
+            reason = f"{targets[0]} cannot be imported: {' '.join(text.split())}"
+            raise build_missing_error(self._group, name, version, reason) from problem
+        try:
+            own_name = vars(extension).get("name") if isinstance(extension, type) else None
+            if own_name not in (name, None):
+                raise ConfigurationError(f"the entry point must be a class of this name, got {own_name!r}")
+            return self.register(extension)
+        except ConfigurationError as problem:
+            reason = f"{targets[0]} cannot be registered: {problem}"
+            raise build_missing_error(self._group, name, version, reason) from None
 
 
 # The metadata of all installed packages are read, which takes longer than reading a small file of trajectories.

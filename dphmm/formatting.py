@@ -191,7 +191,7 @@ def upper_bound(value: float) -> str:
 
 
 def lower_bound(value: float) -> str:
-    """Format a lower bound, or the largest value that meets a target, rounded down to six figures.
+    """Format a lower bound, or the largest value within a target, rounded down to six figures.
 
     Examples
     --------

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, GuaranteeError
 from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Body, SensitivityHull
@@ -401,7 +402,22 @@ class Mechanism(ABC):
 
 # ---- registered mechanisms -----------------------------------------------------------------------------------------
 
-MECHANISM_REGISTRY: Registry[Mechanism] = Registry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
+
+class _MechanismRegistry(Registry[Mechanism]):
+    """Mechanisms by name. Each states a valid noise body."""
+
+    def register(self, extension: type[Mechanism]) -> type[Mechanism]:
+        """Register a mechanism; see `register_mechanism`."""
+        body = getattr(extension, "noise_body", "hull")
+        if body not in get_args(Body):
+            raise ConfigurationError(
+                f"noise_body of {extension.__module__}.{extension.__qualname__} must be one of "
+                f"{', '.join(get_args(Body))}, got {body!r}"
+            )
+        return super().register(extension)
+
+
+MECHANISM_REGISTRY = _MechanismRegistry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
 """The mechanisms of other packages."""
 
 
@@ -421,7 +437,7 @@ def register_mechanism(mechanism: type[Mechanism]) -> type[Mechanism]:
     Raises
     ------
     ConfigurationError
-        If it is not a mechanism, its name or version is invalid, or the name belongs to another mechanism.
+        If it is not a mechanism, its name, version or noise body is invalid, or the name belongs to another mechanism.
     """
     return MECHANISM_REGISTRY.register(mechanism)
 
@@ -456,6 +472,29 @@ def find_mechanism(setting: str) -> type[Mechanism]:
     """Return the class of a registered mechanism by its name, with or without ``@version``."""
     name, _, version = setting.partition("@")
     return MECHANISM_REGISTRY.find(name, version or None)
+
+
+@contextmanager
+def named_failures(mechanism: str, is_private: bool = False) -> Iterator[None]:
+    """Raise a `GuaranteeError` that names a registered mechanism if the block fails.
+
+    Parameters
+    ----------
+    mechanism
+        The name in settings. Errors of mechanisms of this package are unchanged.
+    is_private
+        Whether the block reads the true state, which the text of an error could contain. The message omits it.
+    """
+    try:
+        yield
+    except GuaranteeError:
+        raise
+    except Exception as problem:
+        if mechanism in MECHANISMS:
+            raise
+        kind = type(problem).__name__
+        text = kind if is_private else " ".join(f"{kind}: {problem}".split())
+        raise GuaranteeError(f"mechanism {mechanism!r} failed: {text}; the release was aborted") from problem
 
 
 class _MechanismChoice(Choice):

@@ -112,10 +112,11 @@ def check_mechanism(
 ) -> None:
     """Check a mechanism's gauge, privacy loss and samples against its densities.
 
-    For pairs of points within the gauge and sampled outputs, the log ratio of the densities must be at most epsilon,
-    and at most the privacy loss. For one pair, the mean of ``p(z | y) / p(z | x)`` over samples ``z`` for ``x`` must be
-    one, by an empirical Bernstein bound with `ALPHA` for bounded ratios (Maurer and Pontil, COLT 2009). It holds for
-    every sampler that follows the density, whatever its normalizer.
+    The squared error must not be negative or NaN. For pairs of points within the gauge and sampled outputs, the log
+    ratio of the densities must be at most epsilon, and at most the privacy loss. For one pair, the mean of
+    ``p(z | y) / p(z | x)`` over samples ``z`` for ``x`` must be one, by an empirical Bernstein bound with `ALPHA` for
+    bounded ratios (Maurer and Pontil, COLT 2009). It holds for every sampler that follows the density, whatever its
+    normalizer.
 
     A pass is evidence and not a proof. The checks miss violations for outputs and pairs that are not sampled, a wrong
     normalizer, samplers that deviate less than the bound (about 0.1 at epsilon 1), and samplers with a backdoor.
@@ -150,6 +151,9 @@ def check_mechanism(
     rng = np.random.default_rng(_SEED)
     first, second = _find_pairs(mechanism, values, epsilon, rng)
     name = type(mechanism).__name__
+    for error in (mechanism.squared_error, *(mechanism.squared_error_from(x) for x in values[:_NUM_COMPARED])):
+        if not error >= 0:  # NaN must fail: records with it could not be read again
+            raise GuaranteeError(f"{name} must state a squared error of at least 0, got {error!r}")
     limit = _RELATIVE_TOLERANCE * (1 + epsilon)
     for index, (x, y) in enumerate(zip(first, second, strict=True)):
         both = np.stack([x, y])

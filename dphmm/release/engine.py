@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content_hash
-from dphmm.errors import InvalidInputError, StateError
+from dphmm.errors import GuaranteeError, InvalidInputError, StateError
 from dphmm.events.cap import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MECHANISMS, MechanismLike
+from dphmm.mechanisms.base import MECHANISMS, MechanismLike, named_failures
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
@@ -786,7 +786,7 @@ class Releaser:
         posterior = plan.prior
         likelihood = np.zeros(self.model.size)
         if not plan.withheld:
-            released = plan.noise.draw(released_state, self.source)
+            released = self._sample(plan, released_state)
             place = self.query.to_point(released)
             # Event caps track paths through states that have been ruled out since, so they need all likelihoods.
             wanted = np.ones(self.model.size, dtype=np.bool_) if self.settings.caps else plan.prior.support
@@ -800,6 +800,19 @@ class Releaser:
         state.advance(posterior, state.count + 1, cap_tracker, state.slot_after(plan.steps), likelihood)
         self._last = (record, plan, released_state)
         return record
+
+    def _sample(self, plan: StepPlan, state: int) -> npt.NDArray[Any]:
+        """Sample a release, and check the form of one of a registered mechanism."""
+        with named_failures(self.settings.mechanism, is_private=True):
+            released = plan.noise.draw(state, self.source)
+        if self.settings.mechanism not in MECHANISMS:
+            required = f"{self.query.values.shape[1]} finite {'integers' if self.query.is_exact else 'numbers'}"
+            is_valid = np.shape(released) == self.query.values.shape[1:] and np.isfinite(released).all()
+            if not is_valid or (self.query.is_exact and (np.rint(released) != released).any()):
+                raise GuaranteeError(
+                    f"mechanism {self.settings.mechanism!r} must draw {required}; the release was aborted"
+                )
+        return released
 
     @property
     def published_mechanism(self) -> str:
@@ -894,7 +907,8 @@ class Releaser:
 
     def _log_likelihood(self, plan: StepPlan, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
         """Compute the log likelihood of a release in mechanism units, for `wanted` at least."""
-        likelihood = plan.noise.log_density(released)
+        with named_failures(self.settings.mechanism):
+            likelihood = plan.noise.log_density(released)
         if not np.array_equal(wanted, plan.constraint):
             outside = np.flatnonzero(wanted & ~plan.constraint)
             likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]

@@ -12,7 +12,7 @@ from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
-from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism
+from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, named_failures
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.optimal_table import (
     MAX_PROGRAM_LOCATIONS,
@@ -98,7 +98,9 @@ class NoiseBuilder:
             hull = body.hull
             if self._query.lattice is not None:
                 hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
-            return find_mechanism(self._mechanism_name).from_hull(hull, epsilon)
+            registered = find_mechanism(self._mechanism_name)
+            with named_failures(self._mechanism_name):
+                return registered.from_hull(hull, epsilon)
         if self._query.lattice is not None:
             hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
             return LatticeKNormMechanism(hull, epsilon)

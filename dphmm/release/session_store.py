@@ -21,7 +21,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from dphmm.errors import ConfigurationError, DataFileError, OutputError, SessionBusyError
+from dphmm.errors import ConfigurationError, DataFileError, MissingExtensionError, OutputError, SessionBusyError
 from dphmm.model.belief import Belief
 from dphmm.release.ledger import Account, Limits, constrained_cost, to_fraction
 from dphmm.release.record import ReleaseRecord
@@ -569,6 +569,8 @@ class SessionStore:
             if digest != _digest(*parts):
                 raise ValueError
             yield
+        except MissingExtensionError as problem:
+            raise MissingExtensionError(f"{self.path}: {what}: {problem}") from None
         except (TypeError, AttributeError, ValueError):
             raise self._damaged(what) from None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from dphmm.arrays import content_hash
-from dphmm.errors import InvalidInputError, SessionMismatchError
+from dphmm.errors import InvalidInputError, MissingExtensionError, SessionMismatchError
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.schedule import NUM_LEARNING_WINDOWS, max_window_steps
@@ -155,6 +155,8 @@ class Terms:
         ------
         InvalidInputError
             If the text is invalid.
+        MissingExtensionError
+            If the mechanism of another package is missing.
         """
         try:
             values = parse_json(text)
@@ -164,6 +166,8 @@ class Terms:
                 if not isinstance(values[name], str):
                     raise ValueError(f"{shorten(name)} must be a string, got {shorten(values[name])}")
             return cls(**{**values, "settings": ReleaseSettings.from_dict(values["settings"])})
+        except MissingExtensionError:
+            raise
         except (TypeError, ValueError) as problem:  # TypeError for a missing or an unknown name
             raise InvalidInputError(f"text must be the terms of a session: {one_line(problem)}") from None
 

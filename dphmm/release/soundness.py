@@ -22,7 +22,7 @@ from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import Mechanism, Table
+from dphmm.mechanisms.base import MECHANISMS, Mechanism, Table, named_failures
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.optimal_table import ROW_WEIGHT
 from dphmm.model.belief import Belief
@@ -162,7 +162,8 @@ class SoundnessCheck:
             if check_origin(mechanism, self._mechanism) and mechanism not in self._conforming:
                 # Thousands of single draws take longer than the rest of the check. Later bodies need fewer.
                 draws = NUM_LATER_DRAWS if type(mechanism) in self._sampled else NUM_SAMPLES
-                check_mechanism(mechanism, self._values[members], draws=draws)
+                with named_failures(self._mechanism):
+                    check_mechanism(mechanism, self._values[members], draws=draws)
                 if int(members.sum()) > 1:  # a single state has no pair to compare
                     self._sampled.add(type(mechanism))
                 self._conforming.add(mechanism)
@@ -190,7 +191,8 @@ class SoundnessCheck:
                 self._check_table(mechanism.table, plan.epsilon, members, protected, part_edges)
                 continue
             # The differences of values between which the mechanism's privacy loss is at most epsilon, as a convex body.
-            gauge = mechanism.gauge(plan.epsilon, self._rounding)
+            with named_failures(self._mechanism or MECHANISMS[0]):
+                gauge = mechanism.gauge(plan.epsilon, self._rounding)
             self.check_edges(gauge, members, part_edges, is_only_part)
             if (members & ~protected).any() and (members & protected).any():
                 raise GuaranteeError(

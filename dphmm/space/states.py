@@ -16,7 +16,7 @@ import numpy.typing as npt
 import shapely
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, MissingExtensionError, StateError
+from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateError
 from dphmm.extensions import Registry, build_missing_error
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.trajectory import check_places
@@ -262,11 +262,29 @@ class StateSpace(ABC):
         ------
         CoordinateError
             If a coordinate is NaN, infinite or out of range.
+        StateError
+            If `locate_plane` fails or returns something else than integers.
         """
         plane = self.projection.to_plane(latitude, longitude)
         states = np.full(plane.shape[0], OUTSIDE, dtype=np.int64)
         near = np.abs(plane).max(axis=1) <= 2 * REACH_KM
-        states[near] = self.locate_plane(plane[near])
+        states[near] = self._locate_checked(plane[near])
+        return states
+
+    def _locate_checked(self, plane: FloatArray) -> IntArray:
+        """Return `locate_plane` of points, and name the class if it fails."""
+        try:
+            states = np.asarray(self.locate_plane(plane))
+        except DphmmError:
+            raise
+        except Exception as problem:  # its text can contain a location, which is private
+            kind = type(problem).__name__
+            raise StateError(f"locate_plane of {type(self).__name__} failed: {kind}") from problem
+        if states.shape != plane.shape[:1] or states.dtype.kind not in "iu":
+            raise StateError(
+                f"locate_plane of {type(self).__name__} must return {len(plane)} integers, "
+                f"got shape {states.shape} of {states.dtype}"
+            )
         return states
 
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
@@ -470,10 +488,9 @@ def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
     name, _, version = kind.partition("@")
     provider = data.get("provider")
     module = shorten(provider) if isinstance(provider, str) else None
-    try:
-        space = SPACE_REGISTRY.find(name)
-    except MissingExtensionError:
-        raise build_missing_error("dphmm.spaces", name, version, provider=module) from None
+    if name not in SPACE_REGISTRY.names():
+        raise build_missing_error("dphmm.spaces", name, version, provider=module)
+    space = SPACE_REGISTRY.find(name)
     if version not in (space.version, *space.reads):
         reason = f"version {space.version} is installed"
         raise build_missing_error("dphmm.spaces", name, version, reason, module)

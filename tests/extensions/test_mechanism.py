@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, ReleaseSettings
+from dphmm import KNormMechanism, LatticeKNormMechanism, MarkovModel, Releaser, ReleaseSettings, Trajectory
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import ConfigurationError, GuaranteeError, MissingExtensionError
 from dphmm.evaluation import parse_config
+from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
+from dphmm.jobs import audit_session, blank_model, region, release
+from dphmm.jobs.release.guarantees import summarize_guarantee
 from dphmm.mechanisms import check_mechanism, register_mechanism
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
 from dphmm.mechanisms.conformance import is_shipped
+from dphmm.release import Session, SessionStore
 from dphmm.release.record import ReleaseRecord
 from tests.command_line import run
 from tests.extensions.pages import forget, install, read_file
@@ -108,6 +113,118 @@ def test_unknown_name_is_refused():
     for name in ("eliptic", "elliptic@1.0"):
         with pytest.raises(ConfigurationError, match=r"eliptic|elliptic"):
             ReleaseSettings("complete", 1.0, name)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise ValueError('no\\ndevice')", r"cannot be imported: ValueError: no device"),
+        ("def (", r"cannot be imported: SyntaxError"),
+        ("Noise = 3", r"cannot be registered: .*must inherit from Mechanism"),
+        ("from elliptic_noise import EllipticMechanism as Noise", r"class of this name, got 'elliptic'"),
+        (
+            "import elliptic_noise\nclass Noise(elliptic_noise.EllipticMechanism):\n"
+            "    name, version, noise_body = 'broken', '1', 'sphere'",
+            r"noise_body of broken_noise\.Noise must be one of hull, cross-polytope, disc, got 'sphere'",
+        ),
+    ],
+)
+def test_command_names_broken_entry_point(elliptic, tmp_path, code, message):
+    install(tmp_path, "broken_noise", code, "dphmm.mechanisms", "broken", "Noise")
+    forget("broken_noise")
+    result = run("release", "a.csv", "--model", "m.npz", "--mechanism", "broken@1", "-o", "b.csv")
+    assert result.exit_code == 2
+    assert re.search(rf"^Error: --mechanism 'broken' 1 must be .*, but broken_noise:Noise .*{message}", result.output)
+    assert result.output.count("\n") == 1
+    assert MECHANISM_REGISTRY.find("elliptic") is elliptic
+
+
+def test_name_of_two_packages_is_refused(elliptic, tmp_path):
+    for module in ("first_noise", "second_noise"):
+        install(tmp_path, module, "", "dphmm.mechanisms", "common", "Noise")
+    with pytest.raises(MissingExtensionError, match=r"first_noise:Noise and second_noise:Noise are declared"):
+        MECHANISM_REGISTRY.find("common")
+
+
+@pytest.mark.parametrize("error", [float("nan"), -1.0])
+def test_invalid_squared_error_is_refused_before_the_release(elliptic, monkeypatch, error):
+    monkeypatch.setattr(elliptic, "squared_error", error)
+    engine = build_engine("elliptic")
+    with pytest.raises(GuaranteeError, match="squared error of at least 0"):
+        engine.release(4)
+    assert engine.filter_state.count == 0
+
+
+def fail(*_):
+    raise ZeroDivisionError("at state 4\nhere")
+
+
+@pytest.mark.parametrize(
+    ("method", "replacement", "message"),
+    [
+        ("from_hull", classmethod(fail), "'elliptic@1.0' failed: ZeroDivisionError: at state 4 here"),
+        ("norm", fail, "'elliptic@1.0' failed: ZeroDivisionError: at state 4 here"),
+        ("gauge", fail, "'elliptic@1.0' failed: ZeroDivisionError: at state 4 here"),
+        ("noise", lambda *_: np.zeros((1, 1)), "'elliptic@1.0' failed: ValueError: cannot reshape"),
+        ("noise", lambda self, count, _: np.full((count, 2), np.nan), "'elliptic@1.0' failed: CoordinateError"),
+    ],
+)
+def test_failures_name_the_mechanism(elliptic, monkeypatch, method, replacement, message):
+    monkeypatch.setattr(elliptic, method, replacement)
+    engine = build_engine("elliptic")
+    with pytest.raises(GuaranteeError, match=f"mechanism {message}") as caught:
+        engine.release(4)
+    assert "\n" not in str(caught.value)
+    assert engine.filter_state.count == 0
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (fail, "failed: ZeroDivisionError; the release"),
+        (lambda *_: np.zeros(3), "must draw 2 finite numbers"),
+        (lambda *_: np.array([0.0, np.inf]), "must draw 2 finite numbers"),
+    ],
+)
+def test_invalid_draw_is_refused(elliptic, monkeypatch, draw, message):
+    engine = build_engine("elliptic")
+    engine.release(4)
+    monkeypatch.setattr(elliptic, "draw", draw)
+    with pytest.raises(GuaranteeError, match=f"mechanism 'elliptic@1.0' {message}"):
+        engine.release(4)
+    assert engine.filter_state.count == 1
+
+
+def test_exact_mechanism_must_draw_integers(elliptic, monkeypatch):
+    monkeypatch.setattr(elliptic, "is_exact", True)
+    with pytest.raises(GuaranteeError, match="must draw 2 finite integers"):
+        build_engine("elliptic").release(4)
+
+
+def test_session_names_missing_mechanism(elliptic, tmp_path, monkeypatch):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", build_engine("elliptic")) as session:
+        session.release(4, 0)
+    monkeypatch.setattr(MECHANISM_REGISTRY, "find", Registry(Mechanism, "dphmm.absent", ()).find)
+    result = run("session", "list", str(tmp_path / "users.db"))
+    assert result.exit_code == 2
+    assert "users.db: session 'ann': absent 'elliptic' 1.0 must be installed" in result.output
+
+
+def test_guarantee_states_what_is_trusted(elliptic):
+    row = {"user": "ann", "epsilon_total": 1.0, "max_epsilon_24h": 1.0}
+    for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
+        guarantee, _ = summarize_guarantee([row], ReleaseSettings("complete", 1.0, mechanism), True)
+        assert ("the privacy loss that mechanism elliptic@1.0 of another package states" in guarantee) == is_trusted
+
+
+def test_audit_states_what_is_trusted(elliptic, tmp_path):
+    model = blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)).model
+    times = ["2024-03-07T08:00", "2024-03-07T09:00"]
+    track = Trajectory("ann", times, [45.0, 45.0], [-30.0, -30.0])
+    for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
+        store = tmp_path / f"{mechanism}.db"
+        release(track, model, ReleaseSettings("complete", 1.0, mechanism), session=store)
+        assert ("privacy loss that elliptic@1.0 states" in audit_session(store, model).describe()) == is_trusted
 
 
 def test_evaluation_accepts_registered_mechanism(elliptic):

@@ -197,3 +197,26 @@ def test_broken_entry_point_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(SPACE_REGISTRY, "_classes", {})
     with pytest.raises(MissingExtensionError, match=r"no_road:Road cannot be imported: no map"):
         SPACE_REGISTRY.find("no-road")
+
+
+def test_model_of_a_broken_entry_point_names_the_cause(ring, tmp_path, monkeypatch):
+    space = ring(45.0, -30.0, 2.0, 40)
+    document = {**space.to_document(), "kind": "no-road@1.0"}
+    install(tmp_path, "no_road", "raise ImportError('no map')", "dphmm.spaces", "no-road", "Road")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtensionError, match=r"no_road:Road cannot be imported: no map"):
+        StateSpace.from_json(document, space.size)
+
+
+@pytest.mark.parametrize(
+    ("locate", "message"),
+    [
+        (lambda _, plane: np.zeros(len(plane) + 1, dtype=int), r"must return 1 integers, got shape \(2,\) of int64"),
+        (lambda _, plane: np.full(len(plane), 0.25), r"must return 1 integers, got shape \(1,\) of float64"),
+        (lambda _, plane: plane.absent, "failed: AttributeError$"),
+    ],
+)
+def test_invalid_location_names_the_class(ring, monkeypatch, locate, message):
+    monkeypatch.setattr(ring, "locate_plane", locate)
+    with pytest.raises(StateError, match=f"^locate_plane of RingRoad {message}"):
+        ring(45.0, -30.0, 2.0, 40).locate(45.0, -30.0)

@@ -32,6 +32,7 @@ from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
+from dphmm.mechanisms.base import MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import locate_states
@@ -105,6 +106,9 @@ class SessionAudit(Result):
             else "No state is exposed: each release leaves every possible state, except unprotected ones, "
             "indistinguishable from another one within a factor of e^epsilon."
         )
+        names = sorted({replay.engine.settings.mechanism for replay in self.replays} - set(MECHANISMS))
+        if names and not self.has_exposed_state:
+            exposure += f" This depends on the privacy loss that {' and '.join(names)} states, which is not proven."
         most_exposed = max(self.audits, key=lambda audit: float(audit.smoothed_metrics.top_1_probability.mean()))
         omitted = omission_sentence(self.users_without_earlier_data)
         text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}.{omitted}"

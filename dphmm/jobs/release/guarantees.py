@@ -133,7 +133,7 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
     schedule = settings.schedule
     totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]
     where, others = _SCOPES[scope]
-    exact = "" if settings.is_exact else " This holds for real-valued noise; floating-point rounding is not covered."
+    conditions = _state_conditions(settings, settings.is_exact)
     trajectories = (
         f"Take any two trajectories {_support(settings, 'at every timestep')} and that the policy connects at every "
         f"timestep ({_connected(settings)})."
@@ -145,7 +145,7 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
         )
         return (
             f"{trajectories} The releases {where} within any {duration_in_words(schedule.window_seconds)} are "
-            f"{_ratio(budget, stated=True)}. Longer periods accumulate{all_releases}. {others}{exact}"
+            f"{_ratio(budget, stated=True)}. Longer periods accumulate{all_releases}. {others}{conditions}"
         )
     largest = summarize_exposure(rows)["max_epsilon_24h"]
     day = ""
@@ -158,7 +158,18 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
     release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
     return (
         f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). One "
-        f"release is {release}. Releases accumulate without a limit.{day} {others}{exact}"
+        f"release is {release}. Releases accumulate without a limit.{day} {others}{conditions}"
+    )
+
+
+def _state_conditions(settings: ReleaseSettings, is_exact: bool) -> str:
+    """Return sentences about what a guarantee depends on, each after a space."""
+    rounding = "" if is_exact else " This holds for real-valued noise; floating-point rounding is not covered."
+    if settings.mechanism in MECHANISMS:
+        return rounding
+    return (
+        f"{rounding} The guarantee depends on the privacy loss that mechanism {settings.mechanism} of another package "
+        "states, which is compared with samples and not proven."
     )
 
 
@@ -265,12 +276,10 @@ def _guarantees(
             "There is no guarantee for a single release: its noise is seeded, and the seed removes it.",
             "There is no guarantee for all releases together. This page shows an experiment.",
         )
-    exact = (
-        "" if table["is_exact"].all() else " This holds for real-valued noise; floating-point rounding is not covered."
-    )
+    conditions = _state_conditions(settings, bool(table["is_exact"].all()))
     release = (
         f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). A "
-        f"released point is {ratio_in_words(float(table['epsilon'].max()), 'from one', 'from the other')}.{exact}"
+        f"released point is {ratio_in_words(float(table['epsilon'].max()), 'from one', 'from the other')}.{conditions}"
     )
     all_releases = (
         f"Take any two such trajectories, connected at every timestep. All {user_with_most['num_releases']:,} released "
