@@ -494,7 +494,9 @@ def named_failures(mechanism: str, is_private: bool = False) -> Iterator[None]:
             raise
         kind = type(problem).__name__
         text = kind if is_private else " ".join(f"{kind}: {problem}".split())
-        raise GuaranteeError(f"mechanism {mechanism!r} failed: {text}; the release was aborted") from problem
+        # A traceback with the cause would contain its text.
+        cause = None if is_private else problem
+        raise GuaranteeError(f"mechanism {mechanism!r} failed: {text}; the release was aborted") from cause
 
 
 class _MechanismChoice(Choice):

@@ -273,13 +273,15 @@ class StateSpace(ABC):
 
     def _locate_checked(self, plane: FloatArray) -> IntArray:
         """Return `locate_plane` of points, and name the class if it fails."""
+        if not len(plane):  # an array of an empty list would have the type of floats
+            return np.empty(0, dtype=np.int64)
         try:
             states = np.asarray(self.locate_plane(plane))
         except DphmmError:
             raise
         except Exception as problem:  # its text can contain a location, which is private
             kind = type(problem).__name__
-            raise StateError(f"locate_plane of {type(self).__name__} failed: {kind}") from problem
+            raise StateError(f"locate_plane of {type(self).__name__} failed: {kind}") from None
         if states.shape != plane.shape[:1] or states.dtype.kind not in "iu":
             raise StateError(
                 f"locate_plane of {type(self).__name__} must return {len(plane)} integers, "

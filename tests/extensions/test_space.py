@@ -220,3 +220,10 @@ def test_invalid_location_names_the_class(ring, monkeypatch, locate, message):
     monkeypatch.setattr(ring, "locate_plane", locate)
     with pytest.raises(StateError, match=f"^locate_plane of RingRoad {message}"):
         ring(45.0, -30.0, 2.0, 40).locate(45.0, -30.0)
+
+
+def test_list_of_no_states_is_accepted(ring, monkeypatch):
+    monkeypatch.setattr(ring, "locate_plane", lambda _, plane: [3 for _ in plane])
+    space = ring(45.0, -30.0, 2.0, 40)
+    assert space.locate(45.0, -30.0).tolist() == [3]
+    assert space.locate(-45.0, 150.0).tolist() == [-1]
