@@ -510,7 +510,13 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
                 assert any(line == "ann: 2 releases with a record, 2 earlier ones without" for line in lines)
                 assert prune_relay(path, 86400) == lines
             (seen,) = read_sessions(store, ("ann",))
-            before_prune[name] = seen.cost()
+            before_prune[name] = seen.to_dict()
+        # Sums remain. Maxima that the removed records can exceed are not reported.
+        assert before_prune["after"]["likelihood_ratio_total"] == before_prune["before"]["likelihood_ratio_total"]
+        for maximum in ("max_constrained_epsilon", "likelihood_ratio_release", "likelihood_ratio_any_states"):
+            assert before_prune["before"][maximum] is not None
+            assert before_prune["after"][maximum] is None
+        assert [seen["max_window_epsilon"] for seen in before_prune.values()] == [1.0, None]
         assert before_prune["after"]["epsilon"] == before_prune["before"]["epsilon"] == 2.0
         assert before_prune["after"]["constrained_epsilon"] == before_prune["before"]["constrained_epsilon"]
         post(client, 0, day + 3, day + 4)  # the running relay continues; pruned timesteps get no new release
