@@ -485,6 +485,29 @@ def test_missing_environment_variables_raise_at_start(config, inbox, monkeypatch
     assert inbox.messages[0][1]["authorization"] == "k"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("Authorization", "Bearer é", "header Authorization must be printable ASCII"),
+        ("Authorization", "Bearer k\n", "header Authorization must be printable ASCII"),
+        ("Author ization", "k", "headers must have names of letters, digits and hyphens, got 'Author ization'"),
+    ],
+)
+def test_headers_that_cannot_be_sent_raise_at_start(config, tmp_path, monkeypatch, name, value, wanted):
+    keys = {"name": "family", "kind": "webhook", "url": "https://a.example", "headers": {name: value}}
+    path = tmp_path / "relay.toml"
+    path.write_text(tomli_w.dumps({"model": "model.npz", "store": "users.db", "recipient": [keys]}))
+    with pytest.raises(ConfigurationError, match=wanted) as refused:
+        RelayConfig.read(path)
+    if name == "Authorization":
+        assert "Bearer" not in str(refused.value)
+        monkeypatch.setenv("DPHMM_TEST_KEY", value)
+        settings = config(recipient=[keys | {"headers": {name: "env:DPHMM_TEST_KEY"}}])
+        with pytest.raises(ConfigurationError, match="env:DPHMM_TEST_KEY: the environment variable must be printable"):
+            settings.check_environment()
+    assert config(recipient=[keys | {"kind": "mqtt", "url": "mqtt://a.example", "headers": {"username": "é"}}])
+
+
 # ---- old records -----------------------------------------------------------------------------------------------------
 
 
