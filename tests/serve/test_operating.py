@@ -511,6 +511,22 @@ def test_headers_that_cannot_be_sent_raise_at_start(config, tmp_path, monkeypatc
 # ---- old records -----------------------------------------------------------------------------------------------------
 
 
+def test_certificate_keeps_the_locks_of_the_running_relay(config, tmp_path):
+    """Otherwise the next process that closes the file deletes its log, and with it all later releases of the relay."""
+    store = tmp_path / "users.db"
+    command = (
+        "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM record').fetchone())"
+    )
+    with relay(config()) as client:
+        post(client, 0)
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        assert client.get("/page/proof").status_code == 200
+        for count in (1, 2):
+            other = subprocess.run([sys.executable, "-c", command, store], capture_output=True, text=True, check=True)
+            assert int(other.stdout) == count
+            post(client, count)
+
+
 @pytest.mark.parametrize("where", ["file", "server"])
 def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(config, inbox, tmp_path, request, where):
     store = request.getfixturevalue("postgres") if where == "server" else str(tmp_path / "users.db")
