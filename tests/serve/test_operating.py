@@ -34,6 +34,7 @@ from dphmm.processes import ScriptlessProcess
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
+from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
 from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
@@ -509,6 +510,26 @@ def test_headers_that_cannot_be_sent_raise_at_start(config, tmp_path, monkeypatc
 
 
 # ---- old records -----------------------------------------------------------------------------------------------------
+
+
+def test_page_changes_nothing_in_a_store_that_continues_elsewhere(config, inbox, tmp_path):
+    """The store to which it was moved would not have the pause, the link or its end."""
+    with relay(config(recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])) as client:
+        post(client, 0)
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        headers = {"x-csrf-token": client.get("/page/state").json()["csrf"]}
+        requests = {
+            "pause": {"recipient": "family", "paused": True},
+            "link": {"name": "Trip", "precision_m": 0, "ends": int(time.time()) + 999},
+            "unlink": {"link": "link sha256:0"},
+            "zones": {"zones": {"type": "FeatureCollection", "features": []}, "buffer_m": 0.0, "elsewhere": "policy"},
+        }
+        export_store(tmp_path / "users.db", tmp_path / "moved.export")
+        for name, body in requests.items():
+            assert client.post(f"/page/{name}", json=body, headers=headers).status_code == 503, name
+        import_store(tmp_path / "moved.export", tmp_path / "users.db")
+        for name, body in requests.items():
+            assert client.post(f"/page/{name}", json=body, headers=headers).status_code == 200, name
 
 
 def test_certificate_keeps_the_locks_of_the_running_relay(config, tmp_path):
