@@ -526,7 +526,7 @@ class RelayConfig(_StrictModel):
         return tuple(sorted({device.user for device in self.devices}))
 
     def check_environment(self) -> None:
-        """Refuse ``env:NAME`` if that environment variable is not set, or a header cannot contain it.
+        """Refuse ``env:NAME`` if the variable is not set, or a header cannot contain it.
 
         Otherwise an empty value would be sent, or messages would wait.
 

@@ -533,7 +533,7 @@ def test_page_changes_nothing_in_a_store_that_continues_elsewhere(config, inbox,
 
 
 def test_certificate_keeps_the_locks_of_the_running_relay(config, tmp_path):
-    """Otherwise the next process that closes the file deletes its log, and with it all later releases of the relay."""
+    """Otherwise the next process that closes the file deletes its log with later releases."""
     store = tmp_path / "users.db"
     command = (
         "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM record').fetchone())"
