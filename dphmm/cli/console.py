@@ -103,9 +103,10 @@ class Once(click.Command):
             _check_outputs(self, ctx)
             return super().invoke(ctx)
         except OutputError as problem:
-            if ctx.params.get("overwrite") is False or isinstance(self, click.Group):
+            applies = ctx.params.get("overwrite") is False and not ctx.params.get("everything")
+            if applies or isinstance(self, click.Group):
                 raise
-            # The command has no such option, or it does not apply to this output.
+            # The command has no such option, or it does not apply to this output, such as a whole store.
             raise OutputError(str(problem).replace(" or pass --overwrite", "")) from None
 
     def make_parser(self, ctx: click.Context) -> Any:

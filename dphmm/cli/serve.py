@@ -156,13 +156,13 @@ def add_device(file: Path, user: str, url: str | None) -> None:
 @serve_command.command()
 @click.argument("file", type=PATH)
 @click.argument("user")
-@click.option("--number", type=click.IntRange(1), help="Index of the device among those of USER in FILE.")
+@click.option("--number", type=click.IntRange(1), help="Index among those of USER in FILE, then the database.")
 @click.option("--page", is_flag=True, help="Replace the token of the page of USER instead, or add one.")
 @click.option("--url", help="Address at which phones reach the relay. [default: url of FILE, else listen]")
 def rotate(file: Path, user: str, number: int | None, page: bool, url: str | None) -> None:
     """Replace the token of a device of USER, and print the settings of its apps.
 
-    It is in FILE, or in the database if the store of FILE is PostgreSQL.
+    It is in FILE, or in the database if the store of FILE is PostgreSQL. A token in the database needs no reload.
     """
     from dphmm.serve.setup import rotate_token
 

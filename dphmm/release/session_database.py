@@ -31,8 +31,6 @@ APPLICATION = 0x6470686D
 MARK_NAME = "closed"
 """Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`."""
 
-# The offset of the application id in SQLite files.
-_APPLICATION_ID_OFFSET = 68
 _OWNER_ONLY = 0o600
 _PAGE_BYTES = 4096
 _FIRST_SCHEMA = """
@@ -193,11 +191,10 @@ def is_store(path: Path) -> bool:
     try:
         if not path.is_file():
             return False
-        with path.open("rb") as stream:
-            head = stream.read(_APPLICATION_ID_OFFSET + 4)
-    except OSError:
+        get_file_format(path, 0.0)  # not by a plain read, which would drop the locks of this process on the file
+    except (OSError, DataFileError):
         return False
-    return head[:16] == b"SQLite format 3\0" and head[_APPLICATION_ID_OFFSET:] == APPLICATION.to_bytes(4, "big")
+    return True
 
 
 class Database:

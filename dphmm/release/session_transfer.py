@@ -192,6 +192,10 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
         raise DataFileError(file, "is not a file of sessions; use a file of dphmm session export --everything")
     with SessionStore(file, accept_closed=True) as source:
         mark = source.get_mark() or {}
+        is_exact = mark.get("state") == "exact"
+        is_new_file = not is_server(store) and not Path(store).exists()
+        if is_new_file:  # before the file is created: a relay would begin anew with an empty one
+            _check_source(source, file, mark, withhold)
         with SessionStore(store, accept_closed=True) as target:
             target_mark = target.get_mark() or {}
             is_own = target_mark.get("state") in ("moved", "importing") and target_mark.get("id") == mark.get("id")
@@ -203,13 +207,8 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 raise ConfigurationError(
                     f"{target.path} must be a new store, got one with {len(target.names())} sessions"
                 )
-            is_exact = mark.get("state") == "exact"
-            if not is_exact and not withhold:
-                raise ConfigurationError(
-                    f"{file} may lack releases ({_describe(mark)}); use --withhold to release nothing from before the "
-                    "import"
-                )
-            _check_records(source)
+            if not is_new_file:
+                _check_source(source, file, mark, withhold)
             if is_exact:
                 key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
                 with target.database.transaction():
@@ -220,7 +219,6 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, key)
                 _set_mark(target, None)
                 return Import(*result)
-            _check_can_lag(source, file)
             until = int(clock()) + _MAX_CLOCK_LEAD_S
             with target.database.transaction():
                 target.database.lock_tables()
@@ -228,6 +226,18 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 target.set_mark(None)
                 target.set_restored_at(until)
             return Import(*result, until)
+
+
+def _check_source(source: SessionStore, file: str | Path, mark: Mapping[str, str], withhold: bool) -> None:
+    """Refuse a file that a new store must not continue."""
+    is_exact = mark.get("state") == "exact"
+    if not is_exact and not withhold:
+        raise ConfigurationError(
+            f"{file} may lack releases ({_describe(mark)}); use --withhold to release nothing from before the import"
+        )
+    _check_records(source)
+    if not is_exact:
+        _check_can_lag(source, file)
 
 
 def _consume(source: SessionStore, mark: Mapping[str, str], target_mark: Mapping[str, str]) -> None:

@@ -119,6 +119,9 @@ def parse_precision_m(text: str) -> int:
 
 _ADDRESS = re.compile(r"[!-~]{1,2000}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
+_HTTP_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HTTP_HEADER_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
+_HEADER_VALUE_RULE = "printable ASCII without spaces at its ends"
 # Whoever can write to the database chooses these variables and the address to which their values are sent.
 _STORED_VARIABLE_PREFIX = "DPHMM_RECIPIENT_"
 _STORED_VARIABLE = re.compile(rf"env:{_STORED_VARIABLE_PREFIX}[A-Za-z0-9_]{{1,100}}")
@@ -243,6 +246,11 @@ class Recipient(_StrictModel):
     @model_validator(mode="after")
     def _check_combination(self) -> Recipient:
         _check_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
+        for name, value in self.http_headers.items():
+            if not _HTTP_HEADER_NAME.fullmatch(name):
+                raise ValueError(f"{self.name!r}: headers must have names of letters, digits and hyphens, got {name!r}")
+            if not (value.startswith(_ENVIRONMENT_PREFIX) or _HTTP_HEADER_VALUE.fullmatch(value)):
+                raise ValueError(f"{self.name!r}: the value of header {name} must be {_HEADER_VALUE_RULE}")
         if self.content == "zone" and self.kind not in ("webhook", "mqtt"):
             raise ValueError(
                 f"{self.name!r}: content = 'zone' cannot be combined with kind = {self.kind!r}; use webhook or mqtt"
@@ -276,6 +284,11 @@ class Recipient(_StrictModel):
         """Key in the store: the name, and a digest of kind, address, query and precision."""
         address = json.dumps([self.kind, self.url, self.query, self.precision_m])
         return f"recipient {self.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
+
+    @property
+    def http_headers(self) -> dict[str, str]:
+        """The headers without replacements; none for MQTT, where they are an account."""
+        return {} if self.kind == "mqtt" else self.headers
 
     def has_user(self, user: str) -> bool:
         """Return whether the recipient is sent the releases of a user."""
@@ -513,14 +526,14 @@ class RelayConfig(_StrictModel):
         return tuple(sorted({device.user for device in self.devices}))
 
     def check_environment(self) -> None:
-        """Refuse ``env:NAME`` if that environment variable is not set.
+        """Refuse ``env:NAME`` if the variable is not set, or a header cannot contain it.
 
-        Otherwise an empty value would be sent.
+        Otherwise an empty value would be sent, or messages would wait.
 
         Raises
         ------
         ConfigurationError
-            If a variable is not set. The message names it.
+            If a variable is not set or invalid. The message names it.
         """
         values = [value for recipient in self.recipients for value in recipient.headers.values()]
         if self.mqtt is not None and self.mqtt.password is not None:
@@ -528,6 +541,10 @@ class RelayConfig(_StrictModel):
         for value in values:
             if _lacks_variable(value):
                 raise ConfigurationError(f"{value}: the environment variable is not set; set it")
+        for recipient in self.recipients:
+            for value in recipient.http_headers.values():
+                if not _HTTP_HEADER_VALUE.fullmatch(_resolve_environment(value)):
+                    raise ConfigurationError(f"{value}: the environment variable must be {_HEADER_VALUE_RULE}")
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:

@@ -129,9 +129,10 @@ class HttpSender:
         headers = dict(self._headers)
         content = build_http_content(kind, message)
         try:
-            if kind == "owntracks" and message.user.isascii():
+            if kind == "owntracks" and message.user.isascii() and message.user == message.user.strip():
                 headers |= {"X-Limit-U": message.user, "X-Limit-D": "dphmm"}
-            elif kind == "owntracks":  # headers are limited to ASCII; the recorder accepts both fields in the query
+            elif kind == "owntracks":
+                # Headers are limited to ASCII without outer spaces. The recorder accepts both fields in the query.
                 url = str(httpx.URL(url).copy_merge_params({"u": message.user, "d": "dphmm"}))
             request = self._client.build_request("POST", url, headers=headers, timeout=_TIMEOUT_S, **content)
             async with asyncio.timeout(_TIMEOUT_S):

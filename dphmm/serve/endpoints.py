@@ -56,10 +56,13 @@ def load_openapi() -> dict[str, Any]:
 
 
 async def _find_basic_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    name, password = parse_basic_credentials(request)
-    claimed = request.headers.get("x-limit-u") or request.query_params.get("u") or name
-    device = find_entry(devices, password)
-    return device if device is not None and claimed == device.user else None
+    credentials = parse_basic_credentials(request)
+    claimed = request.headers.get("x-limit-u") or request.query_params.get("u")
+    device = find_entry(devices, credentials[1])
+    if device is None:  # the name contains a colon
+        name, _, password = ":".join(credentials).rpartition(":")
+        credentials, device = (name, password), find_entry(devices, password)
+    return device if device is not None and (claimed or credentials[0]) == device.user else None
 
 
 async def _find_bearer_device(devices: Mapping[str, Source], request: Request) -> Source | None:

@@ -442,6 +442,7 @@ class RecipientTables:
             Seconds since 1970. `FOREVER` pauses until further notice; a time in the past resumes now.
         """
         with self._database.transaction():
+            self._store.check_open()  # a store that continues elsewhere would not have the pause
             count = self._store.lock_progress(session).count  # nothing is released until this is written
             state = self.get_state(key, session)
             if state is not None and max(until, state.paused_until) > now():
@@ -505,6 +506,7 @@ class RecipientTables:
             raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
+            self._store.check_open()
             count = self._store.lock_progress(session).count
             key = _LINK_PREFIX + hash_token(token)
             self._add(
@@ -531,6 +533,7 @@ class RecipientTables:
 
     def end_link(self, key: str, session: int) -> None:
         """End a link now. A link that has already expired is deleted."""
+        self._store.check_open()
         link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
         if link is not None and link.ends > now():
             self._update(link, ends=now())

@@ -385,9 +385,9 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
 def rotate_token(
     path: str | Path, user: str, number: PositiveInt | None = None, url: str | None = None, page: bool = False
 ) -> list[str]:
-    """Replace the token of a user's device or page in a relay's file.
+    """Replace the token of a user's device or page in a relay's file or database.
 
-    The old token is invalid after the next reload, and logins with it end.
+    The old token of a file is invalid after the next reload, and logins with it end.
 
     Parameters
     ----------
@@ -396,7 +396,8 @@ def rotate_token(
     user : str
         The user.
     number : int, optional
-        Index of the device among the user's devices in the file, from 1. None means the only one.
+        Index of the device among the user's devices, from 1: those in the file, then those in the database. None means
+        the only one.
     url : str, optional
         Address at which phones reach the relay. Defaults to `url` of the file, otherwise to `listen`.
     page : bool
@@ -418,9 +419,16 @@ def rotate_token(
     kind: Literal["device", "page"] = "page" if page else "device"
     tokens = [str(entry["token"]) for entry in keys.get(kind, ()) if entry["user"] == user]
     config = RelayConfig.from_keys(keys, Path(path))
-    if not tokens and is_server(config.store):
+    num_stored = 0
+    if tokens and is_server(config.store):
+        with SessionStore(config.store) as store:
+            num_stored = len(AccessTable(store).list_tokens(kind, user))
+        if num_stored:
+            _check_number(number, len(tokens) + num_stored, user, kind, f"{path} and the database")
+    if is_server(config.store) and (not tokens or (num_stored and (number or 1) > len(tokens))):
         token = new_token()
-        _rotate_in_database(config, user, number, kind, hash_token(token))
+        stored_number = None if number is None else number - len(tokens)
+        _rotate_in_database(config, user, stored_number, kind, hash_token(token))
         settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
         return [_IN_DATABASE, "", *settings, *reach]
     if not tokens and page and number is None:
@@ -666,7 +674,8 @@ def _rotate_in_database(
     with SessionStore(config.store) as store:
         table = AccessTable(store)
         tokens = list(table.list_tokens(kind, user))
-        if not tokens and kind == "page" and number is None and table.list_tokens("device", user):
+        has_device = user in config.users or table.list_tokens("device", user)
+        if not tokens and kind == "page" and number is None and has_device:
             table.add("page", user, digest)
             return
         table.replace(_select_token(tokens, user, number, kind), digest)

@@ -203,6 +203,7 @@ def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
     target = tmp_path / "restored.db"
     with pytest.raises(ConfigurationError, match="may lack releases"):
         import_store(copy, target)
+    assert not target.exists(), "a relay would begin anew with an empty store"
     until = import_store(copy, target, withhold=True).withheld_until
     assert until >= NOW
     assert release(target, "ann", [SLOT - 25], state=0)[SLOT - 25] == values["ann"][SLOT - 25]
@@ -222,6 +223,7 @@ def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_the
     export_store(store, tmp_path / "e", backup=True)
     with pytest.raises(ConfigurationError, match="session 'ann' has a total limit"):
         import_store(tmp_path / "e", tmp_path / "new.db", withhold=True)
+    assert not (tmp_path / "new.db").exists()
     release(tmp_path / "b.db", "ann", [SLOT])
     export_store(tmp_path / "b.db", tmp_path / "b", backup=True)
     import_store(tmp_path / "b", tmp_path / "new.db", withhold=True)
@@ -243,9 +245,18 @@ def test_invalid_file_is_not_imported(tmp_path, store, harm):
             opened.commit()
     with pytest.raises(DataFileError):
         import_store(file, tmp_path / "new.db")
-    if (tmp_path / "new.db").exists():
-        with SessionStore(tmp_path / "new.db") as opened:
-            assert opened.names() == []
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_existing_file_is_never_replaced_by_an_export(tmp_path, store):
+    release(store, "ann", [SLOT])
+    words = "session", "export", store, "--everything", "--backup", "-o", tmp_path / "e"
+    assert run(*words).exit_code == 0
+    repeated = run(*words)
+    assert (repeated.exit_code, repeated.stderr) == (
+        2,
+        f"Error: {tmp_path / 'e'} exists; name another file\n",
+    )
 
 
 # ---- migrations ------------------------------------------------------------------------------------------------------

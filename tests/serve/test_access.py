@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 import tomli_w
@@ -11,7 +12,8 @@ from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import RelayConfig, add_device, rotate_token
 from dphmm.serve.access import AccessTable
-from tests.serve.conftest import START, location, relay, wait_for
+from dphmm.serve.config import hash_token
+from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_delivery import STEP
 from tests.serve.test_endpoints import releases
 
@@ -97,6 +99,25 @@ def test_devices_of_a_user_are_selected_by_number(path, postgres):
         assert len(table.list_tokens("device", "ann")) == 2
         assert table.list_tokens("device") == table.list_tokens("device", "ann")
     assert len(set(tokens)) == 2
+
+
+def test_devices_of_the_file_and_of_the_database_are_counted_together(path, postgres):
+    """Otherwise one of the file would be replaced unasked, and one of the database never."""
+    keys = tomllib.loads(path.read_text())
+    path.write_text(tomli_w.dumps(keys | {"device": [{"user": "ann", "token": TOKEN["ann"]}]}))
+    (page,) = get_tokens(rotate_token(path, "ann", page=True))  # there is none yet
+    (stored,) = get_tokens(add_device(path, "ann"))
+    for number in (None, 3):
+        with pytest.raises(ConfigurationError, match=r"of the 2 devices of 'ann' in .*relay\.toml and the database"):
+            rotate_token(path, "ann", number)
+    file_text = path.read_text()
+    (new,) = get_tokens(rotate_token(path, "ann", 2))
+    with SessionStore(postgres) as store:
+        assert AccessTable(store).list_tokens("page") == {hash_token(page): "ann"}
+        assert AccessTable(store).list_tokens("device") == {hash_token(new): "ann"} != {hash_token(stored): "ann"}
+    assert path.read_text() == file_text
+    (new,) = get_tokens(rotate_token(path, "ann", 1))
+    assert [device.token for device in RelayConfig.read(path).devices] == [hash_token(new)]
 
 
 @pytest.mark.slow

@@ -205,8 +205,8 @@ def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inb
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса"])
-def test_user_names_in_any_script_reach_owntracks_recipients(config, inbox, user):
+@pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса", "ann ", " ann", "ann: Zoë"])
+def test_user_names_that_headers_cannot_contain_reach_owntracks_recipients(config, inbox, user):
     settings = config(
         device=[{"user": user, "token": TOKEN["ann"]}], recipient=[recipient(inbox, "owntracks") | {"users": [user]}]
     )

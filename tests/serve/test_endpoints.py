@@ -126,6 +126,14 @@ def test_batch_of_unordered_points_is_released_in_time_order(config, tmp_path):
     assert slots == [START // 300 + k for k in range(10)]
 
 
+def test_user_name_with_colons_posts_by_basic_authentication(config, tmp_path):
+    user = "ann: the: first"
+    with relay(config(device=[{"user": user, "token": TOKEN["ann"]}])) as client:
+        assert client.post("/owntracks", json=location(), auth=(user, TOKEN["ann"])).status_code == 200
+        assert client.post("/owntracks", json=location(), auth=("ann", TOKEN["ann"])).status_code == 401
+    assert len(releases(tmp_path / "users.db", user)) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "sent", "status"),
     [

@@ -34,6 +34,7 @@ from dphmm.processes import ScriptlessProcess
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
+from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
 from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
@@ -486,7 +487,66 @@ def test_missing_environment_variables_raise_at_start(config, inbox, monkeypatch
     assert inbox.messages[0][1]["authorization"] == "k"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("Authorization", "Bearer é", "header Authorization must be printable ASCII"),
+        ("Authorization", "Bearer k\n", "header Authorization must be printable ASCII"),
+        ("Author ization", "k", "headers must have names of letters, digits and hyphens, got 'Author ization'"),
+    ],
+)
+def test_headers_that_cannot_be_sent_raise_at_start(config, tmp_path, monkeypatch, name, value, wanted):
+    keys = {"name": "family", "kind": "webhook", "url": "https://a.example", "headers": {name: value}}
+    path = tmp_path / "relay.toml"
+    path.write_text(tomli_w.dumps({"model": "model.npz", "store": "users.db", "recipient": [keys]}))
+    with pytest.raises(ConfigurationError, match=wanted) as refused:
+        RelayConfig.read(path)
+    if name == "Authorization":
+        assert "Bearer" not in str(refused.value)
+        monkeypatch.setenv("DPHMM_TEST_KEY", value)
+        settings = config(recipient=[keys | {"headers": {name: "env:DPHMM_TEST_KEY"}}])
+        with pytest.raises(ConfigurationError, match="env:DPHMM_TEST_KEY: the environment variable must be printable"):
+            settings.check_environment()
+    assert config(recipient=[keys | {"kind": "mqtt", "url": "mqtt://a.example", "headers": {"username": "é"}}])
+
+
 # ---- old records -----------------------------------------------------------------------------------------------------
+
+
+def test_page_changes_nothing_in_a_store_that_continues_elsewhere(config, inbox, tmp_path):
+    """The store to which it was moved would not have the pause, the link or its end."""
+    with relay(config(recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])) as client:
+        post(client, 0)
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        headers = {"x-csrf-token": client.get("/page/state").json()["csrf"]}
+        requests = {
+            "pause": {"recipient": "family", "paused": True},
+            "link": {"name": "Trip", "precision_m": 0, "ends": int(time.time()) + 999},
+            "unlink": {"link": "link sha256:0"},
+            "zones": {"zones": {"type": "FeatureCollection", "features": []}, "buffer_m": 0.0, "elsewhere": "policy"},
+        }
+        export_store(tmp_path / "users.db", tmp_path / "moved.export")
+        for name, body in requests.items():
+            assert client.post(f"/page/{name}", json=body, headers=headers).status_code == 503, name
+        import_store(tmp_path / "moved.export", tmp_path / "users.db")
+        for name, body in requests.items():
+            assert client.post(f"/page/{name}", json=body, headers=headers).status_code == 200, name
+
+
+def test_certificate_keeps_the_locks_of_the_running_relay(config, tmp_path):
+    """Otherwise the next process that closes the file deletes its log with later releases."""
+    store = tmp_path / "users.db"
+    command = (
+        "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM record').fetchone())"
+    )
+    with relay(config()) as client:
+        post(client, 0)
+        client.post("/page/login", json={"token": get_page_token("ann")})
+        assert client.get("/page/proof").status_code == 200
+        for count in (1, 2):
+            other = subprocess.run([sys.executable, "-c", command, store], capture_output=True, text=True, check=True)
+            assert int(other.stdout) == count
+            post(client, count)
 
 
 @pytest.mark.slow
@@ -512,7 +572,13 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
                 assert any(line == "ann: 2 releases with a record, 2 earlier ones without" for line in lines)
                 assert prune_relay(path, 86400) == lines
             (seen,) = read_sessions(store, ("ann",))
-            before_prune[name] = seen.cost()
+            before_prune[name] = seen.to_dict()
+        # Sums remain. Maxima that the removed records can exceed are not reported.
+        assert before_prune["after"]["likelihood_ratio_total"] == before_prune["before"]["likelihood_ratio_total"]
+        for maximum in ("max_constrained_epsilon", "likelihood_ratio_release", "likelihood_ratio_any_states"):
+            assert before_prune["before"][maximum] is not None
+            assert before_prune["after"][maximum] is None
+        assert [seen["max_window_epsilon"] for seen in before_prune.values()] == [1.0, None]
         assert before_prune["after"]["epsilon"] == before_prune["before"]["epsilon"] == 2.0
         assert before_prune["after"]["constrained_epsilon"] == before_prune["before"]["constrained_epsilon"]
         post(client, 0, day + 3, day + 4)  # the running relay continues; pruned timesteps get no new release

@@ -91,17 +91,21 @@ class SessionContent(Result):
         return all(terms.randomness == "system" for terms in all_terms)
 
     def cost(self) -> dict[str, Any]:
-        """Return the spent budget (Theorems 7.1 and 7.2) and the largest level (Theorem 6.3)."""
+        """Return the spent budget (Theorems 7.1 and 7.2) and the largest level (Theorem 6.3).
+
+        The first slot and the largest level are None if earlier records were removed, because these can exceed those
+        that remain.
+        """
         slots = [release.slot for release in self.releases]
         pruned = self.pruned.new_account()
         constrained = float(pruned.constrained_epsilon) + self._ledger.constrained_epsilon
         return {
             "releases": self.pruned.count + len(slots),
-            "first_slot": slots[0] if slots else None,
+            "first_slot": slots[0] if slots and not self.pruned.count else None,
             "last_slot": slots[-1] if slots else None,
             "epsilon": float(pruned.epsilon + to_fraction(self._ledger.epsilon)),
             "constrained_epsilon": _finite(constrained),
-            "max_constrained_epsilon": _finite(self._max_levels[1]),
+            "max_constrained_epsilon": None if self.pruned.count else _finite(self._max_levels[1]),
         }
 
     def _derived(self) -> dict[str, Any]:
@@ -109,12 +113,14 @@ class SessionContent(Result):
         ledger = self._ledger
         limits = self.session.limits
         epsilon, constrained_epsilon = self._max_levels
-        levels = {"release": epsilon, "any_states": constrained_epsilon, "total": ledger.epsilon}
+        levels = {"release": epsilon, "any_states": constrained_epsilon, "total": values["epsilon"]}
         if ledger.records or not self.is_private:
             values |= likelihood_ratios(levels, self.is_private)
+            if self.pruned.count:  # the removed records can exceed the maxima of those that remain
+                values |= {"likelihood_ratio_release": None, "likelihood_ratio_any_states": None}
         values |= {f"limit_{name}": value for name, value in vars(limits).items()}
         window = limits.window_steps
-        values["max_window_epsilon"] = None if window is None else ledger.window(window)
+        values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
         if self.pruned.count:
             values["num_pruned_releases"] = self.pruned.count
         values["settings_changed_at_releases"] = [agreed.first for agreed in self.session.agreements]
