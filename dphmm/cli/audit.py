@@ -656,7 +656,7 @@ _KNOWN_POINTS = Table(
 @settings_key("--member-users", type=NAME_LIST, help="Use only these users of --members.")
 @settings_key("--other-users", type=NAME_LIST, help="Use only these users of --others.")
 @settings_key("--false-positive-rate", "alpha", type=float, default=0.05, help="False positive rate of the summary.")
-@options.known_format_options
+@options.membership_format_options
 @_output_options
 def membership(model: str, **arguments: Any) -> None:
     """Audit whether MODEL reveals its training users.
