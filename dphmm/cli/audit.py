@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -678,7 +679,10 @@ def membership(model: str, **arguments: Any) -> None:
     synthetic = (
         options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
     )
-    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    try:
+        result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    except ConfigurationError as problem:
+        raise ConfigurationError(re.sub(r"^alpha\b", "false_positive_rate", str(problem))) from None
     echo("Warning: this result reveals membership. Do not publish it.", err=True)
     _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
 
@@ -687,6 +691,7 @@ _RATES = Table(
     "rates",
     (
         Row("alpha", "false positive rate", _format_3_digits),
+        Row("max_false_positive_rate", "at most", _format_3_digits),
         Row("", "detected members", lambda rate: _format_interval(rate, "detection_rate")),
         Row("guaranteed_max_detection_rate", "guaranteed maximum", _format_3_digits),
     ),
