@@ -96,8 +96,9 @@ def _draw_bars(ax: Axes, budget: LandmarkBudget) -> None:
     for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
         if chosen.any():
             # The edge keeps a bar visible that is narrow compared with the time axis.
-            edge = {"edgecolor": colour, "linewidth": _MIN_BAR_POINTS}
-            ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label, **edge)
+            bars = ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+            for bar in bars:
+                bar.set(edgecolor=colour, linewidth=_MIN_BAR_POINTS)
 
 
 def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:

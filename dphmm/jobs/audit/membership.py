@@ -99,7 +99,7 @@ class MembershipAudit(Result):
         return count / len(self.members), *clopper_pearson_interval(count, len(self.members))
 
     def estimate_max_false_positive_rate(self, alpha: float) -> float:
-        """Return the upper 99 % confidence limit of the false positive rate at the threshold for a rate.
+        """Return the upper 99 % confidence limit of the actual false positive rate.
 
         Few non-members determine the threshold. Its false positive rate among other users can therefore be larger than
         among them.
