@@ -106,7 +106,7 @@ def test_area_and_curve_match_rank_statistics():
 
 @pytest.mark.parametrize(("alpha", "limit"), [(0.01, 1 - 0.005 ** (1 / 10)), (0.1, 0.5442871)])
 def test_uncertainty_of_threshold_is_stated(alpha, limit):
-    """The limits are those of ``scipy.stats.binomtest`` at 99 %, for 0 and 1 of 10 non-members."""
+    """The limits are those of ``scipy.stats.binomtest`` at 99 %, for 0 and 1 of 10."""
     audit_result = MembershipAudit(np.arange(10.0) + 5, np.arange(10.0), alpha, 1.0)
     assert audit_result.estimate_max_false_positive_rate(alpha) == pytest.approx(limit)
     words = f"up to {100 * limit:.0f} % (99 % confidence), for which the guarantee permits up to 100 %"
