@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -656,7 +657,7 @@ _KNOWN_POINTS = Table(
 @settings_key("--member-users", type=NAME_LIST, help="Use only these users of --members.")
 @settings_key("--other-users", type=NAME_LIST, help="Use only these users of --others.")
 @settings_key("--false-positive-rate", "alpha", type=float, default=0.05, help="False positive rate of the summary.")
-@options.known_format_options
+@options.membership_format_options
 @_output_options
 def membership(model: str, **arguments: Any) -> None:
     """Audit whether MODEL reveals its training users.
@@ -678,7 +679,10 @@ def membership(model: str, **arguments: Any) -> None:
     synthetic = (
         options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
     )
-    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    try:
+        result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    except ConfigurationError as problem:
+        raise ConfigurationError(re.sub(r"^alpha\b", "false_positive_rate", str(problem))) from None
     echo("Warning: this result reveals membership. Do not publish it.", err=True)
     _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
 
@@ -687,6 +691,7 @@ _RATES = Table(
     "rates",
     (
         Row("alpha", "false positive rate", _format_3_digits),
+        Row("max_false_positive_rate", "at most", _format_3_digits),
         Row("", "detected members", lambda rate: _format_interval(rate, "detection_rate")),
         Row("guaranteed_max_detection_rate", "guaranteed maximum", _format_3_digits),
     ),

@@ -389,7 +389,7 @@ _SECTION_OF_KEY = (
     (SECTIONS[3], re.compile(r"^private")),
     (
         SECTIONS[1],
-        re.compile(r"epsilon|likelihood|guarantee|promise|randomness|leakage|posterior|adversary|membership"),
+        re.compile(r"epsilon|likelihood_ratio|guarantee|promise|randomness|leakage|posterior|adversary|membership"),
     ),
     (SECTIONS[2], re.compile(r"(^|_)(errors?|rmse|radius)(_|$)")),
 )

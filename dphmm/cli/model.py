@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -360,8 +361,11 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         refuse(("num_users", "horizon", "start"), "requires -o")
     else:
         check_format(output, PATH_FORMATS)
-    if output is not None and compare:  # the comparison may take long
-        find_slots(load_model(model), days, options["start"])
+    if output is not None:  # before a comparison, which may take long
+        try:
+            find_slots(load_model(model), days, options["start"])
+        except ConfigurationError as problem:
+            raise ConfigurationError(re.sub(r"^days\b", "--horizon", str(problem))) from None
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)

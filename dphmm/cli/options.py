@@ -244,6 +244,8 @@ known_options = _build_data_options("auxiliary-data", "Earlier data of the candi
 """The options of `true_data` for earlier data."""
 known_format_options = _format_options("auxiliary-data", "Other adversaries")
 """The options that specify the reading of earlier data, for commands with `adversary_options`."""
+membership_format_options = _format_options("members, --others and --synthetic", "Data")
+"""The options that specify the reading of the data of an audit of membership."""
 
 map_adversary_option = option(
     "--map",

@@ -128,7 +128,8 @@ def as_whole(value: int, name: str = "the number of users") -> int:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise CountError(f"{name} must be a positive integer, got {shown(value)}")
+    limit = f" of at most {_MAX_COUNT}" if isinstance(value, int) and value > _MAX_COUNT else ""
+    raise CountError(f"{name} must be a positive integer{limit}, got {shown(value)}")
 
 
 def as_transition(matrix: MatrixLike, size: int) -> sparse.csr_array:

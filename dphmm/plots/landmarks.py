@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, as_floats, runs
+from dphmm.arrays import FloatArray, IntArray, as_floats, runs
 from dphmm.errors import InvalidInputError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.plots import canvas
@@ -22,6 +22,7 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
 
     Bars of landmarks have another colour, and stretches of landmarks a shaded background. More than `MAX_BARS`
     timestamps are plotted as an area with a needle for each landmark, and many losses as a band (see `draw_steps`).
+    Neither shades nor the line of losses cross gaps between timestamps.
 
     Parameters
     ----------
@@ -49,9 +50,20 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         losses = as_floats(losses, "losses")
         if losses.shape != at.shape:
             raise InvalidInputError(f"losses must be one for each of {len(at)} timestamps, got shape {losses.shape}")
+        after_gaps = _find_gaps(at)
         # A line through one point is invisible.
-        marker = "o" if len(at) == 1 else ""
-        draw_steps(right, at, losses, RED, "loss of all landmarks and this time (right)", linewidth=1.4, marker=marker)
+        marker = "o" if len(at) == 1 else "." if len(after_gaps) else ""
+        ends = at[after_gaps - 1] + _bar_width(at)
+        draw_steps(
+            right,
+            np.insert(at, after_gaps, ends),
+            np.insert(losses, after_gaps, np.nan),
+            RED,
+            "loss of all landmarks and this time (right)",
+            linewidth=1.4,
+            marker=marker,
+            markersize=6 if len(at) == 1 else 3,
+        )
     right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
     right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
     right.set_ylabel("loss", color=RED)
@@ -64,17 +76,29 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
 # Minimum width of a figure, in inches, for a legend of two columns.
 _TWO_COLUMN_INCHES = 6.0
 
+# Line width of the edges of bars and areas, in points: the least visible width.
+_MIN_BAR_POINTS = 0.8
+
+# Distance of neighbours, in widths of a bar, above which there is a gap between them.
+_GAP_BARS = 3
+
 
 def _draw_bars(ax: Axes, budget: LandmarkBudget) -> None:
     """Draw a bar for each timestamp and shade stretches of landmarks."""
     line = budget.timeline
     at = line.timestamps
     width = _bar_width(line.timestamps)
+    after_gaps = _find_gaps(at)
     for first, last in np.reshape(runs(line.landmark), (-1, 2)).tolist():
-        ax.axvspan(at[first] - width / 2, at[last] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
+        starts = [first, *after_gaps[(after_gaps > first) & (after_gaps <= last)].tolist()]
+        for start, end in zip(starts, [*(at_gap - 1 for at_gap in starts[1:]), last], strict=True):
+            ax.axvspan(at[start] - width / 2, at[end] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
     for chosen, colour, label in ((~line.landmark, BLUE, "ε, regular"), (line.landmark, ORANGE, "ε, landmark")):
         if chosen.any():
-            ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+            # The edge keeps a bar visible that is narrow compared with the time axis.
+            bars = ax.bar(at[chosen], budget.epsilons[chosen], width=width, color=colour, label=label)
+            for bar in bars:
+                bar.set(edgecolor=colour, linewidth=_MIN_BAR_POINTS)
 
 
 def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:
@@ -86,12 +110,12 @@ def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:
     times = at[regular]
     heights = budget.epsilons[regular]
     if len(times):
-        apart = np.flatnonzero(np.diff(times) > 3 * width) + 1
+        apart = np.flatnonzero(np.diff(times) > _GAP_BARS * width) + 1
         for number, part in enumerate(np.split(np.arange(len(times)), apart)):
             label = "ε, regular" if number == 0 else None
             edges = np.append(times[part], times[part[-1]] + width)
             steps = np.append(heights[part], heights[part[-1]])
-            ax.fill_between(edges, steps, step="post", color=BLUE, alpha=0.45, linewidth=0, label=label)
+            ax.fill_between(edges, steps, step="post", color=BLUE, alpha=0.45, linewidth=_MIN_BAR_POINTS, label=label)
     marked = line.landmark
     if marked.any():
         ax.vlines(at[marked], 0, budget.epsilons[marked], color=ORANGE, linewidth=0.9, zorder=3)
@@ -104,3 +128,10 @@ def _bar_width(at: npt.NDArray[Any]) -> Any:
         return np.timedelta64(60, "s") if at.dtype.kind == "M" else 1.0
     values, counts = np.unique(np.diff(at), return_counts=True)
     return values[counts.argmax()]
+
+
+def _find_gaps(at: npt.NDArray[Any]) -> IntArray:
+    """Return the indices of the timestamps that follow a gap."""
+    if at.size == 1:
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(np.diff(at) > _GAP_BARS * _bar_width(at)) + 1

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import click
 import pytest
 
 import dphmm
-from dphmm.cli import COMMANDS
+from dphmm.cli import COMMANDS, main
 
 PYTHON = [sys.executable, "-m", "dphmm"]
 
@@ -27,6 +29,26 @@ def test_help_and_version_import_no_numerics(words):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def _commands(command, path=()):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name), (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def test_options_named_in_help_of_options_exist():
+    missing = [
+        (name, parameter.name, option)
+        for name, command in _commands(main)
+        for parameter in command.params
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", getattr(parameter, "help", None) or "")
+        if not any(option in (*other.opts, *other.secondary_opts) for other in command.params)
+    ]
+    assert missing == []
 
 
 def test_version_matches_package(run):

@@ -131,6 +131,12 @@ def test_evaluate_compares_all_estimators_and_is_reproducible(folder):
     assert facts["coupled"] < facts["noisy"]
 
 
+def test_evaluate_prints_errors_of_all_estimators_under_one_heading(folder):
+    printed = run("evaluate", "true.csv", "--transition", "move.csv", "--epsilon", 1, "--seed", 3).output
+    assert "maximum likelihood" in printed
+    assert "Privacy" not in printed
+
+
 def test_evaluate_accepts_existing_release(folder):
     run("release", "--counts", "true.csv", "--epsilon", 1, "-o", "noisy.csv")
     facts = json.loads(run("evaluate", "true.csv", "--noisy", "noisy.csv", "--json").stdout)

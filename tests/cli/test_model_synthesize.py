@@ -65,8 +65,8 @@ def test_invalid_input_prints_one_line_and_exits_with_2(world, run, words, messa
     ("words", "message"),
     [
         (("-o", "new.csv", "--horizon", "xx"), "--horizon must be a duration such as 30s, 5m, 1h or 1d, got 'xx'"),
-        (("-o", "new.csv", "--horizon", "1" * 400 + "d"), "days must be"),
-        (("-o", "new.csv", "--horizon", "1s"), "days must be"),
+        (("-o", "new.csv", "--horizon", "1" * 400 + "d"), "--horizon must be"),
+        (("-o", "new.csv", "--horizon", "1s"), "--horizon must be"),
         (("-o", "new.csv", "--start", "soon"), "start must be a day"),
         (("-o", "new.csv", "--start", "9999-12-31"), "in the years 1 to 9999"),
         (("-o", "walk.csv"), "walk.csv exists"),
@@ -124,4 +124,13 @@ def test_guarantee_of_model_is_stated_and_absent_for_time_classes(world, run):
         )
         guarantees[name] = json.loads(done_synthesis.stdout)["model_guarantee"]
     assert guarantees["p"].startswith("user-level differential privacy")
+    assert guarantees["p"].endswith("by the factor e^epsilon (epsilon = 1)")
     assert guarantees["n"] == guarantees["h"] == "none: moves were counted without noise"
+
+
+@pytest.mark.usefixtures("blank", "world")
+@pytest.mark.parametrize("horizon", ["0d", "10s", "200000d"])
+def test_refused_horizon_is_named(run, horizon):
+    result = run("synthesize", "--model", "m.npz", "-o", "p.csv", "--horizon", horizon)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.startswith("Error: --horizon must be ")

@@ -79,6 +79,38 @@ def test_gap_in_times_splits_area(ax):
     assert sum(isinstance(collection, PolyCollection) for collection in ax.collections) == 2
 
 
+@pytest.mark.parametrize("size", [4, 60])
+def test_line_of_losses_does_not_cross_gap_in_times(ax, size):
+    times = np.append(np.arange(size), 1000 + np.arange(size))
+    budget = uniform_scheme(times, [size - 1, 1000], 1.0)
+    losses = leakage(times, [size - 1, 1000], budget.epsilons)
+    plots.budget_and_loss(ax, budget, losses)
+    (right,) = [other for other in ax.figure.axes if other is not ax]
+    curve = right.get_lines()[0]
+    drawn = curve.get_ydata()
+    np.testing.assert_array_equal(drawn[np.isfinite(drawn)], losses)
+    assert np.flatnonzero(np.isnan(drawn)).tolist() == [size]
+
+
+def test_shade_of_landmarks_does_not_cross_gap_in_times(ax):
+    plots.budget_and_loss(ax, skip_scheme([0, 1, 2, 100, 101, 102], [2, 100], 1.0))
+    spans = [patch for patch in ax.patches if patch.get_alpha() == 0.15]
+    assert [(span.get_x(), span.get_x() + span.get_width()) for span in spans] == [(1.5, 2.5), (99.5, 100.5)]
+
+
+@pytest.mark.parametrize("size", [20, 200])
+def test_budgets_of_timestamps_in_a_long_gap_are_visible(ax, size):
+    times = np.append(np.arange(size), 10_000_000)
+    plots.budget_and_loss(ax, uniform_scheme(times, [], 1.0))
+    if size == 20:
+        shapes = list(ax.containers[0])
+        assert all(bar.get_linewidth() > 0 and bar.get_edgecolor()[3] > 0 for bar in shapes)
+    else:
+        shapes = [collection for collection in ax.collections if isinstance(collection, PolyCollection)]
+        assert all(area.get_linewidth()[0] > 0 for area in shapes)
+    assert shapes
+
+
 @pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), slow(7.0, 4.2), (12.0, 5.0)])
 @pytest.mark.parametrize("count", [3, 60])
 def test_plot_elements_lie_within_figure(width, height, count):

@@ -98,6 +98,24 @@ class MembershipAudit(Result):
         count = int((self.members > threshold).sum())
         return count / len(self.members), *clopper_pearson_interval(count, len(self.members))
 
+    def estimate_max_false_positive_rate(self, alpha: float) -> float:
+        """Return the upper 99 % confidence limit of the actual false positive rate.
+
+        Few non-members determine the threshold. Its false positive rate among other users can therefore be larger than
+        among them.
+
+        Parameters
+        ----------
+        alpha
+            The false positive rate among the non-members, in [0, 1].
+
+        Returns
+        -------
+        float
+            The limit, in [0, 1].
+        """
+        return clopper_pearson_interval(int(alpha * len(self.others) + 1e-9), len(self.others))[1]
+
     def max_detection_rate(self, alpha: float) -> float:
         """Return the largest detection rate under the guarantee, at most ``e^epsilon * alpha``.
 
@@ -145,10 +163,17 @@ class MembershipAudit(Result):
             if self.epsilon is None
             else f"The user-level guarantee limits this rate to {100 * self.max_detection_rate(self.alpha):.3g} %."
         )
+        limit = self.estimate_max_false_positive_rate(self.alpha)
+        threshold = (
+            f"The threshold is that of {len(self.others)} non-members: its false positive rate for other users can be "
+            f"up to {100 * limit:.0f} % ({100 * CONFIDENCE:g} % confidence)"
+        )
+        if self.epsilon is not None:
+            threshold += f", for which the guarantee permits up to {100 * self.max_detection_rate(limit):.0f} %"
         return (
             f"{conclusion} At a false positive rate of {100 * self.alpha:.3g} %, {share} % of the members are detected "
             f"({100 * CONFIDENCE:g} % interval {lower} to {upper} %). The area under the ROC curve is "
-            f"{self.area_under_curve:.2f} (0.5 by chance), p = {self.p_value:.2g}. {guarantee}"
+            f"{self.area_under_curve:.2f} (0.5 by chance), p = {self.p_value:.2g}. {guarantee} {threshold}."
         )
 
     def _derived(self) -> dict[str, Any]:
@@ -158,6 +183,7 @@ class MembershipAudit(Result):
             rates.append(
                 {
                     "alpha": alpha,
+                    "max_false_positive_rate": self.estimate_max_false_positive_rate(alpha),
                     "detection_rate": share,
                     "min_detection_rate": lower,
                     "max_detection_rate": upper,

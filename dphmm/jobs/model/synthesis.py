@@ -229,8 +229,12 @@ def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
 
 
 def _guarantee(model: MarkovModel) -> str:
-    guarantee = (model.provenance or {}).get("guarantee")
-    return guarantee if isinstance(guarantee, str) else "unknown: the model does not state how it was learned"
+    provenance = model.provenance or {}
+    guarantee = provenance.get("guarantee")
+    if not isinstance(guarantee, str):
+        return "unknown: the model does not state how it was learned"
+    epsilon = provenance.get("epsilon")
+    return f"{guarantee} (epsilon = {epsilon})" if isinstance(epsilon, str) else guarantee
 
 
 def _instant(start: str, model: MarkovModel) -> int:

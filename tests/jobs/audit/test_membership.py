@@ -105,6 +105,23 @@ def test_area_and_curve_match_rank_statistics():
     assert (others > threshold).mean() <= 0.1
 
 
+@pytest.mark.parametrize(("alpha", "limit"), [(0.01, 1 - 0.005 ** (1 / 10)), (0.1, 0.5442871)])
+def test_uncertainty_of_threshold_is_stated(alpha, limit):
+    """The limits are those of ``scipy.stats.binomtest`` at 99 %, for 0 and 1 of 10."""
+    audit_result = MembershipAudit(np.arange(10.0) + 5, np.arange(10.0), alpha, 1.0)
+    assert audit_result.estimate_max_false_positive_rate(alpha) == pytest.approx(limit)
+    words = f"up to {100 * limit:.0f} % (99 % confidence), for which the guarantee permits up to 100 %"
+    assert words in audit_result.describe()
+
+
+def test_command_names_its_key_for_false_positive_rate(town):
+    folder, members, others, _ = town
+    line = ["audit", "membership", str(folder / "m.npz"), "--members", members, "--others", others]
+    refused = command_line.run(*line, {"false_positive_rate": 1})
+    assert refused.exit_code == 2
+    assert "Error: false_positive_rate must be in (0, 1), got 1.0" in refused.output
+
+
 @pytest.mark.slow
 def test_membership_command_accepts_synthetic_users_and_writes_report(town):
     folder, members, others, _ = town
