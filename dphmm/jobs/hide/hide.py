@@ -58,7 +58,7 @@ from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
 from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Square
-from dphmm.space.trajectory import Recording
+from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document
 from dphmm.tables.output import lock_folder
 from dphmm.tables.street_map import StreetMap, read_street_map
@@ -469,8 +469,9 @@ def _infer_places(
     """Add a recording to the history of each zone, and return what adversaries infer."""
     # The adversaries recognize the errors that are kept.
     tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
-    coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
-    recording_hash = content_hash("ride", *coordinates)
+    # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
+    kept = Segment.concatenate(parts.public.segments)
+    recording_hash = content_hash("ride", kept.latitude, kept.longitude)
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
