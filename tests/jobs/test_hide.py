@@ -347,6 +347,8 @@ def test_time_in_year_10000_utc_raises(tmp_path):
         ([HOME], {"output": "x.tcx", "times": False}, ConfigurationError, "TCX requires the time of every point"),
         ([(91.0, 0.0)], {}, CoordinateError, "latitude and longitude"),
         ([HOME], {"within_km": 8.0}, ConfigurationError, "use a smaller --within"),
+        ([HOME], {"within_km": 8.6}, ConfigurationError, r"--within must be at most 8\.53 km .*, got 8\.6 km"),
+        ([], {"within_km": 9, "hide_endpoints": True}, ConfigurationError, r"--within must be at most 8\.53 km"),
         ([HOME], {"keep": ["mood"]}, ConfigurationError, "hr"),
         ([HOME], {"output": "nowhere/x.gpx"}, OutputError, "does not exist; create it"),
         ([HOME], {"output": "x.fit"}, ConfigurationError, r"one of \.gpx"),

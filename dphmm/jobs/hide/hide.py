@@ -53,7 +53,7 @@ from dphmm.hide.zone import (
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
 from dphmm.jobs.hide.session_file import GATES, Assignment, LogLikelihoods, ZoneHistory, find_gate_places
-from dphmm.jobs.hide.squares import Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.jobs.hide.squares import MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
 from dphmm.space.coordinates import parse_coordinates
@@ -252,10 +252,10 @@ def hide(
     Raises
     ------
     ConfigurationError
-        If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
-        of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
-        location is near, but not in, the core of another one of the session, and a point near it would be kept; or if
-        the map has fewer candidates than `among`.
+        If there is no location, none is near the recording, no point is left, or options conflict; if `within_km`
+        exceeds `MAX_WITHIN_KM`; if more than a tenth of the points are out of reach at the speed limit; if the format
+        requires times and a point has none; or if a location is near, but not in, the core of another one of the
+        session, and a point near it would be kept; or if the map has fewer candidates than `among`.
     CoordinateError
         If a location has invalid coordinates.
     OutputError
@@ -280,6 +280,11 @@ def hide(
     if not locations and not hide_endpoints:
         raise ConfigurationError(
             "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
+        )
+    if within_km is not None and within_km > MAX_WITHIN_KM:
+        raise ConfigurationError(
+            f"--within must be at most {metres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
+            f"{metres(within_km)}"
         )
     if map_file is not None:
         check_vector_file(map_file)
