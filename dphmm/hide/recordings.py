@@ -291,7 +291,12 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
     """
     suffix = _suffix(Path(path), format)
     num_untimed = sum(int(np.isnat(segment.times).sum()) for segment in recording.segments)
-    check_recording(path, format, times=not num_untimed)
+    check_recording(path, format)
+    if num_untimed and suffix == ".tcx":
+        raise ConfigurationError(
+            f"TCX requires the time of every point, and {num_untimed:,} of the {len(recording):,} kept points have no "
+            "time: use another format, such as GPX"
+        )
     _, sensors, activities = _RECORDINGS[suffix]
     names = {name for segment in recording.segments for name in segment.sensors} - set(sensors)
     losses = [f"{name} of points" for name in sorted(names)]

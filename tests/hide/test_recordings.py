@@ -257,7 +257,7 @@ def test_totals_of_tcx_are_those_of_its_points(tmp_path):
 def test_format_that_cannot_contain_the_recording_is_refused(tmp_path):
     untimed = replace(RIDE, segments=(replace(RIDE.segments[0], times=np.array([NAT] * 3)),))
     for path, recording, match in (
-        ("track.tcx", untimed, "TCX requires the time of every point"),
+        ("track.tcx", untimed, "TCX requires the time of every point, and 3 of the 3 kept points have no time: use"),
         ("track.fit", RIDE, "extension of a recording must be one of .gpx, .geojson, .csv, .kml, .tcx, got '.fit'"),
     ):
         with pytest.raises(ConfigurationError, match=match):
