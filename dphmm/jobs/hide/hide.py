@@ -99,6 +99,8 @@ class HideResult(Result):
         Whether recordings are tracked in a file.
     unused
         The given locations near which the recording has no point, in words. Private.
+    has_among
+        Whether the map chose the cores.
     """
 
     public: Recording
@@ -111,6 +113,7 @@ class HideResult(Result):
     errors: tuple[str, ...] = ()
     jumps: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    has_among: bool = False
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -140,7 +143,7 @@ class HideResult(Result):
         has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
         paragraphs: list[str] = []
         for place in places:
-            paragraphs += describe_place(place, has_times, self.has_session)
+            paragraphs += describe_place(place, has_times, self.has_session, self.has_among)
         return tuple(paragraphs)
 
     @property
@@ -342,6 +345,7 @@ def hide(
                 for place in assignments[: len(locations)]  # the others are ends of trips
                 if place.square not in used_squares
             ),
+            among is not None,
         )
         if check is not None:
             check(result)
