@@ -105,7 +105,10 @@ def _round_degrees(segment: Segment) -> list[tuple[float, float]]:
 
 
 def _decimal(value: float, trim: Literal["0", "-"] = "0") -> str:
-    """Format a number without an exponent, so that it is read back bit for bit; an integer with ``.0`` or without."""
+    """Format a number without an exponent, so that it is read back bit for bit.
+
+    An integer ends with ``.0``, or with ``trim="-"`` without a point.
+    """
     return np.format_float_positional(value, trim=trim)
 
 
