@@ -35,6 +35,7 @@ from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import DEFAULT_DRAW_EPSILON, Schedule
 from dphmm.space.grid import Grid
+from dphmm.tables.values import parse_number
 from dphmm.validation import checked
 
 METRES_PER_DEGREE = 111_000.0
@@ -673,12 +674,12 @@ def parse_channel(text: str) -> Channel:
         aim, _, number = budget.rpartition(":")
         try:
             if aim == "day":
-                return ReleaseChannel(ReleaseSettings.for_a_day(float(number), policy=policy))
+                return ReleaseChannel(ReleaseSettings.for_a_day(parse_number(number, "epsilon"), policy=policy))
             if aim == "target":
                 return ReleaseChannel(
                     ReleaseSettings(policy, DEFAULT_DRAW_EPSILON, schedule=Schedule(kilometres(number)))
                 )
-            return ReleaseChannel(ReleaseSettings(policy, float(budget)))
+            return ReleaseChannel(ReleaseSettings(policy, parse_number(budget, "epsilon")))
         except ValueError as problem:
             raise ConfigurationError(f"channel {text!r}: {problem}") from None
     lengths = (f"{name}:LENGTH" for name in _LENGTH_CHANNELS)

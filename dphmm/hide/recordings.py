@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -50,13 +50,13 @@ def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
     values = {name: float(column[at]) for name, column in segment.sensors.items() if not math.isnan(column[at])}
     if "power" in values:
         power = ElementTree.Element("power")
-        power.text = f"{values.pop('power'):g}"
+        power.text = _decimal(values.pop("power"), trim="-")
         point.extensions.append(power)
     if values:
         sensors = ElementTree.Element(f"{{{_GARMIN}}}TrackPointExtension")
         # The schema prescribes this order.
         for name in (name for name in ("atemp", "hr", "cad", "speed", "course") if name in values):
-            ElementTree.SubElement(sensors, f"{{{_GARMIN}}}{name}").text = f"{values[name]:g}"
+            ElementTree.SubElement(sensors, f"{{{_GARMIN}}}{name}").text = _decimal(values[name], trim="-")
         point.extensions.append(sensors)
     return point
 
@@ -104,9 +104,12 @@ def _round_degrees(segment: Segment) -> list[tuple[float, float]]:
     return list(zip(*degrees, strict=True))
 
 
-def _decimal(value: float) -> str:
-    """Format a number without an exponent, so that it is read back bit for bit."""
-    return np.format_float_positional(value, trim="0")
+def _decimal(value: float, trim: Literal["0", "-"] = "0") -> str:
+    """Format a number without an exponent, so that it is read back bit for bit.
+
+    An integer ends with ``.0``, or with ``trim="-"`` without a point.
+    """
+    return np.format_float_positional(value, trim=trim)
 
 
 def _recording_csv(path: Path, recording: Recording) -> None:
@@ -291,7 +294,12 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
     """
     suffix = _suffix(Path(path), format)
     num_untimed = sum(int(np.isnat(segment.times).sum()) for segment in recording.segments)
-    check_recording(path, format, times=not num_untimed)
+    check_recording(path, format)
+    if num_untimed and suffix == ".tcx":
+        raise ConfigurationError(
+            f"TCX requires the time of every point, and {num_untimed:,} of the {len(recording):,} kept points have no "
+            "time: use another format, such as GPX"
+        )
     _, sensors, activities = _RECORDINGS[suffix]
     names = {name for segment in recording.segments for name in segment.sensors} - set(sensors)
     losses = [f"{name} of points" for name in sorted(names)]

@@ -62,7 +62,9 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
 def _draw_kept(ax: Axes, result: HideResult, plane: LocalProjection) -> None:
     for number, segment in enumerate(result.public.segments):
         x, y = plane.to_plane(segment.latitude, segment.longitude).T
-        ax.plot(x, y, color=canvas.BLUE, lw=1.6, label="kept, exact" if number == 0 else None, zorder=3)
+        marker = "o" if len(segment) == 1 else None  # a line of one point is invisible
+        label = "kept, exact" if number == 0 else None
+        ax.plot(x, y, color=canvas.BLUE, lw=1.6, marker=marker, ms=3, label=label, zorder=3)
     ax.set(aspect="equal", xlabel="km east", ylabel="km north")
     ax.margins(0.08)
 

@@ -84,7 +84,8 @@ def test_points_without_times_are_counted(run, folder):
     assert "have no time" not in run("hide", "ride.gpx", *HOME, "-o", "none.gpx", "--no-times").stdout
     done = run("hide", "ride.gpx", *HOME, "-o", "public.tcx", "--session", "home.json")
     assert done.exit_code == 2
-    assert "TCX requires the time of every point" in done.stderr
+    assert "TCX requires the time of every point, and 3 of the 1,738 kept points have no time" in done.stderr
+    assert "keep times" not in done.stderr
     assert not (folder / "home.json").exists()
 
 

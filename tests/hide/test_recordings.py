@@ -243,6 +243,16 @@ def test_gdal_reads_the_same_locations(tmp_path, name, layer):
     np.testing.assert_allclose(corners, expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["gpx", "geojson", "csv"])
+def test_sensors_keep_all_digits(tmp_path, name):
+    """Receivers write speeds and courses with seven digits or more."""
+    sensors = {"power": np.array([1234.5678, 250.0, 0.0]), "speed": np.array([12.3456789, 1.25e-5, 0.1 + 0.2])}
+    write_recording(tmp_path / f"track.{name}", Recording((replace(RIDE.segments[0], sensors=sensors),)))
+    (segment,) = read_recording(tmp_path / f"track.{name}").segments
+    for sensor, values in sensors.items():
+        assert segment.sensors[sensor].tolist() == values.tolist()
+
+
 def test_totals_of_tcx_are_those_of_its_points(tmp_path):
     """A thousandth of a degree of latitude at 45 degrees is 111.14 m. The gap does not count."""
     write_recording(tmp_path / "track.tcx", RIDE)
@@ -257,7 +267,7 @@ def test_totals_of_tcx_are_those_of_its_points(tmp_path):
 def test_format_that_cannot_contain_the_recording_is_refused(tmp_path):
     untimed = replace(RIDE, segments=(replace(RIDE.segments[0], times=np.array([NAT] * 3)),))
     for path, recording, match in (
-        ("track.tcx", untimed, "TCX requires the time of every point"),
+        ("track.tcx", untimed, "TCX requires the time of every point, and 3 of the 3 kept points have no time: use"),
         ("track.fit", RIDE, "extension of a recording must be one of .gpx, .geojson, .csv, .kml, .tcx, got '.fit'"),
     ):
         with pytest.raises(ConfigurationError, match=match):

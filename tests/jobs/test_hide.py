@@ -189,6 +189,22 @@ def test_recordings_are_counted_once_and_accumulate(tmp_path):
 
 
 @pytest.mark.slow
+def test_recording_is_counted_once_if_times_break_its_lines(tmp_path):
+    """The pause in the zone breaks the line only if its duration is known."""
+    north = np.concatenate([np.linspace(3, 0, 100), np.linspace(0, 3, 100)])
+    latitude, longitude = ZONE.projection.to_latlon(np.column_stack([np.zeros(len(north)), north])).T
+    seconds = 5 * np.arange(len(north)) + 1800 * (np.arange(len(north)) >= 100)
+    times = np.datetime64("2024-05-01T08:00:00", "us") + seconds * np.timedelta64(1_000_000, "us")
+    ride = Recording((Segment(latitude, longitude, times, np.full(len(north), np.nan)),), "cycling")
+    write_recording(tmp_path / "ride.gpx", ride)
+    results = [
+        hide(tmp_path / "ride.gpx", [HOME], WITHIN, session=tmp_path / "s.json", times=times) for times in (True, False)
+    ]
+    assert [len(result.public.segments) for result in results] == [2, 1]
+    assert [result.places[0].num_recordings for result in results] == [1, 1]
+
+
+@pytest.mark.slow
 def test_recording_without_times_does_not_replace_the_one_with_times(tmp_path):
     """The adversary uses the better file: a short time restricts the way to the stop."""
     east = np.concatenate([np.linspace(-2.5, 0, 500), np.zeros(60), np.linspace(0, 2.5, 500)])
@@ -331,6 +347,8 @@ def test_time_in_year_10000_utc_raises(tmp_path):
         ([HOME], {"output": "x.tcx", "times": False}, ConfigurationError, "TCX requires the time of every point"),
         ([(91.0, 0.0)], {}, CoordinateError, "latitude and longitude"),
         ([HOME], {"within_km": 8.0}, ConfigurationError, "use a smaller --within"),
+        ([HOME], {"within_km": 8.6}, ConfigurationError, r"--within must be at most 8\.53 km .*, got 8\.6 km"),
+        ([], {"within_km": 9, "hide_endpoints": True}, ConfigurationError, r"--within must be at most 8\.53 km"),
         ([HOME], {"keep": ["mood"]}, ConfigurationError, "hr"),
         ([HOME], {"output": "nowhere/x.gpx"}, OutputError, "does not exist; create it"),
         ([HOME], {"output": "x.fit"}, ConfigurationError, r"one of \.gpx"),

@@ -111,7 +111,9 @@ def test_session_adds_up_recordings_with_a_map_also_those_hidden_without(tmp_pat
 
 @pytest.mark.slow
 def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_path):
-    few = hide(RIDE, [HOME], among=20, map_file=STREETS).places[0].zone
+    chosen = hide(RIDE, [HOME], among=20, map_file=STREETS)
+    assert "with the same --near, --within, --among and --map, or with --session" in chosen.sentences[2]
+    few = chosen.places[0].zone
     many = hide(RIDE, [HOME], among=150, map_file=STREETS).places[0].zone
     both = hide(RIDE, [HOME], WITHIN, among=20, map_file=STREETS)
     assert few.square.side_km < both.places[0].zone.square.side_km == 0.8 < many.square.side_km

@@ -22,3 +22,17 @@ def test_public_track_is_within_view_with_and_without_basemap():
         assert (kept.max(axis=0) < [east, north]).all()
     for ax, other in zip(plain.axes[:2], with_basemap.axes[:2], strict=True):
         assert (ax.get_xlim(), ax.get_ylim()) == (other.get_xlim(), other.get_ylim())
+
+
+@pytest.mark.slow
+def test_single_points_on_both_sides_of_the_zone_are_visible(tmp_path):
+    """A line through one point has no length."""
+    places = [(45.04, 8), (45.01, 9), (44.98, 10)]
+    points = "".join(
+        f'<trkpt lat="{north}" lon="-30.01"><time>2024-05-01T{hour:02}:00:00Z</time></trkpt>' for north, hour in places
+    )
+    (tmp_path / "ride.gpx").write_text(f"<gpx><trk><trkseg>{points}</trkseg></trk></gpx>", encoding="utf-8")
+    result = hide(tmp_path / "ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
+    assert [len(segment) for segment in result.public.segments] == [1, 1]
+    lines = [line for line in hidden_figure(result).axes[0].lines if len(line.get_xdata()) == 1]
+    assert [line.get_marker() for line in lines] == ["o", "o"]

@@ -53,12 +53,12 @@ from dphmm.hide.zone import (
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
 from dphmm.jobs.hide.session_file import GATES, Assignment, LogLikelihoods, ZoneHistory, find_gate_places
-from dphmm.jobs.hide.squares import Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.jobs.hide.squares import MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
 from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Square
-from dphmm.space.trajectory import Recording
+from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document
 from dphmm.tables.output import lock_folder
 from dphmm.tables.street_map import StreetMap, read_street_map
@@ -99,6 +99,8 @@ class HideResult(Result):
         Whether recordings are tracked in a file.
     unused
         The given locations near which the recording has no point, in words. Private.
+    has_among
+        Whether the map chose the cores.
     """
 
     public: Recording
@@ -111,6 +113,7 @@ class HideResult(Result):
     errors: tuple[str, ...] = ()
     jumps: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    has_among: bool = False
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -140,7 +143,7 @@ class HideResult(Result):
         has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
         paragraphs: list[str] = []
         for place in places:
-            paragraphs += describe_place(place, has_times, self.has_session)
+            paragraphs += describe_place(place, has_times, self.has_session, self.has_among)
         return tuple(paragraphs)
 
     @property
@@ -252,10 +255,10 @@ def hide(
     Raises
     ------
     ConfigurationError
-        If there is no location, none is near the recording, no point is left, or options conflict; if more than a tenth
-        of the points are out of reach at the speed limit; if the format requires times and a point has none; or if a
-        location is near, but not in, the core of another one of the session, and a point near it would be kept; or if
-        the map has fewer candidates than `among`.
+        If there is no location, none is near the recording, no point is left, or options conflict; if `within_km`
+        exceeds `MAX_WITHIN_KM`; if more than a tenth of the points are out of reach at the speed limit; if the format
+        requires times and a point has none; or if a location is near, but not in, the core of another one of the
+        session, and a point near it would be kept; or if the map has fewer candidates than `among`.
     CoordinateError
         If a location has invalid coordinates.
     OutputError
@@ -280,6 +283,11 @@ def hide(
     if not locations and not hide_endpoints:
         raise ConfigurationError(
             "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
+        )
+    if within_km is not None and within_km > MAX_WITHIN_KM:
+        raise ConfigurationError(
+            f"--within must be at most {metres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
+            f"{metres(within_km)}"
         )
     if map_file is not None:
         check_vector_file(map_file)
@@ -337,6 +345,7 @@ def hide(
                 for place in assignments[: len(locations)]  # the others are ends of trips
                 if place.square not in used_squares
             ),
+            among is not None,
         )
         if check is not None:
             check(result)
@@ -469,8 +478,9 @@ def _infer_places(
     """Add a recording to the history of each zone, and return what adversaries infer."""
     # The adversaries recognize the errors that are kept.
     tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
-    coordinates = (values for segment in parts.public.segments for values in (segment.latitude, segment.longitude))
-    recording_hash = content_hash("ride", *coordinates)
+    # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
+    kept = Segment.concatenate(parts.public.segments)
+    recording_hash = content_hash("ride", kept.latitude, kept.longitude)
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):

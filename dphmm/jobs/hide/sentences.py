@@ -35,7 +35,7 @@ _NOT_COVERED = (
 )
 
 
-def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> list[str]:
+def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_among: bool = False) -> list[str]:
     """Return the paragraphs *Revealed*, *Protected* and *Repeated* of a location.
 
     Parameters
@@ -46,6 +46,8 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
         Whether the published recording has times.
     has_session
         Whether recordings are tracked in a file.
+    has_among
+        Whether the map chose the core.
     """
     zone, candidates = place.zone, place.candidates
     strongest = place.strongest
@@ -89,10 +91,10 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool) -> li
         f"within {metres(zone.within_km)} of your location is kept. {further} Every other file of your movements helps "
         "an adversary further."
     )
-    return [revealed, protected, f"Repeated: {_describe_repeats(place, has_session)}"]
+    return [revealed, protected, f"Repeated: {_describe_repeats(place, has_session, has_among)}"]
 
 
-def _describe_repeats(place: HiddenPlace, has_session: bool) -> str:
+def _describe_repeats(place: HiddenPlace, has_session: bool, has_among: bool) -> str:
     """Return what adversaries infer from several recordings."""
     candidates = place.candidates
     ten = find_strongest(place.inferences_from_ten)
@@ -118,9 +120,10 @@ def _describe_repeats(place: HiddenPlace, has_session: bool) -> str:
             f"{repeated} Files that were hidden without this session are not counted."
         )
     else:
+        options = "--near, --within, --among and --map" if has_among else "--near and --within"
         repeated += (
-            " Files that you publish later add up with this one: always hide this location with the same --near and "
-            "--within, or with --session, which recognizes it at the ends of other trips, too."
+            f" Files that you publish later add up with this one: always hide this location with the same {options}, "
+            "or with --session, which recognizes it at the ends of other trips, too."
         )
     if place.outside_km:
         repeated += (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.hide.streets import RING_RATIO, choose_square
-from dphmm.space.grid import Square
+from dphmm.space.grid import MAX_CELL_KM, Square
 from dphmm.space.states import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
@@ -18,6 +18,9 @@ DEFAULT_WITHIN_KM = 0.5
 
 # The core is at least this multiple of the distance.
 _MIN_CORE_RATIO = 1.5
+MAX_WITHIN_KM = MAX_CELL_KM / _MIN_CORE_RATIO
+"""The largest distance, for which the core is the largest square."""
+
 # The smallest core that is chosen by its candidates alone.
 _MIN_CORE_KM = 0.2
 
