@@ -249,8 +249,7 @@ def test_import_killed_at_any_line_leaves_no_empty_store_to_continue(tmp_path):
         try:
             if store.exists():
                 assert release(store, "ann", [SLOT], state=0) == values
-        except OutputError as problem:
-            assert "repeat dphmm session import" in str(problem)
+        except OutputError:  # not completely imported
             import_store(file, store)
             num_closed += 1
         if not store.exists():
@@ -287,7 +286,7 @@ def test_log_of_a_missing_store_is_not_continued(store):
     release(store, "ann", [SLOT])
     store.with_name("users.db-wal").write_bytes(b"releases")
     store.rename(store.with_name("moved"))
-    with pytest.raises(OutputError, match="users.db-wal, the last releases of .*users.db, must not exist"):
+    with pytest.raises(OutputError, match=r"users\.db-wal, the last releases of .*users\.db, must not exist"):
         SessionStore(store)
 
 
