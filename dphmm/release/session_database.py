@@ -273,7 +273,8 @@ class Database:
         if "\0" in str(path) or not is_text(str(path)):
             raise OutputError(f"the session store must be a valid path, got {str(path)!r}")
         log = path.with_name(f"{path.name}-wal")
-        if log.exists() and not path.exists():  # SQLite would write the releases in it to the new file
+        # SQLite would write the releases in it to the new file.
+        if log.exists() and log.stat().st_size and not path.exists():
             raise OutputError(
                 f"{log}, the last releases of {path}, must not exist; restore {path}, or move the log away"
             )

@@ -858,7 +858,9 @@ class SessionStore:
             self._set_pruned(session, replace(before, last_slot=last_slot), end, head)
             for table in ("record", "recipient_record", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
-            self.database.execute(f"UPDATE delivery SET number = ? WHERE {where} < ?", (end, session, end))
+            # The first remaining message was not tried yet.
+            unsent = "number = ?, waiting_since = 0, failures = 0, errors = 0"
+            self.database.execute(f"UPDATE delivery SET {unsent} WHERE {where} < ?", (end, session, end))
             behind = f"UPDATE recipient_belief SET number = 0, belief = ? WHERE {where} <= ?"
             # The releases before these beliefs are gone, so the beliefs restart from the initial distribution.
             self.database.execute(behind, (b"", session, end))

@@ -169,7 +169,10 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
 
 
 def _is_open(source: SessionStore) -> bool:
-    """Return whether a store is open for certain: a commit that was reported as failed may have closed it."""
+    """Return whether a store is open for certain.
+
+    A commit that was reported as failed may have closed it.
+    """
     with suppress(DphmmError), source.database.transaction():
         source.database.lock_tables()  # waits for such a commit
         return source.get_mark() is None

@@ -181,7 +181,7 @@ def test_failed_export_leaves_the_store_open(tmp_path, store, where, monkeypatch
 
 
 def kill_within(number, function):
-    """Call a function in another process, and kill it at a line of these modules. Return whether it was killed."""
+    """Call a function in another process, and kill it at a line. Return whether it was killed."""
     process = os.fork()
     if process == 0:
         count = 0

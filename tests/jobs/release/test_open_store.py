@@ -1,4 +1,7 @@
-"""No job opens the files of a store by other means than SQLite: closing them would drop the locks of this process."""
+"""No job opens the files of a store by other means than SQLite.
+
+Closing them would drop the locks of this process.
+"""
 
 from __future__ import annotations
 
