@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow: tests in a browser, doctests of jobs, and all but some cases of a parametrized test."""
+    """Mark slow tests: those in a browser, doctests of jobs, most cases of parameters."""
     cases = defaultdict(list)
     for item in items:
         # Jobs read files and learn models.
