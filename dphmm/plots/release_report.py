@@ -21,6 +21,7 @@ from dphmm.plots.maps import draw_space, draw_track
 from dphmm.plots.release import ReleaseMap, draw_ground, select_users, while_released
 from dphmm.random import Rng
 from dphmm.release.engine import Releaser
+from dphmm.release.session_database import is_store
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text
@@ -249,5 +250,6 @@ def _draw_published(engine: Releaser, table: ReleaseTable, basemap: str | Path |
 
 
 def _origin(source: Path) -> tuple[tuple[str, str], ...]:
-    digest = f", SHA-256 {file_hash(source)[:16]}" if source.is_file() else ""
+    # A store changes with every release, and this process may have opened it.
+    digest = f", SHA-256 {file_hash(source)[:16]}" if source.is_file() and not is_store(source) else ""
     return (("releases", f"{source.name}{digest}"), ("software", f"dphmm {dphmm.__version__}"))

@@ -23,7 +23,7 @@ from dphmm.readers.instants import Instants
 from dphmm.space.fix_quality import REASONS, ZERO_LOCATION, Region, find_refused
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.recognition import identify
-from dphmm.tables.source import Document, documents, get_suffix, is_archive, member_names
+from dphmm.tables.source import Document, documents, get_suffix, is_archive, is_database_in_use, member_names
 from dphmm.validation import checked
 
 _LOG = logging.getLogger(__name__)
@@ -334,7 +334,7 @@ def find_data_set(path: str | Path) -> str | None:
 def _check_zipped_document(path: str | Path) -> None:
     """Raise the error of a document that is stored as a ZIP archive, such as a workbook."""
     path = Path(path)
-    if path.is_file() and zipfile.is_zipfile(path):
+    if path.is_file() and not is_database_in_use(path) and zipfile.is_zipfile(path):
         kind = identify(Document(str(path), PurePosixPath(path.name), lambda: path.open("rb")).head())
         if kind is not None and kind.name != "ZIP":
             raise kind.build_error(str(path))

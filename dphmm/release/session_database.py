@@ -251,8 +251,15 @@ class Database:
                 raise
 
     @staticmethod
-    def create(path: Path) -> None:
+    def create(path: Path, mark: str | None = None) -> None:
         """Create a file that only its owner can read, unless it exists. The creation is atomic.
+
+        Parameters
+        ----------
+        path
+            The file.
+        mark
+            A mark that closes it; see `SessionStore.set_mark`.
 
         Raises
         ------
@@ -265,6 +272,12 @@ class Database:
             raise OutputError("the session store must be a file here, got the address of a server")
         if "\0" in str(path) or not is_text(str(path)):
             raise OutputError(f"the session store must be a valid path, got {str(path)!r}")
+        log = path.with_name(f"{path.name}-wal")
+        # SQLite would write the releases in it to the new file.
+        if log.exists() and log.stat().st_size and not path.exists():
+            raise OutputError(
+                f"{log}, the last releases of {path}, must not exist; restore {path}, or move the log away"
+            )
         try:
             with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
                 part = Path(folder) / path.name
@@ -276,6 +289,8 @@ class Database:
                     new.execute(f"PRAGMA application_id={APPLICATION}")
                     new.execute(f"PRAGMA user_version={get_format()}")
                     _create_tables(lambda statement, values=(): new.execute(statement, values).fetchall(), MIGRATIONS)
+                    if mark is not None:
+                        new.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
                     new.execute("COMMIT")
                     new.execute("PRAGMA journal_mode=WAL")
                 with suppress(FileExistsError):

@@ -247,7 +247,10 @@ class SessionStore:
         """
         mark = self.get_mark()
         if mark is not None:
-            reason = _MARK_REASONS.get(str(mark.get("state")), "is closed; import it with dphmm session import")
+            state, file = str(mark.get("state")), Path(str(mark.get("file")))
+            if state == "moved" and not file.exists() and file.with_name(f"{file.name}.part").exists():
+                state = "interrupted"
+            reason = _MARK_REASONS.get(state, "is closed; import it with dphmm session import")
             raise OutputError(f"{self.path} {reason.format(file=mark.get('file'), at=mark.get('at'))}")
 
     def get_restored_at(self) -> int | None:
@@ -855,7 +858,9 @@ class SessionStore:
             self._set_pruned(session, replace(before, last_slot=last_slot), end, head)
             for table in ("record", "recipient_record", "set_aside"):
                 self.database.execute(f"DELETE FROM {table} WHERE {where} < ?", (session, end))
-            self.database.execute(f"UPDATE delivery SET number = ? WHERE {where} < ?", (end, session, end))
+            # The first remaining message was not tried yet.
+            unsent = "number = ?, waiting_since = 0, failures = 0, errors = 0"
+            self.database.execute(f"UPDATE delivery SET {unsent} WHERE {where} < ?", (end, session, end))
             behind = f"UPDATE recipient_belief SET number = 0, belief = ? WHERE {where} <= ?"
             # The releases before these beliefs are gone, so the beliefs restart from the initial distribution.
             self.database.execute(behind, (b"", session, end))
@@ -1027,6 +1032,7 @@ _CLOCK_NAME = "clock"
 _MARK_REASONS = {
     "moved": "was exported to {file} on {at} and continues there; import that file into a new store, or back into this "
     "one to undo the export",
+    "interrupted": "was exported on {at}, but the export was interrupted; repeat it to the same file, {file}",
     "importing": "is not completely imported; repeat dphmm session import",
 }
 

@@ -16,12 +16,13 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from dphmm.errors import ConfigurationError, DataFileError, OutputError
+from dphmm.errors import ConfigurationError, DataFileError, DphmmError, OutputError
 from dphmm.release.session_database import (
     MIGRATIONS,
     Database,
@@ -41,6 +42,8 @@ from dphmm.validation import checked
 # Time by which clocks of phones may be ahead, so that a store may have released timesteps of it.
 _MAX_CLOCK_LEAD_S = 3600
 _ROWS_PER_QUERY = 1000
+# Closes a new store until it contains the copy.
+_INCOMPLETE_MARK = {"state": "importing", "id": "", "key": ""}
 _WAIT_S = 30.0
 clock = time.time  # replaceable in tests
 
@@ -136,26 +139,93 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
         raise DataFileError(store, "does not exist; check the path")
     part = path.with_name(f"{path.name}.part")
     if part.exists():
-        raise OutputError(f"{part}, of an interrupted export, must not exist; remove it or use another name")
+        return _complete_export(store, part, path)
     mark = {"id": secrets.token_hex(16), "at": format_second(clock()), "file": str(path.absolute())}
     with SessionStore(store) as source:
         _check_records(source)
+        for ending in ("-wal", "-shm"):  # of a part that was removed after an interruption
+            part.with_name(part.name + ending).unlink(missing_ok=True)
+        is_closing = False
         try:
             with SessionStore(part) as target, source.database.transaction():
                 source.database.lock_tables()
                 with target.database.transaction():
                     result = _copy_tables(source, target)
-                    target.set_mark({**mark, "state": "backup" if backup else "exact"})
-                target.close()  # writes everything to the file before the store is closed
+                    # Until the store is closed, the file can only be imported as a copy that may lack releases.
+                    target.set_mark({**mark, "state": "backup"})
+                _close_completely(target)
                 if not backup:
+                    is_closing = True
                     source.set_mark({**mark, "state": "moved", "key": secrets.token_hex(16)})
         except BaseException:
-            part.unlink(missing_ok=True)
+            if not is_closing or _is_open(source):
+                part.unlink(missing_ok=True)
             raise
-    os.link(part, path)
+    # A process that is killed from here on leaves a closed store and a copy, which a repeated export completes.
+    if not backup:
+        _set_exact(part)
+    _rename_export(part, path)
+    return Export(*result, not backup)
+
+
+def _is_open(source: SessionStore) -> bool:
+    """Return whether a store is open for certain.
+
+    A commit that was reported as failed may have closed it.
+    """
+    with suppress(DphmmError), source.database.transaction():
+        source.database.lock_tables()  # waits for such a commit
+        return source.get_mark() is None
+    return False
+
+
+def _complete_export(store: str | Path, part: Path, path: Path) -> Export:
+    """Complete an export that was interrupted after it had closed the store.
+
+    Raises
+    ------
+    OutputError
+        If the file is not of such an export.
+    """
+    with SessionStore(store, accept_closed=True) as source:
+        source_mark = source.get_mark() or {}
+        part_mark: Mapping[str, str] = {}
+        if source_mark.get("state") == "moved":
+            with suppress(DataFileError), SessionStore(part, accept_closed=True) as copy:
+                part_mark = copy.get_mark() or {}
+        if not part_mark or part_mark.get("id") != source_mark["id"]:
+            source.check_open()
+            raise OutputError(
+                f"{part} must not exist: remove it if it is of an interrupted export of this store, or use another name"
+            )
+        result = _count(source)
+    _set_exact(part)
+    _rename_export(part, path)
+    return Export(*result, True)
+
+
+def _set_exact(part: Path) -> None:
+    """Let a copy of a closed store be imported as one that contains all releases."""
+    with SessionStore(part, accept_closed=True) as copy:
+        with copy.database.transaction():
+            copy.set_mark({**(copy.get_mark() or {}), "state": "exact"})
+        _close_completely(copy)
+
+
+def _close_completely(copy: SessionStore) -> None:
+    """Close a copy, and check that SQLite has written everything to its file."""
+    copy.close()
+    if Path(f"{copy.path}-wal").exists():
+        raise OutputError(f"{copy.path} is incomplete; check the disk, let no other process open it, and try again")
+
+
+def _rename_export(part: Path, path: Path) -> None:
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        raise OutputError(f"{path} was created in the meantime; move it away, and repeat the export") from None
     part.unlink()
     sync_folder(path.parent)
-    return Export(*result, not backup)
 
 
 @checked
@@ -194,8 +264,9 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
         mark = source.get_mark() or {}
         is_exact = mark.get("state") == "exact"
         is_new_file = not is_server(store) and not Path(store).exists()
-        if is_new_file:  # before the file is created: a relay would begin anew with an empty one
+        if is_new_file:  # a relay would begin anew with an empty store, so none is left after a refusal or a kill
             _check_source(source, file, mark, withhold)
+            Database.create(Path(store), json.dumps(_INCOMPLETE_MARK))
         with SessionStore(store, accept_closed=True) as target:
             target_mark = target.get_mark() or {}
             is_own = target_mark.get("state") in ("moved", "importing") and target_mark.get("id") == mark.get("id")
@@ -203,12 +274,13 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, target_mark)
                 _set_mark(target, None)
                 return Import(*_count(target), was_undone=target_mark["state"] == "moved")
-            if target_mark or target.names():
+            if target.names() or target_mark not in ({}, _INCOMPLETE_MARK):
                 raise ConfigurationError(
                     f"{target.path} must be a new store, got one with {len(target.names())} sessions"
                 )
             if not is_new_file:
                 _check_source(source, file, mark, withhold)
+                _set_mark(target, _INCOMPLETE_MARK)
             if is_exact:
                 key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
                 with target.database.transaction():
@@ -242,7 +314,10 @@ def _check_source(source: SessionStore, file: str | Path, mark: Mapping[str, str
 
 def _consume(source: SessionStore, mark: Mapping[str, str], target_mark: Mapping[str, str]) -> None:
     """Mark an exported file as imported into a store."""
-    _set_mark(source, {**mark, "state": "imported", "into": target_mark["key"]})
+    with source.database.transaction():
+        if (source.get_mark() or {}) != mark:
+            raise ConfigurationError(f"{source.path} was imported into another store in the meantime; use that store")
+        source.set_mark({**mark, "state": "imported", "into": target_mark["key"]})
 
 
 def _set_mark(store: SessionStore, mark: Mapping[str, str] | None) -> None:

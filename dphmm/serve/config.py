@@ -67,7 +67,7 @@ GUIDE = "docs/how-to/serve.md"
 
 _SECRET_KEYS = frozenset({"token", "headers", "password", "url"})  # URLs: webhooks, and names with passwords
 
-_NAME = re.compile(r"[^\x00-\x1f\x7f/#+\ud800-\udfff]{1,80}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f/#+\u2028\u2029\ud800-\udfff]{1,80}")
 
 
 def check_name(name: str) -> str:
@@ -121,7 +121,8 @@ _ADDRESS = re.compile(r"[!-~]{1,2000}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
 _HTTP_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HTTP_HEADER_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
-_HEADER_VALUE_RULE = "printable ASCII without spaces at its ends"
+HEADER_VALUE_RULE = "printable ASCII without spaces at its ends"
+"""The rule for values of HTTP headers."""
 # Whoever can write to the database chooses these variables and the address to which their values are sent.
 _STORED_VARIABLE_PREFIX = "DPHMM_RECIPIENT_"
 _STORED_VARIABLE = re.compile(rf"env:{_STORED_VARIABLE_PREFIX}[A-Za-z0-9_]{{1,100}}")
@@ -250,7 +251,7 @@ class Recipient(_StrictModel):
             if not _HTTP_HEADER_NAME.fullmatch(name):
                 raise ValueError(f"{self.name!r}: headers must have names of letters, digits and hyphens, got {name!r}")
             if not (value.startswith(_ENVIRONMENT_PREFIX) or _HTTP_HEADER_VALUE.fullmatch(value)):
-                raise ValueError(f"{self.name!r}: the value of header {name} must be {_HEADER_VALUE_RULE}")
+                raise ValueError(f"{self.name!r}: the value of header {name} must be {HEADER_VALUE_RULE}")
         if self.content == "zone" and self.kind not in ("webhook", "mqtt"):
             raise ValueError(
                 f"{self.name!r}: content = 'zone' cannot be combined with kind = {self.kind!r}; use webhook or mqtt"
@@ -301,6 +302,11 @@ class Recipient(_StrictModel):
     def find_missing_variable(self) -> str | None:
         """Return the first header value ``env:NAME`` without a variable, or None."""
         return next(filter(_lacks_variable, self.headers.values()), None)
+
+    def find_invalid_variable(self) -> str | None:
+        """Return the first value ``env:NAME`` that an HTTP header cannot contain, or None."""
+        values = self.http_headers.values()
+        return next((value for value in values if not _HTTP_HEADER_VALUE.fullmatch(_resolve_environment(value))), None)
 
 
 class StoredRecipient(Recipient):
@@ -542,9 +548,9 @@ class RelayConfig(_StrictModel):
             if _lacks_variable(value):
                 raise ConfigurationError(f"{value}: the environment variable is not set; set it")
         for recipient in self.recipients:
-            for value in recipient.http_headers.values():
-                if not _HTTP_HEADER_VALUE.fullmatch(_resolve_environment(value)):
-                    raise ConfigurationError(f"{value}: the environment variable must be {_HEADER_VALUE_RULE}")
+            invalid = recipient.find_invalid_variable()
+            if invalid is not None:
+                raise ConfigurationError(f"{invalid}: the environment variable must be {HEADER_VALUE_RULE}")
 
     @classmethod
     def read(cls, path: Path) -> RelayConfig:

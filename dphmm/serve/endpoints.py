@@ -27,7 +27,7 @@ from dphmm.errors import DphmmError
 from dphmm.serve import incoming, page
 from dphmm.serve.access import Source
 from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import Recipient, RelayConfig, find_entry
+from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig, find_entry
 from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
@@ -215,11 +215,14 @@ class Relay:
         for recipient in self.sessions.access.recipients:
             if recipient.paused or recipient.true_locations_unprotected:
                 continue
-            variable = recipient.find_missing_variable()
-            if variable is None:
+            missing, invalid = recipient.find_missing_variable(), recipient.find_invalid_variable()
+            # Those of the file are refused at the start.
+            if missing is not None:
+                _LOG.error("messages to recipient %s wait: %s is not set", recipient.name, missing)
+            elif invalid is not None:
+                _LOG.error("messages to recipient %s wait: %s must be %s", recipient.name, invalid, HEADER_VALUE_RULE)
+            else:
                 recipients.append(recipient)
-            else:  # those of the file are refused at the start
-                _LOG.error("messages to recipient %s wait: %s is not set", recipient.name, variable)
         return recipients
 
     async def _refresh_access(self, senders: Senders, version: int | None) -> None:

@@ -47,6 +47,8 @@ _MAX_CLOCK_LEAD_S = 60
 _LINK_PREFIX = "link "
 _IDENTITY_NAME = "relay"
 _PROBE_NAME = "probe"
+# Columns of a recipient to which no message is being sent.
+_NOTHING_WAITS = {"waiting_since": 0, "failures": 0, "errors": 0}
 
 
 clock = time.time  # replaceable in tests
@@ -248,7 +250,8 @@ class RecipientTables:
                     self._store_belief(state)
                     self._update(state, absent=1)
                 elif key in active and state.is_absent:
-                    self._update(state, absent=0, number=count, paused_until=max(state.paused_until, now()))
+                    since = max(state.paused_until, now())
+                    self._update(state, absent=0, number=count, paused_until=since, **_NOTHING_WAITS)
             for key, recipient in active.items():
                 if key not in stored:
                     about = recipient.name, recipient.query, recipient.precision_m
@@ -442,12 +445,12 @@ class RecipientTables:
             Seconds since 1970. `FOREVER` pauses until further notice; a time in the past resumes now.
         """
         with self._database.transaction():
+            count = self._store.lock_progress(session).count  # nothing is released or exported until this is written
             self._store.check_open()  # a store that continues elsewhere would not have the pause
-            count = self._store.lock_progress(session).count  # nothing is released until this is written
             state = self.get_state(key, session)
             if state is not None and max(until, state.paused_until) > now():
                 self._store_belief(state)
-                self._update(state, number=count, paused_until=max(until, now()))
+                self._update(state, number=count, paused_until=max(until, now()), **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.
@@ -506,8 +509,8 @@ class RecipientTables:
             raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
-            self._store.check_open()
             count = self._store.lock_progress(session).count
+            self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
             self._add(
                 RecipientState(key, session, name, MAIN_QUERY, precision_m, count, now(), False, ends), with_belief=True
@@ -533,12 +536,13 @@ class RecipientTables:
 
     def end_link(self, key: str, session: int) -> None:
         """End a link now. A link that has already expired is deleted."""
-        self._store.check_open()
-        link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
-        if link is not None and link.ends > now():
-            self._update(link, ends=now())
-        elif link is not None:
-            with self._database.transaction():
+        with self._database.transaction():
+            self._store.lock_progress(session)
+            self._store.check_open()
+            link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
+            if link is not None and link.ends > now():
+                self._update(link, ends=now())
+            elif link is not None:
                 for table in ("recipient_record", "recipient_belief", "delivery"):
                     self._database.execute(f"DELETE FROM {table} WHERE session = ? AND recipient = ?", (session, key))
 

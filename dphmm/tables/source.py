@@ -547,6 +547,8 @@ def read_document(path: str | Path) -> Document:
         size = path.stat().st_size
         allowance = Allowance(path, size)
         name = PurePosixPath(path.absolute().as_posix())
+        if is_database_in_use(path):
+            return Document(str(path), name, _SQLITE_HEADER, None)
         content: bytes | Callable[[], ByteStream]
         if size > _MAX_EAGER_BYTES:
             content, is_packed = _open_lazily(partial(path.open, "rb"), allowance)
@@ -695,7 +697,20 @@ def _of_file(path: Path) -> Content:
 
 def is_archive(path: str | Path) -> bool:
     """Return whether a file is a tar or ZIP archive, of which the members are read."""
-    return _is_tar(Path(path)) or zipfile.is_zipfile(path)
+    return not is_database_in_use(path) and (_is_tar(Path(path)) or zipfile.is_zipfile(path))
+
+
+def is_database_in_use(path: str | Path) -> bool:
+    """Return whether a file belongs to an SQLite database that a process may have opened.
+
+    It must not be opened by other means than SQLite: closing it would drop this process's locks on the database.
+    """
+    path = Path(path)
+    name = re.sub("-(wal|shm)$", "", path.name)
+    return path.with_name(f"{name}-shm").exists() and path.with_name(name).exists()
+
+
+_SQLITE_HEADER = b"SQLite format 3\0"
 
 
 def _is_tar(path: Path) -> bool:

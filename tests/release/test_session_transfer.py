@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sqlite3
 import stat
+import sys
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -144,13 +147,9 @@ def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_ki
         export_store(store, tmp_path / f"k{number}")
         target = tmp_path / f"killed{number}.db"
         with monkeypatch.context() as patched:
-            real, calls = getattr(session_transfer, name), []
 
-            def kill(*arguments, name=name, real=real, calls=calls):
-                calls.append(1)
-                if name == "_consume" or len(calls) == 2:
-                    raise KeyboardInterrupt
-                real(*arguments)
+            def kill(*_):
+                raise KeyboardInterrupt
 
             patched.setattr(session_transfer, name, kill)
             with pytest.raises(KeyboardInterrupt):
@@ -179,6 +178,116 @@ def test_failed_export_leaves_the_store_open(tmp_path, store, where, monkeypatch
         export_store(store, tmp_path / "e")
     release(store, "ann", [SLOT])
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("e")] == []
+
+
+def kill_within(number, function):
+    """Call a function in another process, and kill it at a line. Return whether it was killed."""
+    process = os.fork()
+    if process == 0:
+        count = 0
+
+        def trace(frame, *_):
+            nonlocal count
+            if not Path(frame.f_code.co_filename).name.startswith("session_"):
+                return None
+            count += 1
+            if count == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(process, 0)[1])
+
+
+@pytest.mark.slow
+def test_export_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path):
+    slots = range(SLOT - 3, SLOT)
+    values = release(tmp_path / "original.db", "ann", slots)
+    states, number = set(), 1
+    was_killed = True
+    while was_killed:
+        (folder := tmp_path / str(number)).mkdir()
+        store, file, part = folder / "users.db", folder / "e", folder / "e.part"
+        shutil.copyfile(tmp_path / "original.db", store)
+        was_killed = kill_within(number, partial(export_store, store, file))
+        with SessionStore(store, accept_closed=True) as opened:
+            is_closed = opened.get_mark() is not None
+        if part.exists():
+            with SessionStore(part, accept_closed=True) as opened:
+                state = (opened.get_mark() or {}).get("state")
+            assert is_closed or state != "exact", "it could be imported while its store continues"
+            states.add((is_closed, state))
+        if is_closed and not file.exists():
+            with pytest.raises(OutputError, match="the export was interrupted; repeat it to the same file"):
+                SessionStore(store)
+        if part.exists() and not is_closed:
+            with pytest.raises(OutputError, match="remove it if it is of an interrupted export"):
+                export_store(store, file)
+            part.unlink()
+        if not file.exists():
+            assert export_store(store, file).releases == len(slots)
+        import_store(file, folder / "new.db")
+        assert release(folder / "new.db", "ann", slots, state=0) == values
+        number += 43
+    assert states >= {(False, None), (False, "backup"), (True, "backup"), (True, "exact")}
+
+
+@pytest.mark.slow
+def test_import_killed_at_any_line_leaves_no_empty_store_to_continue(tmp_path):
+    values = release(tmp_path / "original.db", "ann", [SLOT])
+    number, was_killed, num_closed = 1, True, 0
+    while was_killed:
+        (folder := tmp_path / str(number)).mkdir()
+        file, store = folder / "e", folder / "new.db"
+        shutil.copyfile(tmp_path / "original.db", folder / "users.db")
+        export_store(folder / "users.db", file)
+        was_killed = kill_within(number, partial(import_store, file, store))
+        try:
+            if store.exists():
+                assert release(store, "ann", [SLOT], state=0) == values
+        except OutputError:  # not completely imported
+            import_store(file, store)
+            num_closed += 1
+        if not store.exists():
+            import_store(file, store)
+        assert release(store, "ann", [SLOT], state=0) == values
+        number += 43
+    assert num_closed > 9
+
+
+@pytest.mark.slow
+@STORES
+def test_export_with_a_failed_commit_keeps_the_only_copy(tmp_path, store, where, monkeypatch):
+    values = fill(store)
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_transfer, "_set_exact", fail)
+        with pytest.raises(KeyboardInterrupt):
+            export_store(store, tmp_path / "e")
+    another = tmp_path / "another.db"
+    release(another, "ann", [SLOT])
+    with pytest.raises(OutputError, match="must not exist: remove it if it is of an interrupted export of this store"):
+        export_store(another, tmp_path / "e")
+    with pytest.raises(ConfigurationError, match="may lack releases"):
+        import_store(tmp_path / "e.part", tmp_path / "new.db")
+    assert export_store(store, tmp_path / "e").is_move
+    import_store(tmp_path / "e", tmp_path / "new.db")
+    assert release(tmp_path / "new.db", "bob", [SLOT - 3], state=0) == values["bob"]
+
+
+def test_log_of_a_missing_store_is_not_continued(store):
+    release(store, "ann", [SLOT])
+    store.with_name("users.db-wal").write_bytes(b"releases")
+    store.rename(store.with_name("moved"))
+    with pytest.raises(OutputError, match=r"users\.db-wal, the last releases of .*users\.db, must not exist"):
+        SessionStore(store)
 
 
 # ---- copies that may lack releases -----------------------------------------------------------------------------------

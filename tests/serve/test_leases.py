@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dphmm.errors import OutputError
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import recipients
@@ -89,6 +90,40 @@ def test_failures_are_counted_across_processes_and_delay_the_next_attempt(shared
         assert tables.set_sent(lease, "b", 1) is False
         assert (lease.failures, lease.errors) == (0, 0)
         assert tables.list_ages() == {}
+
+
+@pytest.mark.parametrize("change", ["prune", "pause", "return"])
+def test_message_that_is_not_sent_no_longer_waits(shared_store, change):
+    with SessionStore(shared_store) as store:
+        tables = add_waiting(store, 1, ("r0",))
+        with Session.open(store, "p00", engine()) as session:
+            session.release(3, 1)
+        (lease,) = tables.claim("a", 9)
+        lease.failures, lease.errors = 3, 2
+        tables.defer(lease, "a", 0.0)
+        if change == "prune":
+            store.prune(store.session("p00"), 1)
+            assert tables.count_unsent() == {"r0": 1}
+        elif change == "pause":
+            tables.pause("r0", 1, recipients.FOREVER)
+        else:
+            store.database.execute("UPDATE delivery SET absent = 1")
+            tables.set_active(1, {"r0": make_recipient("r0")})
+        assert tables.list_ages() == {}
+        ((failures, errors),) = store.database.execute("SELECT failures, errors FROM delivery")
+        assert (failures, errors) == (0, 0)
+
+
+def test_link_of_an_exported_store_is_not_ended(shared_store):
+    with SessionStore(shared_store) as store:
+        tables = add_waiting(store, 1, ("r0",))
+        tables.add_link(1, "Bea", 0, recipients.FOREVER)
+        (link,) = tables.list_links(1)
+        with store.database.transaction():
+            store.set_mark({"state": "moved", "file": "e", "at": "now"})
+        with pytest.raises(OutputError, match="was exported"):
+            tables.end_link(link.key, 1)
+        assert tables.list_links(1)[0].ends == link.ends
 
 
 def test_clock_set_back_does_not_keep_leases(shared_store):

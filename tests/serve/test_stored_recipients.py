@@ -207,6 +207,8 @@ def test_users_of_a_new_recipient_must_have_a_device(path, postgres):
 HOSTILE = [
     ({"name": "a/b"}, "name must be a name of 1 to 80 printable"),
     ({"name": "a\nb"}, "name must be a name of 1 to 80 printable"),
+    ({"name": "a\x85b"}, "name must be a name of 1 to 80 printable"),
+    ({"name": "a\u2028b"}, "name must be a name of 1 to 80 printable"),
     ({"name": ""}, "name must be a name of 1 to 80 printable"),
     ({"name": "\ud800"}, "name must be a name of 1 to 80 printable"),
     ({"name": "x" * 81}, "name must be a name of 1 to 80 printable"),
@@ -272,6 +274,11 @@ def test_messages_wait_until_the_variable_of_a_header_is_set(path, inbox, monkey
     with relay(config) as client:
         post(client, 0)
     assert "messages to recipient family wait: env:DPHMM_RECIPIENT_FAMILY is not set" in caplog.text
+    monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret\n")
+    with relay(config):
+        pass
+    expected = "messages to recipient family wait: env:DPHMM_RECIPIENT_FAMILY must be printable ASCII without spaces"
+    assert expected in caplog.text
     assert inbox.messages == []
     monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
     with relay(config):
