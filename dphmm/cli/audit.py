@@ -306,7 +306,7 @@ def session(releases: str | Path, **arguments: Any) -> None:
     min_error = (
         None
         if arguments["adversary_error"] is None
-        else options.parse_kilometres(arguments["adversary_error"], "--adversary-error")
+        else options.parse_kilometres(arguments["adversary_error"], named("adversary_error"))
     )
     result = audit_session(
         releases,
@@ -424,7 +424,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
         releases,
         arguments["model"],
         arguments["events"],
-        options.build_stated_settings(arguments),
+        options.build_stated_settings(arguments, needs_caps=False),
         max_posterior=arguments["max_posterior"],
         min_posterior=arguments["min_posterior"],
         engine=options.build_engine(arguments),
