@@ -784,7 +784,9 @@ def _build_target(arguments: dict[str, Any]) -> AuditTarget:
     if (arguments["model"] is None) == (arguments["states"] is None):
         raise ConfigurationError("exactly one of --model and --states must be given")
     if arguments["states"] is not None:
+        options.refuse(("policy",), "cannot be combined with --states, which needs --edges or --category")
         return AuditTarget.from_tables(arguments["states"], arguments["edges"], arguments["category"])
+    options.refuse(("edges", "category"), "cannot be combined with --model, which needs --policy")
     if arguments["policy"] is None:
         raise ConfigurationError("--model needs --policy, such as utility:1km")
     return AuditTarget.from_model(arguments["model"], arguments["policy"])
