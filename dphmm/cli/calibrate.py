@@ -105,9 +105,7 @@ def calibrate_command(**arguments: Any) -> None:
         name: arguments[name] for name in ("max_posterior", "max_odds_ratio", "window_epsilon", "event", "failure_rate")
     }
     for name in _LENGTHS:
-        targets[name] = (
-            None if arguments[name] is None else options.parse_kilometres(arguments[name], named(name))
-        )
+        targets[name] = None if arguments[name] is None else options.parse_kilometres(arguments[name], named(name))
     if not arguments["auxiliary_data"]:
         options.refuse(options.READING, "needs --auxiliary-data")
     auxiliary_data = options.true_data(arguments, "auxiliary_data")
@@ -120,7 +118,9 @@ def calibrate_command(**arguments: Any) -> None:
         raise ConfigurationError(f"--map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
     report_epsilons = _parse_epsilons(arguments["report_epsilons"])
     if arguments["picture"] is not None and len(report_epsilons) < 2:
-        raise ConfigurationError(f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1")
+        raise ConfigurationError(
+            f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
+        )
     result = calibrate(
         arguments["model"],
         options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),

@@ -241,7 +241,9 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:
-            raise ConfigurationError(f"{named('epsilons')} cannot be combined with --epsilon or --steps: use one of them")
+            raise ConfigurationError(
+                f"{named('epsilons')} cannot be combined with --epsilon or --steps: use one of them"
+            )
         return read_numbers(epsilons)
     if epsilon is None or steps is None:
         raise ConfigurationError("no budgets: use --epsilon and --steps, or --epsilons")
