@@ -199,6 +199,8 @@ def _match_query(table: Table, query: str) -> BoolArray:
                 table.source, f"query must be COLUMN=VALUE with a column among {columns}, got {query!r}"
             )
         met &= [text == value for text in table.texts(column)]
+    if not met.any():  # a misspelt value would otherwise expose no secret
+        raise DataFileError(table.source, f"query {query!r} must match a secret, got none")
     return met
 
 

@@ -306,7 +306,7 @@ def session(releases: str | Path, **arguments: Any) -> None:
     min_error = (
         None
         if arguments["adversary_error"] is None
-        else options.parse_kilometres(arguments["adversary_error"], "--adversary-error")
+        else options.parse_kilometres(arguments["adversary_error"], named("adversary_error"))
     )
     result = audit_session(
         releases,
@@ -424,7 +424,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
         releases,
         arguments["model"],
         arguments["events"],
-        options.build_stated_settings(arguments),
+        options.build_stated_settings(arguments, needs_caps=False),
         max_posterior=arguments["max_posterior"],
         min_posterior=arguments["min_posterior"],
         engine=options.build_engine(arguments),
@@ -784,7 +784,9 @@ def _build_target(arguments: dict[str, Any]) -> AuditTarget:
     if (arguments["model"] is None) == (arguments["states"] is None):
         raise ConfigurationError("exactly one of --model and --states must be given")
     if arguments["states"] is not None:
+        options.refuse(("policy",), "cannot be combined with --states, which needs --edges or --category")
         return AuditTarget.from_tables(arguments["states"], arguments["edges"], arguments["category"])
+    options.refuse(("edges", "category"), "cannot be combined with --model, which needs --policy")
     if arguments["policy"] is None:
         raise ConfigurationError("--model needs --policy, such as utility:1km")
     return AuditTarget.from_model(arguments["model"], arguments["policy"])

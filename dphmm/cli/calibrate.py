@@ -100,16 +100,12 @@ def calibrate_command(**arguments: Any) -> None:
     if arguments["model"] is None:
         raise ConfigurationError("--model must be given: a model file of 'dphmm learn'")
     if arguments["epsilon"] is not None:
-        raise ConfigurationError("--epsilon cannot be combined with a calibration: use --report-epsilons")
+        raise ConfigurationError(f"{named('epsilon')} cannot be combined with a calibration: use --report-epsilons")
     targets: dict[str, Any] = {
         name: arguments[name] for name in ("max_posterior", "max_odds_ratio", "window_epsilon", "event", "failure_rate")
     }
     for name in _LENGTHS:
-        targets[name] = (
-            None
-            if arguments[name] is None
-            else options.parse_kilometres(arguments[name], f"--{name.replace('_', '-')}")
-        )
+        targets[name] = None if arguments[name] is None else options.parse_kilometres(arguments[name], named(name))
     if not arguments["auxiliary_data"]:
         options.refuse(options.READING, "needs --auxiliary-data")
     auxiliary_data = options.true_data(arguments, "auxiliary_data")
@@ -122,14 +118,16 @@ def calibrate_command(**arguments: Any) -> None:
         raise ConfigurationError(f"--map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
     report_epsilons = _parse_epsilons(arguments["report_epsilons"])
     if arguments["picture"] is not None and len(report_epsilons) < 2:
-        raise ConfigurationError("--picture needs at least two budgets in --report-epsilons, such as 0.01,0.1,1")
+        raise ConfigurationError(
+            f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
+        )
     result = calibrate(
         arguments["model"],
         options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
         CalibrationTargets(**targets),
         horizon_seconds=None
         if arguments["horizon"] is None
-        else options.parse_seconds(arguments["horizon"], "--horizon"),
+        else options.parse_seconds(arguments["horizon"], named("horizon")),
         num_users=arguments["num_users"],
         report_epsilons=report_epsilons,
         rng=arguments["seed"],
@@ -174,7 +172,7 @@ def _parse_epsilons(text: str | None) -> tuple[float, ...]:
         return tuple(float(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
         raise ConfigurationError(
-            f"--report-epsilons must be numbers with commas, such as 0.01,0.1,1, got {text!r}"
+            f"{named('report_epsilons')} must be numbers with commas, such as 0.01,0.1,1, got {text!r}"
         ) from None
 
 

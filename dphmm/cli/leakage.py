@@ -12,6 +12,7 @@ import click
 
 from dphmm.cli import options
 from dphmm.cli.console import FILE, PATH, Once, cell, echo, say_table
+from dphmm.cli.keys import named
 from dphmm.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -128,15 +129,13 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     window = arguments["window"]
     users = arguments["users"] or ()
     if len(users) > 1:
-        raise ConfigurationError(f"--users must name one user of --releases, got {len(users)}")
+        raise ConfigurationError(f"{named('users')} must name one user of --releases, got {len(users)}")
     user = next(iter(users), None)
     check_picture(picture)
     realized = None
     if releases is None:
-        if any(arguments.get(name) is not None for name in (*SETTING_NAMES, *options.AIMS) if name != "epsilon"):
-            raise ConfigurationError("--policy needs --releases: add the file, or remove --policy")
-        if user is not None:
-            raise ConfigurationError("--users needs --releases: add the file, or remove --users")
+        events = ("events", "max_event_probability", "min_event_probability")
+        options.refuse({*SETTING_NAMES, *options.AIMS, *events, "users"} - {"epsilon"}, "needs --releases")
         budgets = _budgets(arguments["epsilon"], arguments["steps"], arguments["epsilons"])
         result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate)
     elif (
@@ -242,7 +241,9 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:
-            raise ConfigurationError("--epsilons cannot be combined with --epsilon or --steps: use one of them")
+            raise ConfigurationError(
+                f"{named('epsilons')} cannot be combined with --epsilon or --steps: use one of them"
+            )
         return read_numbers(epsilons)
     if epsilon is None or steps is None:
         raise ConfigurationError("no budgets: use --epsilon and --steps, or --epsilons")

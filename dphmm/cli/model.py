@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table, warn
-from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.keys import NUMBER, as_keys, named, settings_key
 from dphmm.cli.options import (
     COUNT,
     POSITIVE,
@@ -356,7 +356,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         refuse(("gap", "picture", *READING), "requires --compare")
     if picture is not None and (picture.suffix.lower() not in _PICTURES or "PRIVATE" not in picture.name):
         raise ConfigurationError(f"--picture must be a .png, .svg or .pdf file with PRIVATE in its name, got {picture}")
-    days = parse_seconds(options["horizon"], "--horizon") / 86_400
+    days = parse_seconds(options["horizon"], named("horizon")) / 86_400
     if output is None:
         refuse(("num_users", "horizon", "start"), "requires -o")
     else:
@@ -365,7 +365,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         try:
             find_slots(load_model(model), days, options["start"])
         except ConfigurationError as problem:
-            raise ConfigurationError(re.sub(r"^days\b", "--horizon", str(problem))) from None
+            raise ConfigurationError(re.sub(r"^days\b", named("horizon"), str(problem))) from None
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)

@@ -515,11 +515,14 @@ def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> Releas
         raise type(problem)(f"{named(name)} {message}") from None
 
 
-def build_stated_settings(values: dict[str, Any]) -> ReleaseSettings | str | None:
-    """Return the stated settings of existing releases: none, a policy, or all settings."""
+def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> ReleaseSettings | str | None:
+    """Return the stated settings of existing releases: none, a policy, or all settings.
+
+    Events without a cap are refused, unless the command has another use for them.
+    """
     from dphmm.release.settings import SETTING_NAMES
 
-    if values["max_event_probability"] or values["min_event_probability"]:
+    if values["max_event_probability"] or values["min_event_probability"] or (needs_caps and values["events"]):
         values["caps"] = build_caps(values)
     used = [name for name in (*SETTING_NAMES, *AIMS) if values.get(name) is not None]
     return None if not used else str(values["policy"]) if used == ["policy"] else build_settings(values)

@@ -214,6 +214,14 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
         (leak_command, STREAM, ConfigurationError, "no matrix"),
         (leak_command, BOTH, ConfigurationError, "no budgets"),
         (leak_command, (*BOTH, *STREAM, "--users", "ann"), ConfigurationError, "--users needs --releases"),
+        (leak_command, (*BOTH, *STREAM, "--delta", 0.1), ConfigurationError, "--delta needs --releases: remove it"),
+        (leak_command, (*BOTH, *STREAM, "--event", "at:1 at 3"), ConfigurationError, "--event needs --releases"),
+        (
+            leak_command,
+            ("--model", "none.npz", "--releases", "none.csv", "--event", "at:1 at 3"),
+            ConfigurationError,
+            "--max-event-probability is missing",
+        ),
         (leak_command, (*BOTH, "--epsilon", 0.1), ConfigurationError, "no budgets"),
         (
             leak_command,
