@@ -140,7 +140,8 @@ def _note_names(counts: Counts) -> None:
 
     names = list(counts.places.columns)
     if names != [f"place_{at}" for at in range(len(names))]:
-        echo(f"Note: the output names these columns place_0, place_1, … in this order: {cell(listed(names))}.", err=True)
+        order = cell(listed(names))
+        echo(f"Note: the output names these columns place_0, place_1, … in this order: {order}.", err=True)
 
 
 @counts_command.command()
