@@ -69,7 +69,10 @@ PATH = click.Path(path_type=Path)
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
-    """Refuse outputs that cannot be written, need a missing library, or are the same file as another or an input."""
+    """Refuse outputs that cannot be written, or are another output or an input.
+
+    Outputs that need a missing library are refused, too.
+    """
     from dphmm.tables.output import check_folder, check_output, check_outputs
 
     values = [

@@ -326,7 +326,10 @@ class Counts:
 
     @property
     def places(self) -> TimedTable:
-        """The table without the columns about the noise; places ``place_0`` to ``place_{m-1}`` in this order."""
+        """The table without the columns about the noise.
+
+        Places named ``place_0`` to ``place_{m-1}`` are in this order.
+        """
         columns = {
             name: column for name, column in self.table.columns.items() if name not in (EPSILON_COLUMN, EXACT_COLUMN)
         }

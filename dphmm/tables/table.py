@@ -656,7 +656,9 @@ _UNITS_OF_TIME = ("t", "second", "minute", "hour", "day", "date", "week", "month
 
 
 def _find_time(path: str | Path, names: list[str]) -> str:
-    """Return the column of times; a column of values in its place would be published without noise.
+    """Return the column of times.
+
+    A column of values in its place would be published without noise.
 
     Raises
     ------

@@ -265,9 +265,9 @@ def audit_membership(
     if both:
         raise ConfigurationError(f"members and others must not share users, got user {both[0]} in both")
     seen = find_training_users(model, published)
-    known = [track.user for track in outside if seen is not None and track.user in seen]
-    if known:
-        raise ConfigurationError(f"others must not be training users of the model, got user {known[0]}")
+    overlap = [track.user for track in outside if seen is not None and track.user in seen]
+    if overlap:
+        raise ConfigurationError(f"others must not be training users of the model, got user {overlap[0]}")
     stated_epsilon = (published.provenance or {}).get("epsilon")
     if synthetic is not None:
         synthetic_tracks = Data.from_any(synthetic).within(space).read().trajectories
