@@ -22,7 +22,7 @@ BOX = (44.97, -30.04, 45.03, -29.96)
 REGION = ("--bbox", *BOX, "--cell", 2, "--step", 600)
 MATRIX = np.array([[0.2, 0.7, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
 TRUE = np.array([[8, 1, 1], [3, 6, 1], [2, 3, 5], [4, 3, 3]])
-REPAIR = ("--num-users", 5, "--estimator", "least-squares")
+PROJECTION = ("--num-users", 5, "--estimator", "least-squares")
 
 
 def run(*arguments):
@@ -247,8 +247,8 @@ def test_numbers_of_named_places_are_stated(folder):
     done = run("release", "--counts", "named.csv", "--epsilon", 1, "-o", "noisy.csv")
     assert "columns place_0, place_1, … in this order: airport, city centre." in done.stderr
     assert (folder / "noisy.csv").read_text().startswith("time,epsilon,is_exact,place_0,place_1\n")
-    assert "Note" not in run("postprocess", "noisy.csv", *REPAIR, "-o", "repaired.csv").stderr
-    assert "airport, city centre." in run("postprocess", "named.csv", *REPAIR, "-o", "again.csv").stderr
+    assert "Note" not in run("postprocess", "noisy.csv", *PROJECTION, "-o", "repaired.csv").stderr
+    assert "airport, city centre." in run("postprocess", "named.csv", *PROJECTION, "-o", "again.csv").stderr
 
 
 def test_numbered_places_keep_their_numbers_in_another_order_of_columns(folder):
@@ -273,7 +273,7 @@ def test_output_that_is_an_input_is_refused(folder):
     before = (folder / "noisy.csv").read_bytes()
     (folder / "link.csv").symlink_to("noisy.csv")
     for output in ("noisy.csv", "link.csv"):
-        done = run("postprocess", "noisy.csv", *REPAIR, "-o", output, "--overwrite")
+        done = run("postprocess", "noisy.csv", *PROJECTION, "-o", output, "--overwrite")
         assert done.exit_code == 2
         assert f"{output} is an input of this command" in done.stderr
     assert (folder / "noisy.csv").read_bytes() == before
