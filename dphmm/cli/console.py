@@ -69,7 +69,10 @@ PATH = click.Path(path_type=Path)
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
-    """Refuse outputs that cannot be written, need a missing library, or are the same file."""
+    """Refuse outputs that cannot be written, or are another output or an input.
+
+    Outputs that need a missing library are refused, too.
+    """
     from dphmm.tables.output import check_folder, check_output, check_outputs
 
     values = [
@@ -82,6 +85,22 @@ def _check_outputs(command: click.Command, ctx: click.Context) -> None:
         else:
             check_output(path, kind.is_store or bool(ctx.params.get("overwrite")))
     check_outputs([path for kind, path in outputs if not kind.is_folder], overwrite=True)
+    paths = [ctx.params.get(option.name or "") for option in command.params if _is_input(option)]
+    inputs = [Path(path) for value in paths for path in (value if isinstance(value, tuple) else (value,)) if path]
+    for output in [path for kind, path in outputs if not (kind.is_folder or kind.is_store)]:
+        if any(_is_same_file(output, path) for path in inputs):
+            raise OutputError(f"{output} is an input of this command; name another file")
+
+
+def _is_input(option: click.Parameter) -> bool:
+    return isinstance(option.type, click.Path) and not isinstance(option.type, Output)
+
+
+def _is_same_file(output: Path, path: Path) -> bool:
+    try:
+        return path.samefile(output)
+    except (OSError, ValueError):  # one of them does not exist, or is not a path
+        return False
 
 
 class Once(click.Command):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dphmm.cli import options
-from dphmm.cli.console import FILE, PATH, OnceGroup, progress, say, warn_of_seed
+from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, warn_of_seed
 from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from dphmm.jobs import Counts
 
 _estimators = click.Choice(["coupled", "online", "single", "least-squares", "maximum-likelihood"])
 _mobility_options = options.compose(
@@ -122,11 +125,23 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
     done.noisy.table.write(output, overwrite)
     if private is not None:
         done.true.table.write(private, overwrite, private=True)
+    if table is not None:
+        _note_names(done.true)
     stated = {**done.to_dict(), **({"daily": arguments["daily"]} if table is None else {}), **done.to_private_dict()}
     if arguments["alpha"] is not None and arguments["smooth"]:
         stated["smoothing_of_transitions"] = arguments["smooth"]  # the bound holds for the smoothed matrix
     result = {**stated, "output": str(output), "private_counts": None if private is None else str(private)}
     say("Released", result, as_json, done.dropped, "private_dropped")
+
+
+def _note_names(counts: Counts) -> None:
+    """State the order of the places, which the output numbers as certificates require."""
+    from dphmm.tables.table import listed
+
+    names = list(counts.places.columns)
+    if names != [f"place_{at}" for at in range(len(names))]:
+        order = cell(listed(names))
+        echo(f"Note: the output names these columns place_0, place_1, … in this order: {order}.", err=True)
 
 
 @counts_command.command()
@@ -157,6 +172,7 @@ def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_j
     for _ in progress([noisy], f"Post-processing: {arguments['estimator']}"):
         repaired = repair_counts(counts, num_users, mobility, **more, overwrite=overwrite)
     repaired.table.write(output, overwrite)
+    _note_names(counts)
     before = counts.values
     stated = {
         "estimator": arguments["estimator"],

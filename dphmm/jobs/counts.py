@@ -261,6 +261,9 @@ def _assemble(rows: list[tuple[str, IntArray, IntArray]], times: npt.NDArray[Any
 UNCHECKED_USERS = "unknown: a table does not list the counted users"
 """States that a table of counts cannot be checked against the training users of a model."""
 
+_WITHOUT_SCALE = ("least-squares", "maximum-likelihood")
+"""Estimators that ignore the scale of the noise."""
+
 EPSILON_COLUMN = "epsilon"
 EXACT_COLUMN = "is_exact"
 """Columns of a table of counts with each time's budget and whether its noise is exact. Other columns are places."""
@@ -323,10 +326,16 @@ class Counts:
 
     @property
     def places(self) -> TimedTable:
-        """The table without the columns about the noise."""
+        """The table without the columns about the noise.
+
+        Places named ``place_0`` to ``place_{m-1}`` are in this order.
+        """
         columns = {
             name: column for name, column in self.table.columns.items() if name not in (EPSILON_COLUMN, EXACT_COLUMN)
         }
+        numbered = [f"place_{at}" for at in range(len(columns))]
+        if columns.keys() == set(numbered):
+            columns = {name: columns[name] for name in numbered}
         return TimedTable(self.table.times, columns)
 
     @property
@@ -625,7 +634,7 @@ def repair_counts(
     >>> set(repair_counts(done.noisy, users, moves, integer=True).values.sum(axis=1)) == {users}
     True
     """
-    scales = noisy.scales if scale is None else scale
+    scales = _get_scales(noisy, estimator) if scale is None else scale
     start = _get_prior(prior, mobility)
     if certificate is not None and estimator != "single":
         raise ConfigurationError(
@@ -717,10 +726,14 @@ def compare_counts(
     if values.shape != counts.shape or (released.table.times != true.table.times).any():
         raise CountError(f"{released.name}: times and places must be those of the true counts")
     estimates = dict[str, Any]({RAW: values})
-    scales = released.scales
     for name in watch(wanted, "Comparing"):
-        estimates[name] = estimate(name, values, transition, users, scales, start)
+        estimates[name] = estimate(name, values, transition, users, _get_scales(released, name), start)
     return {name: np.array([np.mean((estimated - counts) ** 2)]) for name, estimated in estimates.items()}
+
+
+def _get_scales(noisy: Counts, estimator: str) -> npt.ArrayLike:
+    """Return the scales of the noise, or 1 for an estimator that ignores them."""
+    return 1.0 if estimator in _WITHOUT_SCALE else noisy.scales
 
 
 def _get_prior(prior: Prior, mobility: Mobility) -> Any:

@@ -562,7 +562,8 @@ class TimedTable:
     def read(cls, path: str | Path) -> TimedTable:
         """Read a table with a column of times and other columns of numbers.
 
-        The column of times is recognised by its name (see `ALIASES`), else it is the first column.
+        The column of times is recognised by its name (see `ALIASES`). Otherwise it is the first column if that has the
+        name of a unit of time, such as ``hour``, or is ``t``.
 
         Parameters
         ----------
@@ -587,7 +588,10 @@ class TimedTable:
         names = list(table.columns)
         if len(names) < 2:
             raise DataFileError(path, f"must have a column of times and at least one of numbers, got {names}")
-        at = find_column([name for name in names if name.strip() != "t"], "time") or names[0]  # t may be a state
+        at = _find_time(path, names)
+        users = find_column(names, "user")
+        if users is not None:
+            raise DataFileError(path, f"must have one row per time and no column of users, got {users}: remove it")
         try:
             return cls(table.times(at), {name: table.numbers(name) for name in names if name != at})
         except TimeOrderError as problem:
@@ -645,6 +649,30 @@ class TimedTable:
         if missing or not names:
             raise ConfigurationError(f"columns must be out of {', '.join(self.columns)}, got {missing or names}")
         return np.column_stack([as_floats(self.columns[name], f"column {name}") for name in names])
+
+
+_UNITS_OF_TIME = ("t", "second", "minute", "hour", "day", "date", "week", "month", "year", "step", "timestep")
+"""Names, normalized, of a first column that contains times."""
+
+
+def _find_time(path: str | Path, names: list[str]) -> str:
+    """Return the column of times.
+
+    A column of values in its place would be published without noise.
+
+    Raises
+    ------
+    DataFileError
+        If there is none, or more than one.
+    """
+    times = [name for name in names if name.strip() != "t" and normalize_column(name) in ALIASES["time"]]  # t: a state
+    if len(times) > 1:
+        raise DataFileError(path, f"must have one column of times, got {listed(times)}: rename or remove the others")
+    if not times and normalize_column(names[0]) in _UNITS_OF_TIME:
+        times = names[:1]
+    if not times:
+        raise DataFileError(path, f"has no column of times, got {listed(names)}: name it time")
+    return times[0]
 
 
 @checked

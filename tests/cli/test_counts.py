@@ -22,6 +22,7 @@ BOX = (44.97, -30.04, 45.03, -29.96)
 REGION = ("--bbox", *BOX, "--cell", 2, "--step", 600)
 MATRIX = np.array([[0.2, 0.7, 0.1], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
 TRUE = np.array([[8, 1, 1], [3, 6, 1], [2, 3, 5], [4, 3, 3]])
+PROJECTION = ("--num-users", 5, "--estimator", "least-squares")
 
 
 def run(*arguments):
@@ -238,3 +239,41 @@ def test_training_users_raise_unless_allowed(folder):
     assert allowed["private_model_trained_on_these_users"] == "not checked (allow_training_users)"
     wrong = run("release", "--counts", "true.csv", {"allow_training_users": True}, "--epsilon", 1, "-o", "fresh.csv")
     assert (wrong.exit_code, "key 'allow_training_users' cannot be combined with --counts" in wrong.stderr) == (2, True)
+
+
+def test_numbers_of_named_places_are_stated(folder):
+    """The verifier of certificates accepts numbered places only."""
+    (folder / "named.csv").write_text("airport,time,city centre\n3,1,2\n4,2,1\n")
+    done = run("release", "--counts", "named.csv", "--epsilon", 1, "-o", "noisy.csv")
+    assert "columns place_0, place_1, … in this order: airport, city centre." in done.stderr
+    assert (folder / "noisy.csv").read_text().startswith("time,epsilon,is_exact,place_0,place_1\n")
+    assert "Note" not in run("postprocess", "noisy.csv", *PROJECTION, "-o", "repaired.csv").stderr
+    assert "airport, city centre." in run("postprocess", "named.csv", *PROJECTION, "-o", "again.csv").stderr
+
+
+def test_numbered_places_keep_their_numbers_in_another_order_of_columns(folder):
+    (folder / "sorted.csv").write_text("time,place_1,place_0\n1,1000,0\n2,1000,0\n")
+    assert run("release", "--counts", "sorted.csv", "--epsilon", 1, "-o", "noisy.csv").exit_code == 0
+    noisy = TimedTable.read("noisy.csv").columns
+    assert (noisy["place_1"] > noisy["place_0"]).all()
+
+
+@pytest.mark.parametrize("estimator", ["least-squares", "maximum-likelihood"])
+def test_estimators_without_scale_need_no_budgets(folder, estimator):
+    done = run("postprocess", "negative.csv", "--estimator", estimator, "--num-users", 7, "-o", "repaired.csv")
+    assert done.exit_code == 0, done.output
+    repaired = TimedTable.read("repaired.csv")
+    np.testing.assert_allclose(repaired.matrix(list(repaired.columns)[1:]).sum(axis=1), 7)
+    done = run("evaluate", "true.csv", "--noisy", "negative.csv", "--estimator", estimator)
+    assert done.exit_code == 0, done.output
+
+
+def test_output_that_is_an_input_is_refused(folder):
+    assert run("release", "--counts", "true.csv", "--epsilon", 1, "-o", "noisy.csv").exit_code == 0
+    before = (folder / "noisy.csv").read_bytes()
+    (folder / "link.csv").symlink_to("noisy.csv")
+    for output in ("noisy.csv", "link.csv"):
+        done = run("postprocess", "noisy.csv", *PROJECTION, "-o", output, "--overwrite")
+        assert done.exit_code == 2
+        assert f"{output} is an input of this command" in done.stderr
+    assert (folder / "noisy.csv").read_bytes() == before

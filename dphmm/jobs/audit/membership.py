@@ -20,6 +20,7 @@ from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.goodness_of_fit import compute_move_probabilities
 from dphmm.jobs.model.loading import Model, load_model
+from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.model.outside_states import learn_outside_states
@@ -55,12 +56,15 @@ class MembershipAudit(Result):
         The false positive rate of the summary.
     epsilon
         The user-level guarantee of the model, None without one.
+    unlisted_members
+        The number of members that the list of the model's training users lacks. None without a list.
     """
 
     members: FloatArray = field(repr=False)
     others: FloatArray = field(repr=False)
     alpha: float = field(metadata=exported())
     epsilon: float | None = field(default=None, metadata=exported("user_epsilon"))
+    unlisted_members: int | None = field(default=None, metadata=exported("num_unlisted_members"))
 
     @property
     def area_under_curve(self) -> float:
@@ -170,10 +174,16 @@ class MembershipAudit(Result):
         )
         if self.epsilon is not None:
             threshold += f", for which the guarantee permits up to {100 * self.max_detection_rate(limit):.0f} %"
+        unlisted = (
+            f" {self.unlisted_members} of {len(self.members)} members are not in the list of the model's training "
+            "users. If they are not training users under other names either, the result understates the attack."
+            if self.unlisted_members
+            else ""
+        )
         return (
             f"{conclusion} At a false positive rate of {100 * self.alpha:.3g} %, {share} % of the members are detected "
             f"({100 * CONFIDENCE:g} % interval {lower} to {upper} %). The area under the ROC curve is "
-            f"{self.area_under_curve:.2f} (0.5 by chance), p = {self.p_value:.2g}. {guarantee} {threshold}."
+            f"{self.area_under_curve:.2f} (0.5 by chance), p = {self.p_value:.2g}. {guarantee} {threshold}.{unlisted}"
         )
 
     def _derived(self) -> dict[str, Any]:
@@ -242,8 +252,8 @@ def audit_membership(
     Raises
     ------
     ConfigurationError
-        If a user is both a member and a non-member, fewer than five of either move in the region, or alpha is not in
-        (0, 1).
+        If a user is both a member and a non-member, a non-member is on the list of the model's training users, fewer
+        than five of either move in the region, or alpha is not in (0, 1).
     DphmmError
         If the data or the model are invalid.
     """
@@ -254,6 +264,10 @@ def audit_membership(
     both = sorted({track.user for track in inside} & {track.user for track in outside})
     if both:
         raise ConfigurationError(f"members and others must not share users, got user {both[0]} in both")
+    seen = find_training_users(model, published)
+    overlap = [track.user for track in outside if seen is not None and track.user in seen]
+    if overlap:
+        raise ConfigurationError(f"others must not be training users of the model, got user {overlap[0]}")
     stated_epsilon = (published.provenance or {}).get("epsilon")
     if synthetic is not None:
         synthetic_tracks = Data.from_any(synthetic).within(space).read().trajectories
@@ -281,9 +295,10 @@ def audit_membership(
             raise ConfigurationError(
                 f"{name} must contain at least {_NUM_FOLDS} users that move in the region, got {len(scores)}"
             )
-    return MembershipAudit(
-        finite[0], finite[1], alpha, None if stated_epsilon is None else float(Fraction(stated_epsilon))
-    )
+    user_epsilon = None if stated_epsilon is None else float(Fraction(stated_epsilon))
+    scored = [track.user for track, score in zip(inside, differences[0], strict=True) if np.isfinite(score)]
+    unlisted_members = None if seen is None else sum(user not in seen for user in scored)
+    return MembershipAudit(finite[0], finite[1], alpha, user_epsilon, unlisted_members)
 
 
 def _mean_log_probabilities(model: MarkovModel, tracks: Sequence[Trajectory]) -> FloatArray:

@@ -146,3 +146,16 @@ def test_overlapping_groups_or_invalid_alpha_raise(town):
         audit_membership(model, Data((members,)), Data((members,)))
     with pytest.raises(ConfigurationError, match=r"alpha must be in \(0, 1\)"):
         audit_membership(model, Data((members,)), Data((others,)), alpha=1.0)
+
+
+def test_others_on_list_of_training_users_raise_and_unlisted_members_are_stated(town):
+    folder, members, others, _ = town
+    with pytest.raises(ConfigurationError, match="others must not be training users of the model, got user u0"):
+        audit_membership(folder / "m.npz", Data((others,)), Data((members,)))
+    mixed = write_tracks(folder / "mixed.csv", 25, 10, 4)  # u25 to u29 are training users, u30 to u34 are not
+    rest = write_tracks(folder / "rest.csv", 40, 6, 5)
+    audit_result = audit_membership(folder / "m.npz", Data((mixed,)), Data((rest,)))
+    assert audit_result.to_dict()["num_unlisted_members"] == 5
+    assert "5 of 10 members are not in the list of the model's training users" in audit_result.describe()
+    audit_result = audit_membership(town[3], Data((mixed,)), Data((rest,)))
+    assert audit_result.to_dict()["num_unlisted_members"] is None
