@@ -108,8 +108,7 @@ def landmarks_command(
     if len(kinds) != 1:
         raise ConfigurationError("exactly one of --sensitivity, --unit and --policy is required")
     warn_of_seed(arguments["seed"])
-    for kind in progress(kinds, "Releasing"):
-        done = _release(kind, source, arguments)
+    done = _release(kinds[0], source, arguments)
     if picture is not None:
         from dphmm.plots.landmarks import budget_and_loss
 
@@ -161,6 +160,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
         build_settings(arguments),
         allow_training_users=allows_training_users,
         bbox=arguments["bbox"],
+        progress=progress,
         **more,
     )
 

@@ -21,6 +21,7 @@ from dphmm.jobs.input_data import SAME_TIMESTEP, Data, DataLike, Dropped, UserTr
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.mobility import UNKNOWN, Matrix, Mobility, as_matrix
 from dphmm.jobs.model.training_users import read_unseen_users
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.landmarks import (
     Adaptive,
     LandmarkBudget,
@@ -517,6 +518,7 @@ def landmark_engine(
     allow_training_users: bool = False,
     bbox: tuple[float, float, float, float] | None = None,
     rng: SeedOrGenerator | None = None,
+    progress: ProgressCallback = unwatched,
 ) -> LandmarkResult:
     """Release one user's trajectory with the engine, as ``dphmm landmarks --policy`` does.
 
@@ -534,6 +536,8 @@ def landmark_engine(
         Whether users of the training data can be released; see `dphmm.jobs.model.training_users`.
     bbox
         As in `landmark_planar`.
+    progress
+        Shows the progress of the losses; see `dphmm.jobs.ProgressCallback`.
 
     Returns
     -------
@@ -579,7 +583,7 @@ def landmark_engine(
     scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.allocate(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
-    losses = losses_on_clock(out.budget.timeline, slots, costs, mobility)
+    losses = losses_on_clock(out.budget.timeline, slots, costs, mobility, progress)
     dropped = user_tracks.dropped(space, learned.step, settings.outside == "clamp")
     return LandmarkResult(
         scheme, out, _convert_to_degrees(out.values, space.projection, box), losses, seed is None, dropped
@@ -697,7 +701,13 @@ def noise_scale(releaser: Releaser) -> float:
     return sqrt(squared)
 
 
-def losses_on_clock(line: Timeline, slots: IntArray, costs: FloatArray, mobility: Mobility = UNKNOWN) -> FloatArray:
+def losses_on_clock(
+    line: Timeline,
+    slots: IntArray,
+    costs: FloatArray,
+    mobility: Mobility = UNKNOWN,
+    progress: ProgressCallback = unwatched,
+) -> FloatArray:
     """Bound the leakage about all landmarks and each timestamp on the model's clock.
 
     Clock steps between timestamps are regular timestamps with a zero budget. Leakage decays through them. The backward
@@ -714,6 +724,8 @@ def losses_on_clock(line: Timeline, slots: IntArray, costs: FloatArray, mobility
         ``(T,)`` bounds on each release's log-likelihood ratio between any two states; zero without a release.
     mobility
         The mobility model that the adversary knows.
+    progress
+        Shows the progress; see `dphmm.jobs.ProgressCallback`.
 
     Returns
     -------
@@ -729,5 +741,8 @@ def losses_on_clock(line: Timeline, slots: IntArray, costs: FloatArray, mobility
     if mobility.transition is None:
         return leakage(whole, at[line.landmark], spent)[at]
     first = int(np.argmax(spent > 0))
-    backward = chain(repeat(None, first), mobility.pasts(whole.size - first, highest(spent)))
+    pasts = mobility.pasts(whole.size - first, highest(spent))
+    # Only the steps before the first landmark are computed.
+    num_steps = int(at[line.landmark].min(initial=whole.size - 1)) - first
+    backward = chain(repeat(None, first), progress(pasts, "Bounding losses", max(num_steps, 0)))
     return leakage(whole, at[line.landmark], spent, backward, mobility.transition)[at]

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from itertools import islice, pairwise
 from typing import Any, cast
 
@@ -191,12 +190,19 @@ class Steps:
     def spread(self, start: int, stop: int) -> float:
         """Return an upper bound on the spread between two times; infinite if supports differ."""
         start, stop = sorted((start, stop))
-        key = self._key(start, stop)
+        # A gap of months has thousands of blocks. All but the last are usually known: from one time to the next only
+        # the last block changes.
+        ends: list[int] = []
+        while (key := self._key(start, stop)) not in self._spreads and stop - start > _BLOCK_STEPS:
+            ends.append(stop)
+            stop = start + (stop - start - 1) // _BLOCK_STEPS * _BLOCK_STEPS
         if key not in self._spreads:
-            ends = [*range(start, stop, _BLOCK_STEPS), stop]
-            parts = [_spread(*self._product(a, b)) for a, b in pairwise(ends)]
-            self._spreads[key] = reduce(lambda first, more: float(passed(first, more)), parts, math.inf)
-        return self._spreads[key]
+            self._spreads[key] = _spread(*self._product(start, stop))
+        spread = self._spreads[key]
+        for end in reversed(ends):
+            spread = self._spreads[self._key(start, end)] = float(passed(spread, self.spread(stop, end)))
+            stop = end
+        return spread
 
     def loss(self, start: int, at: int, stop: int, epsilon: float) -> float:
         """Return the loss of one release between two times by the bridge; at most ``epsilon``."""

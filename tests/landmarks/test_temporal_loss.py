@@ -267,6 +267,41 @@ def test_tilted_bound_is_valid_for_reweighted_rows(seed):
                     assert LossFunction(rows)(alpha) <= bound + 1e-12
 
 
+    """A gap of three years at ten minutes needs 32 products, as a whole and time by time."""
+    """A gap of three years at ten minutes, first as a whole and then time by time, needs 32 products."""
+    spreads = []
+
+    def count(product, holds):
+        spreads.append(original(product, holds))
+        return spreads[-1]
+
+    original = temporal_loss._spread
+    monkeypatch.setattr(temporal_loss, "_spread", count)
+    matrix = np.array([[0.999, 0.001, 0.0], [0.0, 0.9995, 0.0005], [0.0002, 0.0, 0.9998]])
+    steps = Steps(matrix)
+    assert steps.spread(0, 157_680) < 0.01
+    of_blocks = {}
+    for stop in range(1, 1000):
+        full, rest = divmod(stop, 32)
+        # The bound of each block from its odds ratios, and their combination as in Birkhoff's theorem.
+        bound = math.inf
+        for length in [32] * full + ([rest] if rest else []):
+            if length not in of_blocks:
+                of_blocks[length] = compute_spread(np.linalg.matrix_power(matrix, length))
+            contraction = math.tanh(bound / 4) * math.tanh(of_blocks[length] / 4)
+            bound = 4 * math.atanh(contraction) if contraction < 1 else math.inf
+        assert steps.spread(stop, 0) == pytest.approx(bound, rel=1e-6)
+    assert len(spreads) == 32
+
+
+def compute_spread(matrix):
+    """The largest log odds ratio of two rows and two columns; infinite with zeros."""
+    if not matrix.all():
+        return math.inf
+    pairs = itertools.product(range(len(matrix)), repeat=4)
+    return max(math.log(matrix[a, s] * matrix[b, t] / (matrix[a, t] * matrix[b, s])) for a, b, s, t in pairs)
+
+
 def test_underflowing_products_are_not_zero():
     rare = np.array([[1 - 1e-120, 1e-120], [1e-120, 1 - 1e-120]])
     assert Steps(rare).spread(0, 2) > 500
