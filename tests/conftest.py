@@ -7,6 +7,7 @@ import os
 import shutil
 import tarfile
 import uuid
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -22,9 +23,29 @@ from dphmm import Trajectory, read
 MAX_FAST_CASES = 4
 """Number of cases of a parametrized test that are not slow. Further ones take a quarter of the time of fast tests."""
 
+SERVERS = {"browser", "mosquitto", "postgres"}
+"""Fixtures that start or need another program."""
+
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
 settings.load_profile("dphmm")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for a share of the slow tests."""
+    parser.addoption(
+        "--share",
+        type=_parse_share,
+        metavar="K/N",
+        help="of the slow tests, run share K of N (0/5 to 4/5 for five shares) and all in a browser or with a server",
+    )
+
+
+def _parse_share(text: str) -> tuple[int, int]:
+    share, count = (int(part) for part in text.split("/"))
+    if not 0 <= share < count:
+        raise ValueError(text)  # argparse says that the value is invalid
+    return share, count
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,8 +75,8 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests in a browser, doctests of jobs, and all but some parametrized cases as slow."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests in a browser, doctests of jobs, and all but some parametrized cases as slow, and select a share."""
     cases = defaultdict(list)
     for item in items:
         # Jobs read files and learn models.
@@ -68,6 +89,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fast = Random(test).sample(range(len(of_test)), min(len(of_test), MAX_FAST_CASES))
         for place in set(range(len(of_test))).difference(fast):
             of_test[place].add_marker(pytest.mark.slow)
+    if config.getoption("share") is not None:
+        is_kept = [_is_in_share(item, *config.getoption("share")) for item in items]
+        config.hook.pytest_deselected(items=[item for item, kept in zip(items, is_kept, strict=True) if not kept])
+        items[:] = [item for item, kept in zip(items, is_kept, strict=True) if kept]
+
+
+def _is_in_share(item: pytest.Item, share: int, count: int) -> bool:
+    if item.get_closest_marker("slow") is None or SERVERS.intersection(getattr(item, "fixturenames", ())):
+        return True
+    # A checksum, as Python's hash of a text differs between the workers.
+    return zlib.crc32(item.nodeid.encode()) % count == share
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

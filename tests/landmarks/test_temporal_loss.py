@@ -267,8 +267,8 @@ def test_tilted_bound_is_valid_for_reweighted_rows(seed):
                     assert LossFunction(rows)(alpha) <= bound + 1e-12
 
 
+def test_spread_of_many_blocks_combines_each_block_once(monkeypatch):
     """A gap of three years at ten minutes needs 32 products, as a whole and time by time."""
-    """A gap of three years at ten minutes, first as a whole and then time by time, needs 32 products."""
     spreads = []
 
     def count(product, holds):

@@ -1,4 +1,4 @@
-"""Tests of the scripts' selection: all tests in continuous integration, else fast ones."""
+"""Tests of the scripts' selection: fast tests, all, or fast ones and a share of the slow ones."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ def run_script(project: Path, *line: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ((".ci/run",), [ALL_OF_THEM]),
+        ((".ci/run",), [[*ALL_OF_THEM, "--share", "0/5"]]),
         (("scripts/check",), [[*ALL_OF_THEM, "--cov"]]),
         (("scripts/check", "--no-tests"), []),
         (("scripts/test",), [WITHOUT_SLOW]),
         (("scripts/test", "tests/policy", "-k", "a or b"), [[*WITHOUT_SLOW, "tests/policy", "-k", "a or b"]]),
         (("scripts/test", "-m", "slow"), [[*WITHOUT_SLOW, "-m", "slow"]]),
         (("scripts/test", "--all", "-x"), [[*ALL_OF_THEM, "-x"]]),
+        (("scripts/test", "--share", "2/3", "-x"), [[*ALL_OF_THEM, "--share", "2/3", "-x"]]),
         (("scripts/test", "--every-python", "-x"), [[*ALL_OF_THEM, "-x"]] * 3),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, tuple) else None,
@@ -94,3 +95,39 @@ def test_pytest_runs_all_tests_and_states_deselection(tmp_path, options, summary
     assert done.returncode == 0, done.stdout
     assert summary in done.stdout
     assert ("scripts/test --all" in done.stdout) is is_stated
+
+
+@pytest.mark.slow
+def test_shares_divide_slow_tests_except_those_with_server(tmp_path):
+    (tmp_path / "test_size.py").write_text(
+        TESTS
+        + """
+@pytest.mark.slow
+def test_with_server(postgres):
+    pass
+"""
+    )
+    for path in ("pyproject.toml", "tests/conftest.py"):
+        shutil.copy(ROOT / path, tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    collected = []
+    for chosen in (("-m", "not slow"), *(("--share", f"{share}/3") for share in range(3)), ("--share", "3/3")):
+        line = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--collect-only",
+            "-q",
+            *chosen,
+            "test_size.py",
+        ]
+        done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        collected.append({name for name in done.stdout.splitlines() if "::" in name})
+    fast, *shares, invalid = collected
+    assert len(fast) == 5
+    assert not invalid
+    always = {*fast, "test_size.py::test_with_server"}
+    assert all(always < share for share in shares)
+    assert sum(len(share - always) for share in shares) == len(set().union(*shares) - always) == 7
