@@ -76,7 +76,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests in a browser, doctests of jobs, and all but some parametrized cases as slow, and select a share."""
+    """Mark browser tests, doctests of jobs and most parametrized cases as slow."""
     cases = defaultdict(list)
     for item in items:
         # Jobs read files and learn models.

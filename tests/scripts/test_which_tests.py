@@ -1,4 +1,4 @@
-"""Tests of the scripts' selection: fast tests, all, or fast ones and a share of the slow ones."""
+"""Tests of the scripts' selection: fast tests, all, or a share of the slow ones."""
 
 from __future__ import annotations
 
