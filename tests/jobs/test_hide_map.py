@@ -124,7 +124,7 @@ def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_p
         assert find_candidates(street_map, zone).effective_number >= number
     session = tmp_path / "s.json"
     hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
-    with pytest.raises(ConfigurationError, match="hidden with --among 20 and --kind"):
+    with pytest.raises(ConfigurationError, match="hidden with --among 20, and zones of several sizes"):
         hide(RIDE, [HOME], among=30, map_file=STREETS, session=session)
 
 

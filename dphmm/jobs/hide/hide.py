@@ -52,7 +52,14 @@ from dphmm.hide.zone import (
 )
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
-from dphmm.jobs.hide.session_file import GATES, Assignment, LogLikelihoods, ZoneHistory, find_gate_places
+from dphmm.jobs.hide.session_file import (
+    GATES,
+    Assignment,
+    LogLikelihoods,
+    RecordingKey,
+    ZoneHistory,
+    find_gate_places,
+)
 from dphmm.jobs.hide.squares import MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
@@ -349,10 +356,12 @@ def hide(
         )
         if check is not None:
             check(result)
-        if session is not None:
-            history.write(Path(session), movement)
+        # An interruption between the two files leaves a session that counts the recording; again, it is counted once.
+        commit = None if session is None else partial(history.write, Path(session), movement)
         if output is not None:
-            write_recording(output, parts.public, overwrite, format)
+            write_recording(output, parts.public, overwrite, format, commit)
+        elif commit is not None:
+            commit()
     return result
 
 
@@ -480,7 +489,9 @@ def _infer_places(
     tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
     # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
     kept = Segment.concatenate(parts.public.segments)
-    recording_hash = content_hash("ride", kept.latitude, kept.longitude)
+    kept_hash = content_hash("ride", kept.latitude, kept.longitude)
+    squares = [zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
+    zones_hash = content_hash(sorted((square.level, square.row, square.column) for square in squares))
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
@@ -491,7 +502,11 @@ def _infer_places(
             {**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
         ]
         has_times = any(stretch.seconds is not None for stretch in stretches)
-        recordings = history.add(zone.square, recording_hash, has_times, likelihoods)
+        gates = [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
+        # Rounded to a millimetre.
+        hashes = tuple(content_hash(np.round([gate.point, gate.outwards], 6)) for gate in gates)
+        key = RecordingKey(kept_hash, zones_hash, hashes, has_times, len(kept))
+        recordings = history.add(zone.square, key, likelihoods)
         all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
         streets = None if street_map is None else ZoneStreets(zone, street_map)
         from_one, from_all, from_ten = (
