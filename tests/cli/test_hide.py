@@ -136,6 +136,8 @@ def test_session_recognizes_home_typed_across_a_border(run):
         ((*HOME, "--picture", "nowhere/x.png"), "does not exist; create it"),
         ((*HOME, "--session", "nowhere/s.json"), "does not exist; create it"),
         (("--near", "nowhere.geojson"), "nowhere.geojson"),
+        (("--near", RIDE), "ride.gpx: must be GeoJSON, got GPX"),
+        ((*HOME, "--map", RIDE), "ride.gpx: must be GeoJSON, or a vector file with the extension of its format"),
     ],
 )
 def test_invalid_arguments_print_one_line_and_write_nothing(run, folder, words, message):
