@@ -180,7 +180,7 @@ class HideResult(Result):
 def _removed_name(text: str) -> str:
     """Return the name of a removed content, in plain words, as for *hr of points*."""
     content, _, owner = text.partition(" of ")
-    names = {"hr": "heart rate", "atemp": "temperature"}
+    names = {"hr": "heart rate", "atemp": "temperature", "cad": "cadence"}
     if owner == "points":
         return names.get(content, content)
     owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
