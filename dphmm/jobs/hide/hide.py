@@ -490,8 +490,6 @@ def _infer_places(
     # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
     kept = Segment.concatenate(parts.public.segments)
     kept_hash = content_hash("ride", kept.latitude, kept.longitude)
-    squares = [zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
-    zones_hash = content_hash(sorted((square.level, square.row, square.column) for square in squares))
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
@@ -502,10 +500,7 @@ def _infer_places(
             {**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
         ]
         has_times = any(stretch.seconds is not None for stretch in stretches)
-        gates = [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
-        # Rounded to a millimetre.
-        hashes = tuple(content_hash(np.round([gate.point, gate.outwards], 6)) for gate in gates)
-        key = RecordingKey(kept_hash, zones_hash, hashes, has_times, len(kept))
+        key = RecordingKey(kept_hash, _hash_gates(stretches), has_times, len(kept))
         recordings = history.add(zone.square, key, likelihoods)
         all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
         streets = None if street_map is None else ZoneStreets(zone, street_map)
@@ -518,6 +513,16 @@ def _infer_places(
             HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
         )
     return tuple(places)
+
+
+def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
+    """Return the hash of all gates with their times; None without gates, or if one has no time."""
+    gates = [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
+    times = np.array([gate.time for gate in gates])
+    if not gates or np.isnat(times).any():
+        return None
+    # Rounded to a millimetre.
+    return content_hash(np.round([gate.point for gate in gates], 6), times.astype(np.int64))
 
 
 def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:

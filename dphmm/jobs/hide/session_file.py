@@ -39,16 +39,15 @@ GATES = "gates"
 class RecordingKey:
     """The identity of a recording in the history of a square.
 
-    Another zone removes more of the same recording. Its gates at the other zones remain.
+    Another zone removes more of the same recording. If it does not overlap with this one, the gates are equal, and so
+    are their times. Planned routes have no times, and equal vertices on the same streets: their gates identify nothing.
 
     Parameters
     ----------
     kept
         The hash of the kept points.
-    zones
-        The hash of the squares in the zones of which points were removed.
     gates
-        The hash of each gate of the square's zone, with the direction of the track.
+        The hash of all gates of the square's zone with their times; None without gates, or if one has no time.
     has_times
         Whether a crossing of the zone has a time.
     num_kept
@@ -56,17 +55,13 @@ class RecordingKey:
     """
 
     kept: str
-    zones: str
-    gates: tuple[str, ...]
+    gates: str | None
     has_times: bool
     num_kept: int
 
     def is_same(self, other: RecordingKey) -> bool:
-        """Return whether two files are of one recording.
-
-        With the same zones, recordings with equal gates differ elsewhere: planned routes follow the same streets.
-        """
-        return self.kept == other.kept or (self.zones != other.zones and not set(self.gates).isdisjoint(other.gates))
+        """Return whether two files are of one recording."""
+        return self.kept == other.kept or (self.gates is not None and self.gates == other.gates)
 
 
 @dataclass(frozen=True)
@@ -258,8 +253,8 @@ def _parse_recordings(stored: Any) -> dict[RecordingKey, LogLikelihoods]:
                 raise ValueError
             if len(places) > 2 or not (np.abs(places) <= [90, 360, 90, 360]).all():  # also for NaN
                 raise ValueError
-        gates = tuple(map(str, ride["gates"]))
-        key = RecordingKey(str(ride["kept"]), str(ride["zones"]), gates, bool(ride["has_times"]), int(ride["num_kept"]))
+        gates = None if ride["gates"] is None else str(ride["gates"])
+        key = RecordingKey(str(ride["kept"]), gates, bool(ride["has_times"]), int(ride["num_kept"]))
         recordings[key] = likelihoods
     return recordings
 

@@ -81,4 +81,4 @@ def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray,
     far = np.flatnonzero(np.hypot(*(plane - plane[0]).T) >= _DIRECTION_KM)
     gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
     ahead = plane[min(int(np.searchsorted(gone, AHEAD_KM)) + 1, len(plane) - 1)]
-    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead)
+    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead, points.times[rows[0]])
