@@ -269,7 +269,7 @@ def test_recording_hidden_again_with_another_zone_is_counted_once(tmp_path, firs
 
 @pytest.mark.parametrize("hide_endpoints", [False, True])
 def test_routes_with_equal_gates_are_counted_separately(tmp_path, hide_endpoints):
-    """Planned routes contain the vertices of the streets, which are equal for every route, and end in other zones."""
+    """Planned routes contain the vertices of streets, and end in other zones."""
     session = tmp_path / "home.json"
     for number, end in enumerate([2, -2, 2.5], start=1):
         corners = np.array([(0, 0), (1, 0), (3, 0), (3, end / 2), (3, end)])

@@ -516,7 +516,7 @@ def _infer_places(
 
 
 def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
-    """Return the hash of all gates with their times; None without gates, or if one has no time."""
+    """Return the hash of the gates with their times; None without gates or if one has none."""
     gates = [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
     times = np.array([gate.time for gate in gates])
     if not gates or np.isnat(times).any():
