@@ -10,6 +10,7 @@ from pyproj import Geod
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.recordings import write_recording
+from dphmm.hide.streets import AHEAD_KM
 from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
 from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory
@@ -278,6 +279,18 @@ def test_routes_with_equal_gates_are_counted_separately(tmp_path, hide_endpoints
         options = {"hide_endpoints": hide_endpoints, "session": session}
         place = hide(path, [HOME, PLANE.to_latlon((3, -2))[0]], WITHIN, **options).places[0]
         assert place.num_recordings == number
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_location_ahead_is_two_kilometres_along_the_track_also_of_dense_points(tmp_path, step):
+    """At 5 m/s, points of every second are 5 m apart."""
+    path = write(tmp_path / "ride.gpx", track([(0, 0), (1, 0), (1, 2), (0, 4), (-3, 4)], step=step / 5))
+    (place,) = hide(path, [HOME], WITHIN).places
+    gate = place.stretches[0].left
+    home = place.zone.projection.to_plane(*HOME)[0]
+    # From the gate to (1, 0), and from there northwards.
+    rest = AHEAD_KM - (1 - (gate.point - home)[0])
+    np.testing.assert_allclose(gate.ahead - home, [1, rest], atol=0.011)
 
 
 def test_precedence_of_squares_is_stored(tmp_path):
