@@ -124,6 +124,11 @@ class Stretch:
     has_stop: bool | None = None
 
 
+def find_gates(stretches: Sequence[Stretch]) -> list[Gate]:
+    """Return the gates of stretches in order."""
+    return [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
+
+
 class HiddenZone:
     """A core and a ring around it, in a plane centred on the core.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.formatting import metres
+from dphmm.hide.zone import find_gates
 from dphmm.jobs.hide.hide import HideResult
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.plots import canvas
@@ -110,11 +111,10 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
     )
     wide = 1.35 * zone.half_km
-    for stretch in place.stretches:
-        for gate in (stretch.entered, stretch.left):
-            # Without a gate in view, the legend has no entry for it.
-            if gate is not None and np.abs(gate.point).max() <= wide:
-                ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", label="exit or entry", zorder=4)
+    for gate in find_gates(place.stretches):
+        # Without a gate in view, the legend has no entry for it.
+        if np.abs(gate.point).max() <= wide:
+            ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", label="exit or entry", zorder=4)
     ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
     ax.set_title(f"The adversary's posterior over the {metres(zone.square.side_km)} core", loc="left")
     # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.

@@ -293,6 +293,18 @@ def test_location_ahead_is_two_kilometres_along_the_track_also_of_dense_points(t
     np.testing.assert_allclose(gate.ahead - home, [1, rest], atol=0.011)
 
 
+def test_time_of_a_gate_is_stated_only_if_it_is_published(tmp_path):
+    """The ride from home has times, and the one to the other place has none."""
+    other = PLANE.to_latlon((6, 0))[0]
+    rides = track([(0, 0), (2, 0)]), track([(3, 0), (6, 0)])
+    rides[1][:, 2] = np.nan
+    path = write(tmp_path / "rides.gpx", *rides)
+    for times in (True, False):
+        sentences = hide(path, [HOME, other], WITHIN, times=times).sentences
+        assert ("when and where you left it" in sentences[0]) == times
+        assert "when" not in sentences[3].partition("From this file")[0]
+
+
 def test_precedence_of_squares_is_stored(tmp_path):
     session = tmp_path / "home.json"
     east = write(tmp_path / "east.gpx", track([(0, 0), (3, 0)]))

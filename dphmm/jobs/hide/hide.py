@@ -48,6 +48,7 @@ from dphmm.hide.zone import (
     HiddenZone,
     Stretch,
     ZoneInference,
+    find_gates,
     infer_location,
 )
 from dphmm.jobs.hide.place import HiddenPlace
@@ -150,7 +151,9 @@ class HideResult(Result):
         has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
         paragraphs: list[str] = []
         for place in places:
-            paragraphs += describe_place(place, has_times, self.has_session, self.has_among)
+            gates = find_gates(place.stretches)
+            has_time = has_times and any(not np.isnat(gate.time) for gate in gates)
+            paragraphs += describe_place(place, has_time, self.has_session, self.has_among)
         return tuple(paragraphs)
 
     @property
@@ -517,7 +520,7 @@ def _infer_places(
 
 def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
     """Return the hash of the gates with their times; None without gates or if one has none."""
-    gates = [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
+    gates = find_gates(stretches)
     times = np.array([gate.time for gate in gates])
     if not gates or np.isnat(times).any():
         return None

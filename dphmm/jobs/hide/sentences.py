@@ -43,7 +43,7 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
     place
         The location.
     has_times
-        Whether the published recording has times.
+        Whether a time at which the recording leaves or enters the zone is published.
     has_session
         Whether recordings are tracked in a file.
     has_among
