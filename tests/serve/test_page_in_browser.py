@@ -293,6 +293,25 @@ def test_home_zone_is_off_centre_and_is_sent_only_when_saved(config, browser, si
         np.testing.assert_allclose(np.hypot(east - east.mean(), north - north.mean()), 1.0, rtol=0.01)
 
 
+def test_home_zone_of_another_size_contains_the_home(config, browser):
+    """A new zone around the centre of the last one would contain it by chance, a few times in a hundred for all six."""
+    sent = []
+    with relay(config()) as client, open_page(browser, client) as page:
+        page.on("request", lambda request: sent.append(request.post_data_json) if "preview" in request.url else None)
+        page.click("#home")
+        page.locator("#map").scroll_into_view_if_needed()
+        box = page.locator("#map").bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        for size in ("2000", "500") * 3:
+            num_sent = len(sent)
+            page.select_option("#home-size", size)
+            wait_for(lambda num_sent=num_sent: page.evaluate("1") and len(sent) > num_sent)
+    zones_sent = [body["zones"]["features"][0]["geometry"] for body in sent if body["zones"]["features"]]
+    assert len(zones_sent) >= 6
+    for geometry in zones_sent:
+        assert shapely.Polygon(geometry["coordinates"][0]).contains(shapely.Point(-30.0, 45.0))
+
+
 def test_several_users_share_a_map_and_page_can_switch_between_them(config, browser):
     with relay(config()) as client, open_page(browser, client, PHONE) as page:
         post(client, 0)
