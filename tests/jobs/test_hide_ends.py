@@ -268,6 +268,15 @@ def test_recording_hidden_again_with_another_zone_is_counted_once(tmp_path, firs
     assert [len(place["rides"]) for place in content["places"]] == [1, 1]
 
 
+def test_recording_in_another_format_is_counted_once(tmp_path):
+    """Coordinates of FIT have steps of 9 mm, and many GPX files have 1 cm."""
+    session = tmp_path / "home.json"
+    ride = track([(-3, 1), (0, 0), (3, 0)])
+    for shift, seconds, count in ((0, 0, 1), (1e-7, 0, 1), (5e-5, 0, 2), (2e-7, 86_400, 3)):
+        path = write(tmp_path / "ride.gpx", ride + np.array([shift, shift, seconds]))
+        assert hide(path, [HOME], WITHIN, session=session).places[0].num_recordings == count
+
+
 @pytest.mark.parametrize("hide_endpoints", [False, True])
 def test_routes_with_equal_gates_are_counted_separately(tmp_path, hide_endpoints):
     """Planned routes contain the vertices of streets, and end in other zones."""

@@ -294,7 +294,7 @@ def test_home_zone_is_off_centre_and_is_sent_only_when_saved(config, browser, si
 
 
 def test_home_zone_of_another_size_contains_the_home(config, browser):
-    """A new zone around the centre of the last one would contain it by chance, a few times in a hundred for all six."""
+    """A new zone around the centre of the last one contains it by chance only."""
     sent = []
     with relay(config()) as client, open_page(browser, client) as page:
         page.on("request", lambda request: sent.append(request.post_data_json) if "preview" in request.url else None)

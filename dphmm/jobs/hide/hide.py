@@ -524,8 +524,8 @@ def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
     times = np.array([gate.time for gate in gates])
     if not gates or np.isnat(times).any():
         return None
-    # Rounded to a millimetre.
-    return content_hash(np.round([gate.point for gate in gates], 6), times.astype(np.int64))
+    # Rounded to a metre, because formats differ by centimetres.
+    return content_hash(np.round([gate.point for gate in gates], 3), times.astype(np.int64))
 
 
 def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:

@@ -39,8 +39,9 @@ GATES = "gates"
 class RecordingKey:
     """The identity of a recording in the history of a square.
 
-    Another zone removes more of the same recording. If it does not overlap with this one, the gates are equal, and so
-    are their times. Planned routes have no times, and equal vertices on the same streets: their gates identify nothing.
+    Another zone removes more of the same recording, and another format rounds its locations. Unless zones overlap, the
+    gates are nearly equal, and so are their times. Planned routes have no times, and equal vertices on the same
+    streets: their gates identify nothing.
 
     Parameters
     ----------
