@@ -308,7 +308,13 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
 
 
 @checked
-def write_recording(path: str | Path, recording: Recording, overwrite: bool = False, format: str | None = None) -> None:
+def write_recording(
+    path: str | Path,
+    recording: Recording,
+    overwrite: bool = False,
+    format: str | None = None,
+    commit: Callable[[], object] | None = None,
+) -> None:
     """Write a recording in the format of the file's extension, atomically.
 
     Parameters
@@ -321,6 +327,8 @@ def write_recording(path: str | Path, recording: Recording, overwrite: bool = Fa
         Whether an existing file may be replaced.
     format
         As in `check_recording`.
+    commit
+        Called when the content is written, before the file has its name.
 
     Raises
     ------
@@ -333,3 +341,5 @@ def write_recording(path: str | Path, recording: Recording, overwrite: bool = Fa
     find_losses(path, recording, format)
     with new_file(path, overwrite) as part:
         _RECORDINGS[_suffix(path, format)].write(part, recording)
+        if commit is not None:
+            commit()

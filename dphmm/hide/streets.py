@@ -31,7 +31,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference
+from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference, find_gates
 from dphmm.model.point_estimate import Inference
 from dphmm.space.grid import Square
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
@@ -329,8 +329,7 @@ class ZoneStreets:
 
     def _find_gates(self, stretches: Sequence[Stretch]) -> list[Gate]:
         """Return the gates of the stops."""
-        stops = [stretch for stretch in stretches if self.zone.is_stop(stretch)]
-        return [gate for stretch in stops for gate in (stretch.entered, stretch.left) if gate is not None]
+        return find_gates([stretch for stretch in stretches if self.zone.is_stop(stretch)])
 
     def covers(self, stretches: Sequence[Stretch]) -> bool:
         """Return whether the map has a street near each gate of a stop and the location ahead.

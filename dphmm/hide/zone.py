@@ -88,11 +88,14 @@ class Gate(NamedTuple):
     ahead
         ``(2,)``: a location much further along, kilometres, at which an adversary with a street map assumes that the
         user aimed. None for the point itself.
+    time
+        The time at the point; NaT if unknown. It does not depend on whether times are published.
     """
 
     point: FloatArray
     outwards: FloatArray
     ahead: FloatArray | None = None
+    time: np.datetime64 = np.datetime64("NaT", "us")
 
     @property
     def towards(self) -> FloatArray:
@@ -119,6 +122,11 @@ class Stretch:
     left: Gate | None
     seconds: float | None = None
     has_stop: bool | None = None
+
+
+def find_gates(stretches: Sequence[Stretch]) -> list[Gate]:
+    """Return the gates of stretches in order."""
+    return [gate for stretch in stretches for gate in (stretch.entered, stretch.left) if gate is not None]
 
 
 class HiddenZone:

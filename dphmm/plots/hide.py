@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dphmm.formatting import metres
+from dphmm.hide.zone import find_gates
 from dphmm.jobs.hide.hide import HideResult
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.plots import canvas
 from dphmm.plots.canvas import Axes
 from dphmm.plots.release import draw_ground
 from dphmm.space.states import LocalProjection
+
+# More panels would exceed the size of pictures that many programs open.
+_MAX_PANELS = 36
 
 
 def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
@@ -32,7 +38,7 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     Returns
     -------
     matplotlib.figure.Figure
-        A panel of the track, and one per location.
+        A panel of the track, and one per location: of more than 35, those with the highest probability of a cell.
 
     Raises
     ------
@@ -41,19 +47,37 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     DataFileError
         If the map cannot be read.
     """
-    figure, axes = canvas.new_panels(6.2 * (1 + len(result.places)), 6.4, 1, 1 + len(result.places))
-    plane = result.places[0].zone.projection
+    places = list(result.places)
+    if len(places) >= _MAX_PANELS:
+        places = sorted(places, key=attrgetter("max_posterior"), reverse=True)[: _MAX_PANELS - 1]
+    count = 1 + len(places)
+    columns = max(min(count, 3), math.ceil(math.sqrt(count)))
+    rows = math.ceil(count / columns)
+    figure, axes = canvas.new_panels(6.2 * columns, 6.4 * rows, rows, columns)
+    for ax in axes[count:]:
+        ax.remove()
+    axes = axes[:count]
+    plane = places[0].zone.projection
     for number, place in enumerate(result.places):
         corners = plane.to_plane(*place.zone.projection.to_latlon(place.zone.corners).T)
         axes[0].fill(
             *corners.T, color=canvas.PURPLE, alpha=0.3, label=None if number else "removed from the file", zorder=1
         )
-        _draw_place(axes[number + 1], result, place)
+    for number, (ax, place) in enumerate(zip(axes[1:], places, strict=True), start=1):
+        _draw_place(ax, result, place)
+        if len(places) > 1:
+            centre = place.zone.square.centre
+            axes[0].annotate(str(number), plane.to_plane(*centre)[0], ha="center", va="center", zorder=4)
+            ax.set_title(
+                f"Zone {number}, centred on {centre[0]:.4f}, {centre[1]:.4f}:\n{ax.get_title('left')}", loc="left"
+            )
     _draw_kept(axes[0], result, plane)
-    axes[0].set_title("The published track", loc="left")
+    is_part = len(places) < len(result.places)
+    more = f"\nNumbered: the {len(places)} most exposed of {len(result.places):,} zones" if is_part else ""
+    axes[0].set_title(f"The published track{more}", loc="left")
     canvas.legend_below(axes[0], others=axes[1:])
     if basemap is not None:
-        for ax, projection in zip(axes, (plane, *(place.zone.projection for place in result.places)), strict=True):
+        for ax, projection in zip(axes, (plane, *(place.zone.projection for place in places)), strict=True):
             ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the basemap does not extend the view
             draw_ground(ax, projection, basemap)
     return figure
@@ -86,14 +110,13 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         shrink=0.75,
         label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
     )
-    for stretch in place.stretches:
-        for gate in (stretch.entered, stretch.left):
-            if gate is not None:
-                ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", zorder=4)
     wide = 1.35 * zone.half_km
+    for gate in find_gates(place.stretches):
+        # Without a gate in view, the legend has no entry for it.
+        if np.abs(gate.point).max() <= wide:
+            ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", label="exit or entry", zorder=4)
     ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
     ax.set_title(f"The adversary's posterior over the {metres(zone.square.side_km)} core", loc="left")
-    ax.plot([], [], "o", color=canvas.ORANGE, label="exit or entry")
     # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.
     unit = 10.0 ** np.floor(np.log10(2 / 3 * wide))
     length = max(unit * factor for factor in (1, 2, 5) if unit * factor <= 2 / 3 * wide)

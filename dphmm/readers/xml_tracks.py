@@ -182,9 +182,10 @@ def gpx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     kept.drop(*(["waypoints"] if num_waypoints else []), *(["routes"] if num_routes and not has_routes else []))
     if not num_track_points and not has_routes:
         other_points = f"{num_waypoints} waypoints and {num_routes} routes"
-        raise EmptyDataError(
-            document.source, f"contains no track point, only {other_points}; a trajectory needs a track with times"
+        required = (
+            "a recording needs a track or a route" if options.is_recording else "a trajectory needs a track with times"
         )
+        raise EmptyDataError(document.source, f"contains no track point, only {other_points}; {required}")
     yield kept.fixes()
 
 

@@ -30,7 +30,7 @@ from dphmm.errors import DataFileError, check_installed, need
 from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, check_schema
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
-from dphmm.tables.recognition import HEAD_BYTES, identify
+from dphmm.tables.recognition import identify
 from dphmm.tables.source import Allowance, Document, get_suffix, read_document, readable
 from dphmm.tables.values import one_line, shorten
 from dphmm.tables.xml_files import decode_xml
@@ -86,13 +86,15 @@ def read_features(document: Document) -> list[Feature]:
     return features
 
 
-def read_collection(document: Document) -> tuple[list[Feature], str | None]:
+def read_collection(document: Document, required: str = "GeoJSON") -> tuple[list[Feature], str | None]:
     """Return the features of a GeoJSON collection, and the name of its reference system.
 
     Parameters
     ----------
     document
         The file.
+    required
+        The required formats, for the message about a file of another one.
 
     Returns
     -------
@@ -105,6 +107,9 @@ def read_collection(document: Document) -> tuple[list[Feature], str | None]:
     DataFileError
         If the file is not GeoJSON, or is cut off.
     """
+    content = identify(document.head())
+    if content is not None and content.format != "geojson" and not content.name.startswith(("JSON", "TopoJSON")):
+        raise DataFileError(document.source, f"must be {required}, got {content.name}")
     collection = read_json(document)
     kind = collection.get("type") if isinstance(collection, dict) else None
     if kind == "Topology":
@@ -357,6 +362,7 @@ _DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile", "OSM")
 _TILE_SUFFIXES = (".pmtiles", ".mbtiles", ".mvt")
 _ZIP_SUFFIXES = (".kmz", ".zip")
 _GEOJSON_SUFFIXES = (".geojson", ".json")
+_REQUIRED = "GeoJSON, or a vector file with the extension of its format, such as .osm.pbf or .gpkg"
 # The other files of a Shapefile: index, attributes, reference system, encoding.
 _SHAPEFILE_PARTS = (".shx", ".dbf", ".prj", ".cpg")
 
@@ -430,7 +436,6 @@ def read_layers(
     MissingDependencyError
         As for `check_vector_file`.
     """
-    _check_content(path)
     path = check_vector_file(path)
     suffix = get_suffix(path)
     if suffix in _ZIP_SUFFIXES:
@@ -438,7 +443,7 @@ def read_layers(
     if suffix in PARQUET_SUFFIXES:
         return [read_geoparquet(read_document(path))]
     if suffix not in _FIRST_BYTES:
-        return [Layer("", *read_collection(read_document(path)))]
+        return [Layer("", *read_collection(read_document(path), _REQUIRED))]
     pyogrio = need("pyogrio", "files")
     raw = need("pyogrio.raw", "files")
     source = _CHECKS[suffix](read_document(path)) if suffix in _CHECKS else _checked_path(path, suffix)
@@ -588,17 +593,6 @@ def _checked_path(path: Path, suffix: str) -> Path:
     if suffix == ".gpkg":
         check_schema(path)
     return path.absolute()
-
-
-def _check_content(path: str | Path) -> None:
-    """Raise an error that names the content of a file that is not GeoJSON."""
-    path = Path(path)
-    if path.suffix.lower() not in (*_GEOJSON_SUFFIXES, "") or not path.is_file():
-        return
-    with readable(path), path.open("rb") as stream:
-        kind = identify(stream.read(HEAD_BYTES))
-    if kind is not None and kind.format != "geojson" and not kind.name.startswith(("JSON", "TopoJSON", "gzip")):
-        raise DataFileError(path, f"is {kind.name}, not GeoJSON; export the areas as GeoJSON")
 
 
 _ELEMENT_BYTES = 400  # memory of an element of KML

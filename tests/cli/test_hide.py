@@ -71,6 +71,19 @@ def test_distance_of_nearest_point_is_stated(run, folder):
     assert "every point is at latitude 0 and longitude 0" in done.stderr
 
 
+def test_file_without_track_and_route_is_refused_without_a_demand_for_times(run, folder):
+    (folder / "places.gpx").write_text('<gpx><wpt lat="45" lon="-30"/></gpx>', encoding="utf-8")
+    done = run("hide", "places.gpx", *HOME, "-o", "public.gpx")
+    assert done.exit_code == 2
+    assert "only 1 waypoints and 0 routes; a recording needs a track or a route" in done.stderr
+
+
+@pytest.mark.slow
+def test_removed_cadence_is_named_in_plain_words(run):
+    done = run("hide", RIDE, *HOME, "-o", "public.kml")
+    assert "removed activity, cadence, heart rate, track name and file time." in done.stdout
+
+
 @pytest.mark.slow
 def test_points_without_times_are_counted(run, folder):
     points = RIDE.read_text(encoding="utf-8").split("<trkpt ")
@@ -136,6 +149,8 @@ def test_session_recognizes_home_typed_across_a_border(run):
         ((*HOME, "--picture", "nowhere/x.png"), "does not exist; create it"),
         ((*HOME, "--session", "nowhere/s.json"), "does not exist; create it"),
         (("--near", "nowhere.geojson"), "nowhere.geojson"),
+        (("--near", RIDE), "ride.gpx: must be GeoJSON, got GPX"),
+        ((*HOME, "--map", RIDE), "ride.gpx: must be GeoJSON, or a vector file with the extension of its format"),
     ],
 )
 def test_invalid_arguments_print_one_line_and_write_nothing(run, folder, words, message):

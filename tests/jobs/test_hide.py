@@ -181,8 +181,10 @@ def test_recordings_are_counted_once_and_accumulate(tmp_path):
     assert second.num_recordings == 2
     product = first.inferences[0].posterior * second.inferences[0].posterior
     np.testing.assert_allclose(second.inferences_from_all[0].posterior, product / product.sum(), rtol=1e-4)
-    with pytest.raises(ConfigurationError, match="zones of several sizes"):
+    with pytest.raises(ConfigurationError, match=r"hidden with --within 500m, and zones of several sizes"):
         hide(RIDE, [HOME], 0.3, session=session)
+    with pytest.raises(ConfigurationError, match=r"--kind must be cycling, .*home.json, or omitted, got walking"):
+        hide(RIDE, [HOME], WITHIN, session=session, kind="walking")
     (tmp_path / "no.json").write_text("[]", encoding="utf-8")
     with pytest.raises(DataFileError, match="dphmm hide --session"):
         hide(RIDE, [HOME], WITHIN, session=tmp_path / "no.json")
@@ -238,6 +240,22 @@ def test_parallel_runs_of_a_session_lose_no_recording(tmp_path):
     content = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
     assert [len(place["rides"]) for place in content["places"]] == [4]
     assert {path.name for path in tmp_path.iterdir()} == {"s.json", *(f"{number}.gpx" for number in range(4))}
+
+
+@pytest.mark.slow
+def test_session_does_not_count_a_recording_that_cannot_be_written(tmp_path):
+    """The disk is full after 50 kB. The session takes less, the recording more."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"public\.gpx"):
+            hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx", session=tmp_path / "s.json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    hide(RIDE, [HOME], WITHIN, tmp_path / "public.gpx", session=tmp_path / "s.json")
+    assert (tmp_path / "s.json").stat().st_size < 50_000 < (tmp_path / "public.gpx").stat().st_size
 
 
 def test_recording_itself_is_not_replaced(tmp_path):

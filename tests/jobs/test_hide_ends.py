@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.recordings import write_recording
+from dphmm.hide.streets import AHEAD_KM
 from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
 from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory
@@ -244,6 +247,71 @@ def test_session_takes_known_square_within_distance_or_refuses_to_keep_points_ne
     assert far.places[0].zone.square != SQUARE
     assert "farther than 200 m from the cores of other zones" in far.sentences[1]
     assert far.places[0].inferences[0].prior > 1 / 60
+
+
+@pytest.mark.parametrize("first_has_both", [True, False])
+@pytest.mark.parametrize("times", [(True, True), (True, False), (False, True)])
+def test_recording_hidden_again_with_another_zone_is_counted_once(tmp_path, first_has_both, times):
+    """The total is that of the file that reveals more: with times, then with more points."""
+    session = tmp_path / "home.json"
+    # At 6 km/h the passage of the zone is a stop, the time of which restricts the way.
+    path = write(tmp_path / "ride.gpx", track([(-3, 1), (0, 0), (3, 0), (3, 3)], speed=SPEED / 3))
+    locations = [[HOME], [HOME, PLANE.to_latlon((3, 2))[0]]]
+    for near, has_times in zip(locations[::-1] if first_has_both else locations, times, strict=True):
+        place = hide(path, near, WITHIN, session=session, times=has_times).places[0]
+        assert place.zone.square == SQUARE
+        assert place.num_recordings == 1
+    best = hide(path, locations[first_has_both == times[0]] if times[0] != times[1] else [HOME], WITHIN).places[0]
+    for total, alone in zip(place.inferences_from_all, best.inferences, strict=True):
+        np.testing.assert_allclose(total.posterior, alone.posterior, rtol=1e-4)
+    content = json.loads(session.read_text(encoding="utf-8"))
+    assert [len(place["rides"]) for place in content["places"]] == [1, 1]
+
+
+def test_recording_in_another_format_is_counted_once(tmp_path):
+    """Coordinates of FIT have steps of 9 mm, and many GPX files have 1 cm."""
+    session = tmp_path / "home.json"
+    ride = track([(-3, 1), (0, 0), (3, 0)])
+    for shift, seconds, count in ((0, 0, 1), (1e-7, 0, 1), (5e-5, 0, 2), (2e-7, 86_400, 3)):
+        path = write(tmp_path / "ride.gpx", ride + np.array([shift, shift, seconds]))
+        assert hide(path, [HOME], WITHIN, session=session).places[0].num_recordings == count
+
+
+@pytest.mark.parametrize("hide_endpoints", [False, True])
+def test_routes_with_equal_gates_are_counted_separately(tmp_path, hide_endpoints):
+    """Planned routes contain the vertices of streets, and end in other zones."""
+    session = tmp_path / "home.json"
+    for number, end in enumerate([2, -2, 2.5], start=1):
+        corners = np.array([(0, 0), (1, 0), (3, 0), (3, end / 2), (3, end)])
+        rows = np.column_stack([PLANE.to_latlon(corners), np.full(5, np.nan)])
+        path = write(tmp_path / "route.gpx", rows)
+        options = {"hide_endpoints": hide_endpoints, "session": session}
+        place = hide(path, [HOME, PLANE.to_latlon((3, -2))[0]], WITHIN, **options).places[0]
+        assert place.num_recordings == number
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_location_ahead_is_two_kilometres_along_the_track_also_of_dense_points(tmp_path, step):
+    """At 5 m/s, points of every second are 5 m apart."""
+    path = write(tmp_path / "ride.gpx", track([(0, 0), (1, 0), (1, 2), (0, 4), (-3, 4)], step=step / 5))
+    (place,) = hide(path, [HOME], WITHIN).places
+    gate = place.stretches[0].left
+    home = place.zone.projection.to_plane(*HOME)[0]
+    # From the gate to (1, 0), and from there northwards.
+    rest = AHEAD_KM - (1 - (gate.point - home)[0])
+    np.testing.assert_allclose(gate.ahead - home, [1, rest], atol=0.011)
+
+
+def test_time_of_a_gate_is_stated_only_if_it_is_published(tmp_path):
+    """The ride from home has times, and the one to the other place has none."""
+    other = PLANE.to_latlon((6, 0))[0]
+    rides = track([(0, 0), (2, 0)]), track([(3, 0), (6, 0)])
+    rides[1][:, 2] = np.nan
+    path = write(tmp_path / "rides.gpx", *rides)
+    for times in (True, False):
+        sentences = hide(path, [HOME, other], WITHIN, times=times).sentences
+        assert ("when and where you left it" in sentences[0]) == times
+        assert "when" not in sentences[3].partition("From this file")[0]
 
 
 def test_precedence_of_squares_is_stored(tmp_path):

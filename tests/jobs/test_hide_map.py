@@ -52,8 +52,9 @@ def test_sentences_name_candidates_and_adversary_with_map_and_the_option_without
     assert f"{count} places" in text
     assert "who knows the streets, gives none of them a probability above 1 in" in text
     assert "for the most probable place on a street" in text
-    plain = " ".join(hide(RIDE, [HOME], WITHIN).sentences)
+    plain = " ".join(hide(RIDE, [HOME], 0.05).sentences)
     assert "--map FILE" in plain
+    assert "and with --within 500m, it located 30 % of 300" in plain  # not with this smaller distance
     assert "who knows the streets" not in plain
     content = result.to_dict()["places"][0]
     assert content["candidates"]["kind"] == "places on streets"
@@ -124,7 +125,7 @@ def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_p
         assert find_candidates(street_map, zone).effective_number >= number
     session = tmp_path / "s.json"
     hide(RIDE, [HOME], among=20, map_file=STREETS, session=session)
-    with pytest.raises(ConfigurationError, match="hidden with --among 20 and --kind"):
+    with pytest.raises(ConfigurationError, match="hidden with --among 20, and zones of several sizes"):
         hide(RIDE, [HOME], among=30, map_file=STREETS, session=session)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,36 @@ def test_single_points_on_both_sides_of_the_zone_are_visible(tmp_path):
     assert [len(segment) for segment in result.public.segments] == [1, 1]
     lines = [line for line in hidden_figure(result).axes[0].lines if len(line.get_xdata()) == 1]
     assert [line.get_marker() for line in lines] == ["o", "o"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "shape"), [(1, (1, 2)), (2, (1, 3)), (5, (2, 3)), (12, (4, 4)), (30, (6, 6)), (80, (6, 6))]
+)
+def test_zones_form_a_grid_of_at_most_36_panels(count, shape):
+    result = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
+    figure = hidden_figure(replace(result, places=count * result.places))
+    panels = [ax for ax in figure.axes if ax.get_subplotspec() is not None and ax.get_label() != "<colorbar>"]
+    assert {ax.get_gridspec().get_geometry() for ax in panels} == {shape}
+    assert len(panels) == 1 + min(count, 35)
+    numbers = [text.get_text() for text in panels[0].texts]
+    assert numbers == ([] if count == 1 else [str(number) for number in range(1, len(panels))])
+    titles = [ax.get_title("left") for ax in panels]
+    assert ("35 most exposed of 80 zones" in titles[0]) == (count == 80)
+    latitude, longitude = result.places[0].zone.square.centre
+    assert (f"centred on {latitude:.4f}, {longitude:.4f}" in titles[-1]) == (count > 1)
+
+
+@pytest.mark.parametrize(("first", "is_shown"), [(45.02, True), (45.05, False)])
+def test_legend_lists_gates_in_view_only(tmp_path, first, is_shown):
+    """The view ends 1.3 km from the centre of the core, at latitude 45.0225."""
+    rows = [45.01, *np.arange(first, 45.08, 0.005)]
+    points = "".join(
+        f'<trkpt lat="{row}" lon="-30.01"><time>2024-05-01T08:{minute:02}:00Z</time></trkpt>'
+        for minute, row in enumerate(rows)
+    )
+    (tmp_path / "ride.gpx").write_text(f"<gpx><trk><trkseg>{points}</trkseg></trk></gpx>", encoding="utf-8")
+    (legend,) = hidden_figure(hide(tmp_path / "ride.gpx", near=[(45.01, -30.01)], within_km=0.5)).legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert ("exit or entry" in labels) == is_shown
+    assert len(labels) == len(set(labels))

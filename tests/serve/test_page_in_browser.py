@@ -133,6 +133,17 @@ def shown_location(page):
     return page.inner_text("#inference dt:has-text('Location shown') + dd")
 
 
+def test_page_does_not_state_that_an_unconfirmed_message_was_not_sent(config, browser, inbox):
+    """The recipient stores each message, and answers with an error."""
+    inbox.status = 503
+    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
+        assert "Nothing has been sent yet." in page.inner_text("#recipients")
+        post(client, 0)
+        page.wait_for_selector("#recipients small:has-text('1 waiting')")
+        assert "No message has been confirmed yet. The recipient may have" in page.inner_text("#recipients")
+        assert "Nothing has been sent yet." not in page.inner_text("#recipients")
+
+
 def test_page_updates_and_zone_drawn_by_keyboard_applies_to_next_release(config, browser, inbox, tmp_path):
     with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client, PHONE) as page:
         assert "Nothing has been released yet" in page.inner_text("#inference")
@@ -280,6 +291,25 @@ def test_home_zone_is_off_centre_and_is_sent_only_when_saved(config, browser, si
         assert np.hypot(east.mean(), north.mean()) > 0.01  # by chance it is nearer once in 7,000 runs
         assert shapely.Polygon(corners).contains(shapely.Point(-30.0, 45.0))
         np.testing.assert_allclose(np.hypot(east - east.mean(), north - north.mean()), 1.0, rtol=0.01)
+
+
+def test_home_zone_of_another_size_contains_the_home(config, browser):
+    """A new zone around the centre of the last one contains it by chance only."""
+    sent = []
+    with relay(config()) as client, open_page(browser, client) as page:
+        page.on("request", lambda request: sent.append(request.post_data_json) if "preview" in request.url else None)
+        page.click("#home")
+        page.locator("#map").scroll_into_view_if_needed()
+        box = page.locator("#map").bounding_box()
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        for size in ("2000", "500") * 3:
+            num_sent = len(sent)
+            page.select_option("#home-size", size)
+            wait_for(lambda num_sent=num_sent: page.evaluate("1") and len(sent) > num_sent)
+    zones_sent = [body["zones"]["features"][0]["geometry"] for body in sent if body["zones"]["features"]]
+    assert len(zones_sent) >= 6
+    for geometry in zones_sent:
+        assert shapely.Polygon(geometry["coordinates"][0]).contains(shapely.Point(-30.0, 45.0))
 
 
 def test_several_users_share_a_map_and_page_can_switch_between_them(config, browser):

@@ -48,11 +48,19 @@ from dphmm.hide.zone import (
     HiddenZone,
     Stretch,
     ZoneInference,
+    find_gates,
     infer_location,
 )
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
-from dphmm.jobs.hide.session_file import GATES, Assignment, LogLikelihoods, ZoneHistory, find_gate_places
+from dphmm.jobs.hide.session_file import (
+    GATES,
+    Assignment,
+    LogLikelihoods,
+    RecordingKey,
+    ZoneHistory,
+    find_gate_places,
+)
 from dphmm.jobs.hide.squares import MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
@@ -143,7 +151,9 @@ class HideResult(Result):
         has_times = any(not np.isnat(segment.times).all() for segment in self.public.segments)
         paragraphs: list[str] = []
         for place in places:
-            paragraphs += describe_place(place, has_times, self.has_session, self.has_among)
+            gates = find_gates(place.stretches)
+            has_time = has_times and any(not np.isnat(gate.time) for gate in gates)
+            paragraphs += describe_place(place, has_time, self.has_session, self.has_among)
         return tuple(paragraphs)
 
     @property
@@ -173,7 +183,7 @@ class HideResult(Result):
 def _removed_name(text: str) -> str:
     """Return the name of a removed content, in plain words, as for *hr of points*."""
     content, _, owner = text.partition(" of ")
-    names = {"hr": "heart rate", "atemp": "temperature"}
+    names = {"hr": "heart rate", "atemp": "temperature", "cad": "cadence"}
     if owner == "points":
         return names.get(content, content)
     owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
@@ -349,10 +359,12 @@ def hide(
         )
         if check is not None:
             check(result)
-        if session is not None:
-            history.write(Path(session), movement)
+        # An interruption between the two files leaves a session that counts the recording; again, it is counted once.
+        commit = None if session is None else partial(history.write, Path(session), movement)
         if output is not None:
-            write_recording(output, parts.public, overwrite, format)
+            write_recording(output, parts.public, overwrite, format, commit)
+        elif commit is not None:
+            commit()
     return result
 
 
@@ -480,7 +492,7 @@ def _infer_places(
     tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
     # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
     kept = Segment.concatenate(parts.public.segments)
-    recording_hash = content_hash("ride", kept.latitude, kept.longitude)
+    kept_hash = content_hash("ride", kept.latitude, kept.longitude)
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
@@ -491,7 +503,8 @@ def _infer_places(
             {**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
         ]
         has_times = any(stretch.seconds is not None for stretch in stretches)
-        recordings = history.add(zone.square, recording_hash, has_times, likelihoods)
+        key = RecordingKey(kept_hash, _hash_gates(stretches), has_times, len(kept))
+        recordings = history.add(zone.square, key, likelihoods)
         all_likelihoods = [likelihood for recorded in recordings for likelihood in recorded]
         streets = None if street_map is None else ZoneStreets(zone, street_map)
         from_one, from_all, from_ten = (
@@ -503,6 +516,16 @@ def _infer_places(
             HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
         )
     return tuple(places)
+
+
+def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
+    """Return the hash of the gates with their times; None without gates or if one has none."""
+    gates = find_gates(stretches)
+    times = np.array([gate.time for gate in gates])
+    if not gates or np.isnat(times).any():
+        return None
+    # Rounded to a metre, because formats differ by centimetres.
+    return content_hash(np.round([gate.point for gate in gates], 3), times.astype(np.int64))
 
 
 def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:

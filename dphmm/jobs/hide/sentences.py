@@ -24,9 +24,9 @@ _ASSUMPTIONS = {
 
 # From ``scripts/street_adversary.py``, with the adversaries' knowledge of which locations are possible.
 _WITHOUT_MAP = (
-    "An adversary with a street map does better: on real streets it located 30 % of 300 simulated homes to within "
-    "100 m after ten rides, and these adversaries at most 22 %. Use --map FILE, such as an extract of OpenStreetMap, "
-    "to include it."
+    "An adversary with a street map does better: on real streets and with --within 500m, it located 30 % of 300 "
+    "simulated homes to within 100 m after ten rides, and these adversaries at most 22 %. Use --map FILE, such as an "
+    "extract of OpenStreetMap, to include it."
 )
 _NOT_COVERED = (
     f"The map has no street near the track{{track}} where it leaves the zone, or up to {AHEAD_KM:g} km on: no "
@@ -43,7 +43,7 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
     place
         The location.
     has_times
-        Whether the published recording has times.
+        Whether a time at which the recording leaves or enters the zone is published.
     has_session
         Whether recordings are tracked in a file.
     has_among

@@ -12,7 +12,6 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.formatting import metres
 from dphmm.hide.zone import (
     ADVERSARIES,
     CELLS,
@@ -28,15 +27,42 @@ from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten
 
-_FORMAT = "dphmm-hidden-places-1"
+_FORMAT = "dphmm-hidden-places-2"
 
 LogLikelihoods = list[dict[str, FloatArray]]
 """The log-likelihoods of each stretch of a recording, by adversary, and `GATES`."""
 # The places of gates, from which the likelihood of the adversary with a street map is computed.
 GATES = "gates"
 
-# Follows the hash of a recording of which no crossing has a time.
-_UNTIMED = " without times"
+
+@dataclass(frozen=True)
+class RecordingKey:
+    """The identity of a recording in the history of a square.
+
+    Another zone removes more of the same recording, and another format rounds its locations. Unless zones overlap, the
+    gates are nearly equal, and so are their times. Planned routes have no times, and equal vertices on the same
+    streets: their gates identify nothing.
+
+    Parameters
+    ----------
+    kept
+        The hash of the kept points.
+    gates
+        The hash of all gates of the square's zone with their times; None without gates, or if one has no time.
+    has_times
+        Whether a crossing of the zone has a time.
+    num_kept
+        The number of kept points.
+    """
+
+    kept: str
+    gates: str | None
+    has_times: bool
+    num_kept: int
+
+    def is_same(self, other: RecordingKey) -> bool:
+        """Return whether two files are of one recording."""
+        return self.kept == other.kept or (self.gates is not None and self.gates == other.gates)
 
 
 @dataclass(frozen=True)
@@ -57,7 +83,7 @@ class ZoneHistory:
     Parameters
     ----------
     recordings
-        Square → hash of a recording → its log-likelihoods, in order of precedence.
+        Square → key of a recording → its log-likelihoods, in order of precedence.
     num_apart
         Square → the number of first squares from which its locations are farther than the distance. They are farther
         than the tolerance of the zone from the other squares with precedence.
@@ -69,7 +95,7 @@ class ZoneHistory:
 
     def __init__(
         self,
-        recordings: dict[Square, dict[str, LogLikelihoods]],
+        recordings: dict[Square, dict[RecordingKey, LogLikelihoods]],
         num_apart: dict[Square, int],
         kind: str | None,
         rule: SquareRule,
@@ -121,16 +147,21 @@ class ZoneHistory:
                 path, f"must be of format {_FORMAT}, got {shorten(stored_format)}: use a new file with --session"
             )
         earlier = replace(rule, distance_km=distance_km, among=among)
-        if (*rule.sizes, kind or stored) != (*earlier.sizes, stored):
+        if rule.sizes != earlier.sizes:
             options = (
                 []
                 if distance_km is None and among is not None
-                else [f"--within {metres(distance_km or DEFAULT_WITHIN_KM)}"]
+                else [f"--within {1000 * (distance_km or DEFAULT_WITHIN_KM):.12g}m"]  # exact, unlike `metres`
             )
             options += [] if among is None else [f"--among {among:g}"]
             raise ConfigurationError(
-                f"{path} tracks recordings hidden with {', '.join(options)} and --kind {stored}, and zones "
-                "of several sizes reveal more than each: use the same values, or another --session for another location"
+                f"{path} tracks recordings hidden with {' and '.join(options)}, and zones of several sizes reveal more "
+                "than each: use the same values, or another --session for another location"
+            )
+        if kind not in (None, stored):
+            raise ConfigurationError(
+                f"--kind must be {stored}, that of the recordings in {path}, or omitted, got {kind}: inferences of "
+                "adversaries with different movement models cannot be combined"
             )
         return cls(
             dict(zip(squares, recordings, strict=True)), dict(zip(squares, num_apart, strict=True)), stored, rule
@@ -171,21 +202,17 @@ class ZoneHistory:
             others.append((other, within_km if index < self.num_apart[square] else tolerance_km(other, within_km)))
         return others
 
-    def add(
-        self, square: Square, recording_hash: str, has_times: bool, likelihoods: LogLikelihoods
-    ) -> list[LogLikelihoods]:
+    def add(self, square: Square, key: RecordingKey, likelihoods: LogLikelihoods) -> list[LogLikelihoods]:
         """Add a recording, once, and return all recordings of its square.
 
-        A file of a recording with the times of its crossings counts instead of another file without, which reveals
-        less.
+        Of the files of a recording, one with the times of its crossings counts, and of these the one with most points.
         """
         recordings = self.recordings.setdefault(square, {})
-        untimed_hash = recording_hash + _UNTIMED
-        if has_times:
-            recordings.pop(untimed_hash, None)
-            recordings[recording_hash] = likelihoods
-        elif recording_hash not in recordings:
-            recordings[untimed_hash] = likelihoods
+        files = [other for other in recordings if other.is_same(key)]
+        if all((other.has_times, other.num_kept) <= (key.has_times, key.num_kept) for other in files):
+            for other in files:
+                del recordings[other]
+            recordings[key] = likelihoods
         return list(recordings.values())
 
     def write(self, path: Path, kind: str) -> None:
@@ -194,13 +221,16 @@ class ZoneHistory:
             {
                 "square": [square.level, square.row, square.column],
                 "num_apart": self.num_apart[square],
-                "rides": {
-                    recording_hash: [
-                        {adversary: np.round(values, 6).tolist() for adversary, values in stretch.items()}
-                        for stretch in likelihoods
-                    ]
-                    for recording_hash, likelihoods in recordings.items()
-                },
+                "rides": [
+                    {
+                        **vars(key),
+                        "stretches": [
+                            {adversary: np.round(values, 6).tolist() for adversary, values in stretch.items()}
+                            for stretch in likelihoods
+                        ],
+                    }
+                    for key, likelihoods in recordings.items()
+                ],
             }
             for square, recordings in self.recordings.items()
         ]
@@ -209,12 +239,13 @@ class ZoneHistory:
         write_text(path, json.dumps(content, allow_nan=False) + "\n", overwrite=True, private=True)
 
 
-def _parse_recordings(stored: Any) -> dict[str, LogLikelihoods]:
+def _parse_recordings(stored: Any) -> dict[RecordingKey, LogLikelihoods]:
     """Return the recordings of a square in a session file."""
     recordings = {}
-    for recording_hash, stretches in stored.items():
+    for ride in stored:
         likelihoods = [
-            {name: np.array(stretch[name], dtype=np.float64) for name in (*ADVERSARIES, GATES)} for stretch in stretches
+            {name: np.array(stretch[name], dtype=np.float64) for name in (*ADVERSARIES, GATES)}
+            for stretch in ride["stretches"]
         ]
         for likelihood in likelihoods:
             places = likelihood[GATES] = likelihood[GATES].reshape(-1, 4)
@@ -223,7 +254,9 @@ def _parse_recordings(stored: Any) -> dict[str, LogLikelihoods]:
                 raise ValueError
             if len(places) > 2 or not (np.abs(places) <= [90, 360, 90, 360]).all():  # also for NaN
                 raise ValueError
-        recordings[str(recording_hash)] = likelihoods
+        gates = None if ride["gates"] is None else str(ride["gates"])
+        key = RecordingKey(str(ride["kept"]), gates, bool(ride["has_times"]), int(ride["num_kept"]))
+        recordings[key] = likelihoods
     return recordings
 
 

@@ -13,7 +13,7 @@ from dphmm.space.trajectory import Segment
 
 # A direction is computed over this distance, which is large compared with the errors of fixes, some metres.
 _DIRECTION_KM = 0.1
-_MAX_DIRECTION_POINTS = 1000
+_NUM_FIRST_POINTS = 1000
 # The user stops if the points stay within this distance of one of them for `MIN_STOP_SECONDS`: fixes stray by less.
 _STOP_KM = 0.05
 
@@ -74,11 +74,16 @@ def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray,
     Its direction is that to the first point at least 100 m away, and the location ahead is `AHEAD_KM` farther along the
     track, or its last point of this trip before another removed stretch.
     """
-    rows = np.array(along[:_MAX_DIRECTION_POINTS])
-    is_over = removed[rows] | (trip[rows] != trip[rows[0]])
-    rows = rows[: is_over.argmax()] if is_over.any() else rows
-    plane = zone.projection.to_plane(points.latitude[rows], points.longitude[rows])
+    count = _NUM_FIRST_POINTS
+    while True:
+        rows = np.array(along[:count])
+        is_over = removed[rows] | (trip[rows] != trip[rows[0]])
+        rows = rows[: is_over.argmax()] if is_over.any() else rows
+        plane = zone.projection.to_plane(points.latitude[rows], points.longitude[rows])
+        gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
+        if len(rows) < count or gone[-1] >= AHEAD_KM:
+            break
+        count *= 4  # all points of a long recording would be projected for each gate
     far = np.flatnonzero(np.hypot(*(plane - plane[0]).T) >= _DIRECTION_KM)
-    gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
     ahead = plane[min(int(np.searchsorted(gone, AHEAD_KM)) + 1, len(plane) - 1)]
-    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead)
+    return Gate(plane[0], plane[far[0]] if len(far) else np.full(2, np.nan), ahead, points.times[rows[0]])

@@ -120,7 +120,8 @@ function fillSelect(select, options) {
 function describeInference(recipient) {
   const last = recipient.last;
   if (recipient.content === "true locations") return translate("infer_true_locations");
-  if (!last) return translate("infer_nothing");
+  // A message without an acknowledgement is waiting, although it may have arrived.
+  if (!last) return translate(recipient.num_waiting ? "infer_unconfirmed" : "infer_nothing");
   const inference = last.inference;
   if (recipient.content === "zone") return translate("infer_zone", { zone: inference.zone === "away" ? translate("zone_away") : inference.zone });
   const sentences = [recipient.precision_m ? translate("infer_rounded", { side: formatLength(recipient.precision_m), where: describeLocation(inference) })

@@ -15,7 +15,7 @@ function random() {
 export function makeZones({ map, layers, request, showMessage, withErrors, fillList, makeButton, state, trail, refresh }) {
   let inForce = null, previewInForce = null; // the zones in force, as text, and their effects
   let numPreviews = 0;
-  let placing = null; // the home zone that a click moves
+  let placing = null, placedHome = null; // the home zone that a click moves, and the home in it
   const parts = { zones: $("zones"), corners: $("corners"), corner: $("corner"), undo: $("undo"), close: $("close"), focus: $("home") };
   const { drawn, addZone, collect, list, read } = makeDrawing({ map, parts, makeButton, changed });
 
@@ -102,13 +102,14 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
   }
 
   function placeHome(home) {
+    placedHome = home;
     if (placing && drawn.hasLayer(placing)) placing.setLatLngs(makeHomeOutline(home));
     else placing = addZone(L.polygon(makeHomeOutline(home)), translate("home"));
     changed();
   }
 
   function endPlacing() {
-    placing = null;
+    placing = placedHome = null;
     map.getContainer().classList.remove("placing");
   }
 
@@ -131,7 +132,7 @@ export function makeZones({ map, layers, request, showMessage, withErrors, fillL
     if (event.key === "Enter") placeHome(map.getCenter());
     if (event.key === "Escape") { endPlacing(); showMessage(""); }
   });
-  $("home-size").addEventListener("change", () => { if (placing) placeHome(placing.getBounds().getCenter()); });
+  $("home-size").addEventListener("change", () => { if (placing) placeHome(placedHome); });
   map.on("click", onClick);
 
   // ---- options and files ----------------------------------------------------------------------------------------------
