@@ -126,6 +126,13 @@ def test_logarithmic_axis_has_several_round_labels(ends):
     assert all(ends[0] <= value <= ends[1] and len(f"{value:g}".strip("0.")) <= 4 for value in values)
 
 
+def test_logarithmic_axis_labels_all_powers():
+    _, ax = new_figure(6.0, 4.0)
+    ax.set(yscale="log", ylim=(3e-12, 4e11))
+    tick_powers(ax.yaxis, ax.get_ylim(), (1,), "{:g}".format)
+    assert ax.get_yticks().tolist() == [float(f"1e{power}") for power in range(-11, 12)]
+
+
 @pytest.mark.slow
 def test_calibration_with_frontier_fits(calibration):
     figure = draw_calibration_figure(calibration)
