@@ -173,6 +173,19 @@ def test_synthetic_users_next_to_real_ones_fit(cell):
     assert flaws(crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
 
 
+def test_classes_of_time_without_steps_are_gaps():
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2.0)
+    town = Data(("data/sample/geolife",), users=("000",))
+    model = learn(town, space, step_seconds=600).model
+    comparison = compare_users(model, town, rng=1)
+    hours = np.array([3.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+    crowds = {name: replace(getattr(comparison, name), hours=hours) for name in ("real", "drawn")}
+    ax = crowds_figure(replace(comparison, **crowds)).axes[-1]
+    for stairs in ax.patches:
+        heights = stairs.get_path().vertices[:, 1]
+        assert set(heights[np.isfinite(heights)].tolist()) == {0.75, 0.5}
+
+
 def test_flaws_are_detected():
     figure, ax = new_figure(4.2, 3.2)
     assert flaws(figure) == ["axes are empty"]
