@@ -141,6 +141,10 @@ def test_plan_reads_no_data(tmp_path):
         (("data/sample/geolife", *TOWN, "-o", "f.xls"), "extension of a table of flows must be one of"),
         (("data/sample/geolife", *TOWN, "--cell", "1", "-o", "f.csv"), "--areas cannot be combined with a region"),
         (
+            ("data/sample/geolife", *TOWN, "--start", "2024-03-01", "-o", "f.csv"),
+            "first_day and last_day (--start and --end) must both be set and in order, got 2024-03-01 and None",
+        ),
+        (
             ("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"),
             "--label and --district need --areas FILE",
         ),
@@ -163,6 +167,15 @@ def test_invalid_input_prints_one_line(arguments, message):
         if "mended" not in line_of_error and "--seed" not in line_of_error
     ]
     assert message in line
+
+
+def test_block_is_refused_with_polygons(tmp_path):
+    (tmp_path / "s.toml").write_text("block = 2")
+    done = run("data/sample/geolife", *TOWN, "--settings", tmp_path / "s.toml", "-o", tmp_path / "f.csv")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        "block cannot be combined with --areas: it is for cells of a region, use --district"
+    )
 
 
 @pytest.mark.slow
