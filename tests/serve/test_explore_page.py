@@ -428,7 +428,8 @@ def test_small_probabilities_are_not_shown_as_zero(model, browser):
         wait_for(lambda: page.inner_text("[data-part=high]") == "0.3%")
         assert "(0.3%)" in figure(page, "public")
         formatted = page.evaluate(
-            "import('./static/words.js').then(({ formatPercent: format }) => [0, 0.0006, 0.0094, 0.014, 0.5, 1].map(format))"
+            "import('./static/words.js').then(({ formatPercent: format }) =>"
+            " [0, 0.0006, 0.0094, 0.014, 0.5, 1].map(format))"
         )
         assert formatted == ["0%", "0.06%", "0.9%", "1%", "50%", "100%"]
 
