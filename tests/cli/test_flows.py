@@ -202,6 +202,20 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     assert "Total epsilon 500" in text
 
 
+def test_names_of_areas_are_in_front_of_scale_bar(flow_files):
+    pytest.importorskip("matplotlib")
+    from dphmm.plots.canvas import new_figure
+    from dphmm.plots.flows import draw_flows
+
+    rows = FlowRows.read(flow_files[0] / "f.json")
+    _, ax = new_figure()
+    draw_flows(ax, rows)
+    names = [text for text in ax.texts if text.get_text() in rows.places]
+    (scale,) = [text for text in ax.texts if text.get_text().endswith(" km")]
+    assert names
+    assert min(text.get_zorder() for text in names) > scale.get_zorder()
+
+
 def write_rows_across_date_line(path) -> FlowRows:
     """Write flows between 179.9° E and 179.9° W, with names that look like formulas."""
     areas = []
