@@ -28,7 +28,7 @@ _budget_options = options.compose(
         "--epsilon", type=NUMBER, metavar="NUMBER", help="Budget of every time, a decimal number or a fraction."
     ),
     click.option("--epsilons", type=PATH, help="File with one budget per time."),
-    click.option("--alpha", type=float, help="Budgets for this bound on temporal leakage, with --model."),
+    click.option("--alpha", type=float, help="Budgets for this bound on temporal leakage, with a model or matrix."),
 )
 # With 10,000 runs, the standard error of the mean is a hundredth of the standard deviation.
 _RUNS = click.IntRange(1, 10_000)

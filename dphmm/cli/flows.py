@@ -113,7 +113,11 @@ def _areas(arguments: dict[str, Any]) -> Any:
     from dphmm.flows.areas import Areas
 
     if arguments["layer"] is not None:
-        if any(arguments[name] is not None for name in (*options.REGION, "block")):
+        if arguments["block"] is not None:
+            raise ConfigurationError(
+                "block cannot be combined with --areas: it is for cells of a region, use --district"
+            )
+        if any(arguments[name] is not None for name in options.REGION):
             raise ConfigurationError("--areas cannot be combined with a region: use one of them")
         return Areas.from_polygons(arguments["layer"], arguments["label"], arguments["district"])
     if arguments["label"] is not None or arguments["district"] is not None:

@@ -123,11 +123,16 @@ class FlowSettings:
     def _check_days(self) -> None:
         first, last = self.days
         if (first is None) != (last is None) or (first is not None and last is not None and last < first):
-            raise ConfigurationError(f"first_day and last_day must be in order, got {self.first_day}, {self.last_day}")
+            raise ConfigurationError(
+                "first_day and last_day (--start and --end) must both be set and in order, got "
+                f"{self.first_day} and {self.last_day}"
+            )
         if self.window is None:
             return
         if first is None or last is None:
-            raise ConfigurationError("daily tables need first_day and last_day: the days of the data are not public")
+            raise ConfigurationError(
+                "daily tables need first_day and last_day (--start and --end): the days of the data are not public"
+            )
         count = last - first + 1
         if count > MAX_DAYS:
             raise ConfigurationError(f"the days must be at most {MAX_DAYS}, got {count}")

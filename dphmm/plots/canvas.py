@@ -7,6 +7,7 @@ figure is created.
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import as_floats
+from dphmm.arrays import FloatArray, as_floats, runs
 from dphmm.errors import ConfigurationError, InvalidInputError, MissingDependencyError, check_installed
 from dphmm.tables import check_output, new_file
 from dphmm.validation import checked
@@ -254,7 +255,8 @@ def tick_powers(axis: Any, ends: tuple[float, float], marks: Sequence[int], text
     text
         Formats the label of a value.
     """
-    powers = (float(f"{mark}e{power}") for power in range(-9, 10) for mark in marks)
+    first, last = (math.floor(math.log10(end)) for end in ends)
+    powers = (float(f"{mark}e{power}") for power in range(first, last + 1) for mark in marks)
     ticks = [tick for tick in powers if ends[0] <= tick <= ends[1]]
     if len(ticks) < 2:
         from matplotlib.ticker import MaxNLocator
@@ -376,8 +378,8 @@ def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: st
     """Plot a value at each step as a line, or as bands for more than `MAX_STEPS` steps.
 
     For bands the steps are divided into pieces of equal length. Each piece is plotted by its median as a line, its
-    quartiles as a strong band, and its minimum and maximum as a faint band. No step lies outside the bands. The legend
-    explains them once.
+    quartiles as a strong band, and its minimum and maximum as a faint band. Neither the line nor the bands cross values
+    that are not finite, and a finite value between two of them is a dot. The legend explains the bands once.
 
     Parameters
     ----------
@@ -405,13 +407,29 @@ def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: st
     if len(steps) <= MAX_STEPS:
         ax.plot(steps, np.where(np.isfinite(numbers), numbers, np.nan), color=colour, label=label, **style)
         return
-    pieces = [part[np.isfinite(numbers[part])] for part in np.array_split(np.arange(len(steps)), _NUM_PIECES)]
-    pieces = [part for part in pieces if len(part)]
-    middle = steps[[part[len(part) // 2] for part in pieces]]
     levels = (0.0, 0.25, 0.5, 0.75, 1.0)
-    quantiles = np.array([np.quantile(numbers[part], levels) for part in pieces]).reshape(-1, 5).T
+    index = list[int]()
+    rows = list[FloatArray]()
+    dots = list[int]()
+    for first, last in np.reshape(runs(np.isfinite(numbers)), (-1, 2)).tolist():
+        if index:  # the rows of two runs are not connected
+            index.append(last)
+            rows.append(np.full(len(levels), np.nan))
+        num_pieces = max(round((last + 1 - first) * _NUM_PIECES / len(steps)), 1)
+        pieces = np.array_split(np.arange(first, last + 1), num_pieces)
+        # The first and the last piece reach to the ends of the run; a single piece is both.
+        middle = [int(part[len(part) // 2]) for part in pieces[1:-1]]
+        of_pieces = [np.quantile(numbers[part], levels) for part in pieces]
+        if first == last:
+            dots.append(len(index))
+        index += [first, *middle, last]
+        rows += [of_pieces[0], *of_pieces[1:-1], of_pieces[-1]]
+    at = steps[np.array(index, dtype=np.int64)]
+    quantiles = np.array(rows).reshape(-1, len(levels)).T
     band_label = None if BANDS in ax.get_legend_handles_labels()[1] else BANDS
-    ax.fill_between(middle, quantiles[0], quantiles[4], color=colour, alpha=0.15, linewidth=0, label=band_label)
-    ax.fill_between(middle, quantiles[1], quantiles[3], color=colour, alpha=0.35, linewidth=0)
+    ax.fill_between(at, quantiles[0], quantiles[4], color=colour, alpha=0.15, linewidth=0, label=band_label)
+    ax.fill_between(at, quantiles[1], quantiles[3], color=colour, alpha=0.35, linewidth=0)
     line_style = {name: value for name, value in style.items() if name in ("linewidth", "lw", "linestyle", "zorder")}
-    ax.plot(middle, quantiles[2], color=colour, label=label, **line_style)
+    if dots:
+        line_style |= {"marker": ".", "markersize": 3, "markevery": dots}
+    ax.plot(at, quantiles[2], color=colour, label=label, **line_style)

@@ -269,8 +269,9 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         gap = _NAME_SPACE * (ax.get_xlim()[1] - ax.get_xlim()[0])
         if all((np.abs(place - other) > gap).any() for other in written):
             written.append(place)
+            # In front of the scale bar, which can lie on an area in the corner.
             ax.annotate(
-                _shorten(name), place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=5
+                _shorten(name), place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=12
             )
     spacing = {"labelspacing": 2.0, "borderpad": 1.2}
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small", **spacing)

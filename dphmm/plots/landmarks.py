@@ -111,11 +111,14 @@ def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:
     heights = budget.epsilons[regular]
     if len(times):
         apart = np.flatnonzero(np.diff(times) > _GAP_BARS * width) + 1
-        for number, part in enumerate(np.split(np.arange(len(times)), apart)):
-            label = "ε, regular" if number == 0 else None
-            edges = np.append(times[part], times[part[-1]] + width)
-            steps = np.append(heights[part], heights[part[-1]])
-            ax.fill_between(edges, steps, step="post", color=BLUE, alpha=0.45, linewidth=_MIN_BAR_POINTS, label=label)
+        # The last step of a part is as wide as a bar, and NaN separates the parts: one artist for each would take time
+        # quadratic in their number.
+        after = np.append(apart, len(times))
+        edges = np.insert(times, np.repeat(after, 2), np.repeat(times[after - 1] + width, 2))
+        ends = np.column_stack([heights[after - 1], np.full(len(after), np.nan)]).ravel()
+        steps = np.insert(heights, np.repeat(after, 2), ends)
+        style: dict[str, Any] = {"color": BLUE, "alpha": 0.45, "linewidth": _MIN_BAR_POINTS}
+        ax.fill_between(edges, steps, step="post", label="ε, regular", **style)
     marked = line.landmark
     if marked.any():
         ax.vlines(at[marked], 0, budget.epsilons[marked], color=ORANGE, linewidth=0.9, zorder=3)

@@ -203,6 +203,7 @@ def _draw_hours(ax: Axes, comparison: Comparison) -> None:
         moves = crowd.hours[::2]
         stays = crowd.hours[1::2]
         rates = np.divide(moves, moves + stays, out=np.full(len(moves), np.nan), where=moves + stays > 0)
-        ax.stairs(rates, np.arange(len(rates) + 1), color=colour, lw=1.6)
+        # Without a baseline, a class without steps is a gap: lines down to zero would mean that all users stayed.
+        ax.stairs(rates, np.arange(len(rates) + 1), baseline=None, color=colour, lw=1.6)
     ax.set_ylim(bottom=0)
     label_curves(ax, "hour (class of time)", "share of steps that move")

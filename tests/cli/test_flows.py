@@ -141,6 +141,10 @@ def test_plan_reads_no_data(tmp_path):
         (("data/sample/geolife", *TOWN, "-o", "f.xls"), "extension of a table of flows must be one of"),
         (("data/sample/geolife", *TOWN, "--cell", "1", "-o", "f.csv"), "--areas cannot be combined with a region"),
         (
+            ("data/sample/geolife", *TOWN, "--start", "2024-03-01", "-o", "f.csv"),
+            "first_day and last_day (--start and --end) must both be set and in order, got 2024-03-01 and None",
+        ),
+        (
             ("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"),
             "--label and --district need --areas FILE",
         ),
@@ -165,6 +169,15 @@ def test_invalid_input_prints_one_line(arguments, message):
     assert message in line
 
 
+def test_block_is_refused_with_polygons(tmp_path):
+    (tmp_path / "s.toml").write_text("block = 2")
+    done = run("data/sample/geolife", *TOWN, "--settings", tmp_path / "s.toml", "-o", tmp_path / "f.csv")
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[-1].endswith(
+        "block cannot be combined with --areas: it is for cells of a region, use --district"
+    )
+
+
 @pytest.mark.slow
 def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     pytest.importorskip("matplotlib")
@@ -187,6 +200,20 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     assert "pairs of areas: together " in text
     assert "No privacy guarantee: the noise is seeded and can be reproduced." in text
     assert "Total epsilon 500" in text
+
+
+def test_names_of_areas_are_in_front_of_scale_bar(flow_files):
+    pytest.importorskip("matplotlib")
+    from dphmm.plots.canvas import new_figure
+    from dphmm.plots.flows import draw_flows
+
+    rows = FlowRows.read(flow_files[0] / "f.json")
+    _, ax = new_figure()
+    draw_flows(ax, rows)
+    names = [text for text in ax.texts if text.get_text() in rows.places]
+    (scale,) = [text for text in ax.texts if text.get_text().endswith(" km")]
+    assert names
+    assert min(text.get_zorder() for text in names) > scale.get_zorder()
 
 
 def write_rows_across_date_line(path) -> FlowRows:

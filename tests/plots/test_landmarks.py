@@ -76,7 +76,9 @@ def test_many_landmarks_are_needles_and_losses_a_band(ax, count):
 def test_gap_in_times_splits_area(ax):
     times = np.append(np.arange(100), np.arange(400, 500))
     plots.budget_and_loss(ax, uniform_scheme(times, [], 1.0))
-    assert sum(isinstance(collection, PolyCollection) for collection in ax.collections) == 2
+    (area,) = [collection for collection in ax.collections if isinstance(collection, PolyCollection)]
+    parts = [path.vertices[:, 0] for path in area.get_paths()]
+    assert [(part.min(), part.max()) for part in parts] == [(0, 100), (400, 500)]
 
 
 @pytest.mark.parametrize("size", [4, 60])
@@ -90,6 +92,25 @@ def test_line_of_losses_does_not_cross_gap_in_times(ax, size):
     drawn = curve.get_ydata()
     np.testing.assert_array_equal(drawn[np.isfinite(drawn)], losses)
     assert np.flatnonzero(np.isnan(drawn)).tolist() == [size]
+
+
+def test_bands_of_losses_do_not_cross_gap_in_times(ax):
+    times = np.concatenate([np.arange(400), 5000 + np.arange(7), [8000], 10_000 + np.arange(400)])
+    plots.budget_and_loss(ax, uniform_scheme(times, [3], 1.0), np.linspace(1, 2, len(times)))
+    (right,) = [other for other in ax.figure.axes if other is not ax]
+    curve = right.get_lines()[0]
+    at, drawn = curve.get_xdata(), curve.get_ydata()
+    lines = [part[np.isfinite(drawn[part])] for part in np.split(np.arange(len(at)), np.flatnonzero(np.isnan(drawn)))]
+    assert [(at[line].min(), at[line].max()) for line in lines] == [
+        (0, 399),
+        (5000, 5006),
+        (8000, 8000),
+        (10_000, 10_399),
+    ]
+    for band in right.collections:
+        paths = [path.vertices[:, 0] for path in band.get_paths()]
+        assert [(path.min(), path.max()) for path in paths] == [(0, 399), (5000, 5006), (8000, 8000), (10_000, 10_399)]
+    assert [at[index] for index in curve.get_markevery()] == [8000]
 
 
 def test_shade_of_landmarks_does_not_cross_gap_in_times(ax):

@@ -126,6 +126,13 @@ def test_logarithmic_axis_has_several_round_labels(ends):
     assert all(ends[0] <= value <= ends[1] and len(f"{value:g}".strip("0.")) <= 4 for value in values)
 
 
+def test_logarithmic_axis_labels_all_powers():
+    _, ax = new_figure(6.0, 4.0)
+    ax.set(yscale="log", ylim=(3e-12, 4e11))
+    tick_powers(ax.yaxis, ax.get_ylim(), (1,), "{:g}".format)
+    assert ax.get_yticks().tolist() == [float(f"1e{power}") for power in range(-11, 12)]
+
+
 @pytest.mark.slow
 def test_calibration_with_frontier_fits(calibration):
     figure = draw_calibration_figure(calibration)
@@ -164,6 +171,19 @@ def test_synthetic_users_next_to_real_ones_fit(cell):
     town = "data/sample/geolife"
     model = learn(Data((town,), exclude_users=("000",)), space, step_seconds=600).model
     assert flaws(crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
+
+
+def test_classes_of_time_without_steps_are_gaps():
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2.0)
+    town = Data(("data/sample/geolife",), users=("000",))
+    model = learn(town, space, step_seconds=600).model
+    comparison = compare_users(model, town, rng=1)
+    hours = np.array([3.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+    crowds = {name: replace(getattr(comparison, name), hours=hours) for name in ("real", "drawn")}
+    ax = crowds_figure(replace(comparison, **crowds)).axes[-1]
+    for stairs in ax.patches:
+        heights = stairs.get_path().vertices[:, 1]
+        assert set(heights[np.isfinite(heights)].tolist()) == {0.75, 0.5}
 
 
 def test_flaws_are_detected():

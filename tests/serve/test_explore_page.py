@@ -415,6 +415,25 @@ def test_small_budget_has_significant_digits(model, browser):
         assert formatted == ["0", "0", "0.3", "0.0123", "1,234.568", "12,345", "-0.00012"]
 
 
+def test_small_probabilities_are_not_shown_as_zero(model, browser):
+    size = 400
+    places = Places(
+        [f"s{k}" for k in range(size)], 45 + 0.006 * (np.arange(size) // 20), 7 + 0.009 * (np.arange(size) % 20)
+    )
+    uniform = MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size), places, 300)
+    with serve(uniform) as url, open_page(browser, url) as page:
+        set_field(page, "epsilon", "0.0001")
+        wait_for(lambda: figure(page, "epsilon_step") == "0.0001")
+        page.select_option("#colour-0", "public")
+        wait_for(lambda: page.inner_text("[data-part=high]") == "0.3%")
+        assert "(0.3%)" in figure(page, "public")
+        formatted = page.evaluate(
+            "import('./static/words.js').then(({ formatPercent: format }) =>"
+            " [0, 0.0006, 0.0094, 0.014, 0.5, 1].map(format))"
+        )
+        assert formatted == ["0%", "0.06%", "0.9%", "1%", "50%", "100%"]
+
+
 @pytest.mark.parametrize("size", [DESK, PHONE])
 def test_timesteps_outside_region_are_counted_on_page(model, browser, size):
     explorer = make_explorer(model, "ann")

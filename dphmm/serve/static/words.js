@@ -13,7 +13,11 @@ export function formatNumber(value, digits = 3) {
   const options = Math.abs(value) < 1 ? { maximumSignificantDigits: 3 } : { maximumFractionDigits: digits };
   return Number(value.toFixed(9)).toLocaleString(locale, options);
 }
-export const formatPercent = (share) => share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 });
+export function formatPercent(share) {
+  // Probabilities below one per cent are not shown as zero.
+  const options = share < 0.0095 ? { maximumSignificantDigits: 1 } : { maximumFractionDigits: 0 };
+  return share.toLocaleString(locale, { style: "percent", ...options });
+}
 const formatUnit = (value, name, digits) => value.toLocaleString(locale, { style: "unit", unit: name, maximumFractionDigits: digits });
 
 export function formatLength(metres) {
