@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, progress, say, say_json, say_table
+from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, plural, progress, say, say_json, say_table
 from dphmm.cli.options import build_engine, engine_options
 
 if TYPE_CHECKING:
@@ -307,4 +307,4 @@ def _report(
     say_table(("verdict", "paper", "figure", "claim"), [(row[5], *row[:3]) for row in rows])
     for paper, name, needs in skipped:
         echo(f"Skipped {paper} {name}: requires {needs}.", err=True)
-    echo(f"Wrote {len(results)} figures, {folder / 'claims.csv'} and {folder / 'figures.html'}.")
+    echo(f"Wrote {plural(len(results), 'figure')}, {folder / 'claims.csv'} and {folder / 'figures.html'}.")
