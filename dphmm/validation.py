@@ -5,7 +5,8 @@ an error for other values, in a uniform wording (``delta must be in [0, 1), got 
 dataclass an option of commands and a key of files. `requirements` lists the declarations, from which tests derive
 invalid values.
 
-Nothing is converted. Of arrays only types and shapes are checked, not their entries. Arguments of other classes
+Numbers and booleans of NumPy become Python's, because JSON and exact fractions accept no others. Nothing else is
+converted. Of arrays only types and shapes are checked, not their entries. Arguments of other classes
 (models, engines) are not checked before the call. An argument of a wrong class raises an error when it lacks an
 attribute.
 """
@@ -539,7 +540,11 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         for name, parameter in parameters.items()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    annotations = {name: str(parameter.annotation) for name, parameter in parameters.items()}
+    annotations = {
+        name: str(parameter.annotation)
+        for name, parameter in parameters.items()
+        if parameter.annotation is not inspect.Parameter.empty  # as that of self
+    }
     needed: dict[str, tuple[Requirement, ...]] = {}
     positional: list[tuple[int, str, tuple[Requirement, ...]]] = []
     is_resolved = False
@@ -561,10 +566,12 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         for index, name, allowed in positional:
             if index >= len(args):
                 break
-            check(name, args[index], allowed, error)
+            value = check(name, args[index], allowed, error)
+            if value is not args[index]:
+                args = (*args[:index], value, *args[index + 1 :])
         for name, value in keywords.items():
             if name in needed:
-                check(name, value, needed[name], error)
+                keywords[name] = check(name, value, needed[name], error)
         try:
             result = target(*args, **keywords)
             return iterate(result, args, keywords) if is_generator else result
@@ -586,10 +593,12 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
     return functools.wraps(target)(wrapper)  # type: ignore[return-value]
 
 
-def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> None:
+def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> Any:
+    """Return a valid value, or raise an error."""
     for requirement in allowed:
         if requirement.accepts(value):
-            return
+            is_scalar = isinstance(requirement, Interval | Integers) or requirement in (NUMBER, FLAG)
+            return value.item() if is_scalar and isinstance(value, np.generic | np.ndarray) else value
     # The alternative None is mentioned only if it is the only one.
     shown = [requirement for requirement in allowed if requirement is not NOTHING] or allowed
     kind = (
@@ -608,9 +617,9 @@ def _refuse_wrong_class(
     error: type[InvalidInputError] | None,
 ) -> None:
     """Raise an error if an argument or its element lacks an attribute and has a wrong class."""
-    for name, value in arguments.items():
+    for name, wanted in annotations.items():
+        value = arguments.get(name)
         elements = value if isinstance(value, list | tuple) else (value,)
-        wanted = annotations.get(name, "")
         classes = {base.__name__ for base in type(problem.obj).__mro__}
         if any(element is problem.obj for element in elements) and not classes & set(re.findall(r"\w+", wanted)):
             kind = error or _ERRORS.get(name, InvalidInputError)

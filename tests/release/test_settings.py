@@ -56,6 +56,13 @@ def uniform(space) -> MarkovModel:
 NOISES = [name for name in MECHANISMS if name not in TABLE_MECHANISMS]
 
 
+def test_numbers_of_numpy_are_saved_as_numbers_of_python():
+    plain = {"epsilon": 2, "allow_singleton": True, "repair_max_work": 7, "optimal_max_states": 9}
+    settings = ReleaseSettings("complete", **{name: np.array([value])[0] for name, value in plain.items()})
+    assert settings.content_hash == ReleaseSettings("complete", **plain).content_hash
+    assert ReleaseSettings.from_toml(settings.to_toml()) == settings
+
+
 @given(settings_strategy)
 def test_json_and_toml_round_trip(settings):
     assert ReleaseSettings.from_json(settings.to_json()) == settings
