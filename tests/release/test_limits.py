@@ -30,10 +30,10 @@ def test_non_positive_or_fractional_window_steps_raise(steps):
 
 
 def test_numbers_of_numpy_are_stored_in_sessions(tmp_path):
-    releaser = engine()
-    with Session.open(tmp_path / "a.db", "ann", releaser, Limits(window_epsilon=2, window_steps=np.int64(3))) as session:
+    path = tmp_path / "a.db"
+    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=np.int64(3))) as session:
         session.release(0, 1)
-    with Session.open(tmp_path / "a.db", "ann", releaser, Limits(window_epsilon=2, window_steps=3)) as session:
+    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=3)) as session:
         assert session.account.epsilon == 0.5
 
 
