@@ -292,7 +292,7 @@ ARRAY = Requirement(
     (None, "a", {"a": 1}, [[1], [1, 2]], np.ones(2, dtype=complex), np.array([None, {}], dtype=object), ["a", "b"]),
 )
 WORDS_OR_TIMES = Requirement(
-    "an array of numbers, strings or times", lambda value: _is_array(value, "biufSUMm"), ARRAY.invalid[:-1]
+    "an array of numbers, strings or numpy.datetime64", lambda value: _is_array(value, "biufSUMm"), ARRAY.invalid[:-1]
 )
 ARRAYS = Requirement("a list of arrays of numbers", _is_arrays, (None, "a", 1, [["a"]], [None]))
 MAPPING = Requirement("a mapping by name", _is_mapping, (None, "a", 1, {1: 2}, ["a"]))
@@ -352,7 +352,8 @@ def _is_input(value: Any) -> bool:
 
 
 def _are_inputs(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_input, value))
+    # A dictionary of columns is not a list of paths.
+    return isinstance(value, Collection) and not isinstance(value, str | Mapping) and all(map(_is_input, value))
 
 
 _DATA = Requirement(

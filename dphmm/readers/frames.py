@@ -192,7 +192,8 @@ def _as_arrow(frame: Any) -> Any:
                 words = [_decode_words(chunk) for chunk in table.column(index).chunks]
                 table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
     except Exception as problem:
-        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)})") from None
+        hint = "; call its compute() first" if hasattr(frame, "compute") else ""  # of Dask
+        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)}){hint}") from None
     return table
 
 
@@ -278,5 +279,6 @@ def _points(column: Any) -> Any:
     """Return longitude and latitude ``(n, 2)`` of a column; NaN if not a point."""
     if column.crs is not None and column.crs.to_epsg() != 4326:
         column = column.to_crs(4326)
-    shapes = np.asarray(column, dtype=object)
+    shapes = np.array(column, dtype=object)
+    shapes[shapely.is_empty(shapes)] = None  # an empty point has no x
     return np.column_stack([shapely.get_x(shapes), shapely.get_y(shapes)])

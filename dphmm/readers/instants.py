@@ -100,6 +100,8 @@ class Instants:
         ValueError
             If it is not a time, is a number without a known unit, or a local time that does not exist in the zone.
         """
+        if isinstance(value, np.datetime64):  # an element of a column of objects
+            value = value.astype("datetime64[us]").item()
         if isinstance(value, datetime):
             return self._in_utc(value)
         unit = self.unit
