@@ -326,6 +326,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **dict.fromkeys(("Sequence[tuple[int, int]]", "Sequence[float]", "Sequence[int]"), (ARRAY,)),
     **dict.fromkeys(("Sequence[npt.ArrayLike]", "Iterable[npt.ArrayLike]", "Iterable[StateSequence]"), (ARRAYS,)),
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), (MAPPING,)),
+    "Mapping[str, Releaser]": (MAPPING,),
     **dict.fromkeys(("Mapping[str, Sequence[float]]", "Mapping[str, Sequence[npt.ArrayLike]]"), (MAPPING,)),
     **dict.fromkeys(("Sequence[str]", "Collection[str]", "Iterable[str]", "tuple[str, ...]", "list[str]"), (WORDS,)),
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), (ARRAY,)),
@@ -335,8 +336,8 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **{
         name: (Requirement(f"a {name}", _named(name), (1, b"a", object())),)
         for name in (
-            *("Account", "Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable"),
-            *("DataFrame", "MarkovModel", "StateSpace", "Trajectory", "TrajectoryCollection"),
+            *("Account", "Data", "Limits", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore"),
+            *("DataFrame", "MarkovModel", "Releaser", "StateSpace", "TimedTable", "Trajectory", "TrajectoryCollection"),
         )
     },
 }

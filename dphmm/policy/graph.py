@@ -889,8 +889,8 @@ def is_networkx(value: object) -> TypeGuard[networkx.Graph[Any]]:
 
 
 def is_open(attributes: Mapping[str, Any]) -> bool:
-    """Return whether the attributes of a node of networkx declare it open; a mask of NumPy has other booleans."""
-    value = attributes.get("open")
+    """Return whether the attributes of a node of networkx declare it open."""
+    value = attributes.get("open")  # possibly an element of a mask
     return isinstance(value, bool | np.bool_) and bool(value)
 
 

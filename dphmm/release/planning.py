@@ -179,7 +179,8 @@ def check_steps(steps: object) -> None:
 
 
 def _format_value(value: object) -> str:
-    return shorten(value).strip("'")
+    quoted = shorten(value)
+    return quoted if isinstance(value, str) else quoted.strip("'")
 
 
 # A schedule tries eleven budgets at every step and tries them again at the next one.

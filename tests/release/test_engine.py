@@ -358,9 +358,9 @@ def test_refused_step_leaves_engine_unchanged():
     assert releaser.release(0).index == 1
 
 
-@pytest.mark.parametrize("state", [-1, 6, 2.5])
+@pytest.mark.parametrize("state", [-1, 6, 2.5, "1"])
 def test_unknown_state_raises(state):
-    with pytest.raises(StateError, match="state must be an integer from 0 to 5"):
+    with pytest.raises(StateError, match=f"state must be an integer from 0 to 5, got {state!r}$"):
         Releaser(running_model(), F, graph(), 1.0).release(state)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from dphmm import PolicyGraph, Trajectory
+from dphmm import PolicyGraph, ReleaseSettings, Trajectory
 from dphmm.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -36,6 +36,20 @@ from tests.running_example import F, graph
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "user.session"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limits": {"epsilon": 3}}, "limits must be a Limits, got {'epsilon': 3}"),
+        ({"releaser": None}, "releaser must be a Releaser or a mapping by name, got None"),
+        ({"releaser": ReleaseSettings("complete")}, "releaser must be a Releaser or a mapping by name, got Rel"),
+    ],
+)
+def test_argument_of_wrong_class_raises_before_file_is_created(path, arguments, message):
+    with pytest.raises(InvalidInputError, match=f"^{message}"):
+        Session.open(**{"path": path, "name": "ann", "releaser": engine(), **arguments})
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-laplace"])
