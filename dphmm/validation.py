@@ -326,7 +326,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **dict.fromkeys(("Sequence[tuple[int, int]]", "Sequence[float]", "Sequence[int]"), (ARRAY,)),
     **dict.fromkeys(("Sequence[npt.ArrayLike]", "Iterable[npt.ArrayLike]", "Iterable[StateSequence]"), (ARRAYS,)),
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), (MAPPING,)),
-    "Mapping[str, Releaser]": (MAPPING,),
+    **dict.fromkeys(("Mapping[str, Releaser]", "Mapping[str, Sequence[str]]"), (MAPPING,)),
     **dict.fromkeys(("Mapping[str, Sequence[float]]", "Mapping[str, Sequence[npt.ArrayLike]]"), (MAPPING,)),
     **dict.fromkeys(("Sequence[str]", "Collection[str]", "Iterable[str]", "tuple[str, ...]", "list[str]"), (WORDS,)),
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), (ARRAY,)),
