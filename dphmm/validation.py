@@ -129,7 +129,7 @@ class Interval(Requirement):
                 value = float(value)
             return (low < value or (has_low and value == low)) and (value < high or (has_high and value == high))
 
-        outside = [math.nan, "a", [1.0], True, *((-inf,) if low > -inf or not has_low else ())]
+        outside = [math.nan, "a", [1.0], True, np.timedelta64(1, "s"), *((-inf,) if low > -inf or not has_low else ())]
         outside += (inf,) if high < inf or not has_high else ()
         for bound, direction, belongs in ((low, -inf, has_low), (high, inf, has_high)):
             if math.isfinite(bound):
@@ -168,7 +168,7 @@ class Integers(Requirement):
             if high == _MAX_INTEGER
             else f"an integer in [{low}, {high}]"
         )
-        outside = (low - 1, high + 1, 2**63, 1.5, math.nan, "1", [1], True)
+        outside = (low - 1, high + 1, 2**63, 1.5, math.nan, "1", [1], True, np.timedelta64(low, "s"))
         super().__init__(text, lambda value: _is_whole(value) and low <= value <= high, outside, error)
 
 
@@ -198,7 +198,8 @@ class Choice(Requirement):
 def _is_number(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "iuf"
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+    # NumPy counts differences of times among integers.
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real | Decimal):
         return False
     try:
         return not (isinstance(value, Decimal) and math.isnan(value)) and float(value) is not None
@@ -209,7 +210,7 @@ def _is_number(value: Any) -> bool:
 def _is_whole(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "iu"
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def is_name(value: Any) -> bool:

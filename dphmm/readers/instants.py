@@ -231,7 +231,7 @@ def parse_track_time(text: str | None) -> int | None:
 
 def _parse_number(value: object) -> float | int | None:
     """Return a numeric time; None for a string that contains a date."""
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_ | np.timedelta64):
         return None
     if isinstance(value, int | np.integer):
         return int(value)

@@ -174,7 +174,7 @@ def check_steps(steps: object) -> None:
     InvalidInputError
         If it is not.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+    if isinstance(steps, bool | np.timedelta64) or not isinstance(steps, int | np.integer) or steps < 1:
         raise InvalidInputError(f"steps must be a positive integer, got {_format_value(steps)}")
 
 

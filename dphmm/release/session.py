@@ -66,7 +66,7 @@ def to_slot(slot: Slot, step_seconds: float | None) -> int:
         if step_seconds is None:
             raise ConfigurationError("slot must be an integer if the model has no step_seconds, got an instant")
         return get_slot(slot, step_seconds)
-    if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _MAX_SLOT:
+    if isinstance(slot, bool | np.timedelta64) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _MAX_SLOT:
         raise InvalidInputError(f"slot must be an integer or an instant, got {slot!r}")
     return int(slot)
 

@@ -113,6 +113,7 @@ def test_frame_matches_file_written_from_it(tmp_path):
         ({"lat": [45.0, np.nan, 45.0, 45.0]}, "row 2: latitude .*'None'"),
         ({"uid": ["ann", None, "bob", "bob"]}, "row 2: user must not be empty"),
         ({"datetime": [TIMES[0], pd.NaT, *TIMES[2:]]}, "row 2: time "),
+        ({"datetime": [TIMES[0], np.timedelta64(5, "s"), *TIMES[2:]]}, "row 2: time "),
         ({"lat": ["x"] * 4}, "row 1: latitude .*'x'"),
     ],
 )

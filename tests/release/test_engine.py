@@ -351,7 +351,12 @@ def test_refused_step_leaves_engine_unchanged():
     releaser = Releaser(running_model(), F, graph(), 1.0, rng=14)
     releaser.release(0)
     before = releaser.belief
-    for bad in ({"state": 9}, {"state": 0, "epsilon": -1.0}, {"state": 0, "steps": 0}):
+    for bad in (
+        {"state": 9},
+        {"state": 0, "epsilon": -1.0},
+        {"state": 0, "steps": 0},
+        {"state": 0, "steps": np.timedelta64(1, "h")},
+    ):
         with pytest.raises(ValueError, match=r"must be"):
             releaser.release(**bad)
     assert releaser.belief is before

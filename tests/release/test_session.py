@@ -249,7 +249,9 @@ def test_instants_map_to_resampling_slots(path):
         assert session.release(4, whole) == session.release(0, session.to_slot(whole))
 
 
-@pytest.mark.parametrize("slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT", "us")])
+@pytest.mark.parametrize(
+    "slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT", "us"), np.timedelta64(5, "s")]
+)
 def test_invalid_slot_raises(path, slot):
     with (
         Session.open(path, "a", engine(step=60.0)) as session,
