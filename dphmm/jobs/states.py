@@ -167,6 +167,7 @@ def release_states(
     >>> release.released in pages
     True
     """
+    names = list(names)  # a pandas.Series is indexed by its labels
     numbers = _number(names)
     learned = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
     if learned.size != len(names):
@@ -203,7 +204,7 @@ def _nearest(points: FloatArray, released: tuple[float, ...]) -> int:
 
 def _number(names: Sequence[str]) -> dict[str, int]:
     numbers = {name: number for number, name in enumerate(names)}
-    if not names or len(numbers) < len(names):
+    if not numbers or len(numbers) < len(names):
         raise StateError(f"names must be different, got {len(names) - len(numbers)} repeated among {len(names)}")
     return numbers
 

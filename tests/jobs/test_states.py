@@ -6,6 +6,7 @@ import json
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 
 from dphmm import MarkovModel, Measurements
@@ -127,3 +128,13 @@ def test_equal_measurements_are_refused_before_any_sample(seed):
 def test_learning_from_no_sequence_raises():
     with pytest.raises(StateError, match="sequences must contain a user, got none"):
         learn_states({}, PAGES)
+
+
+def test_names_and_states_may_be_columns_of_pandas():
+    names = pd.Series(PAGES, index=range(6, 0, -1))
+    sequences = {"ann": pd.Series(["clinic", "home"], index=[8, 9])}
+    columns, lists = (
+        list(release_states(states, pages, UNIFORM, POLICY, 1.0, rng=0))
+        for states, pages in ((sequences, names), ({"ann": ["clinic", "home"]}, PAGES))
+    )
+    assert columns == lists
