@@ -250,6 +250,8 @@ def _is_words(value: Any) -> bool:
 def _is_array(value: Any, kinds: str = "biuf") -> bool:
     if hasattr(value, "tocsr"):
         return True
+    if np.ma.is_masked(value):  # NumPy would read what the mask hides
+        return False
     # NumPy treats a graph as a sequence and would query the neighbours of every node.
     if value is None or isinstance(value, str | bytes | dict | set | frozenset) or hasattr(value, "is_multigraph"):
         return False
@@ -633,7 +635,7 @@ def _refuse_wrong_class(
 
 def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} of shape {value.shape}"
+        return f"{'a masked' if np.ma.is_masked(value) else 'an'} array of {value.dtype} of shape {value.shape}"
     try:
         text = " ".join((str(value) if isinstance(value, np.generic) else repr(value)).split())
     except (ValueError, RecursionError):  # thousands of digits, a thousand brackets
