@@ -535,7 +535,8 @@ class Session:
     def _catch_up(self, progress: Progress) -> None:
         """Enter the releases since the last call, by any process, into the account."""
         if progress.count < self._account.count:
-            raise DataFileError(self._store.path, "was replaced by an older copy; open the session again")
+            reason = "was replaced by an older copy, or the engine released without the session; open the session again"
+            raise DataFileError(self._store.path, reason)
         if progress.count > self._account.count:
             pruned = self._store.pruned(self._stored.number)
             if pruned.count > self._account.count:

@@ -52,6 +52,15 @@ def test_argument_of_wrong_class_raises_before_file_is_created(path, arguments, 
     assert not path.exists()
 
 
+def test_release_of_the_engine_without_its_session_is_found(path):
+    releaser = engine()
+    with Session.open(path, "ann", releaser) as session:
+        session.release(0, 1)
+        releaser.release(0)
+        with pytest.raises(DataFileError, match="or the engine released without the session"):
+            session.release(0, 2)
+
+
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-laplace"])
 def test_session_reopened_at_every_step_matches_uninterrupted_engine(path, mechanism):
     slots = [0, 1, 2, 5, 6, 10, 11, 12, 20, 21]
