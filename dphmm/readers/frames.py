@@ -243,7 +243,8 @@ def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
     names = [str(name) for name in table.columns]
     if len(set(names)) < len(names):
         raise DataFileError(SOURCE, "must have unique column names")
-    return table, resolve(names, SOURCE, options)
+    # Of several columns of geometries, geopandas knows the one in use, whatever its name.
+    return table, resolve(names, SOURCE, options, getattr(table, "active_geometry_name", None))
 
 
 # Names of a trajectory column that denote users.

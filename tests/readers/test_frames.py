@@ -134,6 +134,13 @@ def test_objects_of_other_libraries_are_read():
     check(read_frame(frame, time_zone="Asia/Shanghai"))
 
 
+def test_geometry_in_use_is_read_whatever_its_name():
+    frame = build_points(uid=USERS, datetime=TIMES).rename_geometry("position")
+    check(read_frame(frame))
+    frame["geometry"] = frame.geometry.translate(1.0)
+    check(read_frame(frame))
+
+
 def test_empty_point_is_a_malformed_row():
     frame = build_points(uid=USERS, datetime=TIMES)
     frame.loc[1, "geometry"] = shapely.Point()
