@@ -155,8 +155,8 @@ def as_floats(values: object, name: str, error: type[InvalidInputError] = Invali
     """
     try:
         array = np.asarray(values)
-        if array.dtype.kind not in "biufO":
-            raise TypeError(f"they are {array.dtype}")
+        if array.dtype.kind not in "biufO" or np.ma.is_masked(values):  # NumPy would read what the mask hides
+            raise TypeError(f"they are {'masked' if np.ma.is_masked(values) else array.dtype}")
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as problem:
         raise error(f"{name} must be an array of numbers: {problem!s:.120}") from None

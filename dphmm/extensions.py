@@ -121,7 +121,7 @@ class Registry(Generic[Base]):
             raise build_missing_error(self._group, name, version, reason)
         try:
             extension: type[Base] = points[0].load()
-        except Exception as problem:  # the module can raise any error
+        except (Exception, SystemExit) as problem:  # the module can raise any error, or end like a script
             is_clear = isinstance(problem, (ImportError, AttributeError, ConfigurationError))
             text = str(problem) if is_clear else f"{type(problem).__name__}: {problem}"
             reason = f"{targets[0]} cannot be imported: {' '.join(text.split())}"

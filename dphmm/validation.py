@@ -5,7 +5,8 @@ an error for other values, in a uniform wording (``delta must be in [0, 1), got 
 dataclass an option of commands and a key of files. `requirements` lists the declarations, from which tests derive
 invalid values.
 
-Nothing is converted. Of arrays only types and shapes are checked, not their entries. Arguments of other classes
+Numbers and booleans of NumPy become Python's, because JSON and exact fractions accept no others. Nothing else is
+converted. Of arrays only types and shapes are checked, not their entries. Arguments of other classes
 (models, engines) are not checked before the call. An argument of a wrong class raises an error when it lacks an
 attribute.
 """
@@ -128,7 +129,7 @@ class Interval(Requirement):
                 value = float(value)
             return (low < value or (has_low and value == low)) and (value < high or (has_high and value == high))
 
-        outside = [math.nan, "a", [1.0], True, *((-inf,) if low > -inf or not has_low else ())]
+        outside = [math.nan, "a", [1.0], True, np.timedelta64(1, "s"), *((-inf,) if low > -inf or not has_low else ())]
         outside += (inf,) if high < inf or not has_high else ()
         for bound, direction, belongs in ((low, -inf, has_low), (high, inf, has_high)):
             if math.isfinite(bound):
@@ -167,7 +168,7 @@ class Integers(Requirement):
             if high == _MAX_INTEGER
             else f"an integer in [{low}, {high}]"
         )
-        outside = (low - 1, high + 1, 2**63, 1.5, math.nan, "1", [1], True)
+        outside = (low - 1, high + 1, 2**63, 1.5, math.nan, "1", [1], True, np.timedelta64(low, "s"))
         super().__init__(text, lambda value: _is_whole(value) and low <= value <= high, outside, error)
 
 
@@ -197,7 +198,8 @@ class Choice(Requirement):
 def _is_number(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "iuf"
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+    # NumPy counts differences of times among integers.
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real | Decimal):
         return False
     try:
         return not (isinstance(value, Decimal) and math.isnan(value)) and float(value) is not None
@@ -208,7 +210,7 @@ def _is_number(value: Any) -> bool:
 def _is_whole(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 0 and value.dtype.kind in "iu"
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def is_name(value: Any) -> bool:
@@ -248,6 +250,8 @@ def _is_words(value: Any) -> bool:
 def _is_array(value: Any, kinds: str = "biuf") -> bool:
     if hasattr(value, "tocsr"):
         return True
+    if np.ma.is_masked(value):  # NumPy would read what the mask hides
+        return False
     # NumPy treats a graph as a sequence and would query the neighbours of every node.
     if value is None or isinstance(value, str | bytes | dict | set | frozenset) or hasattr(value, "is_multigraph"):
         return False
@@ -291,7 +295,7 @@ ARRAY = Requirement(
     (None, "a", {"a": 1}, [[1], [1, 2]], np.ones(2, dtype=complex), np.array([None, {}], dtype=object), ["a", "b"]),
 )
 WORDS_OR_TIMES = Requirement(
-    "an array of numbers, strings or times", lambda value: _is_array(value, "biufSUMm"), ARRAY.invalid[:-1]
+    "an array of numbers, strings or numpy.datetime64", lambda value: _is_array(value, "biufSUMm"), ARRAY.invalid[:-1]
 )
 ARRAYS = Requirement("a list of arrays of numbers", _is_arrays, (None, "a", 1, [["a"]], [None]))
 MAPPING = Requirement("a mapping by name", _is_mapping, (None, "a", 1, {1: 2}, ["a"]))
@@ -325,6 +329,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **dict.fromkeys(("Sequence[tuple[int, int]]", "Sequence[float]", "Sequence[int]"), (ARRAY,)),
     **dict.fromkeys(("Sequence[npt.ArrayLike]", "Iterable[npt.ArrayLike]", "Iterable[StateSequence]"), (ARRAYS,)),
     **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, str]", "Mapping[str, npt.NDArray[Any]]"), (MAPPING,)),
+    **dict.fromkeys(("Mapping[str, Releaser]", "Mapping[str, Sequence[str]]"), (MAPPING,)),
     **dict.fromkeys(("Mapping[str, Sequence[float]]", "Mapping[str, Sequence[npt.ArrayLike]]"), (MAPPING,)),
     **dict.fromkeys(("Sequence[str]", "Collection[str]", "Iterable[str]", "tuple[str, ...]", "list[str]"), (WORDS,)),
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), (ARRAY,)),
@@ -334,8 +339,8 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **{
         name: (Requirement(f"a {name}", _named(name), (1, b"a", object())),)
         for name in (
-            *("Account", "Data", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore", "TimedTable"),
-            *("DataFrame", "MarkovModel", "StateSpace", "Trajectory", "TrajectoryCollection"),
+            *("Account", "Data", "Limits", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore"),
+            *("DataFrame", "MarkovModel", "Releaser", "StateSpace", "TimedTable", "Trajectory", "TrajectoryCollection"),
         )
     },
 }
@@ -351,7 +356,8 @@ def _is_input(value: Any) -> bool:
 
 
 def _are_inputs(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_input, value))
+    # A dictionary of columns is not a list of paths.
+    return isinstance(value, Collection) and not isinstance(value, str | Mapping) and all(map(_is_input, value))
 
 
 _DATA = Requirement(
@@ -539,7 +545,11 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         for name, parameter in parameters.items()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    annotations = {name: str(parameter.annotation) for name, parameter in parameters.items()}
+    annotations = {
+        name: str(parameter.annotation)
+        for name, parameter in parameters.items()
+        if parameter.annotation is not inspect.Parameter.empty  # as that of self
+    }
     needed: dict[str, tuple[Requirement, ...]] = {}
     positional: list[tuple[int, str, tuple[Requirement, ...]]] = []
     is_resolved = False
@@ -561,10 +571,12 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         for index, name, allowed in positional:
             if index >= len(args):
                 break
-            check(name, args[index], allowed, error)
+            value = check(name, args[index], allowed, error)
+            if value is not args[index]:
+                args = (*args[:index], value, *args[index + 1 :])
         for name, value in keywords.items():
             if name in needed:
-                check(name, value, needed[name], error)
+                keywords[name] = check(name, value, needed[name], error)
         try:
             result = target(*args, **keywords)
             return iterate(result, args, keywords) if is_generator else result
@@ -586,10 +598,12 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
     return functools.wraps(target)(wrapper)  # type: ignore[return-value]
 
 
-def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> None:
+def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> Any:
+    """Return a valid value, or raise an error."""
     for requirement in allowed:
         if requirement.accepts(value):
-            return
+            is_scalar = isinstance(requirement, Interval | Integers) or requirement in (NUMBER, FLAG)
+            return value.item() if is_scalar and isinstance(value, np.generic | np.ndarray) else value
     # The alternative None is mentioned only if it is the only one.
     shown = [requirement for requirement in allowed if requirement is not NOTHING] or allowed
     kind = (
@@ -608,9 +622,9 @@ def _refuse_wrong_class(
     error: type[InvalidInputError] | None,
 ) -> None:
     """Raise an error if an argument or its element lacks an attribute and has a wrong class."""
-    for name, value in arguments.items():
+    for name, wanted in annotations.items():
+        value = arguments.get(name)
         elements = value if isinstance(value, list | tuple) else (value,)
-        wanted = annotations.get(name, "")
         classes = {base.__name__ for base in type(problem.obj).__mro__}
         if any(element is problem.obj for element in elements) and not classes & set(re.findall(r"\w+", wanted)):
             kind = error or _ERRORS.get(name, InvalidInputError)
@@ -621,7 +635,7 @@ def _refuse_wrong_class(
 
 def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} of shape {value.shape}"
+        return f"{'a masked' if np.ma.is_masked(value) else 'an'} array of {value.dtype} of shape {value.shape}"
     try:
         text = " ".join((str(value) if isinstance(value, np.generic) else repr(value)).split())
     except (ValueError, RecursionError):  # thousands of digits, a thousand brackets

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dphmm import MarkovModel, Measurements, PolicyGraph
 from dphmm.arrays import as_distribution, as_instants, as_integers
 from dphmm.errors import InvalidInputError, StochasticError, TimeOrderError
 from dphmm.landmarks import stay_points
@@ -42,3 +43,18 @@ def test_whole_floats_become_integers_and_others_raise(kind):
 def test_distribution_with_infinite_sum_raises():
     with pytest.raises(StochasticError, match="must sum to 1, got inf"):
         as_distribution([1e308, 1e308], 2)
+
+
+def test_masked_entries_raise():
+    hidden = np.ma.array([[0.5, 0.5], [0.5, 0.5]], mask=[[False, True], [False, False]])
+    times = np.array(["2024-01-01", "2024-01-02"], "M8[us]")
+    for use in (
+        lambda: MarkovModel(hidden, [0.5, 0.5]),
+        lambda: MarkovModel([[0.5, 0.5], [0.5, 0.5]], hidden[0]),
+        lambda: Measurements(hidden),
+        lambda: PolicyGraph.utility(hidden, 1.0),
+        lambda: Trajectory("ann", times, hidden[0], [1.0, 2.0]),
+    ):
+        with pytest.raises(InvalidInputError, match=r"mask|must be a matrix of numbers"):
+            use()
+    assert Measurements(np.ma.array([[0.5, 0.5]])).points.tolist() == [[0.5, 0.5]]

@@ -264,6 +264,14 @@ def test_valid_arguments_pass_unchanged():
     assert example.__globals__ is globals(), "doctest looks for examples in functions of the module"
 
 
+@pytest.mark.parametrize("scalar", [np.int64, np.uint8, np.float32, np.float64, np.array])
+def test_numbers_of_numpy_become_numbers_of_python(scalar):
+    # JSON and fractions accept no others: such settings could neither be saved nor hashed.
+    plain = example(scalar(2), delta=np.float32(0.5))
+    assert plain == (2, 1, 0.5, None, None)
+    assert {type(value) for value in plain} <= {int, float, type(None)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -365,3 +373,10 @@ def test_attribute_error_within_package_is_not_blamed_on_argument():
         broken(Unrelated(), 1)
     with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got 1, which has no .missing."):
         broken(1, 1)
+
+    @checked
+    def unannotated(ours):
+        return ours.missing
+
+    with pytest.raises(AttributeError):
+        unannotated(1)

@@ -512,6 +512,8 @@ def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> Releas
         return ReleaseSettings.from_dict(settings)
     except InvalidInputError as problem:
         name, _, message = str(problem).partition(" ")
+        if name not in values and name != "event":  # about an element of caps or layers
+            raise
         raise type(problem)(f"{named(name)} {message}") from None
 
 

@@ -30,6 +30,7 @@ from dphmm.events.product_chain import Chain, EventOdds, Split, Transition
 from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.table import Table
+from dphmm.tables.values import shorten
 from dphmm.validation import Interval, checked
 
 NUM_RUNGS = 96
@@ -84,6 +85,8 @@ class Cap:
     ) -> None:
         if not min_probability < probability:
             raise EventError(f"min_probability must be below probability, got {min_probability!r} and {probability!r}")
+        if not isinstance(event, str | EventText | Event):
+            raise EventError(f"a cap must have an event or its text, got {shorten(event)}")
         parsed = parse_event(event) if isinstance(event, str) else event
         vars(self).update(event=parsed, probability=float(probability), min_probability=float(min_probability))
 

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
@@ -140,6 +141,7 @@ def certify(
         for user, begun in watch(stored_users, "Certifying", None):
             for number, (engine, steps, more) in enumerate(begun):
                 before = begun[number - 1][0] if number and is_session_store else None
+                check_certifiable(engine)
                 try:
                     _certify_steps(writer, user, engine, steps, more, before)
                 except InvalidInputError as problem:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from dphmm.errors import ConfigurationError, EmptyDataError
+from dphmm.errors import ConfigurationError, EmptyDataError, InvalidInputError
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import Fixes, ReadOptions, build_unnamed_user_error, same_file_name, trajectories
@@ -223,6 +223,9 @@ class Data:
         # several of them.
         if isinstance(paths, str | Path) or is_frame(paths):
             object.__setattr__(self, "paths", (paths,))
+        elif not isinstance(paths, list | tuple):
+            kind = f"{type(paths).__module__}.{type(paths).__qualname__}"
+            raise InvalidInputError(f"paths must be a tuple of paths, tables or trajectories, got a {kind}")
 
     @classmethod
     @checked

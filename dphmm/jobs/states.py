@@ -99,6 +99,8 @@ def learn_states(
     """
     numbers = _number(names)
     encoded = [_encode(user, states, numbers) for user, states in sequences.items()]
+    if not encoded:
+        raise StateError("sequences must contain a user, got none")
     every_pair = np.column_stack(np.triu_indices(len(names), 1)) if smoothing > 0 else None
     return MarkovModel.fit(encoded, len(names), smoothing, every_pair)
 
@@ -151,7 +153,8 @@ def release_states(
     StateError
         If a name is unknown or repeated, or model and names differ in number.
     InvalidInputError
-        If the measurements have too many dimensions for the mechanism's hull.
+        If the measurements have too many dimensions for the mechanism's hull, or two are equal and the mechanism
+        releases states.
     PolicyError, ConfigurationError
         As for `dphmm.Releaser`.
 
@@ -164,15 +167,18 @@ def release_states(
     >>> release.released in pages
     True
     """
+    names = list(names)  # a pandas.Series is indexed by its labels
     numbers = _number(names)
     learned = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
     if learned.size != len(names):
         raise StateError(f"names must have one entry for each of {learned.size} states, got {len(names)}")
     encoded = {user: _encode(user, states, numbers) for user, states in sequences.items()}
     points = build_measurements(len(names), mechanism) if measurements is None else Measurements(measurements)
+    releases_states = mechanism in ("optimal", _HOP_MECHANISM)
+    if releases_states and len(np.unique(points.points, axis=0)) < points.size:
+        raise InvalidInputError("measurements must be distinct for a mechanism that releases states")
     graph = as_policy(policy, len(names), tuple(names))
     engine = Releaser(learned, points, graph, epsilon, mechanism, rng=random_source(rng), **settings)
-    releases_states = mechanism in ("optimal", _HOP_MECHANISM)
     for user, states in encoded.items():
         releaser = engine.spawn()
         for state in states.tolist():
@@ -193,15 +199,12 @@ def build_measurements(size: int, mechanism: str = _HOP_MECHANISM) -> Measuremen
 
 
 def _nearest(points: FloatArray, released: tuple[float, ...]) -> int:
-    matches = np.flatnonzero((points == np.array(released)).all(axis=1))
-    if len(matches) != 1:
-        raise InvalidInputError("measurements must be distinct for a mechanism that releases states")
-    return int(matches[0])
+    return int(np.flatnonzero((points == np.array(released)).all(axis=1))[0])
 
 
 def _number(names: Sequence[str]) -> dict[str, int]:
     numbers = {name: number for number, name in enumerate(names)}
-    if not names or len(numbers) < len(names):
+    if not numbers or len(numbers) < len(names):
         raise StateError(f"names must be different, got {len(names) - len(numbers)} repeated among {len(names)}")
     return numbers
 

@@ -150,7 +150,10 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
 def _read(value: Rational, name: str) -> Fraction:
     try:
         written = isinstance(value, str | float | np.floating | Decimal)  # others are converted exactly, or refused
-        fraction = parse_fraction(str(value), name) if written else Fraction(value)  # type: ignore[arg-type]
+        number: Any = value
+        if isinstance(number, np.integer):  # a fraction of 64-bit integers overflows
+            number = int(number)
+        fraction = parse_fraction(str(value), name) if written else Fraction(number)
     except (TypeError, ValueError, OverflowError, AttributeError):
         fraction = Fraction(0)
     # As a double, the bound is above the decimal number that the message contains.

@@ -7,7 +7,7 @@ from math import log
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, as_floats, locked
+from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, locked
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief, OutsideStates
@@ -109,7 +109,7 @@ class Belief:
         Parameters
         ----------
         probabilities
-            ``(N,)``: non-negative, not all zero. Zero means impossible.
+            ``(N,)``: non-negative, not all zero. Zero means impossible. Another sum than one is normalised.
 
         Returns
         -------
@@ -124,8 +124,10 @@ class Belief:
         values = as_floats(probabilities, "probabilities", StochasticError)
         if values.ndim != 1 or not values.any() or not ((values >= 0) & (values < np.inf)).all():
             raise StochasticError("probabilities must be finite, non-negative and not all zero, one for every state")
-        with np.errstate(divide="ignore"):
-            return cls.from_normalized_logs(np.log(values))
+        with np.errstate(divide="ignore", over="ignore"):
+            logs = np.log(values)
+            is_normalized = abs(values.sum() - 1.0) <= NORMALISATION_TOLERANCE
+        return cls.from_normalized_logs(logs if is_normalized else normalize_logs(logs)[0])
 
     @property
     def chain_logs(self) -> FloatArray:

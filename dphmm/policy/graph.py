@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -123,13 +123,19 @@ class PolicyGraph(ReadOnlyGraph):
         labels
             One for each state. ``None``, NaN and negative integers mean 'no category': such a state has no edges.
         """
-        try:
+        # NumPy would convert numbers next to strings to strings, large integers to floats, and tuples to rows.
+        values: npt.NDArray[Any]
+        if isinstance(labels, list | tuple) and not all(
+            isinstance(label, int | np.integer) and -(2**63) <= label < 2**63 for label in labels
+        ):
+            values = np.fromiter(labels, dtype=np.object_)
+        else:
             values = np.asarray(labels)
-        except ValueError:
-            raise PolicyError("labels must have one entry for each state, got lists of different lengths") from None
         if values.ndim != 1 or not len(values):
             raise PolicyError(f"labels must be one-dimensional and not empty, got shape {values.shape}")
-        if values.dtype.kind in "iu":
+        if values.dtype.kind == "u":  # may exceed 64 signed bits, as identifiers of S2 cells
+            values = np.unique(values, return_inverse=True)[1]
+        if values.dtype.kind == "i":
             codes = values.astype(np.int64)
         else:
             entries = values.tolist()
@@ -181,6 +187,8 @@ class PolicyGraph(ReadOnlyGraph):
             raise PolicyError(str(problem)) from None
         if matrix.shape[0] != matrix.shape[1]:
             raise PolicyError(f"transition must be a square matrix, got shape {matrix.shape}")
+        if not (matrix.data >= 0).all():  # also NaN, as in the row of a state without a count
+            raise PolicyError("transition must have non-negative entries, got NaN or a negative number")
         positive = matrix.data > 0
         # Row i of the matrix becomes group i: the possible successors of i. Stored zeros are not transitions.
         starts = np.concatenate([[0], np.cumsum(positive)])[matrix.indptr]
@@ -188,7 +196,7 @@ class PolicyGraph(ReadOnlyGraph):
 
     @classmethod
     @checked
-    def from_groups(cls, size: int, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
+    def from_groups(cls, size: PositiveInt, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
         """Connect all states within each group. Groups may overlap.
 
         Parameters
@@ -206,7 +214,7 @@ class PolicyGraph(ReadOnlyGraph):
 
     @classmethod
     @checked
-    def from_edges(cls, size: int, edges: npt.ArrayLike) -> PolicyGraph:
+    def from_edges(cls, size: PositiveInt, edges: npt.ArrayLike) -> PolicyGraph:
         """Create a graph from a list of edges.
 
         Parameters
@@ -233,7 +241,7 @@ class PolicyGraph(ReadOnlyGraph):
     @classmethod
     @checked
     def from_networkx(
-        cls, graph: networkx.Graph[Any], size: int | None = None, names: Sequence[Hashable] | None = None
+        cls, graph: networkx.Graph[Any], size: PositiveInt | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
         """Convert an undirected networkx graph.
 
@@ -266,6 +274,10 @@ class PolicyGraph(ReadOnlyGraph):
         if names is None and size is None and not len(graph):
             raise PolicyError(f"{argument} must have nodes if size is not provided, got an empty graph")
         count = len(names) if names is not None else graph.number_of_nodes() if size is None else size
+        if size not in (None, count):
+            raise PolicyError(f"names must have one entry for each of {size} states, got {count}")
+        if names is not None and (len(set(names)) if all(isinstance(name, Hashable) for name in names) else 0) < count:
+            raise PolicyError(f"names must be hashable and different, got {shorten(names)}")
         index: dict[Hashable, int] = {}
         # A string is never the number of a state, so names and numbers cannot be confused.
         if names is None or all(isinstance(name, str) for name in names):
@@ -279,7 +291,7 @@ class PolicyGraph(ReadOnlyGraph):
                 f"{shown(unknown[0])}: remove it, or rename it by networkx.relabel_nodes"
             )
         policy = cls(ListedEdges(count, [(index[a], index[b]) for a, b in graph.edges() if a != b]))
-        open_ = [index[node] for node, attributes in graph.nodes(data=True) if attributes.get("open") is True]
+        open_ = [index[node] for node, attributes in graph.nodes(data=True) if is_open(attributes)]
         return policy.with_open(open_) if open_ else policy
 
     @classmethod
@@ -876,8 +888,18 @@ def is_networkx(value: object) -> TypeGuard[networkx.Graph[Any]]:
     return networkx is not None and isinstance(value, networkx.Graph)
 
 
+def is_open(attributes: Mapping[str, Any]) -> bool:
+    """Return whether the attributes of a node of networkx declare it open."""
+    value = attributes.get("open")  # possibly an element of a mask
+    return isinstance(value, bool | np.bool_) and bool(value)
+
+
 def _is_missing(label: Any) -> bool:
-    return label is None or label != label or (isinstance(label, int) and label < 0)
+    try:
+        differs = bool(label != label)
+    except TypeError:  # pandas.NA, of which a comparison is neither true nor false
+        return True
+    return label is None or differs or (isinstance(label, int | np.integer) and bool(label < 0))
 
 
 def _check_states(states: IntArray, size: int) -> None:

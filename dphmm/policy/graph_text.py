@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dphmm.errors import PolicyError
-from dphmm.policy.graph import PolicyGraph, PolicyLike, check_undirected, is_networkx, read_node_link
+from dphmm.policy.graph import PolicyGraph, PolicyLike, check_undirected, is_networkx, is_open, read_node_link
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import is_text, one_line, shorten, shown
 
@@ -145,7 +145,7 @@ def canonical_listed(term: str) -> str:
 
 def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
     """Return a graph as node-link JSON: sorted edges, and nodes that are open or isolated."""
-    opened = {_plain(node) for node, attributes in graph.nodes(data=True) if attributes.get("open") is True}
+    opened = {_plain(node) for node, attributes in graph.nodes(data=True) if is_open(attributes)}
     edges = {tuple(sorted(map(_plain, edge), key=_order)) for edge in graph.edges() if edge[0] != edge[1]}
     if not edges:
         raise PolicyError("policy must have an edge between two states, got a graph without edges")

@@ -192,7 +192,8 @@ def _as_arrow(frame: Any) -> Any:
                 words = [_decode_words(chunk) for chunk in table.column(index).chunks]
                 table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
     except Exception as problem:
-        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)})") from None
+        hint = "; call its compute() first" if hasattr(frame, "compute") else ""  # of Dask
+        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)}){hint}") from None
     return table
 
 
@@ -242,7 +243,8 @@ def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
     names = [str(name) for name in table.columns]
     if len(set(names)) < len(names):
         raise DataFileError(SOURCE, "must have unique column names")
-    return table, resolve(names, SOURCE, options)
+    # Of several columns of geometries, geopandas knows the one in use, whatever its name.
+    return table, resolve(names, SOURCE, options, getattr(table, "active_geometry_name", None))
 
 
 # Names of a trajectory column that denote users.
@@ -278,5 +280,6 @@ def _points(column: Any) -> Any:
     """Return longitude and latitude ``(n, 2)`` of a column; NaN if not a point."""
     if column.crs is not None and column.crs.to_epsg() != 4326:
         column = column.to_crs(4326)
-    shapes = np.asarray(column, dtype=object)
+    shapes = np.array(column, dtype=object)
+    shapes[shapely.is_empty(shapes)] = None  # an empty point has no x
     return np.column_stack([shapely.get_x(shapes), shapely.get_y(shapes)])

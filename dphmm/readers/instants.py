@@ -100,6 +100,8 @@ class Instants:
         ValueError
             If it is not a time, is a number without a known unit, or a local time that does not exist in the zone.
         """
+        if isinstance(value, np.datetime64):  # an element of a column of objects
+            value = value.astype("datetime64[us]").item()
         if isinstance(value, datetime):
             return self._in_utc(value)
         unit = self.unit
@@ -229,7 +231,7 @@ def parse_track_time(text: str | None) -> int | None:
 
 def _parse_number(value: object) -> float | int | None:
     """Return a numeric time; None for a string that contains a date."""
-    if isinstance(value, bool | np.bool_):
+    if isinstance(value, bool | np.bool_ | np.timedelta64):
         return None
     if isinstance(value, int | np.integer):
         return int(value)

@@ -1004,6 +1004,7 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         values: dict[str, Any] = {**settings}
         return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **values)
 
+    @checked
     def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
         """Create an engine that releases the locations of a model's states.
 

@@ -174,12 +174,13 @@ def check_steps(steps: object) -> None:
     InvalidInputError
         If it is not.
     """
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+    if isinstance(steps, bool | np.timedelta64) or not isinstance(steps, int | np.integer) or steps < 1:
         raise InvalidInputError(f"steps must be a positive integer, got {_format_value(steps)}")
 
 
 def _format_value(value: object) -> str:
-    return shorten(value).strip("'")
+    quoted = shorten(value)
+    return quoted if isinstance(value, str) else quoted.strip("'")
 
 
 # A schedule tries eleven budgets at every step and tries them again at the next one.

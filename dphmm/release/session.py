@@ -66,7 +66,7 @@ def to_slot(slot: Slot, step_seconds: float | None) -> int:
         if step_seconds is None:
             raise ConfigurationError("slot must be an integer if the model has no step_seconds, got an instant")
         return get_slot(slot, step_seconds)
-    if isinstance(slot, bool) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _MAX_SLOT:
+    if isinstance(slot, bool | np.timedelta64) or not isinstance(slot, int | np.integer) or abs(int(slot)) > _MAX_SLOT:
         raise InvalidInputError(f"slot must be an integer or an instant, got {slot!r}")
     return int(slot)
 
@@ -535,7 +535,8 @@ class Session:
     def _catch_up(self, progress: Progress) -> None:
         """Enter the releases since the last call, by any process, into the account."""
         if progress.count < self._account.count:
-            raise DataFileError(self._store.path, "was replaced by an older copy; open the session again")
+            reason = "was replaced by an older copy, or the engine released without the session; open the session again"
+            raise DataFileError(self._store.path, reason)
         if progress.count > self._account.count:
             pruned = self._store.pruned(self._stored.number)
             if pruned.count > self._account.count:

@@ -271,6 +271,8 @@ class Settings:
     ------
     BudgetError
         If epsilon is not positive and finite.
+    PolicyError, EventError
+        If the policy is not a string or an undirected graph, or a cap is invalid.
     ConfigurationError
         If another value is invalid.
 
@@ -429,9 +431,9 @@ class Settings:
         Raises
         ------
         ConfigurationError
-            If a name is unknown or a value is invalid.
-        BudgetError
-            If epsilon is not positive and finite.
+            If a name is unknown.
+        BudgetError, PolicyError, EventError, ConfigurationError
+            If a value is invalid; see `ReleaseSettings`.
         """
         if not isinstance(values, Mapping):
             raise ConfigurationError(f"settings must be a mapping of names to values, got {shorten(values)}")
@@ -452,9 +454,9 @@ class Settings:
         Raises
         ------
         ConfigurationError
-            If the text is not a JSON object, or a setting is invalid; see `from_dict`.
-        BudgetError
-            If epsilon is not positive and finite.
+            If the text is not a JSON object, or a name is unknown.
+        BudgetError, PolicyError, EventError, ConfigurationError
+            If a value is invalid; see `ReleaseSettings`.
         """
         try:
             values = parse_json(text)
@@ -478,9 +480,9 @@ class Settings:
         Raises
         ------
         ConfigurationError
-            If the text is not TOML, or a setting is invalid; see `from_dict`.
-        BudgetError
-            If epsilon is not positive and finite.
+            If the text is not TOML, or a name is unknown.
+        BudgetError, PolicyError, EventError, ConfigurationError
+            If a value is invalid; see `ReleaseSettings`.
         """
         try:
             values = parse_toml(text)

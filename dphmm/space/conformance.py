@@ -52,8 +52,10 @@ def check_space(space: StateSpace) -> None:
 def _find_problems(space: StateSpace) -> Iterator[str]:
     """Yield what a state space does not fulfil."""
     size = space.size
-    if space.points.shape != (size, 2) or size == 0 or not np.isfinite(space.points).all():
-        yield f"must have finite points of shape (size, 2) and at least one state, got shape {space.points.shape}"
+    points = space.points
+    if not isinstance(points, np.ndarray) or points.shape != (size, 2) or size == 0 or not np.isfinite(points).all():
+        shown = f"{type(points).__name__} of shape {np.shape(points)}"
+        yield f"must have an array of finite points of shape (size, 2) and at least one state, got {shown}"
     if len(space) != size:
         yield f"must have the length {size}, the number of its points, got {len(space)}"
     with suppress(StateError):
@@ -71,11 +73,7 @@ def _find_problems(space: StateSpace) -> Iterator[str]:
         yield f"must locate the antipode of state 0 in no state (-1), got {state}"
     if not np.allclose(np.asarray(space.measurements().points, dtype=np.float64), space.points):
         yield "must have its points as measurements"
-    try:
-        document = json.loads(json.dumps(space.to_document(), allow_nan=False))
-    except (TypeError, ValueError) as problem:
-        yield f"must return a JSON-serializable dictionary from to_json: {problem}"
-        return
+    document = json.loads(json.dumps(space.to_document(), allow_nan=False))
     try:
         yield from _find_differences(space, StateSpace.from_json(document, size), "built from its dictionary")
     except DphmmError as problem:

@@ -20,7 +20,7 @@ from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateE
 from dphmm.extensions import Registry, build_missing_error
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.trajectory import check_places
-from dphmm.tables.values import is_text, shorten
+from dphmm.tables.values import is_text, one_line, shorten
 from dphmm.validation import Interval, checked
 
 REACH_KM = 2000.0
@@ -176,7 +176,7 @@ class StateSpace(ABC):
     @property
     def size(self) -> int:
         """The number of states."""
-        return int(self.points.shape[0])
+        return len(self.points)
 
     @property
     def extent_km(self) -> float:
@@ -372,6 +372,8 @@ class StateSpace(ABC):
         ------
         ConfigurationError
             If the space is neither one of this package nor registered.
+        StateError
+            If `to_json` of a registered space fails, or returns no JSON, or something else at the next call.
         """
         if self.kind in _SHIPPED_KINDS and type(self).__module__.startswith("dphmm.space."):
             return self.to_json()
@@ -380,8 +382,18 @@ class StateSpace(ABC):
         if SPACE_REGISTRY.find(name) is not kind:
             label = kind.__qualname__
             raise ConfigurationError(f"{label} must be registered under its own name to be saved, got {name!r}")
+        try:
+            contents = [dict(self.to_json()) for _ in range(2)]
+            texts = [json.dumps(content, sort_keys=True, allow_nan=False) for content in contents]
+        except Exception as problem:  # the class can raise any error
+            reason = f"{type(problem).__name__}: {one_line(problem)}"
+            raise StateError(
+                f"{kind.__qualname__} must return a JSON-serializable dictionary from to_json: {reason}"
+            ) from problem
+        if texts[0] != texts[1]:  # files and sessions of the space could not be opened again
+            raise StateError(f"{kind.__qualname__} must return the same dictionary from each call of to_json")
         provider = f"{kind.__module__}:{kind.__qualname__}"
-        return {"kind": f"{name}@{kind.version}", "provider": provider, "space": self.to_json()}
+        return {"kind": f"{name}@{kind.version}", "provider": provider, "space": contents[0]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], size: int | None = None) -> StateSpace:
@@ -421,7 +433,7 @@ class StateSpace(ABC):
             return built
         except DphmmError:
             raise
-        except (KeyError, TypeError, IndexError, OverflowError, ValueError) as problem:
+        except Exception as problem:  # a registered class can raise any error
             raise ConfigurationError(
                 f"invalid state space of kind {kind!r}: {shorten(repr(problem))}; write it again"
             ) from None

@@ -151,6 +151,8 @@ class Trajectory:
         try:
             with np.errstate(invalid="ignore"):
                 values = np.asarray(self.times)
+                if values.size and values.dtype.kind in "biufm":  # NumPy would read seconds as microseconds
+                    raise TypeError(f"they are {values.dtype}")
                 times = as_instants(values) if values.dtype.kind == "M" else np.asarray(values, dtype="datetime64[us]")
         except (TypeError, ValueError, OverflowError) as problem:
             raise TimeOrderError(f"{what}: times must be numpy.datetime64 ({one_line(problem)})") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -94,7 +95,7 @@ def parse_number(value: object, name: str) -> float:
     try:
         if isinstance(value, str) and "_" not in value:
             return float(value)
-        return as_number(value, name)
+        return as_number(float(value) if isinstance(value, Decimal) else value, name)
     except ValueError:
         raise ValueError(f"{name} must be a decimal number, got {shorten(value)}") from None
 

@@ -230,6 +230,21 @@ def test_invalid_value_names_key_requirement_and_value(run, keys, message):
 
 
 @pytest.mark.usefixtures("world")
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"caps": [{"event": 5, "probability": 0.9}]}, "a cap must have an event or its text, got '5'"),
+        ({"caps": [{"event": EVENT}]}, "each element of caps must have an event and a probability, got "),
+        ({"layers": [{"name": "a b", "geojson": "{}"}]}, "the name of a layer must not contain spaces "),
+    ],
+)
+def test_invalid_element_of_a_table_is_not_called_an_option(run, keys, message):
+    done = run(*RELEASE, "-o", "out.csv", keys)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(f"Error: {message}")
+
+
+@pytest.mark.usefixtures("world")
 def test_key_on_command_line_is_referred_to_file(run):
     done = run(*RELEASE, "--repair-max-work", 10)
     assert done.exit_code == 2

@@ -389,6 +389,12 @@ def test_invalid_cap_raises(numbers):
         Cap(HERE, *numbers)
 
 
+@pytest.mark.parametrize("event", [None, 5, ["state:4 at 1"]], ids=repr)
+def test_event_of_another_type_raises(event):
+    with pytest.raises(EventError, match="a cap must have an event or its text, got "):
+        Cap(event, 0.5)
+
+
 @pytest.mark.parametrize(
     ("cap", "message"),
     [

@@ -121,6 +121,7 @@ def test_unknown_name_is_refused():
     [
         ("raise ValueError('no\\ndevice')", r"cannot be imported: ValueError: no device"),
         ("def (", r"cannot be imported: SyntaxError"),
+        ("import sys\nsys.exit('no device')", r"cannot be imported: SystemExit: no device"),
         ("Noise = 3", r"cannot be registered: .*must inherit from Mechanism"),
         ("from elliptic_noise import EllipticMechanism as Noise", r"class of this name, got 'elliptic'"),
         (

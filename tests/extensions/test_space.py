@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import count
 
 import numpy as np
 import pytest
@@ -81,6 +82,25 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
         def to_json(self):
             return {**super().to_json(), "points": self.points}
 
+    class Failing(ring):
+        def to_json(self):
+            raise RuntimeError("no device")
+
+    class Changing(ring):
+        def to_json(self):
+            return {**super().to_json(), "call": next(calls)}
+
+    class Unbuildable(ring):
+        @classmethod
+        def build(cls, data, size):
+            return None
+
+    class Listed(ring):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.points = self.points.tolist()
+
+    calls = count()
     expected = {
         OffByOne: "must locate the point of state 0 in state 0, got 1",
         Everywhere: "must locate the antipode of state 0 in no state",
@@ -90,6 +110,10 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
         Longer: "must have the length 40, the number of its points, got 41",
         Unchecked: "must refuse state 40 in check",
         NotJson: "must return a JSON-serializable dictionary",
+        Failing: "must return a JSON-serializable dictionary from to_json: RuntimeError: no device",
+        Changing: "must return the same dictionary from each call of to_json",
+        Unbuildable: "must be built from its own dictionary: invalid state space of kind",
+        Listed: r"must have an array of finite points .*, got list of shape \(40, 2\)",
     }
     for number, (broken, message) in enumerate(expected.items()):
         broken.name, broken.version = f"broken-{number}", "1"
@@ -98,6 +122,25 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
         register_space(broken)
         with pytest.raises(StateError, match=f"{broken.__name__} {message}"):
             check_space(broken(45.0, -30.0, 2.0, 40))
+
+
+def test_model_of_an_unreadable_space_is_neither_saved_nor_released(ring, monkeypatch, tmp_path):
+    class Unreadable(ring):
+        name, version = "unreadable", "1"
+
+        def to_json(self):
+            return {"call": next(calls)}
+
+    calls = count()
+    register_space(Unreadable)
+    model = MarkovModel(np.full((40, 40), 1 / 40), np.full(40, 1 / 40), Unreadable(45.0, -30.0, 2.0, 40), 60)
+    for use in (
+        lambda: model.save(tmp_path / "ring.npz"),
+        lambda: ReleaseSettings("complete", 1.0).engine(model).release(0),
+    ):
+        with pytest.raises(StateError, match="Unreadable must return the same dictionary from each call of to_json"):
+            use()
+    assert not (tmp_path / "ring.npz").exists()
 
 
 def drive(space, seed) -> Trajectory:

@@ -239,6 +239,15 @@ def test_session_with_multiple_queries_raises(model_and_data, tmp_path):
         certify(tmp_path / "two.db", model, tmp_path / "proof.jsonl")
 
 
+def test_session_with_real_valued_noise_raises(model_and_data, tmp_path):
+    model, _ = model_and_data
+    with Session.open(tmp_path / "real.db", "ann", ReleaseSettings("complete", 1, "k-norm").engine(town())) as session:
+        session.release(0, SLOT)
+    with pytest.raises(ConfigurationError, match=r"^mechanism must be an exact one .*, got 'k-norm'$"):
+        certify(tmp_path / "real.db", model, tmp_path / "proof.jsonl")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
 def test_unknown_users_or_times_off_clock_raise(model_and_data, tmp_path):
     model, data = model_and_data
     release(data, model, SETTINGS, tmp_path / "r.csv", rng=1, allow_training_users=True)

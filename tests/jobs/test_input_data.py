@@ -8,9 +8,10 @@ import zipfile
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import Budgets, LandmarkFinder, Scheme, count_users, landmark_planar, region
 from dphmm.jobs.input_data import Data
 from dphmm.space import Grid
@@ -205,3 +206,9 @@ def test_single_path_is_accepted(tmp_path):
     (tmp_path / "all.csv").write_text("user,time,latitude,longitude\nann,2024-03-04T08:00:00Z,45.0,-30.0\n")
     for path in (str(tmp_path / "all.csv"), tmp_path / "all.csv"):
         assert [trajectory.user for trajectory in Data(path).read().trajectories] == ["ann"]
+
+
+@pytest.mark.parametrize("paths", [5, {"user": ["ann"]}, np.zeros(3)])
+def test_paths_of_another_type_raise(paths):
+    with pytest.raises(InvalidInputError, match="paths must be a tuple of paths, tables or trajectories, got a "):
+        Data(paths)

@@ -6,10 +6,11 @@ import json
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 
 from dphmm import MarkovModel, Measurements
-from dphmm.errors import StateError
+from dphmm.errors import InvalidInputError, StateError
 from dphmm.jobs import AuditTarget, audit_policy, learn_states, release_states
 from dphmm.mechanisms import TableMechanism
 
@@ -107,6 +108,7 @@ def test_exposed_page_is_repaired_before_release():
         ({"ann": ["shop"]}, PAGES, "'ann'.*'shop'"),
         ({"ann": "home"}, PAGES, "'ann'.*'h'"),
         ({"ann": []}, PAGES, r"'ann'.*\[\]"),
+        (["home"], PAGES, r"sequences must be a mapping by name, got \['home'\]"),
         ({"ann": ["home"]}, [*PAGES[:5], "home"], "1 repeated among 6"),
         ({"ann": ["home"]}, PAGES[:5], "each of 6 states, got 5"),
     ],
@@ -114,3 +116,25 @@ def test_exposed_page_is_repaired_before_release():
 def test_invalid_states_are_refused_before_any_release(sequences, names, match):
     with pytest.raises(StateError, match=match):
         next(release_states(sequences, names, UNIFORM, POLICY, 1.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_measurements_are_refused_before_any_sample(seed):
+    points = [[0.0], [0.0], [1.0], [2.0], [3.0], [4.0]]
+    with pytest.raises(InvalidInputError, match="measurements must be distinct"):
+        next(release_states({"ann": ["clinic"]}, PAGES, UNIFORM, POLICY, 1.0, measurements=points, rng=seed))
+
+
+def test_learning_from_no_sequence_raises():
+    with pytest.raises(StateError, match="sequences must contain a user, got none"):
+        learn_states({}, PAGES)
+
+
+def test_names_and_states_may_be_columns_of_pandas():
+    names = pd.Series(PAGES, index=range(6, 0, -1))
+    sequences = {"ann": pd.Series(["clinic", "home"], index=[8, 9])}
+    columns, lists = (
+        list(release_states(states, pages, UNIFORM, POLICY, 1.0, rng=0))
+        for states, pages in ((sequences, names), ({"ann": ["clinic", "home"]}, PAGES))
+    )
+    assert columns == lists

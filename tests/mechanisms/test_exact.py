@@ -122,6 +122,7 @@ def test_epsilon_is_read_as_decimal():
     assert rational("0.3") == Fraction(3, 10)
     assert rational(Fraction(2, 7)) == Fraction(2, 7)
     assert rational(np.float64(0.7)) == Fraction(7, 10)
+    assert rational(np.int64(20)) == 20
 
 
 @pytest.mark.parametrize(("power", "outside"), [(-30, "9.99999999999e-31"), (30, "1.00000000001e30")])

@@ -91,6 +91,16 @@ def test_location_set_is_smallest_set_with_mass():
     assert np.flatnonzero(belief.delta_location_set(0.0)).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("scale", [20.0, 1e308, 5e-323])
+def test_counts_are_normalised(scale):
+    counts = np.array([1.0, 12, 6, 1, 0]) / 20 * scale
+    belief = Belief.from_probabilities(counts)
+    assert belief.probabilities == pytest.approx(counts / counts.max() / (counts / counts.max()).sum(), rel=1e-12)
+    assert belief.delta_location_set(0.2).sum() == 2
+    plain = np.array([0.1, 0.2, 0.7])
+    assert (Belief.from_probabilities(plain).log_mass == np.log(plain)).all()
+
+
 @pytest.mark.parametrize("delta", [-0.1, 1.0, np.nan])
 def test_invalid_delta_raises(delta):
     with pytest.raises(InvalidInputError, match="delta"):

@@ -7,16 +7,18 @@ from itertools import combinations
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import random_array
+from scipy.sparse import csr_array, random_array
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull
 from dphmm.errors import ConstraintError, DataFileError, PolicyError
 from dphmm.geometry.gauge import Gauge
 from dphmm.policy import cliques
 from dphmm.policy import edges as listed
+from dphmm.policy.graph_text import policy_text
 from tests.running_example import F, graph, states
 
 
@@ -153,6 +155,39 @@ def test_labels_can_be_names_and_missing_labels_mean_no_category():
     assert named.edge_array().tolist() == [[0, 2], [4, 5]]
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["a", float("nan"), float("nan"), "a"],
+        ["a", -1, -1, "a"],
+        [pd.NA, "a", pd.NA, "a"],
+        pd.Series(["a", None, None, "a"], dtype="string"),
+        ["1", 1, -1, "1"],
+        [(0, 1), (1, 1), None, (0, 1)],
+        np.array([2**63 + 1, 2**63, 5, 2**63 + 1], dtype=np.uint64),
+        [2**63 + 1, 2**63, 5, 2**63 + 1],
+    ],
+)
+def test_states_are_connected_if_and_only_if_their_labels_are_equal(labels):
+    entries = list(labels)
+    # Python's own comparison; missing and negative labels are equal to none.
+    pairs = [
+        [i, j]
+        for i, j in combinations(range(4), 2)
+        if not {entries[i], entries[j]} & {None, pd.NA, -1} and bool(entries[i] == entries[j])
+    ]
+    assert pairs in ([[0, 3]], [[1, 3]])
+    assert PolicyGraph.categorical(labels).edge_array().tolist() == pairs
+
+
+def test_open_nodes_may_be_marked_by_a_mask_of_numpy():
+    plain = nx.Graph([(0, 1)])
+    plain.add_node(2, open=np.array([True])[0])
+    plain.add_node(3, open=np.array([False])[0])
+    assert PolicyGraph.from_networkx(plain).open.tolist() == [False, False, True, False]
+    assert '{"id":2,"open":true}' in policy_text(plain)
+
+
 def test_utility_radius_includes_boundary():
     assert len(PolicyGraph.utility(0.34 * np.array([[0, 0], [2, 0]]), 0.68).edge_array()) == 1
     assert len(PolicyGraph.utility(0.34 * np.array([[0, 0], [2, 0]]), 0.6799).edge_array()) == 0
@@ -196,6 +231,17 @@ def test_self_loops_are_ignored_in_a_networkx_graph():
         (lambda: PolicyGraph.utility(F, 1e-308), "radius must be zero or a number from 1e-30 to 1e"),
         (lambda: PolicyGraph.utility(F, float("nan")), "radius must be zero or a number from 1e-30 to 1e"),
         (lambda: PolicyGraph.transition(np.ones((2, 3))), "square"),
+        (lambda: PolicyGraph.transition([[np.nan, 1], [1, 1]]), "transition must have non-negative entries, got NaN"),
+        (lambda: PolicyGraph.transition(csr_array([[0.0, -1], [1, 1]])), "transition must have non-negative entries"),
+        (lambda: PolicyGraph.from_edges(-1, []), "size must be a positive integer, got -1"),
+        (lambda: PolicyGraph.from_groups(-1, []), "size must be a positive integer, got -1"),
+        (lambda: PolicyGraph.from_networkx(nx.Graph(), -1), "size must be a positive integer, got -1"),
+        (lambda: PolicyGraph.from_networkx(nx.Graph(), None, ["a", "a"]), "names must be hashable and different"),
+        (lambda: PolicyGraph.from_networkx(nx.Graph(), None, [["a"]]), "names must be hashable and different"),
+        (
+            lambda: PolicyGraph.from_networkx(nx.Graph(), 3, ["a", "b"]),
+            "names must have one entry for each of 3 states",
+        ),
         (lambda: PolicyGraph.from_edges(3, [(0, 3)]), "state 3"),
         (lambda: PolicyGraph.from_edges(3, [(1, 1)]), "self-loops are not allowed"),
         (lambda: PolicyGraph.from_groups(3, [[0, 7]]), "state 7"),

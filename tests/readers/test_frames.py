@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 
 from dphmm import ReleaseSettings, Trajectory
 from dphmm.errors import DataFileError, InvalidInputError
@@ -111,6 +113,7 @@ def test_frame_matches_file_written_from_it(tmp_path):
         ({"lat": [45.0, np.nan, 45.0, 45.0]}, "row 2: latitude .*'None'"),
         ({"uid": ["ann", None, "bob", "bob"]}, "row 2: user must not be empty"),
         ({"datetime": [TIMES[0], pd.NaT, *TIMES[2:]]}, "row 2: time "),
+        ({"datetime": [TIMES[0], np.timedelta64(5, "s"), *TIMES[2:]]}, "row 2: time "),
         ({"lat": ["x"] * 4}, "row 1: latitude .*'x'"),
     ],
 )
@@ -120,6 +123,35 @@ def test_invalid_row_raises_or_is_counted(change, message):
         read_frame(frame)
     if "'x'" not in message:
         assert sum(read_frame(frame, skip_bad=True).skipped.values()) == 1
+
+
+def test_objects_of_other_libraries_are_read():
+    frame = pd.DataFrame({"uid": USERS, "lat": NORTH, "lng": EAST}).astype({"lat": str, "lng": str})
+    frame["lat"] = frame["lat"].map(Decimal)  # as of a database
+    frame["lng"] = frame["lng"].map(Decimal)
+    frame["datetime"] = pd.Series(list(TIMES.tz_localize(None).to_numpy()), dtype=object)
+    assert {type(value) for value in frame["datetime"]} == {np.datetime64}
+    check(read_frame(frame, time_zone="Asia/Shanghai"))
+
+
+def test_geometry_in_use_is_read_whatever_its_name():
+    frame = build_points(uid=USERS, datetime=TIMES).rename_geometry("position")
+    check(read_frame(frame))
+    frame["geometry"] = frame.geometry.translate(1.0)
+    check(read_frame(frame))
+
+
+def test_empty_point_is_a_malformed_row():
+    frame = build_points(uid=USERS, datetime=TIMES)
+    frame.loc[1, "geometry"] = shapely.Point()
+    with pytest.raises(DataFileError, match="row 2: latitude"):
+        read_frame(frame)
+    assert len(read_frame(frame, skip_bad=True).trajectories[0]) == 1
+
+
+def test_dictionary_is_neither_a_table_nor_a_list_of_paths():
+    with pytest.raises(InvalidInputError, match=r"^data must be a path, a table .*, got \{'user': \['ann'\]"):
+        Data.from_any({"user": ["ann"], "time": ["2024-03-07"], "lat": [45.0], "lng": [-30.0]})
 
 
 def test_invalid_frame_or_missing_user_raises():
@@ -297,6 +329,9 @@ def test_messages_name_the_given_object():
         read_frame(lazy)
     with pytest.raises(InvalidInputError, match=r"^data must be .*__arrow_c_stream__.*, got .*polars\.\S*LazyFrame$"):
         learn(lazy, region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1))
+    dask = pytest.importorskip("dask.dataframe")
+    with pytest.raises(DataFileError, match=r"cannot be read as an Arrow table .*; call its compute\(\) first$"):
+        read_frame(dask.from_pandas(pd.DataFrame({"user": ["a"]}), npartitions=1))
     with pytest.raises(DataFileError, match=r"no column of times.* user"):
         read_frame(lazy.collect())
     with pytest.raises(DataFileError, match="'time', which must be a time"):

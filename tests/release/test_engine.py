@@ -351,16 +351,21 @@ def test_refused_step_leaves_engine_unchanged():
     releaser = Releaser(running_model(), F, graph(), 1.0, rng=14)
     releaser.release(0)
     before = releaser.belief
-    for bad in ({"state": 9}, {"state": 0, "epsilon": -1.0}, {"state": 0, "steps": 0}):
+    for bad in (
+        {"state": 9},
+        {"state": 0, "epsilon": -1.0},
+        {"state": 0, "steps": 0},
+        {"state": 0, "steps": np.timedelta64(1, "h")},
+    ):
         with pytest.raises(ValueError, match=r"must be"):
             releaser.release(**bad)
     assert releaser.belief is before
     assert releaser.release(0).index == 1
 
 
-@pytest.mark.parametrize("state", [-1, 6, 2.5])
+@pytest.mark.parametrize("state", [-1, 6, 2.5, "1"])
 def test_unknown_state_raises(state):
-    with pytest.raises(StateError, match="state must be an integer from 0 to 5"):
+    with pytest.raises(StateError, match=f"state must be an integer from 0 to 5, got {state!r}$"):
         Releaser(running_model(), F, graph(), 1.0).release(state)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from math import inf
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
 from dphmm.release.ledger import Account, Limits, constrained_cost
+from dphmm.release.session import Session
+from tests.release.engines import engine
 
 
 @pytest.mark.parametrize("name", ["epsilon", "constrained_epsilon", "window_epsilon"])
@@ -24,6 +27,14 @@ def test_non_positive_or_infinite_limit_raises(name, value):
 def test_non_positive_or_fractional_window_steps_raise(steps):
     with pytest.raises(InvalidInputError, match="window_steps"):
         Limits(window_epsilon=1, window_steps=steps)
+
+
+def test_numbers_of_numpy_are_stored_in_sessions(tmp_path):
+    path = tmp_path / "a.db"
+    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=np.int64(3))) as session:
+        session.release(0, 1)
+    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=3)) as session:
+        assert session.account.epsilon == 0.5
 
 
 @pytest.mark.parametrize("half", [{"window_epsilon": 1.0}, {"window_steps": 3}], ids=repr)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from dphmm import PolicyGraph, Trajectory
+from dphmm import PolicyGraph, ReleaseSettings, Trajectory
 from dphmm.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -36,6 +36,29 @@ from tests.running_example import F, graph
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "user.session"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limits": {"epsilon": 3}}, "limits must be a Limits, got {'epsilon': 3}"),
+        ({"releaser": None}, "releaser must be a Releaser or a mapping by name, got None"),
+        ({"releaser": ReleaseSettings("complete")}, "releaser must be a Releaser or a mapping by name, got Rel"),
+    ],
+)
+def test_argument_of_wrong_class_raises_before_file_is_created(path, arguments, message):
+    with pytest.raises(InvalidInputError, match=f"^{message}"):
+        Session.open(**{"path": path, "name": "ann", "releaser": engine(), **arguments})
+    assert not path.exists()
+
+
+def test_release_of_the_engine_without_its_session_is_found(path):
+    releaser = engine()
+    with Session.open(path, "ann", releaser) as session:
+        session.release(0, 1)
+        releaser.release(0)
+        with pytest.raises(DataFileError, match="or the engine released without the session"):
+            session.release(0, 2)
 
 
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-laplace"])
@@ -235,7 +258,9 @@ def test_instants_map_to_resampling_slots(path):
         assert session.release(4, whole) == session.release(0, session.to_slot(whole))
 
 
-@pytest.mark.parametrize("slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT", "us")])
+@pytest.mark.parametrize(
+    "slot", [1.5, True, "3", None, 2**63, datetime(2024, 1, 1), np.datetime64("NaT", "us"), np.timedelta64(5, "s")]
+)
 def test_invalid_slot_raises(path, slot):
     with (
         Session.open(path, "a", engine(step=60.0)) as session,

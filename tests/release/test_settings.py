@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, SensitivityHull
-from dphmm.errors import BudgetError, ConfigurationError, DataFileError, DphmmError, EventError, PolicyError
+from dphmm.errors import (
+    BudgetError,
+    ConfigurationError,
+    DataFileError,
+    DphmmError,
+    EventError,
+    InvalidInputError,
+    PolicyError,
+)
 from dphmm.events import Cap
 from dphmm.mechanisms import MECHANISMS, TABLE_MECHANISMS
 from dphmm.policy import PolygonLayer
@@ -54,6 +62,18 @@ def uniform(space) -> MarkovModel:
 
 
 NOISES = [name for name in MECHANISMS if name not in TABLE_MECHANISMS]
+
+
+def test_engine_of_a_model_file_raises():
+    with pytest.raises(InvalidInputError, match=r"^model must be a MarkovModel, got 'model\.npz'"):
+        ReleaseSettings("complete").engine("model.npz")
+
+
+def test_numbers_of_numpy_are_saved_as_numbers_of_python():
+    plain = {"epsilon": 2, "allow_singleton": True, "repair_max_work": 7, "optimal_max_states": 9}
+    settings = ReleaseSettings("complete", **{name: np.array([value])[0] for name, value in plain.items()})
+    assert settings.content_hash == ReleaseSettings("complete", **plain).content_hash
+    assert ReleaseSettings.from_toml(settings.to_toml()) == settings
 
 
 @given(settings_strategy)

@@ -122,6 +122,8 @@ T2 = np.array([0, 1], "M8[s]")
         (TimeOrderError, "u", np.array(["1970-01-01", "NaT"], "M8[s]"), [0, 0], [0, 0]),
         (TimeOrderError, "u", np.array(["0000-05-01", "1970-01-01"], "M8[s]"), [0, 0], [0, 0]),
         (TimeOrderError, "u", T2.reshape(1, 2), [0, 0], [0, 0]),
+        (TimeOrderError, "u", [1709830800, 1709830860], [0, 0], [0, 0]),  # seconds, which NumPy reads as microseconds
+        (TimeOrderError, "u", T2 - T2[0], [0, 0], [0, 0]),
         (CoordinateError, "u", T2, [0, 400.17], [0, 0]),
         (CoordinateError, "u", T2, [0, 90.0000001], [0, 0]),
         (CoordinateError, "u", T2, [0, 0], [-180.0000001, 0]),

@@ -308,7 +308,8 @@ def release(
     data
         The input trajectories.
     model
-        The public model, with states and a step.
+        The public model, with states and a step, or its file. Training users are known only from the list next to a
+        file.
     settings
         The settings of the releases.
     output
