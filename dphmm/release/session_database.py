@@ -22,7 +22,7 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, need
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import sync_file, sync_folder
+from dphmm.tables.output import new_file, sync_folder
 from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
@@ -303,14 +303,16 @@ class Database:
     def migrate(path: Path, wait_seconds: float, copy: Path, mark: str) -> None:
         """Copy a file of an earlier format, and apply the migrations in one transaction.
 
-        No other process can open the file meanwhile. The copy is closed with a mark; see `SessionStore.set_mark`.
+        No other process can open the file meanwhile. The copy is closed with a mark; see `SessionStore.set_mark`. A
+        repeated call completes one that was interrupted.
 
         Raises
         ------
         SessionBusyError
             If another process has opened it.
         DataFileError, OutputError
-            If it is damaged, or the file or its copy cannot be written. The file stays unchanged.
+            If it is damaged, the file or its copy cannot be written, or there is a copy of another store. The file
+            stays unchanged.
         """
         try:
             with closing(connect(path, "rw", wait_seconds)) as connection:
@@ -321,9 +323,14 @@ class Database:
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")  # the lock stays
+                # It is the present one if a process was killed before SQLite had moved its transaction into the file.
                 ((store_format,),) = connection.execute("PRAGMA user_version")
+                if store_format == get_format():
+                    return
                 if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                     raise DataFileError(path, "is damaged; restore a copy")
+                if copy.exists() and not _has_same_sessions(copy, connection):
+                    raise OutputError(f"{copy}, a copy of an earlier migration, must be moved away first")
                 _copy_file(connection, copy, mark)
                 connection.execute("BEGIN EXCLUSIVE")
                 for migration in MIGRATIONS[store_format - 1 :]:
@@ -463,20 +470,25 @@ class Database:
         return problem
 
 
+def _has_same_sessions(copy: Path, connection: sqlite3.Connection) -> bool:
+    """Return whether a copy has the sessions and releases of a database, because its migration was interrupted."""
+    statement = "SELECT name, session.digest, progress.digest FROM session JOIN progress ON number = session"
+    with suppress(sqlite3.DatabaseError), closing(connect(copy, "ro")) as copied:
+        return set(copied.execute(statement)) == set(connection.execute(statement))
+    return False
+
+
 def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
-    """Copy a database to a new private file, and close the copy with a mark."""
-    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
-    try:
-        with closing(sqlite3.connect(copy, isolation_level=None)) as target:
-            connection.backup(target)
-            for statement in _LATER_STATEMENTS:
-                target.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            target.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
-        sync_file(copy)
-        sync_folder(copy.parent)
-    except BaseException:
-        copy.unlink()
-        raise
+    """Copy a database to a private file, and close the copy with a mark."""
+    with (
+        new_file(copy, overwrite=True, private=True) as part,
+        closing(sqlite3.connect(part, isolation_level=None)) as target,
+    ):
+        connection.backup(target)
+        target.execute("PRAGMA journal_mode=DELETE")  # the file alone is complete and moved
+        for statement in _LATER_STATEMENTS:
+            target.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        target.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
 
 
 def get_file_format(path: Path, wait_seconds: float) -> int:
