@@ -249,6 +249,7 @@ class Database:
             except BaseException:
                 self._connection.close()
                 raise
+        self._identity = self._identify()
 
     @staticmethod
     def create(path: Path, mark: str | None = None) -> None:
@@ -412,6 +413,12 @@ class Database:
                 self.execute("BEGIN IMMEDIATE")
                 yield
                 self.execute("COMMIT")
+                # Checked last: a file that was moved earlier does not contain the transaction, which must be repeated.
+                if self._identify() != self._identity:
+                    raise OutputError(
+                        f"{self.path} must stay in place while it is open, but was moved, replaced or deleted; put it "
+                        "back"
+                    )
             except BaseException:
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
@@ -442,6 +449,13 @@ class Database:
             if result != "ok" or tables | {*map(_normalize_definition, _LATER_STATEMENTS)} != expected:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
+
+    def _identify(self) -> tuple[int, int] | None:
+        """Return what distinguishes the file at the path from others; None if there is none."""
+        with suppress(OSError):
+            status = os.stat(self.path)
+            return status.st_dev, status.st_ino
+        return None
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         return connect(self.path, mode, self._wait, any_thread=True)
