@@ -239,7 +239,9 @@ class Database:
             if not readonly and not os.access(self.path, os.W_OK):
                 raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
-            self._connection = self._connect("ro" if readonly else "rw")
+            # Without a log, SQLite would create one even to read, which it cannot in a folder that is not writable.
+            is_fixed = not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists()
+            self._connection = self._connect("rw" if not readonly else "ro&immutable=1" if is_fixed else "ro")
             try:
                 if not readonly:
                     self._connection.execute("PRAGMA journal_mode=WAL")

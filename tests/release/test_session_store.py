@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -231,3 +233,23 @@ def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_pat
     if change == "moved":
         with Session.open(path, "a", engine()) as session:
             assert {slot: session.release(3, slot) for slot in answered} == answered
+
+
+def test_file_in_a_folder_that_is_not_writable_can_be_read(path):
+    before = read_everything(path)
+    folder = Path(tempfile.mkdtemp())
+    shutil.copyfile(path, folder / "store")
+    folder.chmod(0o555)
+    process = os.fork()
+    if process == 0:
+        is_equal = False
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            is_equal = read_everything(folder / "store") == before
+        finally:
+            os._exit(not is_equal)
+    status = os.waitpid(process, 0)[1]
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+    assert status == 0
