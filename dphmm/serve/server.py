@@ -308,7 +308,10 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
         nonlocal again
         # The check takes seconds, in which the relay can receive a signal to end.
         if _is_servable(path, config, accept_changes) and not server.should_exit:
-            again, server.should_exit = True, True
+            if asyncio.run(app.state.sessions.is_store_available()):
+                again, server.should_exit = True, True
+            else:  # with a full disk it would not start again, and without its file it would begin an empty store
+                _LOG.error("the relay continues with its previous configuration: the store accepts no release")
 
     def hung_up() -> None:
         threading.Thread(target=reload, daemon=True).start()

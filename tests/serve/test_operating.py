@@ -190,6 +190,26 @@ def receive_notifications(address):
 
 
 @pytest.mark.slow
+def test_relay_is_not_reloaded_while_its_store_accepts_no_release(model, tmp_path):
+    store = tmp_path / "users.db"
+    path, url = relay_file(tmp_path, model, str(store))
+
+    def status():
+        return httpx.post(f"{url}/owntracks", json=location(), auth=("ann", TOKEN["ann"]), timeout=60).status_code
+
+    with run_relay(path, url) as process:
+        store.rename(tmp_path / "elsewhere")
+        os.kill(process.pid, signal.SIGHUP)
+        wait_for(lambda: "configuration: the store accepts no release" in path.with_suffix(".log").read_text())
+        assert status() == 503
+        assert not store.exists(), "no empty store takes its place"
+        (tmp_path / "elsewhere").rename(store)
+        assert status() == 200
+        assert process.poll() is None
+    assert len(releases(store)) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, slow(2)])
 def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, tmp_path, request, workers):
     store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
