@@ -675,10 +675,8 @@ def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[No
         If the file cannot be written, or is a link.
     """
     path = get_lock_path(config)
-    try:
+    with _explain_refusal(path):
         file = _open_lock(path, os.O_RDWR | os.O_CREAT)
-    except OSError as problem:
-        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
     try:
         if fcntl is not None:
             try:
@@ -689,11 +687,20 @@ def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[No
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
                     f"process {other}; end that process, or use another store or port"
                 ) from None
-        os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
+        with _explain_refusal(path):
+            os.truncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
         yield
     finally:
         os.close(file)
+
+
+@contextmanager
+def _explain_refusal(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
 
 
 def _read_lock(file: int) -> tuple[str, str]:

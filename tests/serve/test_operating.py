@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -128,6 +129,18 @@ def test_linked_lock_file_is_not_followed(config, tmp_path, monkeypatch, make_li
     with pytest.raises(ConfigurationError, match="no running relay holds"):
         find_process(settings)
     assert victim.read_text() == "4242"
+
+
+def test_lock_file_on_a_full_disk_is_named(config, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(server.os, "pwrite", fail)
+    with (
+        pytest.raises(OutputError, match=r"users\.db\.lock cannot be written \(No space left on device\)"),
+        lock_relay(config()),
+    ):
+        pass
 
 
 def test_lock_of_database_server_is_in_a_private_folder(config, tmp_path, monkeypatch):
