@@ -544,7 +544,9 @@ YEAR = 365 * 288
 
 @pytest.mark.slow
 @STORES
-def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_path, store, where, model, releaser):
+def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(
+    tmp_path, store, where, model, releaser, monkeypatch
+):
     release_ann = partial(release, store, "ann", releaser=releaser)
     model.save(tmp_path / "m.npz")
     values = release_ann(range(SLOT - 3, SLOT))
@@ -555,6 +557,16 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_pa
     with SessionStore(store) as opened:
         opened.keep_clock(NOW + YEAR * STEP)
     running = Session.open(store, "ann", releaser.spawn())
+    with monkeypatch.context() as patch:  # killed when the session is rewound
+
+        def kill(*_):
+            with SessionStore(store, readonly=True) as opened:
+                assert opened.get_kept_clock() == NOW
+            raise KeyboardInterrupt
+
+        patch.setattr(SessionStore, "rewind", kill)
+        with pytest.raises(KeyboardInterrupt):
+            stored.rewind_session(store, "ann", model)
     done = run("session", "rewind", store, "ann", "--model", tmp_path / "m.npz")
     first = SLOT + DAY
     assert done.exit_code == 0, done.output
