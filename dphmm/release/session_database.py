@@ -415,11 +415,11 @@ class Database:
                 self.execute("BEGIN IMMEDIATE")
                 yield
                 self.execute("COMMIT")
-                # Checked last: a file that was moved earlier does not contain the transaction, which must be repeated.
+                # Checked last: a file or log moved earlier does not contain the transaction, which must be repeated.
                 if self._identify() != self._identity:
                     raise OutputError(
-                        f"{self.path} must stay in place while it is open, but was moved, replaced or deleted; put it "
-                        "back"
+                        f"{self.path} and its log must stay in place while they are open, but were moved, replaced or "
+                        "deleted; put them back, or restart"
                     )
             except BaseException:
                 with suppress(sqlite3.Error):
@@ -452,12 +452,11 @@ class Database:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
-    def _identify(self) -> tuple[int, int] | None:
-        """Return what distinguishes the file at the path from others; None if there is none."""
+    def _identify(self) -> list[tuple[int, int]]:
+        """Return what distinguishes the file and its log from others; an empty list if one is missing."""
         with suppress(OSError):
-            status = os.stat(self.path)
-            return status.st_dev, status.st_ino
-        return None
+            return [(status.st_dev, status.st_ino) for status in map(os.stat, (self.path, f"{self.path}-wal"))]
+        return []
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         return connect(self.path, mode, self._wait, any_thread=True)

@@ -212,25 +212,26 @@ def test_server_url_as_path_raises_without_password():
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("change", ["deleted", "moved", "replaced"])
+@pytest.mark.parametrize("change", ["deleted", "moved", "replaced", "log deleted"])
 def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_path, change):
     aside = tmp_path / "aside"
     shutil.copyfile(path, tmp_path / "older")
     with Session.open(path, "a", engine()) as session:
         answered = {20: session.release(1, 20)}
-        path.rename(aside)
-        if change == "deleted":
+        if change != "log deleted":
+            path.rename(aside)
+        if change in ("deleted", "log deleted"):
             for ending in ("-wal", "-shm"):
                 path.with_name(path.name + ending).unlink()
         elif change == "replaced":
             (tmp_path / "older").rename(path)
         for slot in (21, 22):
-            with pytest.raises(OutputError, match="must stay in place while it is open, but was moved, replaced or de"):
+            with pytest.raises(OutputError, match="must stay in place while they are open, but were moved, replaced"):
                 session.release(1, slot)
         if change == "moved":
             aside.rename(path)
             answered |= {slot: session.release(2, slot) for slot in (22, 23)}
-    if change == "moved":
+    if change in ("moved", "log deleted"):
         with Session.open(path, "a", engine()) as session:
             assert {slot: session.release(3, slot) for slot in answered} == answered
 
