@@ -453,7 +453,7 @@ class Database:
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
     def _identify(self) -> list[tuple[int, int]]:
-        """Return what distinguishes the file and its log from others; an empty list if one is missing."""
+        """Return devices and inodes of the file and its log; none if one is missing."""
         with suppress(OSError):
             return [(status.st_dev, status.st_ino) for status in map(os.stat, (self.path, f"{self.path}-wal"))]
         return []
@@ -486,7 +486,10 @@ class Database:
 
 
 def _has_same_sessions(copy: Path, connection: sqlite3.Connection) -> bool:
-    """Return whether a copy has the sessions and releases of a database, because its migration was interrupted."""
+    """Return whether a copy has the sessions and releases of a database.
+
+    It is then one of a migration that was interrupted.
+    """
     statement = "SELECT name, session.digest, progress.digest FROM session JOIN progress ON number = session"
     with suppress(sqlite3.DatabaseError), closing(connect(copy, "ro")) as copied:
         return set(copied.execute(statement)) == set(connection.execute(statement))
