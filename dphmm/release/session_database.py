@@ -455,7 +455,8 @@ class Database:
     def _identify(self) -> list[tuple[int, int]]:
         """Return devices and inodes of the file and its log; none if one is missing."""
         with suppress(OSError):
-            return [(status.st_dev, status.st_ino) for status in map(os.stat, (self.path, f"{self.path}-wal"))]
+            files = self.path, Path(f"{self.path}-wal")
+            return [(status.st_dev, status.st_ino) for status in map(os.stat, files)]
         return []
 
     def _connect(self, mode: str) -> sqlite3.Connection:
