@@ -240,7 +240,8 @@ class Database:
                 raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
             # Without a log, SQLite would create one even to read, which it cannot in a folder that is not writable.
-            is_fixed = not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists()
+            file, log = self._find_files()
+            is_fixed = not os.access(file.parent, os.W_OK) and not log.exists()
             self._connection = self._connect("rw" if not readonly else "ro&immutable=1" if is_fixed else "ro")
             try:
                 if not readonly:
@@ -452,11 +453,15 @@ class Database:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
+    def _find_files(self) -> tuple[Path, Path]:
+        """Return the paths of the file and its log, which is next to the file that a link leads to."""
+        file = self.path.resolve()
+        return file, file.with_name(f"{file.name}-wal")
+
     def _identify(self) -> list[tuple[int, int]]:
         """Return devices and inodes of the file and its log; none if one is missing."""
         with suppress(OSError):
-            files = self.path, Path(f"{self.path}-wal")
-            return [(status.st_dev, status.st_ino) for status in map(os.stat, files)]
+            return [(status.st_dev, status.st_ino) for status in map(os.stat, self._find_files())]
         return []
 
     def _connect(self, mode: str) -> sqlite3.Connection:

@@ -236,21 +236,42 @@ def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_pat
             assert {slot: session.release(3, slot) for slot in answered} == answered
 
 
-def test_file_in_a_folder_that_is_not_writable_can_be_read(path):
-    before = read_everything(path)
-    folder = Path(tempfile.mkdtemp())
-    shutil.copyfile(path, folder / "store")
-    folder.chmod(0o555)
-    process = os.fork()
-    if process == 0:
-        is_equal = False
-        try:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            is_equal = read_everything(folder / "store") == before
-        finally:
-            os._exit(not is_equal)
-    status = os.waitpid(process, 0)[1]
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
+    """A link leads to a file in use, in a folder that is writable. Its log contains the last release."""
+    folder, writable = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    shutil.copyfile(path, writable / "store")
+    with Session.open(writable / "store", "a", engine()) as session:
+        if is_linked:
+            session.release(1, 20)
+            (folder / "store").symlink_to(writable / "store")
+        else:
+            shutil.copyfile(path, folder / "store")
+        for file in writable.iterdir():
+            file.chmod(0o666)
+        before = read_everything(path)[0][1] + is_linked
+        writable.chmod(0o777)
+        folder.chmod(0o555)
+        process = os.fork()
+        if process == 0:
+            is_equal = False
+            try:
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                is_equal = read_everything(folder / "store")[0][1] == before
+            finally:
+                os._exit(not is_equal)
+        status = os.waitpid(process, 0)[1]
     folder.chmod(0o755)
-    shutil.rmtree(folder)
+    for made in (folder, writable):
+        shutil.rmtree(made)
     assert status == 0
+
+
+def test_release_is_not_answered_if_a_linked_file_is_moved(path, tmp_path):
+    (tmp_path / "link").symlink_to(path)
+    with Session.open(tmp_path / "link", "a", engine()) as session:
+        session.release(1, 20)
+        path.rename(tmp_path / "aside")
+        with pytest.raises(OutputError, match="must stay in place"):
+            session.release(1, 21)
