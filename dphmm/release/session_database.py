@@ -435,7 +435,7 @@ class Database:
 
     def _check_content(self) -> None:
         """Check every page through a read-only connection, so that a damaged file stays unchanged."""
-        log = Path(f"{self.path}-wal")
+        log = self._find_files()[1]
         try:
             self._quick_check("ro" if log.exists() else "ro&immutable=1")
         except DataFileError:

@@ -275,3 +275,21 @@ def test_release_is_not_answered_if_a_linked_file_is_moved(path, tmp_path):
         path.rename(tmp_path / "aside")
         with pytest.raises(OutputError, match="must stay in place"):
             session.release(1, 21)
+
+
+@pytest.mark.parametrize("name", ["store", "link"])
+def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tmp_path, name):
+    """The first page was moved already: its number of pages is that of the log."""
+    with Session.open(path, "a", engine()) as session:
+        for slot in range(20, 60):
+            session.release(slot % 6, slot)
+        before = read_everything(path)
+        early = path.read_bytes()
+        log = shutil.copyfile(f"{path}-wal", tmp_path / "log")
+    assert len(path.read_bytes()) > len(early)
+    path.write_bytes(path.read_bytes()[:4096] + early[4096:])
+    shutil.move(log, f"{path}-wal")
+    (tmp_path / "link").symlink_to(path)
+    assert read_everything(tmp_path / name) == before
+    with Session.open(tmp_path / name, "a", engine()) as session:
+        assert session.release(0, 59).index == 59
