@@ -454,7 +454,7 @@ class Database:
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
 
     def _find_files(self) -> tuple[Path, Path]:
-        """Return the paths of the file and its log, which is next to the file that a link leads to."""
+        """Return the file and its log, which is next to the file that a link leads to."""
         file = self.path.resolve()
         return file, file.with_name(f"{file.name}-wal")
 

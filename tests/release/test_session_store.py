@@ -238,7 +238,7 @@ def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_pat
 
 @pytest.mark.parametrize("is_linked", [False, True])
 def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
-    """A link leads to a file in use, in a folder that is writable. Its log contains the last release."""
+    """A link leads to a file in use in a writable folder, with its last release in the log."""
     folder, writable = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     shutil.copyfile(path, writable / "store")
     with Session.open(writable / "store", "a", engine()) as session:
@@ -263,8 +263,8 @@ def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
                 os._exit(not is_equal)
         status = os.waitpid(process, 0)[1]
     folder.chmod(0o755)
-    for made in (folder, writable):
-        shutil.rmtree(made)
+    shutil.rmtree(folder)
+    shutil.rmtree(writable)
     assert status == 0
 
 
