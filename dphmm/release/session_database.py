@@ -22,7 +22,7 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, need
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import sync_file, sync_folder
+from dphmm.tables.output import new_file, sync_folder
 from dphmm.tables.values import is_text
 
 APPLICATION = 0x6470686D
@@ -239,7 +239,10 @@ class Database:
             if not readonly and not os.access(self.path, os.W_OK):
                 raise OutputError(f"{path} is not writable; change its permissions, or use another file")
             self._check_content()
-            self._connection = self._connect("ro" if readonly else "rw")
+            # Without a log, SQLite would create one even to read, which it cannot in a folder that is not writable.
+            file, log = self._find_files()
+            is_fixed = not os.access(file.parent, os.W_OK) and not log.exists()
+            self._connection = self._connect("rw" if not readonly else "ro&immutable=1" if is_fixed else "ro")
             try:
                 if not readonly:
                     self._connection.execute("PRAGMA journal_mode=WAL")
@@ -249,6 +252,7 @@ class Database:
             except BaseException:
                 self._connection.close()
                 raise
+        self._identity = self._identify()
 
     @staticmethod
     def create(path: Path, mark: str | None = None) -> None:
@@ -303,14 +307,16 @@ class Database:
     def migrate(path: Path, wait_seconds: float, copy: Path, mark: str) -> None:
         """Copy a file of an earlier format, and apply the migrations in one transaction.
 
-        No other process can open the file meanwhile. The copy is closed with a mark; see `SessionStore.set_mark`.
+        No other process can open the file meanwhile. The copy is closed with a mark; see `SessionStore.set_mark`. A
+        repeated call completes one that was interrupted.
 
         Raises
         ------
         SessionBusyError
             If another process has opened it.
         DataFileError, OutputError
-            If it is damaged, or the file or its copy cannot be written. The file stays unchanged.
+            If it is damaged, the file or its copy cannot be written, or there is a copy of another store. The file
+            stays unchanged.
         """
         try:
             with closing(connect(path, "rw", wait_seconds)) as connection:
@@ -321,9 +327,14 @@ class Database:
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute("BEGIN EXCLUSIVE")
                 connection.execute("COMMIT")  # the lock stays
+                # It is the present one if a process was killed before SQLite had moved its transaction into the file.
                 ((store_format,),) = connection.execute("PRAGMA user_version")
+                if store_format == get_format():
+                    return
                 if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                     raise DataFileError(path, "is damaged; restore a copy")
+                if copy.exists() and not _has_same_sessions(copy, connection):
+                    raise OutputError(f"{copy}, a copy of an earlier migration, must be moved away first")
                 _copy_file(connection, copy, mark)
                 connection.execute("BEGIN EXCLUSIVE")
                 for migration in MIGRATIONS[store_format - 1 :]:
@@ -405,6 +416,12 @@ class Database:
                 self.execute("BEGIN IMMEDIATE")
                 yield
                 self.execute("COMMIT")
+                # Checked last: a file or log moved earlier does not contain the transaction, which must be repeated.
+                if self._identify() != self._identity:
+                    raise OutputError(
+                        f"{self.path} and its log must stay in place while they are open, but were moved, replaced or "
+                        "deleted; put them back, or restart"
+                    )
             except BaseException:
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
@@ -418,7 +435,7 @@ class Database:
 
     def _check_content(self) -> None:
         """Check every page through a read-only connection, so that a damaged file stays unchanged."""
-        log = Path(f"{self.path}-wal")
+        log = self._find_files()[1]
         try:
             self._quick_check("ro" if log.exists() else "ro&immutable=1")
         except DataFileError:
@@ -435,6 +452,17 @@ class Database:
             if result != "ok" or tables | {*map(_normalize_definition, _LATER_STATEMENTS)} != expected:
                 problem = "it has other tables" if result == "ok" else " ".join(result.split())
                 raise DataFileError(self.path, f"is damaged ({problem}); restore a copy")
+
+    def _find_files(self) -> tuple[Path, Path]:
+        """Return the file and its log, which is next to the file that a link leads to."""
+        file = self.path.resolve()
+        return file, file.with_name(f"{file.name}-wal")
+
+    def _identify(self) -> list[tuple[int, int]]:
+        """Return devices and inodes of the file and its log; none if one is missing."""
+        with suppress(OSError, RuntimeError):  # the latter if links form a loop
+            return [(status.st_dev, status.st_ino) for status in map(os.stat, self._find_files())]
+        return []
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         return connect(self.path, mode, self._wait, any_thread=True)
@@ -463,20 +491,28 @@ class Database:
         return problem
 
 
+def _has_same_sessions(copy: Path, connection: sqlite3.Connection) -> bool:
+    """Return whether a copy has the sessions and releases of a database.
+
+    It is then one of a migration that was interrupted.
+    """
+    statement = "SELECT name, session.digest, progress.digest FROM session JOIN progress ON number = session"
+    with suppress(sqlite3.DatabaseError), closing(connect(copy, "ro")) as copied:
+        return set(copied.execute(statement)) == set(connection.execute(statement))
+    return False
+
+
 def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
-    """Copy a database to a new private file, and close the copy with a mark."""
-    os.close(os.open(copy, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
-    try:
-        with closing(sqlite3.connect(copy, isolation_level=None)) as target:
-            connection.backup(target)
-            for statement in _LATER_STATEMENTS:
-                target.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            target.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
-        sync_file(copy)
-        sync_folder(copy.parent)
-    except BaseException:
-        copy.unlink()
-        raise
+    """Copy a database to a private file, and close the copy with a mark."""
+    with (
+        new_file(copy, overwrite=True, private=True) as part,
+        closing(sqlite3.connect(part, isolation_level=None)) as target,
+    ):
+        connection.backup(target)
+        target.execute("PRAGMA journal_mode=DELETE")  # the file alone is complete and moved
+        for statement in _LATER_STATEMENTS:
+            target.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+        target.execute("INSERT INTO identity VALUES (?, ?)", (MARK_NAME, mark))
 
 
 def get_file_format(path: Path, wait_seconds: float) -> int:

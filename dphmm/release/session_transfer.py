@@ -437,7 +437,8 @@ def _plan_migration(store: str | Path, readonly: bool) -> MigrationPlan:
 def migrate_store(store: str | Path, wait_seconds: float = _WAIT_S) -> MigrationPlan:
     """Copy a store of an earlier format, and convert it to this version's.
 
-    The conversion is one transaction: after an error or a crash the store has its earlier format.
+    The conversion is one transaction: after an error or a crash the store has its earlier format, and a repeated call
+    completes it.
 
     Parameters
     ----------
@@ -455,7 +456,7 @@ def migrate_store(store: str | Path, wait_seconds: float = _WAIT_S) -> Migration
     Raises
     ------
     DataFileError, OutputError
-        If `plan_migration` raises them, or a copy exists already. The store stays unchanged.
+        If `plan_migration` raises them, or there is a copy of other releases. The store stays unchanged.
     SessionBusyError
         If another process uses the store.
     """
@@ -467,8 +468,6 @@ def migrate_store(store: str | Path, wait_seconds: float = _WAIT_S) -> Migration
     else:
         path = Path(store)
         copy = path.with_name(f"{path.name}.format-{plan.store_format}")
-        if copy.exists():
-            raise OutputError(f"{copy}, a copy of an earlier migration, must be moved away first")
         Database.migrate(path, wait_seconds, copy, json.dumps({"state": "copy", "at": format_second(clock())}))
-        copies = [str(copy)]
+        copies = [str(copy)] if copy.exists() else []
     return MigrationPlan(plan.store_format, plan.target, plan.summaries, tuple(copies))

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import dphmm
-from dphmm.errors import DphmmError
+from dphmm.errors import DataFileError, DphmmError, OutputError, SessionMismatchError
 from dphmm.serve import incoming, page
 from dphmm.serve.access import Source
 from dphmm.serve.broker import Listener, SharedListener, Shares
@@ -257,7 +257,11 @@ class Relay:
                 device = await app.find_device(self.sessions.access.devices, request)
                 if device is None:
                     raise HTTPException(*app.refusal)
-                await self.take(device, app.parse(await app.read_content(request)))
+                received = app.parse(await app.read_content(request))
+                try:
+                    await self.take(device, received)
+                except (DataFileError, SessionMismatchError) as problem:  # of the store: the message itself is valid
+                    raise OutputError(str(problem)) from None
                 status = 200
             except Exception as problem:
                 status = get_status(problem)

@@ -308,7 +308,10 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
         nonlocal again
         # The check takes seconds, in which the relay can receive a signal to end.
         if _is_servable(path, config, accept_changes) and not server.should_exit:
-            again, server.should_exit = True, True
+            if asyncio.run(app.state.sessions.is_store_available()):
+                again, server.should_exit = True, True
+            else:  # with a full disk it would not start again, and without its file it would begin an empty store
+                _LOG.error("the relay continues with its previous configuration: the store accepts no release")
 
     def hung_up() -> None:
         threading.Thread(target=reload, daemon=True).start()
@@ -672,10 +675,8 @@ def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[No
         If the file cannot be written, or is a link.
     """
     path = get_lock_path(config)
-    try:
+    with _explain_refusal(path):
         file = _open_lock(path, os.O_RDWR | os.O_CREAT)
-    except OSError as problem:
-        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
     try:
         if fcntl is not None:
             try:
@@ -686,11 +687,20 @@ def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[No
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
                     f"process {other}; end that process, or use another store or port"
                 ) from None
-        os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
+        with _explain_refusal(path):
+            os.truncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
         yield
     finally:
         os.close(file)
+
+
+@contextmanager
+def _explain_refusal(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
 
 
 def _read_lock(file: int) -> tuple[str, str]:

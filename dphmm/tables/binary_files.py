@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.errors import DataFileError, need
-from dphmm.tables.source import Allowance, Document, read_document, readable
+from dphmm.tables.source import Allowance, Document, is_database_in_use, read_document, readable
 from dphmm.tables.values import is_text, one_line, shorten
 
 _MAGIC = b"\x93NUMPY"
@@ -88,6 +88,9 @@ def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     """
     path = Path(path)
     arrays = dict[str, npt.NDArray[Any]]()
+    with readable(path):
+        if is_database_in_use(path):  # closing it would drop this process's locks on it
+            raise zipfile.BadZipFile("File is not a zip file")
     with readable(path), path.open("rb") as file:
         allowance = Allowance(path, path.stat().st_size)
         with zipfile.ZipFile(file) as archive:

@@ -705,7 +705,7 @@ def is_database_in_use(path: str | Path) -> bool:
 
     It must not be opened by other means than SQLite: closing it would drop this process's locks on the database.
     """
-    path = Path(path)
+    path = Path(path).resolve()  # the other files are next to the file that a link leads to
     name = re.sub("-(wal|shm)$", "", path.name)
     return path.with_name(f"{name}-shm").exists() and path.with_name(name).exists()
 

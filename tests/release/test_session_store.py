@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -208,3 +210,86 @@ def test_server_url_as_path_raises_without_password():
     with pytest.raises(OutputError, match="address of a server") as raised:
         Database.create(Path("postgresql://ann:secret@127.0.0.1/people"))
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "replaced", "log deleted"])
+def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_path, change):
+    aside = tmp_path / "aside"
+    shutil.copyfile(path, tmp_path / "older")
+    with Session.open(path, "a", engine()) as session:
+        answered = {20: session.release(1, 20)}
+        if change != "log deleted":
+            path.rename(aside)
+        if change in ("deleted", "log deleted"):
+            for ending in ("-wal", "-shm"):
+                path.with_name(path.name + ending).unlink()
+        elif change == "replaced":
+            (tmp_path / "older").rename(path)
+        for slot in (21, 22):
+            with pytest.raises(OutputError, match="must stay in place while they are open, but were moved, replaced"):
+                session.release(1, slot)
+        if change == "moved":
+            aside.rename(path)
+            answered |= {slot: session.release(2, slot) for slot in (22, 23)}
+    if change in ("moved", "log deleted"):
+        with Session.open(path, "a", engine()) as session:
+            assert {slot: session.release(3, slot) for slot in answered} == answered
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
+    """A link leads to a file in use in a writable folder, with its last release in the log."""
+    folder, writable = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+    shutil.copyfile(path, writable / "store")
+    with Session.open(writable / "store", "a", engine()) as session:
+        if is_linked:
+            session.release(1, 20)
+            (folder / "store").symlink_to(writable / "store")
+        else:
+            shutil.copyfile(path, folder / "store")
+        for file in writable.iterdir():
+            file.chmod(0o666)
+        before = read_everything(path)[0][1] + is_linked
+        writable.chmod(0o777)
+        folder.chmod(0o555)
+        process = os.fork()
+        if process == 0:
+            is_equal = False
+            try:
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                is_equal = read_everything(folder / "store")[0][1] == before
+            finally:
+                os._exit(not is_equal)
+        status = os.waitpid(process, 0)[1]
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+    shutil.rmtree(writable)
+    assert status == 0
+
+
+def test_release_is_not_answered_if_a_linked_file_is_moved(path, tmp_path):
+    (tmp_path / "link").symlink_to(path)
+    with Session.open(tmp_path / "link", "a", engine()) as session:
+        session.release(1, 20)
+        path.rename(tmp_path / "aside")
+        with pytest.raises(OutputError, match="must stay in place"):
+            session.release(1, 21)
+
+
+@pytest.mark.parametrize("name", ["store", "link"])
+def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tmp_path, name):
+    """The first page was moved already: its number of pages is that of the log."""
+    with Session.open(path, "a", engine()) as session:
+        for slot in range(20, 60):
+            session.release(slot % 6, slot)
+        before = read_everything(path)
+        early = path.read_bytes()
+        log = shutil.copyfile(f"{path}-wal", tmp_path / "log")
+    assert len(path.read_bytes()) > len(early)
+    path.write_bytes(path.read_bytes()[:4096] + early[4096:])
+    shutil.move(log, f"{path}-wal")
+    (tmp_path / "link").symlink_to(path)
+    assert read_everything(tmp_path / name) == before
+    with Session.open(tmp_path / name, "a", engine()) as session:
+        assert session.release(0, 59).index == 59

@@ -406,8 +406,6 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
     monkeypatch.undo()
     monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
     assert read_rows(store) == before, "a failed migration changes nothing"
-    for copy in tmp_path.glob(f"*.format-{NEXT - 1}"):
-        copy.unlink()
 
     monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", add_table)))
     monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
@@ -453,6 +451,49 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
         with psycopg.connect(store) as connection:
             copied = connection.execute(f"SELECT * FROM format_{NEXT - 1}_record").fetchall()
         assert {tuple(row) for row in copied} == before["record"]
+
+
+@pytest.mark.slow
+def test_migration_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(session_database, "MIGRATIONS", ())
+        values = release(tmp_path / "original.db", "ann", [SLOT])
+    states, number = set(), 1
+    was_killed = True
+    while was_killed:
+        (folder := tmp_path / str(number)).mkdir()
+        store, copy = folder / "users.db", folder / "users.db.format-1"
+        shutil.copyfile(tmp_path / "original.db", store)
+        was_killed = kill_within(number, partial(migrate_store, store))
+        with closing(sqlite3.connect(f"file:{store}?immutable=1", uri=True)) as opened:
+            in_file = opened.execute("PRAGMA user_version").fetchone()[0]
+        with closing(sqlite3.connect(shutil.copytree(folder, tmp_path / f"copy {number}") / "users.db")) as opened:
+            with_log = opened.execute("PRAGMA user_version").fetchone()[0]
+        states.add((copy.exists(), in_file, with_log))
+        number += 1 if copy.exists() else 5
+        assert migrate_store(store).copies == ((str(copy),) if in_file == 1 else ())
+        assert release(store, "ann", [SLOT], state=0) == values
+        with closing(sqlite3.connect(copy)) as opened:
+            assert opened.execute("PRAGMA user_version").fetchone() == (1,)
+            assert opened.execute("SELECT COUNT(*) FROM identity WHERE name = 'closed'").fetchone() == (1,)
+            assert opened.execute("SELECT COUNT(*) FROM record").fetchone() == (1,)
+    new = get_format()
+    assert states == {(False, 1, 1), (True, 1, 1), (True, 1, new), (True, new, new)}
+
+
+@pytest.mark.parametrize("harm", ["other", "damaged"])
+def test_copy_of_other_releases_is_not_replaced_by_a_migration(tmp_path, store, harm, monkeypatch):
+    copy = tmp_path / "users.db.format-1"
+    with monkeypatch.context() as patch:
+        patch.setattr(session_database, "MIGRATIONS", ())
+        release(store, "ann", [SLOT])
+        release(copy, "ann", [SLOT])
+    if harm == "damaged":
+        copy.write_bytes(copy.read_bytes()[:5000])
+    before = copy.read_bytes()
+    with pytest.raises(OutputError, match=r"users\.db\.format-1, a copy of an earlier migration, must be moved away"):
+        migrate_store(store)
+    assert (copy.read_bytes(), plan_migration(store).store_format) == (before, 1)
 
 
 @pytest.mark.slow
@@ -503,7 +544,9 @@ YEAR = 365 * 288
 
 @pytest.mark.slow
 @STORES
-def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_path, store, where, model, releaser):
+def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(
+    tmp_path, store, where, model, releaser, monkeypatch
+):
     release_ann = partial(release, store, "ann", releaser=releaser)
     model.save(tmp_path / "m.npz")
     values = release_ann(range(SLOT - 3, SLOT))
@@ -514,6 +557,16 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(tmp_pa
     with SessionStore(store) as opened:
         opened.keep_clock(NOW + YEAR * STEP)
     running = Session.open(store, "ann", releaser.spawn())
+    with monkeypatch.context() as patch:  # killed when the session is rewound
+
+        def kill(*_):
+            with SessionStore(store, readonly=True) as opened:
+                assert opened.get_kept_clock() == NOW
+            raise KeyboardInterrupt
+
+        patch.setattr(SessionStore, "rewind", kill)
+        with pytest.raises(KeyboardInterrupt):
+            stored.rewind_session(store, "ann", model)
     done = run("session", "rewind", store, "ann", "--model", tmp_path / "m.npz")
     first = SLOT + DAY
     assert done.exit_code == 0, done.output

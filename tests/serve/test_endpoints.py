@@ -23,6 +23,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from dphmm.errors import DataFileError, OutputError, SessionMismatchError
 from dphmm.model.model import MarkovModel
 from dphmm.model.time_classes import TimeClasses
 from dphmm.random import random_source
@@ -185,12 +186,14 @@ def test_true_locations_are_never_stored_logged_or_answered(config, tmp_path, ca
         assert secret.encode() not in kept
 
 
-def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkeypatch):
-    from dphmm.errors import OutputError
-
+@pytest.mark.parametrize(
+    "problem",
+    [OutputError("no room at 45.0123"), DataFileError("45.0123.db", "is damaged"), SessionMismatchError("45.0123")],
+)
+def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkeypatch, problem):
     with relay(config()) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(SessionStore, "append", lambda *_: (_ for _ in ()).throw(OutputError("no room at 45.0123")))
+            patch.setattr(SessionStore, "append", lambda *_: (_ for _ in ()).throw(problem))
             answer = client.post("/owntracks", json=location(), auth=ANN)
             assert answer.status_code == 503
             assert "45.0123" not in answer.text

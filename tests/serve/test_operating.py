@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -130,6 +131,18 @@ def test_linked_lock_file_is_not_followed(config, tmp_path, monkeypatch, make_li
     assert victim.read_text() == "4242"
 
 
+def test_lock_file_on_a_full_disk_is_named(config, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(server.os, "pwrite", fail)
+    with (
+        pytest.raises(OutputError, match=r"users\.db\.lock cannot be written \(No space left on device\)"),
+        lock_relay(config()),
+    ):
+        pass
+
+
 def test_lock_of_database_server_is_in_a_private_folder(config, tmp_path, monkeypatch):
     settings = config(store=SERVER, listen="127.0.0.1:8787")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -187,6 +200,26 @@ def receive_notifications(address):
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
                 last.sendto(b"", address)
             reader.join()
+
+
+@pytest.mark.slow
+def test_relay_is_not_reloaded_while_its_store_accepts_no_release(model, tmp_path):
+    store = tmp_path / "users.db"
+    path, url = relay_file(tmp_path, model, str(store))
+
+    def status():
+        return httpx.post(f"{url}/owntracks", json=location(), auth=("ann", TOKEN["ann"]), timeout=60).status_code
+
+    with run_relay(path, url) as process:
+        store.rename(tmp_path / "elsewhere")
+        os.kill(process.pid, signal.SIGHUP)
+        wait_for(lambda: "configuration: the store accepts no release" in path.with_suffix(".log").read_text())
+        assert status() == 503
+        assert not store.exists(), "no empty store takes its place"
+        (tmp_path / "elsewhere").rename(store)
+        assert status() == 200
+        assert process.poll() is None
+    assert len(releases(store)) == 1
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import recipients
 from dphmm.serve.content import compute_policy_effects
-from dphmm.serve.page import STATIC
+from dphmm.serve.page import STATIC, TEXTS
 from dphmm.serve.sessions import Engines
 from tests.certificate.certificates import verifier
 from tests.openstreetmap import write_extract
@@ -603,7 +603,9 @@ def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox
     with relay(settings) as client:
         log_in(client)
         post(client, 3)
-        assert client.get("/page/state").json()["recipients"][0]["paused"]
+        (shown,) = client.get("/page/state").json()["recipients"]
+        assert (shown["paused"], shown["last"]) == (True, None)
+        assert "since it was added or last paused" in TEXTS["en"]["infer_nothing"], "a message was sent before"
         clock.at = START + 900
         pause(client, False)
         post(client, 4)

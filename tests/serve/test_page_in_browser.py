@@ -137,11 +137,11 @@ def test_page_does_not_state_that_an_unconfirmed_message_was_not_sent(config, br
     """The recipient stores each message, and answers with an error."""
     inbox.status = 503
     with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
-        assert "Nothing has been sent yet." in page.inner_text("#recipients")
+        assert "Nothing has been sent since" in page.inner_text("#recipients")
         post(client, 0)
         page.wait_for_selector("#recipients small:has-text('1 waiting')")
-        assert "No message has been confirmed yet. The recipient may have" in page.inner_text("#recipients")
-        assert "Nothing has been sent yet." not in page.inner_text("#recipients")
+        assert "No message has been confirmed since it was added or last paused. The" in page.inner_text("#recipients")
+        assert "Nothing has been sent since" not in page.inner_text("#recipients")
 
 
 def test_page_updates_and_zone_drawn_by_keyboard_applies_to_next_release(config, browser, inbox, tmp_path):

@@ -208,9 +208,10 @@ def rewind_session(store: str | Path, name: str, model: Model) -> float:
         _check_model(session, loaded_model, model)
         step = loaded_model.step
         present = clock()
-        first = opened.rewind(session, get_slot(np.datetime64(int(present), "s"), step), step)
+        # Corrected first: a process that is killed in between can be repeated, but not after the session is rewound.
         if (opened.get_kept_clock() or 0) > present:
             opened.keep_clock(int(present))
+        first = opened.rewind(session, get_slot(np.datetime64(int(present), "s"), step), step)
     return first * step
 
 

@@ -22,6 +22,7 @@ from dphmm.jobs import (
     certify,
     export_sessions,
     learn,
+    load_model,
     read_released,
     read_sessions,
     region,
@@ -60,15 +61,19 @@ def model():
 def test_no_job_opens_a_store_that_is_in_use(tmp_path, folder, model, blank):
     store = folder / "users.db"
     data = Data((str(folder),))
-    files = {str(store), f"{store}-wal", f"{store}-shm"}
+    (link := folder / "link").symlink_to(store)
+    files = {str(store), f"{store}-wal", f"{store}-shm", str(link)}
     latitude, longitude = model.space.latlon()[5]
     zed = Trajectory("zed", [np.datetime64(100 * 300, "s")], [latitude], [longitude])
     sys.addaudithook(note_opened)  # cannot be removed
-    refused = "read the store", "rewind_session"  # it is no recording, and no release is after the present time
+    # It is no recording and no model, and no release is after the present time.
+    refused = "read the store", "load_model", "load_model of a link", "rewind_session"
     actions = {
         "release": lambda: release(data, model, ReleaseSettings(), session=str(store)),
         "read": lambda: read(folder),
         "read the store": lambda: read(store),
+        "load_model": lambda: load_model(store),
+        "load_model of a link": lambda: load_model(link),
         "read_sessions": lambda: list(read_sessions(store)),
         "read_released": lambda: read_released(store, model),
         "replay": lambda: list(replay(store, model)),
