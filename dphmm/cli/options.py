@@ -525,7 +525,7 @@ def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> Re
     if values["max_event_probability"] or values["min_event_probability"] or (needs_caps and values["events"]):
         values["caps"] = build_caps(values)
     used = [name for name in (*SETTING_NAMES, *AIMS) if values.get(name) is not None]
-    return None if not used else str(values["policy"]) if used == ["policy"] else build_settings(values)
+    return None if not used else str(values["policy"]) if used == ["policy"] else build_settings(values, for_a_day=True)
 
 
 def _schedule_settings(values: Mapping[str, Any]) -> dict[str, Any]:
