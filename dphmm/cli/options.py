@@ -15,8 +15,8 @@ import click
 from click.core import ParameterSource
 
 from dphmm.cli.console import echo
-from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, settings_key
-from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, naming, settings_key
+from dphmm.errors import ConfigurationError
 from dphmm.jobs.input_data import Data
 from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES
 from dphmm.release.settings import Schedule, Settings
@@ -508,11 +508,8 @@ def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> Releas
     for name in ("policy", "epsilon"):
         if name not in settings:
             raise ConfigurationError(f"{name} is missing: use --{name}")
-    try:
+    with naming(**{name: name for name in SETTING_NAMES}):
         return ReleaseSettings.from_dict(settings)
-    except InvalidInputError as problem:
-        name, _, message = str(problem).partition(" ")
-        raise type(problem)(f"{named(name)} {message}") from None
 
 
 def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> ReleaseSettings | str | None:
