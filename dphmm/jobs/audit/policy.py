@@ -200,7 +200,7 @@ class PolicyAudit(Result):
         return [(constraint.label, audit) for constraint, audit in zip(self.constraints, self.audits, strict=True)]
 
     def warnings(self) -> list[str]:
-        """Return each mechanism's repair that raises the error most, and the omission of entries into zones.
+        """Return each mechanism's repair that raises the error most, and omitted entries.
 
         Returns
         -------
