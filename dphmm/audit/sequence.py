@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import compress, pairwise, repeat
 from math import isclose, isnan
 from typing import Any
 
@@ -275,10 +275,9 @@ class SequenceAudit(Result):
     @property
     def entries(self) -> tuple[int, ...]:
         """The protected releases that directly follow an unprotected one: the user entered a zone."""
-        pairs = zip(self.steps, self.steps[1:], strict=False)
-        return tuple(
-            t + 1 for t, (before, after) in enumerate(pairs) if before.is_unprotected and not after.is_unprotected
-        )
+        released = np.flatnonzero(~self.is_withheld).tolist()
+        is_entry = (self.steps[u].is_unprotected and not self.steps[t].is_unprotected for u, t in pairwise(released))
+        return tuple(compress(released[1:], is_entry))
 
     def describe(self) -> str:
         """Describe the inference from all releases. Per-release guarantees do not limit it.

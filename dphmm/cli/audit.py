@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from dphmm.cli.console import (
     shown,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, NUMBER, named, settings_key
+from dphmm.cli.keys import NAME_LIST, NUMBER, named, naming, settings_key
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import metres
 from dphmm.release.settings import Settings
@@ -679,10 +678,8 @@ def membership(model: str, **arguments: Any) -> None:
     synthetic = (
         options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
     )
-    try:
+    with naming(alpha="alpha"):
         result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
-    except ConfigurationError as problem:
-        raise ConfigurationError(re.sub(r"^alpha\b", "false_positive_rate", str(problem))) from None
     echo("Warning: this result reveals membership. Do not publish it.", err=True)
     _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, InvalidInputError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -144,6 +145,24 @@ def named(name: str) -> str:
     if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
         return f"{context.meta[_FILE]}: key {get_key(parameter)!r}"
     return get_key(parameter) if isinstance(parameter, Key) else max(parameter.opts, key=len)
+
+
+@contextmanager
+def naming(**parameters: str) -> Iterator[None]:
+    """Name a parameter at the beginning of an error as `named` does.
+
+    Parameters
+    ----------
+    **parameters
+        The name in the error → that of the command's parameter.
+    """
+    try:
+        yield
+    except InvalidInputError as problem:
+        name, _, message = str(problem).partition(" ")
+        if name not in parameters:
+            raise
+        raise type(problem)(f"{named(parameters[name])} {message}") from None
 
 
 def settings_option() -> click.Option:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table, warn
-from dphmm.cli.keys import NUMBER, as_keys, named, settings_key
+from dphmm.cli.keys import NUMBER, as_keys, named, naming, settings_key
 from dphmm.cli.options import (
     COUNT,
     POSITIVE,
@@ -362,10 +361,8 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     else:
         check_format(output, PATH_FORMATS)
     if output is not None:  # before a comparison, which may take long
-        try:
+        with naming(days="horizon"):
             find_slots(load_model(model), days, options["start"])
-        except ConfigurationError as problem:
-            raise ConfigurationError(re.sub(r"^days\b", named("horizon"), str(problem))) from None
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
         comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)

@@ -15,8 +15,8 @@ import click
 from click.core import ParameterSource
 
 from dphmm.cli.console import echo
-from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, settings_key
-from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, naming, settings_key
+from dphmm.errors import ConfigurationError
 from dphmm.jobs.input_data import Data
 from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES
 from dphmm.release.settings import Schedule, Settings
@@ -508,13 +508,9 @@ def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> Releas
     for name in ("policy", "epsilon"):
         if name not in settings:
             raise ConfigurationError(f"{name} is missing: use --{name}")
-    try:
+    # Other names are those of elements of caps or layers.
+    with naming(**{name: name for name in (*values, "event")}):
         return ReleaseSettings.from_dict(settings)
-    except InvalidInputError as problem:
-        name, _, message = str(problem).partition(" ")
-        if name not in values and name != "event":  # about an element of caps or layers
-            raise
-        raise type(problem)(f"{named(name)} {message}") from None
 
 
 def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> ReleaseSettings | str | None:
@@ -527,7 +523,7 @@ def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> Re
     if values["max_event_probability"] or values["min_event_probability"] or (needs_caps and values["events"]):
         values["caps"] = build_caps(values)
     used = [name for name in (*SETTING_NAMES, *AIMS) if values.get(name) is not None]
-    return None if not used else str(values["policy"]) if used == ["policy"] else build_settings(values)
+    return None if not used else str(values["policy"]) if used == ["policy"] else build_settings(values, for_a_day=True)
 
 
 def _schedule_settings(values: Mapping[str, Any]) -> dict[str, Any]:

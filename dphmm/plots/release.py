@@ -147,7 +147,7 @@ class ReleaseMap:
             high = float(budgets.max())
             title += f", ε = {low:.3g}" if low == high else f", ε = {low:.3g} to {high:.3g}"
         protected = table.select(~table["unprotected"])  # as in the summary of a release
-        columns = (("releases", sampled["expected_error_m"]), ("estimates", protected["estimate_error_m"]))
+        columns = (("releases", protected["component_error_m"]), ("estimates", protected["estimate_error_m"]))
         errors = [f"of {name} {_metres(values)}" for name, values in columns if np.isfinite(values).any()]
         return f"{title}: median error {', '.join(errors)}" if errors else title
 

@@ -42,7 +42,7 @@ class LikeliestComponent:
     component_error
         Root mean square distance of its releases from the true value.
     is_unprotected
-        Whether it is an unprotected state.
+        Whether it is an unprotected state. False if the step is withheld: nothing is released exactly.
     """
 
     num_components: int
@@ -295,7 +295,7 @@ class StepNoise:
         first = int(self.members[0][0] if is_single else np.argmax(self.components == likeliest))
         error = sqrt(self.get_mechanism(first).squared_error) * self.query.unit if self.parts else inf
         probability = min(1.0, float(shares[likeliest]))
-        return LikeliestComponent(len(shares), size, probability, error, bool(open_states[first]))
+        return LikeliestComponent(len(shares), size, probability, error, bool(self.parts and open_states[first]))
 
 
 def spread_over_quantiles(masses: FloatArray, count: int) -> IntArray:

@@ -214,7 +214,8 @@ column                        content
 ``component_error_m``         root mean square error of its releases, metres
 ``table_gain``                with ``optimal``: relative reduction of its expected error compared with the posterior
                               mean of K-norm noise by component; below 0.05 the table has no gain
-``unprotected``               whether the most probable component is an unprotected state, released unchanged
+``unprotected``               whether the most probable component is an unprotected state, released unchanged; false
+                              if withheld
 ``singleton``                 whether only one state was possible, which no noise can protect
 ``num_ignored_releases``      number of earlier releases of the user that the row does not take into account
 ``settings_hash``             first 16 digits of the SHA-256 of the settings

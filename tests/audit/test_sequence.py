@@ -231,3 +231,13 @@ def test_audit_is_equal_if_parts_run_sequentially(max_steps, monkeypatch):
     monkeypatch.setattr(sequence_module, "run_in_background", lambda work: lambda: work())
     audits.append(audit_sequence(engine(), sequence, truth=states))
     assert audits[0].to_dict(LABELS) == audits[1].to_dict(LABELS)
+
+
+def test_entry_is_a_release_after_an_unprotected_one_not_a_withheld_timestep():
+    policy = PolicyGraph.from_groups(6, [[3, 4, 5]]).with_open([0, 1, 2])
+    releaser = Releaser(MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6)), F, policy, 1.0, spacing=1)
+    released = np.array([F[0], [0, 0], F[1], [0, 0], [2.0, 3.0], [2.0, 3.0]], dtype=float)
+    epsilons = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
+    audit = audit_sequence(releaser, ReleasedSequence("anna", released, epsilons, np.ones(6, dtype=int)))
+    assert [step.is_unprotected for step in audit.steps] == [True, False, True, False, False, False]
+    assert audit.entries == (4,)

@@ -178,6 +178,20 @@ def test_many_releases_of_multi_part_noise_are_accepted(tmp_path):
     assert not isinstance(report, str), report
 
 
+def test_withheld_rows_are_not_unprotected(tmp_path):
+    """The first state is open. No row without a release states that it is released unchanged."""
+    model = add_stays(town())
+    policy = PolicyGraph.from_groups(model.size, [range(1, model.size)]).with_open([0])
+    settings = ReleaseSettings("complete", 1, schedule=Schedule(window_epsilon=1.0, window_seconds=7200))
+    world = World(tmp_path, Releaser.from_space(settings, model, model.space, policy, 7))
+    assert not isinstance(world.judged(), str), world.judged()
+    withheld = next(row for row in world.rows if row["withheld"] == "true")
+    assert withheld["unprotected"] == "false"
+    rows = copy.deepcopy(world.rows)
+    rows[world.rows.index(withheld)]["unprotected"] = "true"
+    assert "the row has unprotected" in world.judged(rows)
+
+
 # ---- tampering -------------------------------------------------------------------------------------------------------
 
 

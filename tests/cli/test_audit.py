@@ -311,7 +311,8 @@ def test_sessions_with_missing_or_other_model_or_policy_raise(folder):
         (("s.session", "--model", "m.npz", "--policy", "centres:2km"), "started with policy"),
         (("r.csv", "--model", "m.npz", "--policy", "centres:2km"), "was released with settings"),
         (("r.csv", *OPTIONS, "--epsilon", "0.7", "--mechanism", "k-norm", "--delta", "0.1"), "released with settings"),
-        (("r.csv", *OPTIONS, "--delta", "0.1"), "epsilon is missing"),
+        (("r.csv", *OPTIONS, "--delta", "0.1"), "was released with settings"),
+        (("r.csv", "--model", "m.npz", "--epsilon", "0.7"), "policy is missing"),
         (("r.csv", "--model", "m.npz"), "or they must be the defaults: use --policy"),
         (("r.csv", "--model", "other.npz", "--policy", "centres:1km"), "was released with model"),
         (("s.session", *OPTIONS, "--epsilon", "0.7"), "started with mechanism laplace, got lattice"),
@@ -321,6 +322,14 @@ def test_sessions_with_missing_or_other_model_or_policy_raise(folder):
         result = run("session", *arguments)
         assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1), result.stderr
         assert words in result.stderr
+
+
+def test_session_accepts_the_options_of_a_release_with_the_default_budget(folder):
+    session_files(folder)
+    options = (*OPTIONS, "--delta", "0.1")
+    released = command_line.run("release", "true.csv", *options, "-o", "day.csv")
+    assert released.exit_code == 0, released.stderr
+    assert audit_json(0, "session", "day.csv", *options)["users"][0]["num_timesteps"] == 10
 
 
 def test_constraints_follow_support_of_model(folder):

@@ -247,6 +247,15 @@ def test_record_component_is_most_probable_and_has_its_posterior():
             assert record.component_error == 0
 
 
+def test_withheld_timestep_is_not_unprotected():
+    """Nothing is released there, whether or not the first state is open."""
+    for opened in (0, 8):
+        releaser = engine(PolicyGraph.from_groups(9, [[1, 3, 4]]).with_open([0, 2, 5, 6, 7, 8]))
+        assert releaser.release(opened).is_unprotected
+        plan = releaser.prepare_withheld(releaser.belief.predict(releaser.model, 1), 1, "budget")
+        assert not releaser.draw(plan, opened).is_unprotected
+
+
 def test_expected_error_averages_over_prior():
     releaser = engine(graph(), F)
     record = releaser.release(4)

@@ -85,7 +85,8 @@ class PolicyAudit(Result):
         For each constraint set, the guarantee of the repaired K-norm release for another adversary. None without such
         an adversary, or for a single possible state.
     entries
-        The audit of entries into zones. None without unprotected states or without a model.
+        The audit of entries into zones. None without unprotected states, without a model, or if the model has classes
+        of time.
     map_audits
         For each constraint set, the audit for an adversary with a map. None without a map, for a single possible state,
         or if the map excludes all possible states.
@@ -199,12 +200,13 @@ class PolicyAudit(Result):
         return [(constraint.label, audit) for constraint, audit in zip(self.constraints, self.audits, strict=True)]
 
     def warnings(self) -> list[str]:
-        """Return each mechanism's repair that raises the error most, if by more than a tenth.
+        """Return each mechanism's repair that raises the error most, and omitted entries.
 
         Returns
         -------
         list of str
-            One warning for each mechanism, with the edge, the exposed state, the errors and remedies.
+            One warning for each mechanism with an error that rises by more than a tenth, with the edge, the exposed
+            state, the errors and remedies. One more for a model with classes of time and unprotected states.
         """
         worst: dict[str, tuple[CostlyRepair, str]] = {}
         for label, audit in self._by_label():
@@ -214,7 +216,11 @@ class PolicyAudit(Result):
                     repair.mechanism not in worst or costly.ratio > worst[repair.mechanism][0].ratio
                 ):
                     worst[repair.mechanism] = costly, label
-        return [f"{mechanism}, {label}: {costly.describe()}" for mechanism, (costly, label) in worst.items()]
+        warnings = [f"{mechanism}, {label}: {costly.describe()}" for mechanism, (costly, label) in worst.items()]
+        model = self.target.model
+        if model is not None and model.time_classes is not None and self.target.policy.open.any():
+            warnings.append(f"entries into zones are not audited: the model {model.describe()}")
+        return warnings
 
     def _costly_repair(self, audit: ConstraintAudit, repair: RepairAudit) -> CostlyRepair | None:
         if repair.method != "exact":
@@ -341,7 +347,8 @@ def audit_policy(
     audited = audit_constraints(policy, f, sets, mechanisms, repair_objective, noise_scope)
     audits = tuple(watch(audited, "Auditing", len(chosen)))
     model = target.model if policy.open.any() else None
-    entries = None if model is None else audit_entries(policy, f, model, epsilon)
+    # An entry is a step by one matrix.
+    entries = None if model is None or model.time_classes is not None else audit_entries(policy, f, model, epsilon)
     return PolicyAudit(
         target,
         float(epsilon),

@@ -82,7 +82,7 @@ class UserResult:
         For an adversary with the model, and an adversary with this user's habits: the median expected error, metres,
         and the largest posterior probability, using all releases. Private; empty if not computed.
     sampling
-        The accuracy under a window budget that withheld timesteps, and of alternatives; None for other users.
+        The accuracy under a window budget, and of alternatives; None without one.
     costly_repair
         The repair that raised the expected error most among all plans of the worker, if by more than a tenth.
     prediction_ratio
@@ -211,7 +211,7 @@ class Batch(Result):
 
         None if no timestep was withheld because of a window budget.
         """
-        return self.tally.sampling
+        return self.tally.sampling if self.tally.sums["withheld_budget"] else None
 
     @property
     def ratio_levels(self) -> dict[str, float]:

@@ -317,7 +317,8 @@ class BudgetSearch:
         def metric(epsilon: float, what: str, seed: int) -> MeanEstimate:
             return self._simulate(epsilon, what, seed, metric=name).estimate_mean(name)
 
-        about = f"target {metres(length)}, below the {metres(max_error)} without releases"
+        bound = "" if isinf(max_error) else f", below the {metres(max_error)} without releases"
+        about = f"target {metres(length)}{bound}"
         if not self.can_add_users:
             return self._search(metric, length, 0.1, about)
         about = f"{about}, with {self.num_users} users at first"

@@ -324,7 +324,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     def distance(value: float | None) -> str:
         return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
 
-    sampled = table["expected_error_m"][~table["withheld"] & ~table["unprotected"]]
+    sampled = table["component_error_m"][~table["withheld"] & ~table["unprotected"]]
     unprotected = f"{int(table['unprotected'].sum()):,} of {len(table):,}"
     estimate = "min_user_median_estimate_error_m"
     median = "min_user_median_adversary_error_m"

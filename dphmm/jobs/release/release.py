@@ -146,7 +146,8 @@ class ReleaseResult(Result):
 
         None if no timestep was withheld because of a window budget.
         """
-        return summarize_sampling(self.table, self.settings)
+        is_withheld = (self.table["withheld_reason"] == "budget").any()
+        return summarize_sampling(self.table, self.settings) if is_withheld else None
 
     @property
     def ratio_levels(self) -> dict[str, float]:
@@ -191,7 +192,7 @@ class ReleaseResult(Result):
         table = self.table
         reasons = table["withheld_reason"]
         sampled = table.select(~table["withheld"])
-        errors = sampled["expected_error_m"][~sampled["unprotected"]]
+        errors = sampled["component_error_m"][~sampled["unprotected"]]
         exposure = summarize_exposure(self._by_user)
         levels = self.ratio_levels
         return {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan, nan
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,10 @@ class SamplingSummary(Result):
 
     Parameters
     ----------
-    num_released, num_timesteps
-        The number of sampled locations, and of timesteps.
+    num_released, num_unprotected, num_timesteps
+        The number of sampled locations, of the unprotected ones among them, which are exact, and of timesteps.
     median_release_rmse_m
-        The median root mean square error of the sampled locations, metres. NaN if there are none.
+        The median root mean square error of the protected sampled locations, metres. NaN if there are none.
     median_prediction_error_m
         The median expected error of the estimates at the other timesteps, metres. NaN if there are none.
     window_epsilon, window_hours
@@ -36,17 +38,18 @@ class SamplingSummary(Result):
         The budget of each release if the window budget is spread evenly over these timesteps, rounded down.
     even_release_rmse_m
         The root mean square error of such a release, metres. Norm noise errs by ``c / epsilon``, and the lattice
-        nearly so. NaN for noise by table, or without a sampled location.
+        nearly so. NaN for noise by table, or without a protected sampled location.
     median_epsilon
         The median budget of the sampled locations. NaN if there are none.
     required_window_epsilon
         The window budget at which every timestep has a release with `median_epsilon`. NaN if there are none.
     is_averaged
-        Whether medians are means over users of each user's median, weighted by timesteps, instead of medians over
+        Whether medians are means over users of each user's median, weighted by its timesteps, instead of medians over
         timesteps. The keys of `to_dict` then begin with ``mean_user_median`` instead of ``median``.
     """
 
     num_released: int = field(metadata=exported())
+    num_unprotected: int
     num_timesteps: int = field(metadata=exported())
     median_release_rmse_m: float = field(metadata=exported())
     median_prediction_error_m: float = field(metadata=exported())
@@ -74,8 +77,11 @@ class SamplingSummary(Result):
         verb = "has" if self.num_released == 1 else "have"
         over_users = ", averaged over users" if self.is_averaged else ""
         sentences = [f"{of_steps} {verb} a sampled location"]
-        if not isnan(self.median_release_rmse_m):
-            sentences[0] += f", with a median RMS error of {_length(self.median_release_rmse_m)}{over_users}"
+        if self.num_unprotected == self.num_released:
+            sentences[0] += ", all of them exact"
+        elif not isnan(self.median_release_rmse_m):
+            exact = f", {self.num_unprotected:,} unprotected and exact, the others" if self.num_unprotected else ","
+            sentences[0] += f"{exact} with a median RMS error of {_length(self.median_release_rmse_m)}{over_users}"
         sentences[0] += "."
         if not isnan(self.median_prediction_error_m):
             sentences.append(
@@ -96,7 +102,7 @@ class SamplingSummary(Result):
 
 
 def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSummary | None:
-    """Summarise a run in which a window budget withheld timesteps; None for any other run.
+    """Summarise a run with a window budget; None for any other run.
 
     Parameters
     ----------
@@ -106,23 +112,25 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
         Their settings.
     """
     schedule = settings.schedule
-    if schedule is None or schedule.window_epsilon is None or not (table["withheld_reason"] == "budget").any():
+    if schedule is None or schedule.window_epsilon is None:
         return None
     withheld = table["withheld"]
-    protected = ~table["unprotected"]
-    sampled = ~withheld & protected
+    protected = ~withheld & ~table["unprotected"]
     per_window = max_timesteps_per_window(table, schedule.window_seconds)
     even_epsilon = round_down(epsilon_per_release(schedule.window_epsilon, per_window), 3)
     budgets = table["epsilon"][~withheld]
     median_epsilon = _median(budgets)
     scales_inversely = settings.mechanism not in TABLE_MECHANISMS
+    # Before a release, its expected error includes that of unprotected locations. It is not that of a protected one.
+    errors = table["component_error_m"][protected]
     # The error of norm noise is c / epsilon. The constant c of each release follows from its row.
-    constant = _median(table["expected_error_m"][sampled] * table["epsilon"][sampled]) if scales_inversely else nan
+    constant = _median(errors * table["epsilon"][protected]) if scales_inversely else nan
     return SamplingSummary(
         int((~withheld).sum()),
+        int((~withheld & ~protected).sum()),
         len(table),
-        _median(table["expected_error_m"][sampled]),
-        _median(table["estimate_error_m"][withheld & protected]),
+        _median(errors),
+        _median(table["estimate_error_m"][withheld]),
         schedule.window_epsilon,
         schedule.window_seconds / 3600.0,
         per_window,
@@ -136,24 +144,26 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
 def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSummary:
     """Return the summary of several users, extended by one more user.
 
-    Counts are summed, and other numbers are means weighted by timesteps.
+    Counts are summed, and other numbers are means weighted by the timesteps that they describe.
     """
-    share = user.num_timesteps / (total.num_timesteps + user.num_timesteps)
 
-    def mean(name: str) -> float:
-        values: tuple[float, float] = getattr(total, name), getattr(user, name)
-        return _weighted_mean(values, share)
+    def mean(get: Callable[[SamplingSummary], float], count: Callable[[SamplingSummary], int]) -> float:
+        weights = count(total), count(user)
+        # A summary of no timestep contains NaN.
+        values = [weight * get(summary) for weight, summary in zip(weights, (total, user), strict=True) if weight]
+        return sum(values) / sum(weights) if values else nan
 
     per_window = max(total.num_timesteps_per_window, user.num_timesteps_per_window)
-    median_epsilon = mean("median_epsilon")
+    median_epsilon = mean(attrgetter("median_epsilon"), attrgetter("num_released"))
     # The budget is spread over the timesteps of the busiest window of any user.
     even_epsilon = min(total.even_epsilon, user.even_epsilon)
-    constant = _weighted_mean((_error_constant(total), _error_constant(user)), share)
+    constant = mean(_error_constant, _num_protected)
     return SamplingSummary(
         total.num_released + user.num_released,
+        total.num_unprotected + user.num_unprotected,
         total.num_timesteps + user.num_timesteps,
-        mean("median_release_rmse_m"),
-        mean("median_prediction_error_m"),
+        mean(attrgetter("median_release_rmse_m"), _num_protected),
+        mean(attrgetter("median_prediction_error_m"), _num_withheld),
         total.window_epsilon,
         total.window_hours,
         per_window,
@@ -169,12 +179,12 @@ def _error_constant(summary: SamplingSummary) -> float:
     return summary.even_epsilon * summary.even_release_rmse_m
 
 
-def _weighted_mean(values: tuple[float, float], share: float) -> float:
-    """Return the mean with a share for the second value. A NaN does not count."""
-    first, second = values
-    if isnan(first) or isnan(second):
-        return second if isnan(first) else first
-    return (1.0 - share) * first + share * second
+def _num_protected(summary: SamplingSummary) -> int:
+    return summary.num_released - summary.num_unprotected
+
+
+def _num_withheld(summary: SamplingSummary) -> int:
+    return summary.num_timesteps - summary.num_released
 
 
 def max_timesteps_per_window(table: ReleaseTable, window_seconds: float) -> int:

@@ -119,7 +119,7 @@ def test_command_names_its_key_for_false_positive_rate(town):
     line = ["audit", "membership", str(folder / "m.npz"), "--members", members, "--others", others]
     refused = command_line.run(*line, {"false_positive_rate": 1})
     assert refused.exit_code == 2
-    assert "Error: false_positive_rate must be in (0, 1), got 1.0" in refused.output
+    assert "key 'false_positive_rate' must be in (0, 1), got 1.0" in refused.output
 
 
 @pytest.mark.slow

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dphmm import MarkovModel, Measurements, PolicyGraph
 from dphmm.jobs import (
     AuditTarget,
     audit_mechanism,
     audit_policy,
     audit_session,
 )
+from dphmm.model.time_classes import TimeClasses
 from tests.jobs.audit.town import POLICY, facts
 
 
@@ -30,6 +32,22 @@ def test_policy_audit_is_equal_in_python_and_command(town, monkeypatch):
     assert audit_result.is_exposed
     assert output["constraints"][0]["mechanisms"][0]["exposed"][-1:] == [subject.names[far]]
     assert {repair["min_degree_of_protection"] for repair in output["constraints"][0]["repairs"]} <= {2, 3}
+
+
+def test_model_with_classes_of_time_is_audited_without_entries():
+    f = np.array([[x, 0.0] for x in range(4)])
+    matrix, start = np.full((4, 4), 0.25), np.full(4, 0.25)
+    policy = PolicyGraph.from_edges(4, [(0, 1)]).with_open([False, False, True, True])
+    classes = TimeClasses.from_name("hour", 3600, "UTC")
+    models = MarkovModel(matrix, start), MarkovModel([matrix] * 24, np.tile(start, (24, 1)), None, 3600.0, classes)
+    plain, by_hour = (
+        audit_policy(AuditTarget(("a", "b", "c", "d"), Measurements(f), policy, model)) for model in models
+    )
+    assert plain.entries is not None
+    assert (by_hour.entries, plain.warnings()) == (None, [])
+    assert [audit.bodies[0].exposed for audit in by_hour.audits] == [audit.bodies[0].exposed for audit in plain.audits]
+    (warning,) = by_hour.warnings()
+    assert warning == "entries into zones are not audited: the model has a matrix for each of 24 classes of time"
 
 
 @pytest.mark.slow

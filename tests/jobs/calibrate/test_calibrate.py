@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import islice
-from math import exp, log
+from math import exp, inf, log
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
-from dphmm.calibrate.simulation import iterate_beliefs, simulate
+from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs, simulate
 from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import CalibrationTargets, calibrate, learn
@@ -494,6 +494,15 @@ def test_command_contains_only_nondefault_options():
 def test_unreachable_targets_raise_with_range(targets, more, words):
     with pytest.raises((ConfigurationError, InvalidInputError), match=words):
         calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
+
+
+def test_unreachable_error_of_releases_is_refused_without_an_infinite_bound(monkeypatch):
+    monkeypatch.setattr(MeanEstimate, "lower_bound", property(lambda _: -inf))
+    moves = model()
+    policy = PolicyGraph.from_edges(moves.size, [(0, 1)]).with_open(np.arange(moves.size) > 1)
+    settings = ReleaseSettings(policy, 1.0, noise_scope="component")
+    with pytest.raises(BudgetError, match=r"^target 1 km: no budget keeps the value above 1: .* more users$"):
+        calibrate(moves, settings, CalibrationTargets(error=1.0), num_users=2, horizon_seconds=2 * 3600)
 
 
 def test_event_cap_of_command_is_not_above_limit():

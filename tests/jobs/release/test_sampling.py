@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import reduce
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from dphmm import ReleaseSettings, Schedule
-from dphmm.jobs import Data, learn, region, release
+from dphmm.jobs import Data, batch, learn, region, release
+from dphmm.jobs.batch.run_folder import user_file
 from dphmm.jobs.release.sampling import average_users, max_timesteps_per_window, summarize_sampling
 from dphmm.model.belief import Belief
+from dphmm.writers import ReleaseTable, read_releases
+from dphmm.writers.summary import summarise
 
 TOWN = "data/sample/geolife"
 SETTINGS = ReleaseSettings("utility:1km", 3.0, schedule=Schedule(window_epsilon=3.0))
@@ -84,6 +89,58 @@ def test_summaries_of_users_are_added_up(run):
     assert not any(name.startswith("median_") for name in values), "an average of medians is not a median"
     assert "averaged over users" in both.describe()
     assert "averaged over users" not in first.describe()
+
+
+def test_errors_of_samples_exclude_unprotected_ones(run):
+    """Half of the samples are unprotected, which lowers the error expected before a release."""
+    table = run[1].table
+    sampled = np.flatnonzero(~table["withheld"])
+    unprotected = np.isin(np.arange(len(table)), sampled[::2])
+    errors = np.where(unprotected, 0.0, 3 * table["expected_error_m"])
+    table = ReleaseTable({**table.columns, "unprotected": unprotected, "component_error_m": errors})
+    sampling = summarize_sampling(table, SETTINGS)
+    assert (sampling.num_released, sampling.num_unprotected) == (len(sampled), len(sampled[::2]))
+    assert sampling.median_release_rmse_m == 3 * np.median(table["expected_error_m"][sampled[1::2]])
+    assert sampling.even_release_rmse_m == pytest.approx(3 * run[1].sampling.even_release_rmse_m, rel=0.01)
+    text = f"{len(sampled):,} of {len(table):,} timesteps have a sampled location, {len(sampled[::2]):,} unprotected "
+    assert sampling.describe().startswith(f"{text}and exact, the others with a median RMS error of ")
+    assert result_error(run, table) == sampling.median_release_rmse_m
+    everywhere = ReleaseTable({**table.columns, "unprotected": ~table["withheld"]})
+    assert summarize_sampling(everywhere, SETTINGS).describe().partition(".")[0].endswith("location, all of them exact")
+
+
+def result_error(run, table):
+    return replace(run[1], table=table).to_dict()["median_release_rmse_m"]
+
+
+def test_averages_weight_users_by_the_timesteps_that_they_describe(run):
+    """A user without a sample does not count for the errors of samples, in any order."""
+    base = run[1].sampling
+    users = [
+        replace(base, num_released=0, num_timesteps=1000, median_release_rmse_m=np.nan, even_release_rmse_m=np.nan),
+        replace(base, num_released=10, num_timesteps=10, median_release_rmse_m=500.0, median_prediction_error_m=np.nan),
+        replace(base, num_released=30, num_timesteps=40, median_release_rmse_m=1000.0, median_prediction_error_m=900.0),
+    ]
+    expected = (1000 * base.median_prediction_error_m + 10 * 900.0) / 1010
+    for order in permutations(users):
+        summary = reduce(average_users, order)
+        assert summary.median_release_rmse_m == pytest.approx((10 * 500 + 30 * 1000) / 40)
+        assert summary.median_prediction_error_m == pytest.approx(expected)
+        assert summary.even_release_rmse_m == pytest.approx(base.even_release_rmse_m)
+
+
+def test_batch_summary_counts_users_without_a_withheld_timestep(run, tmp_path):
+    """The budget suffices for the single timestep of the second user only."""
+    model, _ = run
+    lines = [f"ann,2024-03-07T{hour:02}:{minute},45.0,-30.0" for hour in range(24) for minute in ("00:00Z", "30:00Z")]
+    lines = ["user,time,latitude,longitude", *lines, lines[0].replace("ann", "bob")]
+    (tmp_path / "two.csv").write_text("\n".join(lines))
+    model.save(tmp_path / "m.npz")
+    settings = replace(SETTINGS, schedule=Schedule(window_epsilon=72.0))
+    done = batch(tmp_path / "two.csv", tmp_path / "out", tmp_path / "m.npz", settings, rng=3, workers=1)
+    assert summarise(read_releases(user_file(tmp_path / "out", "bob", "parquet")))[0]["num_withheld"] == 0
+    assert done.sampling.num_timesteps == 49
+    assert done.sampling.num_released == done.to_dict()["num_released"]
 
 
 @pytest.mark.parametrize(
