@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli import options
-from dphmm.cli.console import FILE, PATH, Once, cell, echo, say_table
+from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_table
 from dphmm.cli.keys import named
 from dphmm.errors import ConfigurationError, InvalidInputError
 
@@ -137,7 +137,7 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
         events = ("events", "max_event_probability", "min_event_probability")
         options.refuse({*SETTING_NAMES, *options.AIMS, *events, "users"} - {"epsilon"}, "needs --releases")
         budgets = _budgets(arguments["epsilon"], arguments["steps"], arguments["epsilons"])
-        result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate)
+        result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate, progress)
     elif (
         arguments["model"] is None
         or any(arguments[name] for name in ("backward", "forward", "user_matrices", "initial", "steps", "epsilons"))
@@ -149,7 +149,7 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     else:
         settings = options.build_stated_settings(arguments)
         realized = None if settings is None else realized_leakage(arguments["model"], releases, settings, user)
-        result = compute_release_leakage(arguments["model"], releases, user, certificate)
+        result = compute_release_leakage(arguments["model"], releases, user, certificate, progress)
         if result.unbounded_times and picture is not None:
             raise ConfigurationError(
                 "--picture cannot be combined with unbounded leakage: a release can rule out a possible state"

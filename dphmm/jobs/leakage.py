@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.model.loading import Model
 from dphmm.jobs.model.mobility import Matrix, Mobility, as_matrix
+from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import SettingsLike, check_hash, replay
 from dphmm.leakage import (
     Leakage,
@@ -86,8 +86,15 @@ class LeakageResult:
     unbounded_times: tuple[int, ...] = ()
 
 
+# The caption of progress.
+_STEPS = "Following leakage"
+
+
 def compute_stream_leakage(
-    adversaries: Adversaries, epsilons: npt.ArrayLike, certificate: str | Path | None = None
+    adversaries: Adversaries,
+    epsilons: npt.ArrayLike,
+    certificate: str | Path | None = None,
+    progress: ProgressCallback = unwatched,
 ) -> LeakageResult:
     """Compute the temporal privacy leakage of a stream of budgets, as ``dphmm leak`` does.
 
@@ -100,6 +107,8 @@ def compute_stream_leakage(
         ``(T,)`` non-negative budgets. 0 denotes a time without a release.
     certificate
         A new file with the data from which ``scripts/dphmm-verify`` can recompute every value.
+    progress
+        Shows the progress of the steps of a `Mobility`; see `dphmm.jobs.ProgressCallback`.
 
     Returns
     -------
@@ -128,7 +137,9 @@ def compute_stream_leakage(
     functions: dict[Any, Any] = by_user(fixed, as_loss_functions) if fixed else {}
     max_leakage = highest(budgets)
     moving = {
-        n: (m.pasts(budgets.size, max_leakage), m.transition) for n, m in users.items() if isinstance(m, Mobility)
+        n: (progress(m.pasts(budgets.size, max_leakage), _STEPS, budgets.size - 1), m.transition)
+        for n, m in users.items()
+        if isinstance(m, Mobility)
     }
     leakage = compute_population_leakage({name: (functions | moving)[name] for name in users}, budgets)
     max_epsilon = float(budgets.max())
@@ -210,6 +221,7 @@ def compute_release_leakage(
     releases: ReleaseTable | str | Path,
     user: str | None = None,
     certificate: str | Path | None = None,
+    progress: ProgressCallback = unwatched,
 ) -> LeakageResult:
     """Compute the temporal privacy leakage of one user's releases at every clock step.
 
@@ -234,6 +246,8 @@ def compute_release_leakage(
         The user. Can be omitted if there is only one.
     certificate
         A new certificate file, as for `compute_stream_leakage`. Requires a model with one transition matrix.
+    progress
+        Shows the progress; see `dphmm.jobs.ProgressCallback`.
 
     Returns
     -------
@@ -305,25 +319,31 @@ def compute_release_leakage(
             f"{MAX_TRANSITIONS:,} transitions, and releases that rule out no possible state: remove --certificate"
         )
     if bounded.all():
-        return _compute_user_leakage(learned, user, first, budgets, certificate)
-    return _compute_unbounded_leakage(learned, user, first, budgets, np.sort(slots[~bounded]))
+        return _compute_user_leakage(learned, user, first, budgets, progress, certificate)
+    return _compute_unbounded_leakage(learned, user, first, budgets, np.sort(slots[~bounded]), progress)
 
 
 def _compute_user_leakage(
-    model: MarkovModel, user: str, first: int, budgets: FloatArray, certificate: str | Path | None = None
+    model: MarkovModel,
+    user: str,
+    first: int,
+    budgets: FloatArray,
+    progress: ProgressCallback,
+    certificate: str | Path | None = None,
 ) -> LeakageResult:
     """Compute the leakage of a user's releases from the budgets at every clock step."""
     if not model.is_plain and not _is_too_large(model):
         pasts, futures = _build_loss_functions(model, first, budgets.size, highest(as_budgets(budgets)))
+        watched = progress(pasts, _STEPS, budgets.size - 1)
         return LeakageResult(
-            compute_population_leakage({user: (pasts, futures)}, budgets), float(budgets.max()), {user: {}}
+            compute_population_leakage({user: (watched, futures)}, budgets), float(budgets.max()), {user: {}}
         )
     if _is_too_large(model):
         identity = np.eye(2)  # deterministic transitions: the worst case, where leakage is the sum of all budgets
         return replace(
             compute_stream_leakage({user: (identity, identity)}, budgets), suprema={user: {}}, uses_transitions=False
         )
-    return compute_stream_leakage({user: Mobility.from_source(model)}, budgets, certificate)
+    return compute_stream_leakage({user: Mobility.from_source(model)}, budgets, certificate, progress)
 
 
 def _is_too_large(model: MarkovModel) -> bool:
@@ -332,7 +352,7 @@ def _is_too_large(model: MarkovModel) -> bool:
 
 
 def _compute_unbounded_leakage(
-    model: MarkovModel, user: str, first: int, budgets: FloatArray, times: IntArray
+    model: MarkovModel, user: str, first: int, budgets: FloatArray, times: IntArray, progress: ProgressCallback
 ) -> LeakageResult:
     """Compute leakage with infinite budgets at ``times`` (sorted).
 
@@ -342,9 +362,13 @@ def _compute_unbounded_leakage(
     start = int(times[0])
     stop = int(times[-1]) + 1
     if start:
-        past[:start] = _compute_user_leakage(model, user, first, budgets[:start]).leakage.by_user[user].backward
+        past[:start] = (
+            _compute_user_leakage(model, user, first, budgets[:start], progress).leakage.by_user[user].backward
+        )
     if stop < budgets.size:
-        future[stop:] = _compute_user_leakage(model, user, first + stop, budgets[stop:]).leakage.by_user[user].forward
+        future[stop:] = (
+            _compute_user_leakage(model, user, first + stop, budgets[stop:], progress).leakage.by_user[user].forward
+        )
     epsilons = budgets.copy()
     epsilons[times] = np.inf
     uses_transitions = not _is_too_large(model)
@@ -362,11 +386,19 @@ def _build_loss_functions(
     start = np.exp(model.initial_logs(first))
 
     def pasts() -> Iterator[Any]:
-        functions_by_belief = BoundedCache[tuple[int, bytes], LossFunction](_CACHE_SIZE)
+        # The belief converges to a periodic one, bit for bit. Until then no step recurs, and evaluating its matrix
+        # once is much faster than computing its loss function.
+        by_belief = BoundedCache[tuple[int, bytes], LossFunction | bool](_CACHE_SIZE)
         matrices = (model.transitions[number] for number in classes.tolist())
         for number, (matrix, before) in zip(classes.tolist(), reverse_steps(matrices, start), strict=True):
-            # The belief converges to a periodic one, bit for bit, so cached functions are hit again.
-            yield functions_by_belief.get_or_make((number, before.tobytes()), partial(LossFunction, matrix, most))
+            key = (number, before.tobytes())
+            function = by_belief.get(key)
+            if function is None:
+                by_belief.put(key, True)
+                yield matrix
+            else:
+                is_built = isinstance(function, LossFunction)
+                yield function if is_built else by_belief.put(key, LossFunction(matrix, most))
 
     return pasts(), [functions[number] for number in classes.tolist()]
 

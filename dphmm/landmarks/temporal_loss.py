@@ -496,8 +496,7 @@ def _as_knowledge(knowledge: MatricesByTime, name: str) -> Any:
     """Return one validated matrix, an iterator of several matrices, or None."""
     if isinstance(knowledge, LossFunction):
         raise InvalidInputError(f"{name} must be a matrix, got a loss function: bridges need the matrix")
-    several = isinstance(knowledge, Sequence) and len(knowledge) == 0
-    if knowledge is None or several or not is_matrix(knowledge):
+    if knowledge is None or not is_matrix(knowledge):
         return knowledge if knowledge is None else iter(cast(Iterable[Any], knowledge))
     return as_stochastic(cast(MatrixLike, knowledge), f"{name} matrix", smallest=MIN_PROBABILITY)
 

@@ -113,8 +113,8 @@ def is_matrix(value: object) -> bool:
         return True
     if isinstance(value, np.ndarray):
         return value.ndim != 3
-    if isinstance(value, Sequence) and value:
-        first = value[0]
+    if isinstance(value, Sequence):
+        first = value[0] if value else None  # without steps there are no matrices
         return not (first is None or callable(first) or sp.issparse(first) or np.ndim(first) == 2)
     return not isinstance(value, Iterator)
 

@@ -56,6 +56,35 @@ def test_leakage_bounds_log_ratios_of_all_outputs(seed):
     assert (no_memory.temporal < log_ratios - 1e-3).any(), "without the model the leakage is underestimated"
 
 
+def test_one_release_leaks_its_budget():
+    result = leakage.compute_leakage(*_build_loss_functions(_model(3), FIRST, 1, 10.0), [0.7])
+    assert (result.temporal.tolist(), result.worst) == ([0.7], 0.7)
+
+
+def test_steps_have_a_loss_function_only_once_they_recur():
+    """The belief converges to one that recurs each day."""
+    model = _model(3)
+    pasts = list(_build_loss_functions(model, FIRST, 1001, 10.0)[0])
+    is_function = np.array([isinstance(past, leakage.LossFunction) for past in pasts])
+    assert not is_function[0]
+    assert is_function[-500:].all()
+    assert len({id(past) for past in pasts[-500:]}) <= 168
+    belief = model.initial_by_class[model.time_classes.get_class(FIRST)]
+    for step, past in enumerate(pasts, start=1):
+        forward = model.transitions[model.time_classes.get_class(FIRST + step)].toarray()
+        joint = belief[:, np.newaxis] * forward
+        backward = (joint / joint.sum(axis=0)).T
+        # Two rows q and d have the loss log sum(q x) / sum(d x) for x of 1 and e^a.
+        worst = max(
+            np.log(backward[i] @ np.where(chosen, np.e, 1.0)) - np.log(backward[j] @ np.where(chosen, np.e, 1.0))
+            for i, j in itertools.permutations(range(3), 2)
+            for chosen in itertools.product((False, True), repeat=3)
+        )
+        loss = past(1.0) if isinstance(past, leakage.LossFunction) else leakage.loss(past, 1.0)
+        assert loss == pytest.approx(worst, rel=1e-9)
+        belief = belief @ forward
+
+
 def test_leakage_depends_on_clock():
     model = _model(3)
     leakages = [
