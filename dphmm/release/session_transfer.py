@@ -137,7 +137,9 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
     path = check_output(output)
     if not is_server(store) and not Path(store).exists():
         raise DataFileError(store, "does not exist; check the path")
-    part = path.with_name(f"{path.name}.part")
+    # The part of an export can be the only open copy, which a repeated export completes. That of a backup that was
+    # killed is worthless, and must not prevent the next one.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part" if backup else f"{path.name}.part")
     if part.exists():
         return _complete_export(store, part, path)
     mark = {"id": secrets.token_hex(16), "at": format_second(clock()), "file": str(path.absolute())}

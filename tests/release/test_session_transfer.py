@@ -237,6 +237,22 @@ def test_export_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path):
 
 
 @pytest.mark.slow
+def test_backup_killed_at_any_line_does_not_prevent_the_next_one(tmp_path):
+    store, file = tmp_path / "users.db", tmp_path / "e"
+    release(store, "ann", [SLOT])
+    number, was_killed, num_kept = 1, True, 0
+    while was_killed:
+        was_killed = kill_within(number, partial(export_store, store, file, backup=True))
+        num_kept += file.exists()
+        file.unlink(missing_ok=True)
+        assert export_store(store, file, backup=True).releases == 1
+        file.unlink()
+        number += 61
+    assert num_kept >= 1
+    assert len(list(tmp_path.glob(".e.*.part"))) > 5, "some were killed while their part existed"
+
+
+@pytest.mark.slow
 def test_import_killed_at_any_line_leaves_no_empty_store_to_continue(tmp_path):
     values = release(tmp_path / "original.db", "ann", [SLOT])
     number, was_killed, num_closed = 1, True, 0
