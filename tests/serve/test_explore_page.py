@@ -145,7 +145,7 @@ def test_view_and_errors_over_http(model):
 
 @pytest.mark.slow
 def test_long_computation_makes_way_and_is_complete(model):
-    step = 1_500
+    step = 20_000  # takes longer than the timeout, also on a fast machine
     with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
         with ThreadPoolExecutor(1) as pool:
             long = pool.submit(client.post, "/explore/view", json={"fields": {}, "step": step, "number": 1})
@@ -187,7 +187,7 @@ def test_page_does_not_end_the_computation_of_another(model):
 
 @pytest.mark.slow
 def test_computation_of_closed_page_ends_when_another_waits(model):
-    step = 1_500
+    step = 20_000  # takes longer than the timeout, also on a fast machine
     with serve(model, num_steps=step + 1) as url, log_in(url) as client, log_in(url) as other:
         with pytest.raises(httpx.ReadTimeout):
             client.post("/explore/view", json={"fields": {}, "step": step, "page": 1, "number": 1}, timeout=1)
