@@ -263,10 +263,12 @@ def test_invalid_constraint_raises(constraint):
         graph().restrict(constraint)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
+@pytest.mark.parametrize("text", ["", "<?xml version='1.0'?><graphml/>", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
 def test_invalid_graph_file_raises(tmp_path, text):
     (tmp_path / "policy.json").write_text(text)
-    with pytest.raises(DataFileError, match=r"not a node-link graph|is not JSON .*cut off"):
+    with pytest.raises(
+        DataFileError, match=r"not a node-link graph|is not node-link JSON, which PolicyGraph\.to_json writes .*cut off"
+    ):
         PolicyGraph.from_json(tmp_path / "policy.json")
 
 
