@@ -612,6 +612,9 @@ def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[
         or _ERRORS.get(name, InvalidInputError)
     )
     wanted = " or ".join(dict.fromkeys(requirement.text for requirement in shown))
+    # The words of a requirement omit the limit of 64-bit counts.
+    if _is_whole(value) and abs(value) > _MAX_INTEGER and wanted.endswith("integer"):
+        wanted += f" of at most {_MAX_INTEGER}" if value > 0 else f" of at least {-_MAX_INTEGER}"
     raise kind(f"{name} must be {wanted}, got {_described(value)}")
 
 

@@ -282,6 +282,11 @@ def test_numbers_of_numpy_become_numbers_of_python(scalar):
         ({"epsilon": 10**5000}, BudgetError, "epsilon must be .*, got a very long int"),
         ({"epsilon": 1.0, "steps": 2.5}, InvalidInputError, "steps must be a positive integer, got 2.5"),
         ({"epsilon": 1.0, "steps": True}, InvalidInputError, "steps must be a positive integer, got True"),
+        (
+            {"epsilon": 1.0, "steps": 10**20},
+            InvalidInputError,
+            "steps must be a positive integer of at most 4611686018427387904, got 100000000000000000000",
+        ),
         ({"epsilon": 1.0, "delta": 2}, InvalidInputError, r"delta must be in \[0, 1\), got 2"),
         ({"epsilon": 1.0, "name": b"a"}, InvalidInputError, "name must be a string, got b'a'"),
     ],

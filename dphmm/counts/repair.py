@@ -26,6 +26,7 @@ from dphmm.counts.stream import (
     SENSITIVITY,
     Budget,
     CountMechanism,
+    NumUsers,
     as_budgets,
     as_counts,
     as_noisy,
@@ -37,7 +38,7 @@ from dphmm.counts.stream import (
 from dphmm.errors import ConfigurationError, CountError
 from dphmm.random import Rng, random_source
 from dphmm.tables.values import shown
-from dphmm.validation import Choice, Integers, PositiveInt, checked
+from dphmm.validation import Choice, Integers, checked
 
 
 def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
@@ -136,7 +137,7 @@ def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None 
 def post_process(
     noisy: npt.ArrayLike,
     transition: Any,
-    users: PositiveInt,
+    users: NumUsers,
     scale: npt.ArrayLike,
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,
@@ -241,7 +242,7 @@ def estimate(
     name: Annotated[str, Choice(*ESTIMATORS)],
     noisy: npt.ArrayLike,
     transition: Any,
-    users: PositiveInt,
+    users: NumUsers,
     scale: npt.ArrayLike,
     prior: Prior | npt.ArrayLike = "frequency",
     integer: bool = False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, random_source
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
 from dphmm.tables.values import shown
-from dphmm.validation import checked
+from dphmm.validation import Integers, checked
 
 
 def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
@@ -71,6 +71,9 @@ def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
 
 # Largest count that a double distinguishes from its neighbours.
 _MAX_COUNT = 1 << 53
+
+NumUsers = Annotated[int, Integers(1, _MAX_COUNT, CountError)]
+"""A number of users."""
 
 
 def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:

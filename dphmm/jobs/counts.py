@@ -17,7 +17,7 @@ from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
 from dphmm.counts.map_estimate import first_distribution, occupancy
 from dphmm.counts.repair import RAW
-from dphmm.counts.stream import SENSITIVITY, CountMechanism, as_counts, as_scales, as_transition
+from dphmm.counts.stream import SENSITIVITY, CountMechanism, NumUsers, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.formatting import Result, factor_in_words, unless_seeded
 from dphmm.jobs.input_data import DataLike, Dropped
@@ -573,7 +573,7 @@ def _get_clock(mobility: Mobility, space: StateSpace | None, step: float | None)
 @checked
 def repair_counts(
     noisy: Counts,
-    users: Annotated[int, Integers(1, error=CountError)],
+    users: NumUsers,
     mobility: Mobility = UNKNOWN,
     *,
     estimator: str = "coupled",

@@ -94,7 +94,9 @@ class EdgeSet(ABC):
         # Only values above one must be exact, so edges within the gauge's inner ball are skipped.
         worst = 0.0
         for edges in blocks:
-            worst = max(worst, float(gauge(points[edges[:, 0]] - points[edges[:, 1]]).max(initial=0.0)))
+            vectors = points[edges[:, 0]] - points[edges[:, 1]]
+            vectors = vectors[~(np.linalg.norm(vectors, axis=1) < gauge.inner)]
+            worst = max(worst, float(gauge(vectors).max(initial=0.0)))
         return worst
 
     def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -309,7 +309,8 @@ class PolicyGraph(ReadOnlyGraph):
             As in `from_networkx`.
         """
         try:
-            graph = read_node_link(read_json(read_document(path)))
+            form = "node-link JSON, which PolicyGraph.to_json writes"
+            graph = read_node_link(read_json(read_document(path), form))
         except PolicyError as problem:
             raise DataFileError(path, f"{problem}; write one with PolicyGraph.to_json") from None
         return cls.from_networkx(graph, size, names)

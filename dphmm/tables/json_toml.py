@@ -61,13 +61,15 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def read_json(document: Document) -> Any:
+def read_json(document: Document, form: str = "JSON") -> Any:
     """Parse a JSON file.
 
     Parameters
     ----------
     document
         The file.
+    form
+        The required form, for the message.
 
     Returns
     -------
@@ -85,7 +87,7 @@ def read_json(document: Document) -> Any:
         return parse_json(document.text())
     except json.JSONDecodeError as problem:
         raise DataFileError(
-            document.source, f"is not JSON ({problem.msg}); it may be cut off", problem.lineno
+            document.source, f"is not {form} ({problem.msg}); it may be cut off", problem.lineno
         ) from None
     except DataFileError:
         raise

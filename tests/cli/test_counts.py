@@ -179,7 +179,7 @@ REPAIR = ("postprocess", "true.csv", "-o", "out.csv", "--transition", "move.csv"
             "no user has a fix",
         ),
         (("release", "--epsilon", 1, "-o", "out.csv"), "no data"),
-        ((*REPAIR, "--num-users", 0, {"scale": 2}), "users must be a positive integer"),
+        ((*REPAIR, "--num-users", 0, {"scale": 2}), "users must be an integer in [1, 9007199254740992], got 0"),
         ((*REPAIR, "--num-users", 10, {"scale": 0}), "noise scale must be in"),
         ((*REPAIR, "--num-users", 10, {"scale": -1}), "got -1"),
         ((*REPAIR, "--num-users", 10), "no column 'epsilon'"),

@@ -167,6 +167,8 @@ def test_timesteps_outside_region_are_counted_only_in_private_output(world, run)
     output = json.loads(run(*words).stdout)
     assert (output["private"]["num_timesteps_inside"], output["private"]["num_timesteps_outside"]) == (6, 3)
     assert output["private"]["share_within_error_outside"] == 0.0
+    # The model has no calibrated radii, so there is no share within one.
+    assert output["private"]["share_within_calibrated_radius_90_inside"] is None
     assert output["private"]["median_estimate_error_m_inside"] < 3_000
     assert 100_000 < output["private"]["median_estimate_error_m_outside"] < 125_000
     with (world / "PRIVATE.csv").open(newline="") as stream:

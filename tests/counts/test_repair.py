@@ -59,8 +59,9 @@ def test_underflowing_probability_keeps_place_possible():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"users": 0}, CountError, "users must be a positive integer"),
-        ({"users": 2**53 + 1}, CountError, "users must be a positive integer of at most 9007199254740992, got"),
+        ({"users": 0}, CountError, r"users must be an integer in \[1, 9007199254740992\], got 0"),
+        ({"users": 2**53 + 1}, CountError, r"users must be an integer in \[1, 9007199254740992\], got"),
+        ({"users": 10**20}, CountError, r"users must be an integer in \[1, 9007199254740992\], got"),
         ({"users": 1.5}, CountError, "1.5"),
         ({"scale": 0.0}, BudgetError, r"scale .*\b0\.0\b"),
         ({"scale": [1.0, -1.0]}, BudgetError, r"scale .*-1\.0\b"),

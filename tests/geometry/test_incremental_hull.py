@@ -57,3 +57,20 @@ def test_inner_vectors_do_not_change_body(d):
     inside = np.array([[2] + [1] * (d - 1), [0] * d])
     assert body.growth(inside).tolist() == [0.0, 0.0]
     assert body.errors_with(inside, np.ones(d)) == pytest.approx([body.squared_error(np.ones(d))] * 2)
+
+
+@pytest.mark.parametrize("case", ["disc", "line", "axis", "lattice"])
+def test_many_vectors_grow_origin_to_hull_of_all_vectors(case, monkeypatch):
+    rng = np.random.default_rng(1)
+    scale = 10 if case == "lattice" else 10**8  # beyond the coordinates that `planar` sifts itself
+    radii, angles = np.sqrt(rng.random(20_000)), rng.uniform(0, np.pi, 20_000)
+    vectors = np.rint(scale * radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)).astype(np.int64)
+    if case in ("line", "axis"):
+        vectors = vectors[:, :1] * np.array([[2, 1] if case == "line" else [0, 3]])
+    sizes = []
+    build = planar.convex_polygon
+    monkeypatch.setattr(planar, "convex_polygon", lambda points: sizes.append(len(points)) or build(points))
+    grown = PlanarBody(np.zeros((1, 2), dtype=np.int64)).grow(vectors)
+    assert grown.vertices.tolist() == build(np.concatenate([vectors, -vectors])).tolist()
+    # Sorting all vectors of both signs would take most of the time.
+    assert case in ("line", "axis") or max(sizes) < 4_000

@@ -107,6 +107,24 @@ def test_widest_edge_of_gauge_matches_maximum_over_edges(case, size, ball):
     assert widest <= 1 or widest == pytest.approx(literal, rel=1e-9)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_widest_edge_without_list_inspects_only_edges_beyond_inner_ball(share, monkeypatch):
+    monkeypatch.setattr(listed, "_MAX_CACHED_EDGES", 0)
+    points = np.random.default_rng(0).random((600, 2))
+    policy = PolicyGraph.utility(points, 0.3)
+    edges = policy.edge_array()
+    differences = points[edges[:, 0]] - points[edges[:, 1]]
+    gauge = Gauge.of_cones(SensitivityHull(differences).cones, share, 1e-12)
+    inspected = []
+    call = Gauge.__call__
+    monkeypatch.setattr(Gauge, "__call__", lambda self, vectors: inspected.append(len(vectors)) or call(self, vectors))
+    widest = policy.widest(points, gauge)
+    assert sum(inspected) == np.count_nonzero(np.linalg.norm(differences, axis=1) >= gauge.inner) < len(edges) / 2
+    literal = call(gauge, differences).max()
+    assert (widest > 1) == (literal > 1) == (share < 1)
+    assert widest <= 1 or widest == pytest.approx(literal, rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["complete", "categorical", "utility", "utility over scattered points"])
 @pytest.mark.parametrize("share", [1.0, 0.9])
 @pytest.mark.parametrize("seed", range(4))
@@ -263,10 +281,12 @@ def test_invalid_constraint_raises(constraint):
         graph().restrict(constraint)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
+@pytest.mark.parametrize("text", ["", "<?xml version='1.0'?><graphml/>", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])
 def test_invalid_graph_file_raises(tmp_path, text):
     (tmp_path / "policy.json").write_text(text)
-    with pytest.raises(DataFileError, match=r"not a node-link graph|is not JSON .*cut off"):
+    with pytest.raises(
+        DataFileError, match=r"not a node-link graph|is not node-link JSON, which PolicyGraph\.to_json writes .*cut off"
+    ):
         PolicyGraph.from_json(tmp_path / "policy.json")
 
 

@@ -415,6 +415,20 @@ def test_small_budget_has_significant_digits(model, browser):
         assert formatted == ["0", "0", "0.3", "0.0123", "1,234.568", "12,345", "-0.00012"]
 
 
+def test_release_outside_view_of_map_is_stated(model, browser):
+    """No mark shows such a release until the map is zoomed out to it."""
+    with serve(model) as url, open_page(browser, url) as page:
+        set_field(page, "epsilon", "50")
+        wait_for(lambda: figure(page, "epsilon_step") == "50")
+        assert "outside" not in figure(page, "released_error")
+        set_field(page, "epsilon", "0.05")
+        wait_for(lambda: figure(page, "released_error").endswith(" km, outside the map's view"))
+        for _ in range(8):
+            page.click(".leaflet-control-zoom-out")
+            page.wait_for_timeout(400)
+        wait_for(lambda: "outside" not in figure(page, "released_error"))
+
+
 def test_small_probabilities_are_not_shown_as_zero(model, browser):
     size = 400
     places = Places(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -265,15 +266,15 @@ class ReleaseResult(Result):
         for is_outside, where in ((False, "inside"), (True, "outside")):
             steps = [step for step in self.diagnostics if step.outside == is_outside]
             errors = [1000.0 * step.diagnostics.estimate_error for step in steps]
+            # Models of a region alone publish no calibrated radius. A share of zero would be a claim about one.
+            with_radius = [step.is_within_calibrated_radius for step in steps if not isnan(step.calibrated_radius_90)]
             metrics |= {
                 f"num_timesteps_{where}": len(steps),
                 f"median_estimate_error_m_{where}": float(np.median(errors)) if steps else None,
                 f"share_within_error_{where}": fmean(step.is_within_expected_error for step in steps)
                 if steps
                 else None,
-                f"share_within_calibrated_radius_90_{where}": fmean(step.is_within_calibrated_radius for step in steps)
-                if steps
-                else None,
+                f"share_within_calibrated_radius_90_{where}": fmean(with_radius) if with_radius else None,
             }
         return metrics
 

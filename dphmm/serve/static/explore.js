@@ -279,6 +279,7 @@ function makePanel(index, fields) {
     return best;
   }
 
+  map.on("moveend", () => { if (view) showFigures(); });
   map.on("mousemove click", ({ latlng }) => {
     if (!view) return;
     clearTimeout(pointTimer);
@@ -300,6 +301,12 @@ function makePanel(index, fields) {
     });
   }
 
+  function describeReleasedError() {
+    // Noise can exceed the map, and then no mark shows the release.
+    const error = formatLength(view.error_m), isInView = !view.released || map.getBounds().contains(view.released);
+    return isInView ? error : translate("released_outside_view", { error });
+  }
+
   function showFigures() {
     const count = view.constraint.length, rows = [
       ["constraint_set", translate("constraint_value", { count: formatNumber(count), total: formatNumber(scene.names.length), components: formatNumber(view.num_components) })],
@@ -307,7 +314,7 @@ function makePanel(index, fields) {
       ...(view.unprotected.length ? [["unprotected_states", listNames(view.unprotected)]] : []),
       ["min_degree", formatNumber(view.min_degree_of_protection)],
       ...(view.withheld_reason ? [["withheld", translate("withheld_" + view.withheld_reason)]]
-        : [["noise_error", formatLength(view.expected_error_m)], ["released_error", formatLength(view.error_m)]]),
+        : [["noise_error", formatLength(view.expected_error_m)], ["released_error", describeReleasedError()]]),
       ["epsilon_step", formatNumber(view.epsilon)], ["epsilon_total", formatNumber(view.epsilon_total)],
       ...(view.epsilon_24h === null ? [] : [["epsilon_24h", formatNumber(view.epsilon_24h)], ["max_epsilon_24h", formatNumber(view.max_epsilon_24h)]]),
       ["public", describeAdversary(view.adversaries.public)], ["informed", describeAdversary(view.adversaries.informed)],
