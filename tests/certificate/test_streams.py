@@ -154,6 +154,14 @@ def test_written_tables_are_accepted_and_what_the_certificate_lacks_is_listed(un
         code, text = judge(proof, tmp_path / "rows.csv", "--noisy", tmp_path / "noisy.csv")
         assert code == 0, text
         assert "columns that a certificate does not contain (is_exact, time)" in text.split("NOT VERIFIED")[1]
+        assert "slopes" not in text.split("NOT VERIFIED")[1]
+        rows = [row.split(",") for row in (tmp_path / "noisy.csv").read_text().splitlines()]
+        index = rows[0].index("epsilon")
+        anonymous = "".join(",".join(row[:index] + row[index + 1 :]) + "\n" for row in rows)
+        (tmp_path / "anonymous.csv").write_text(anonymous)
+        for more in ((), ("--noisy", tmp_path / "anonymous.csv")):
+            code, text = judge(proof, tmp_path / "rows.csv", *more)
+            assert (code, "slopes are half the epsilon" in text.split("NOT VERIFIED")[1]) == (0, True), text
 
 
 def test_uncertifiable_input_raises(tmp_path, monkeypatch):
