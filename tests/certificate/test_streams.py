@@ -290,10 +290,18 @@ def test_bound_is_not_below_the_leakage():
         assert verifier().at_most(number, digits) == text
 
 
+def test_decimal_with_a_billion_digits_is_rejected_before_it_is_computed(monkeypatch):
+    monkeypatch.setattr(verifier(), "Fraction", lambda text: pytest.fail(f"{text} is computed"))
+    for text in ("1e999999999", "1e-999999999", "0.5e-999999999", "٠.٥"):
+        with pytest.raises(verifier().RefusedError, match="epsilon is invalid"):
+            verifier().decimal(text, "epsilon")
+
+
 def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     np.savetxt(tmp_path / "m.csv", STAY, delimiter=",")
     (tmp_path / "zero.csv").write_text("0,0\n0,1\n")
+    (tmp_path / "huge.csv").write_text("1e999999999,0\n0,1\n")
     for name, pair in (("none", (None, None)), ("one", (None, STAY)), ("both", (STAY, STAY))):
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(encode(leakage_lines({"ann": pair}, [0.5, 0.25]))))
 
@@ -303,6 +311,7 @@ def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
         )
         return code, capsys.readouterr().out
 
+    assert judge("both", "--matrix", "huge.csv") == (2, "")
     code, text = judge("none", "--matrix", "m.csv")
     assert (code, "it uses no matrix" in text) == (1, True)
     for name, sides in (("none", ["backward", "forward"]), ("one", ["backward"]), ("both", [])):
