@@ -462,7 +462,7 @@ def test_changed_model_file_is_rejected(worlds, tmp_path):
 
 
 def test_model_file_in_another_compression_is_rejected(tmp_path):
-    """The errors of a damaged LZMA stream have a type of their own, in a module that may be missing."""
+    """The type of errors in a damaged LZMA stream is in a module that may be missing."""
     with zipfile.ZipFile(tmp_path / "model.npz", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("about.npy", b"0" * 1000)
     with pytest.raises(verifier().RefusedError, match="otherwise than by deflate"):
