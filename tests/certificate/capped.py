@@ -258,6 +258,18 @@ def a_smaller_cap(lines):
     change_settings(lines, lambda stated: stated["caps"].__setitem__(0, stated["caps"][0].replace("<= 0.5", "<= 0.4")))
 
 
+@tampering("capped_town", "a probability is invalid")
+def a_cap_in_arabic_digits(lines):
+    change_settings(lines, lambda stated: stated["caps"].__setitem__(0, stated["caps"][0].replace("<= 0.5", "<= ٠.٥")))
+
+
+@tampering("capped_town", "a probability is invalid")
+def a_cap_with_an_endless_denominator(lines):
+    """The fraction has 3 million digits; with a thousand times as many it would take hours."""
+    huge = "<= 0.5e-3000000"
+    change_settings(lines, lambda stated: stated["caps"].__setitem__(0, stated["caps"][0].replace("<= 0.5", huge)))
+
+
 @tampering("capped_town", "events must be a list of the expected length")
 def a_cap_that_the_settings_lack(lines):
     change_settings(lines, lambda stated: stated["caps"].pop())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import re
 import subprocess
@@ -30,6 +31,7 @@ from tests.certificate.capped import (
     TAMPERINGS,
     WORLDS,
     add_stays,
+    change_settings,
     find_draws,
     mutate,
     refusal,
@@ -519,6 +521,16 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
         shell = ["bash", "-c", f'ulimit {ulimit}; "$@"', "bash", *command[:-2]]
         done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, reason in done.stdout) == (1, True), (ulimit, done.stdout, done.stderr)
+
+
+def test_script_prints_text_that_its_output_cannot_encode(tmp_path, worlds):
+    lines = copy.deepcopy(worlds["tables"])
+    change_settings(lines, lambda stated: stated.update(policy="zone:\u674e"))
+    (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(lines)))
+    command = [sys.executable, "-S", str(VERIFIER), "proof.jsonl", "--fast"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (done.returncode, "the policy 'zone:?'" in done.stdout, done.stderr) == (0, True, "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes of POSIX")

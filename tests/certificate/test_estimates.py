@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -458,6 +459,14 @@ def test_changed_model_file_is_rejected(worlds, tmp_path):
             patch.setattr(base, "limit", lambda _: None)
             code = base.main([str(proof), str(worlds["plain"].rows_file), "--model", script[0]])
         assert code in (1, 2) or base.arrays(script[0]) == base.arrays(worlds["plain"].model_file)
+
+
+def test_model_file_in_another_compression_is_rejected(tmp_path):
+    """The type of errors in a damaged LZMA stream is in a module that may be missing."""
+    with zipfile.ZipFile(tmp_path / "model.npz", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("about.npy", b"0" * 1000)
+    with pytest.raises(verifier().RefusedError, match="otherwise than by deflate"):
+        verifier().File(tmp_path / "model.npz")
 
 
 def test_different_model_is_rejected(worlds, tmp_path):

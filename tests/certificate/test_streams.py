@@ -154,6 +154,14 @@ def test_written_tables_are_accepted_and_what_the_certificate_lacks_is_listed(un
         code, text = judge(proof, tmp_path / "rows.csv", "--noisy", tmp_path / "noisy.csv")
         assert code == 0, text
         assert "columns that a certificate does not contain (is_exact, time)" in text.split("NOT VERIFIED")[1]
+        assert "slopes" not in text.split("NOT VERIFIED")[1]
+        rows = [row.split(",") for row in (tmp_path / "noisy.csv").read_text().splitlines()]
+        index = rows[0].index("epsilon")
+        anonymous = "".join(",".join(row[:index] + row[index + 1 :]) + "\n" for row in rows)
+        (tmp_path / "anonymous.csv").write_text(anonymous)
+        for more in ((), ("--noisy", tmp_path / "anonymous.csv")):
+            code, text = judge(proof, tmp_path / "rows.csv", *more)
+            assert (code, "slopes are half the epsilon" in text.split("NOT VERIFIED")[1]) == (0, True), text
 
 
 def test_uncertifiable_input_raises(tmp_path, monkeypatch):
@@ -282,10 +290,18 @@ def test_bound_is_not_below_the_leakage():
         assert verifier().at_most(number, digits) == text
 
 
+def test_decimal_with_a_billion_digits_is_rejected_before_it_is_computed(monkeypatch):
+    monkeypatch.setattr(verifier(), "Fraction", lambda text: pytest.fail(f"{text} is computed"))
+    for text in ("1e999999999", "1e-999999999", "0.5e-999999999", "٠.٥"):
+        with pytest.raises(verifier().RefusedError, match="epsilon is invalid"):
+            verifier().decimal(text, "epsilon")
+
+
 def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     np.savetxt(tmp_path / "m.csv", STAY, delimiter=",")
     (tmp_path / "zero.csv").write_text("0,0\n0,1\n")
+    (tmp_path / "huge.csv").write_text("1e999999999,0\n0,1\n")
     for name, pair in (("none", (None, None)), ("one", (None, STAY)), ("both", (STAY, STAY))):
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(encode(leakage_lines({"ann": pair}, [0.5, 0.25]))))
 
@@ -295,6 +311,7 @@ def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
         )
         return code, capsys.readouterr().out
 
+    assert judge("both", "--matrix", "huge.csv") == (2, "")
     code, text = judge("none", "--matrix", "m.csv")
     assert (code, "it uses no matrix" in text) == (1, True)
     for name, sides in (("none", ["backward", "forward"]), ("one", ["backward"]), ("both", [])):

@@ -24,6 +24,7 @@ from tests.certificate.certificates import (
     certify_path,
     find_parts,
     find_steps,
+    publish_sessions,
     town,
     town_certificate,
     verifier,
@@ -34,6 +35,17 @@ from tests.sizes import fewer
 
 GRAPH = graph()
 UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+
+
+def test_printed_limits_are_not_below_those_of_the_certificate(tmp_path):
+    """Six digits would print a limit of 1.0000004 as 1."""
+    limits = Limits(epsilon=2.0000004, window_epsilon=1.0000004, window_steps=9)
+    settings = ReleaseSettings("utility:1km", 0.5, schedule=Schedule(window_epsilon=3.0000004))
+    lines = publish_sessions(
+        settings.engine(town(), 7), tmp_path / "rows.csv", {"ann": [[(0, 100_000)]]}, limits=limits
+    )
+    windows = verify(lines)["windows"]
+    assert windows == {"2.0000004 in all", "1.0000004 in 9 steps", "3.0000004 in 288 steps"}
 
 
 def test_town_is_accepted_with_rows_and_model(tmp_path):
