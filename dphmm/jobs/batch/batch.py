@@ -543,8 +543,11 @@ def batch(
             users = {entry.user for entry in done}
             entries = (entry for entry in read_journal(folder) if entry.user not in users)
             files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
-            for exposure in worker_engine.run(_summarize_file, files):
-                tally.add_exposure(*exposure)
+            for summary, constrained_epsilon in worker_engine.run(_summarize_file, files):
+                tally.add_exposure(summary, constrained_epsilon)
+                # These numbers state which releases the metrics of the folder ignore.
+                tally.sums["after_gap"] += summary[RESTARTS]
+                tally.users["after_gap"] += summary[RESTARTS] > 0
     isolated_states = describe_isolated_states(first.policy, loaded_model.space)
     if certificate is not None:
         certify(folder, loaded_model, certificate, watch=watch)

@@ -476,7 +476,9 @@ def test_batch_command_releases_resumes_and_rejects_changes(model_path, walkers_
     doubled[line.index("--epsilon") + 1] = "2"
     other = command_line.run(*doubled)
     assert other.exit_code == 2
-    assert "another settings" in other.stderr
+    assert "contains a run that differs in its settings: use the original settings" in other.stderr
+    changed = ["gpkg" if word == "csv" else word for word in [*line, "--resume"]]
+    assert "contains a run that differs in its format: use the original format" in command_line.run(*changed).stderr
 
 
 @pytest.fixture(scope="module")
