@@ -346,9 +346,10 @@ def compute_membership_auc(
 
 
 def compute_worst_decile(aucs: FloatArray) -> float:
-    """Compute the mean over the tenth of targets that one half of the tables exposes most, from the other half.
+    """Compute the mean over the tenth of targets that are exposed most.
 
-    With the same tables for both, the largest of many values would exceed 0.5 by chance alone.
+    One half of the tables selects them, and the other half measures their exposure. With the same tables for both, the
+    largest of many values would exceed 0.5 by chance alone.
 
     Parameters
     ----------

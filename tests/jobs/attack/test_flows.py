@@ -65,7 +65,10 @@ def test_membership_is_inferred_from_raw_but_not_from_noisy_counts():
 
 
 def test_most_exposed_users_of_guessed_tables_are_guessed():
-    """The largest tenth of 400 guesses exceeds 0.5 by 0.13. Selected by other tables, it deviates by less than 0.04."""
+    """The largest tenth of 400 guesses exceeds 0.5 by 0.13.
+
+    Selected by other tables, it deviates by less than 0.04.
+    """
     guesses = np.random.default_rng(2).normal(0.5, 0.075, (400, 2))
     assert compute_worst_decile(guesses) == pytest.approx(0.5, abs=0.04)
     exposed = np.where(np.arange(400) % 10 == 3, 0.9, 0.5)
