@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -747,6 +747,11 @@ def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     engine = settings.engine(model)
     engine.event_caps.ignores_past_caps = True
     model.space.locate(*model.space.latlon([0]).T)
-    with suppress(DphmmError):  # reported for the first user
+    try:
         engine.soundness(engine.prepare())
+    except ConfigurationError:
+        if engine.first_step_is_user_independent:  # no user can be released
+            raise
+    except DphmmError:  # reported for the first user
+        pass
     return engine

@@ -129,7 +129,9 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     assert (result["num_releases_after_gap"] > 0) == (session_gap is not None)
     assert not any(key.startswith("smoothed_") for key in result)
     assert [name for name, words in WORDS.items() if words in done.summary_sentences()[1]] == [view]
-    again = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, rng=2, session_gap=session_gap, resume=True)
+    again = batch(
+        data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, rng=2, session_gap=session_gap, resume=True
+    )
     assert (again.done, again.before) == ((), len(done.done))
     for run in (result, again.to_dict()):
         row = {**run, **{name_extreme(key): 1.0 for key in ("median_adversary_error_m",)}}
