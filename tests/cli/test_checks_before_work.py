@@ -259,7 +259,7 @@ _LATE = [
     (("--time-classes", "hour", "--zone", "Nowhere/City"), "offset such as +08:00, got 'Nowhere/City'"),
     (("--zone", "UTC"), "--zone requires --time-classes hour or --time-classes weekday-hour"),
     (("--gap", "0"), "'--gap': 0.0 is not in the range"),
-    (("--user-epsilon", "-1"), "epsilon must be a positive, finite number"),
+    (("--user-epsilon", "-1"), "user_epsilon must be a positive, finite number"),
 ]
 
 

@@ -233,7 +233,7 @@ def test_folder_in_use_raises_and_is_unchanged(plain, config, trajectories, tmp_
     with pytest.raises(OutputError, match="--resume"):
         Evaluation.open(config, folder, lambda: trajectories)
     other = EvaluationConfig.model_validate(config.model_dump() | {"epsilon": 2.0})
-    with pytest.raises(ConfigurationError, match="another configuration"):
+    with pytest.raises(ConfigurationError, match="differs in its configuration"):
         Evaluation.open(other, folder, lambda: trajectories, resume=True)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     (tmp_path / "mine.txt").write_text("mine")
@@ -245,10 +245,10 @@ def test_folder_of_other_version_or_data_raises(config, trajectories, tmp_path, 
     Evaluation.open(config, tmp_path / "run", lambda: trajectories)
     with monkeypatch.context() as changed:
         changed.setattr("dphmm.__version__", "99")
-        with pytest.raises(ConfigurationError, match="another version"):
+        with pytest.raises(ConfigurationError, match="differs in its version"):
             Evaluation.open(config, tmp_path / "run", lambda: trajectories, resume=True)
     monkeypatch.setattr("dphmm.evaluation.run.file_hash", lambda path: "0")
-    with pytest.raises(ConfigurationError, match="another data sha256"):
+    with pytest.raises(ConfigurationError, match="differs in its data"):
         Evaluation.open(config, tmp_path / "run", lambda: trajectories, resume=True)
 
 

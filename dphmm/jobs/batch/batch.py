@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -543,8 +543,11 @@ def batch(
             users = {entry.user for entry in done}
             entries = (entry for entry in read_journal(folder) if entry.user not in users)
             files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
-            for exposure in worker_engine.run(_summarize_file, files):
-                tally.add_exposure(*exposure)
+            for summary, constrained_epsilon in worker_engine.run(_summarize_file, files):
+                tally.add_exposure(summary, constrained_epsilon)
+                # These numbers state which releases the metrics of the folder ignore.
+                tally.sums["after_gap"] += summary[RESTARTS]
+                tally.users["after_gap"] += summary[RESTARTS] > 0
     isolated_states = describe_isolated_states(first.policy, loaded_model.space)
     if certificate is not None:
         certify(folder, loaded_model, certificate, watch=watch)
@@ -744,6 +747,11 @@ def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     engine = settings.engine(model)
     engine.event_caps.ignores_past_caps = True
     model.space.locate(*model.space.latlon([0]).T)
-    with suppress(DphmmError):  # reported for the first user
+    try:
         engine.soundness(engine.prepare())
+    except ConfigurationError:
+        if engine.first_step_is_user_independent:  # no user can be released
+            raise
+    except DphmmError:  # reported for the first user
+        pass
     return engine

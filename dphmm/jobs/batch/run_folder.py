@@ -176,9 +176,11 @@ class Checkpoint:
             existing = self.record
             for name in sorted(set(existing) | set(record)):
                 if existing.get(name) != record.get(name):
+                    # The name of the option, where it differs from that of the record.
+                    label = "format" if name == "kind" else name.removesuffix("_sha256").replace("_", " ")
                     raise ConfigurationError(
-                        f"{self.folder} was created with another {name.replace('_', ' ')}: resume with the original "
-                        "one, or use a new folder"
+                        f"{self.folder} contains a run that differs in its {label}: use the original {label}, or a new "
+                        "folder"
                     )
             return
         try:

@@ -243,7 +243,7 @@ def learn(
         calibrate_radii,
         region_map,
     )
-    budget = None if user_epsilon is None else rational(user_epsilon)
+    budget = None if user_epsilon is None else rational(user_epsilon, "user_epsilon")
     crew = Processes(1) if engine is None else engine
     with ExitStack() as stack:
         selected = Data.from_any(data).within(space)

@@ -423,6 +423,14 @@ def test_path_like_user_names_stay_in_folder(tmp_path):
     assert len({files.file(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
 
 
+def test_mechanism_for_fewer_states_raises_before_folder_exists(model_path, walkers_file, tmp_path):
+    """The folder could not be used with other settings afterwards."""
+    settings = ReleaseSettings("complete", 1.0, mechanism="optimal", optimal_max_states=2, optimal_fallback="none")
+    with pytest.raises(ConfigurationError, match="components must have at most 8 states"):
+        batch(walkers_file, tmp_path / "out", model_path, settings, workers=1)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("changes", [{"kind": "xlsx"}, {"session_gap": 0}], ids=["format", "session gap"])
 def test_invalid_jobs_raise(model_path, walkers_file, tmp_path, changes):
     settings = ReleaseSettings("utility:1km", 1.0)
@@ -476,7 +484,9 @@ def test_batch_command_releases_resumes_and_rejects_changes(model_path, walkers_
     doubled[line.index("--epsilon") + 1] = "2"
     other = command_line.run(*doubled)
     assert other.exit_code == 2
-    assert "another settings" in other.stderr
+    assert "contains a run that differs in its settings: use the original settings" in other.stderr
+    changed = ["gpkg" if word == "csv" else word for word in [*line, "--resume"]]
+    assert "contains a run that differs in its format: use the original format" in command_line.run(*changed).stderr
 
 
 @pytest.fixture(scope="module")
