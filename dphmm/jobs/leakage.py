@@ -394,11 +394,12 @@ def _build_loss_functions(
             key = (number, before.tobytes())
             function = by_belief.get(key)
             if function is None:
-                by_belief.put(key, True)
+                by_belief.put(key, True)  # computed if the step recurs
                 yield matrix
+            elif isinstance(function, LossFunction):
+                yield function
             else:
-                is_built = isinstance(function, LossFunction)
-                yield function if is_built else by_belief.put(key, LossFunction(matrix, most))
+                yield by_belief.put(key, LossFunction(matrix, most))
 
     return pasts(), [functions[number] for number in classes.tolist()]
 
