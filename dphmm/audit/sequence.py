@@ -381,10 +381,7 @@ def replay_sequence(
         try:
             prior = releaser.predict(steps)
             epsilon = float(sequence.epsilons[t])
-            if epsilon:
-                step = releaser.build_plan(prior, epsilon, steps)
-            else:
-                step = releaser.prepare_withheld(prior, steps, "target")
+            step = releaser.build_plan(prior, epsilon, steps, "" if epsilon else "target")
             likelihood = releaser.log_likelihood(step, sequence.released[t])
             replay = Replay(prior, step, likelihood, prior.update(likelihood), releaser)
         except StochasticError:

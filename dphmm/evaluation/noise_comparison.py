@@ -33,7 +33,7 @@ from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.lengths import length
 from dphmm.random import derive_seed
-from dphmm.release.engine import Releaser, ReleaseSettings
+from dphmm.release.engine import ReleaseSettings
 from dphmm.space.states import StateSpace
 from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten
@@ -158,7 +158,7 @@ def compare_noise(
 
 def _compute_factor(settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph) -> float:
     try:
-        engine = Releaser.from_space(settings, model, model.space, graph)
+        engine = settings.engine(model, policy=graph)
         return engine.planner.build_plan(engine.predict()).protection.diameter
     except DphmmError:
         return nan
@@ -167,7 +167,7 @@ def _compute_factor(settings: ReleaseSettings, model: MarkovModel, graph: Policy
 def _measure(
     row: NoiseRow, settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph, paths: list[IntArray], seed: int
 ) -> NoiseRow:
-    engine = Releaser.from_space(settings, model, model.space, graph, seed)
+    engine = settings.engine(model, seed, graph)
     points = engine.measurements.points
     squares = []
     transition = model.inside_transition

@@ -178,10 +178,7 @@ def _certify_steps(
     for stored in stored_steps:
         steps = stored.slot - last
         prior = engine.predict(steps)
-        if stored.released is None:
-            step = engine.prepare_withheld(prior, steps, stored.reason)
-        else:
-            step = engine.build_plan(prior, stored.epsilon, steps)
+        step = engine.build_plan(prior, stored.epsilon, steps, stored.reason if stored.released is None else "")
         writer.add(step, stored.released, stored.slot)
         belief = prior.update(engine.log_likelihood(step, stored.released))
         engine.resume(belief, engine.filter_state.count + 1, slot=stored.slot)

@@ -49,7 +49,6 @@ from dphmm.release.settings import (
     Settings,
 )
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.space.states import StateSpace
 from dphmm.tables.values import shorten
 from dphmm.validation import checked
 
@@ -72,6 +71,25 @@ def _atomic(
             lock.release()
 
     return call
+
+
+def share_filter_state(engines: Sequence[Releaser]) -> None:
+    """Let engines about one user share the belief and the surrogates of the first.
+
+    Raises
+    ------
+    InvalidInputError
+        If the engines differ in model or policy.
+    """
+    first = engines[0]
+    for engine in engines[1:]:
+        if (engine.model.content_hash, engine.policy.content_hash) != (
+            first.model.content_hash,
+            first.policy.content_hash,
+        ):
+            raise InvalidInputError("queries about the same user must share one model and one policy")
+        engine.filter_state = first.filter_state
+        engine.planner.surrogate_measurements = first.planner.surrogate_measurements
 
 
 def prepare_together(
@@ -229,36 +247,6 @@ class Releaser:
         graph = as_policy(policy, model.size, get_state_names(model.states))
         self._initialize(ReleaseSettings.from_dict(chosen), model, graph.check_measurements(f), graph, rng)
 
-    @classmethod
-    def from_space(
-        cls, settings: ReleaseSettings, model: MarkovModel, space: StateSpace, policy: PolicyLike, rng: Rng = None
-    ) -> Releaser:
-        """Create an engine for given state locations and an existing policy graph.
-
-        With exact noise, locations that are nearer to each other than the lattice spacing may be rounded to one point.
-        No release distinguishes them then.
-
-        Parameters
-        ----------
-        settings, model
-            Arguments of `ReleaseSettings.engine`.
-        space
-            Locations of the states.
-        policy
-            Policy graph.
-        rng
-            Argument of `Releaser`.
-
-        Returns
-        -------
-        Releaser
-            An engine without releases.
-        """
-        engine = cls.__new__(cls)
-        graph = as_policy(policy, space.size, get_state_names(space))
-        engine._initialize(settings, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
-        return engine
-
     def _initialize(
         self,
         settings: ReleaseSettings,
@@ -350,31 +338,8 @@ class Releaser:
         settings = ReleaseSettings.from_dict({**unchanged, **changes, "policy": GRAPH_POLICY_PREFIX, "layers": ()})
         other = type(self).__new__(type(self))
         other._initialize(settings, self.model, self.policy.check_measurements(f), self.policy, self.source)
-        return other.join(self)
-
-    def join(self, other: Releaser) -> Releaser:
-        """Share the filter state of another engine about the same user, and return this engine.
-
-        Parameters
-        ----------
-        other
-            The engine of another query about the user.
-
-        Returns
-        -------
-        Releaser
-            This engine.
-
-        Raises
-        ------
-        InvalidInputError
-            If the engines differ in model or policy.
-        """
-        if (self.model.content_hash, self.policy.content_hash) != (other.model.content_hash, other.policy.content_hash):
-            raise InvalidInputError("queries about the same user must share one model and one policy")
-        self.filter_state = other.filter_state
-        self.planner.surrogate_measurements = other.planner.surrogate_measurements
-        return self
+        share_filter_state([self, other])
+        return other
 
     @_atomic
     def restart(self, first: int | None = None) -> None:
@@ -579,19 +544,21 @@ class Releaser:
         return self.filter_state.predict(self.model, steps)
 
     @_atomic
-    def build_plan(self, prior: Belief, epsilon: float, steps: int = 0) -> StepPlan:
-        """Plan a release from a given prior and budget, bypassing the schedule and the event caps.
+    def build_plan(self, prior: Belief, epsilon: float, steps: int = 0, reason: Reason = "") -> StepPlan:
+        """Plan a timestep from a given prior and budget.
 
-        The plan does not depend on the true state.
+        Neither the schedule nor the event caps change the budget. The plan does not depend on the true state.
 
         Parameters
         ----------
         prior
             Belief before the release.
         epsilon
-            Budget, positive.
+            Budget, positive. It has no effect on a withheld timestep.
         steps
             Number of timesteps since the last release.
+        reason
+            Why the timestep is withheld; empty if it is not. The belief advances by prediction only if it is.
 
         Returns
         -------
@@ -603,7 +570,10 @@ class Releaser:
         SingletonConstraintError
             If only one state is possible and ``allow_singleton`` is False.
         """
-        return self.planner.with_epsilon(self.planner.build_plan(prior), epsilon, steps, self.filter_state.version)
+        version = self.filter_state.version
+        if reason:
+            return self.planner.withhold(prior, reason, steps, version)
+        return self.planner.with_epsilon(self.planner.build_plan(prior), epsilon, steps, version)
 
     @_atomic
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
@@ -667,26 +637,6 @@ class Releaser:
         # The schedule chooses a budget from the belief alone. Event caps can only lower it.
         scheduled = self._scheduler.build_plan(before, budget, steps, state, self.planner, plan)
         return self.event_caps.limit_plan(scheduled, state, self.planner)
-
-    @_atomic
-    def prepare_withheld(self, prior: Belief, steps: int, reason: Reason) -> StepPlan:
-        """Plan a timestep without a release. The belief advances by prediction only.
-
-        Parameters
-        ----------
-        prior
-            The predicted belief.
-        steps
-            Number of timesteps since the last release.
-        reason
-            Why the timestep is withheld.
-
-        Returns
-        -------
-        StepPlan
-            The plan, which `draw` accepts.
-        """
-        return self.planner.withhold(prior, reason, steps, self.filter_state.version)
 
     @_atomic
     def draw(self, plan: StepPlan, state: int) -> ReleaseRecord:
@@ -1005,8 +955,11 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **values)
 
     @checked
-    def engine(self, model: MarkovModel, rng: Rng = None) -> Releaser:
+    def engine(self, model: MarkovModel, rng: Rng = None, policy: PolicyLike | None = None) -> Releaser:
         """Create an engine that releases the locations of a model's states.
+
+        With exact noise, locations that are nearer to each other than the lattice spacing may be rounded to one point.
+        No release distinguishes them then.
 
         Parameters
         ----------
@@ -1015,6 +968,9 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         rng
             Source of randomness. Defaults to the operating system's. A seed or generator makes releases reproducible
             and provides no privacy.
+        policy
+            The policy graph that `graph` built for the model, if it exists already. Records state the hash of these
+            settings: if you change the graph, set the setting ``policy`` to ``"graph:"``.
 
         Returns
         -------
@@ -1024,6 +980,10 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         Raises
         ------
         ConfigurationError, PolicyError, DataFileError
-            If `graph` raises them.
+            If `graph` raises them, or the policy does not fit the model.
         """
-        return Releaser.from_space(self, model, model.space, self.graph(model), rng)
+        space = model.space
+        graph = self.graph(model) if policy is None else as_policy(policy, space.size, get_state_names(space))
+        engine = Releaser.__new__(Releaser)
+        engine._initialize(self, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
+        return engine

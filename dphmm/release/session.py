@@ -27,7 +27,7 @@ from dphmm.errors import (
 )
 from dphmm.events.cap import CapTracker
 from dphmm.model.belief import Belief
-from dphmm.release.engine import Releaser
+from dphmm.release.engine import Releaser, share_filter_state
 from dphmm.release.ledger import Account, Ledger, Limits
 from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
@@ -176,8 +176,7 @@ class Session:
         self._stored = stored
         self._queries = dict(queries)
         first = self._queries[min(self._queries)]
-        for engine in self._queries.values():
-            engine.join(first)  # all queries share the belief, and the surrogate of an impossible state
+        share_filter_state([first, *self._queries.values()])
         self._max_window_steps = stored.max_window_steps(first.model.step_seconds)
         self._max_budget_window_steps = stored.max_budget_window_steps(first.model.step_seconds)
         self._account = Pruned().new_account(self._max_window_steps)
@@ -449,7 +448,7 @@ class Session:
             predicts = self._predict_beyond_limits
             if not (predicts() if callable(predicts) else predicts):
                 raise
-            return engine.prepare_withheld(step.prior, step.steps, "budget")
+            return engine.build_plan(step.prior, 0.0, step.steps, "budget")
         return step
 
     def _get_cap_tracker(self, engine: Releaser, progress: Progress, slot: int) -> CapTracker | None:

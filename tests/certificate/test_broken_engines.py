@@ -80,7 +80,7 @@ def test_release_withheld_by_true_state_is_rejected(monkeypatch):
         for number, (state, slot) in enumerate(PATH):
             steps = slot - PATH[max(0, number - 1)][1]
             engine.filter_state.first = PATH[0][1]
-            at_home = engine.prepare_withheld(engine.predict(steps), steps, "budget")
+            at_home = engine.build_plan(engine.predict(steps), 0.0, steps, "budget")
             step = at_home if state == 7 else engine.prepare(None, steps)
             record = engine.draw(step, state)
             writer.add(step, record.released, slot)

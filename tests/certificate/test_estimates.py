@@ -98,7 +98,7 @@ def components(folder: Path, mechanism: str = "lattice") -> World:
     more: dict[str, Any] = {"noise_scope": "component"} if mechanism == "lattice" else {}
     settings = ReleaseSettings("complete", 2, mechanism, **more)
     path = [(0, 5_700_000), (6, 5_700_004), (12, 5_700_009), (model.size - 1, 5_700_020)]
-    return World(folder, Releaser.from_space(settings, model, model.space, policy, 7), path)
+    return World(folder, settings.engine(model, 7, policy), path)
 
 
 def tables(folder: Path) -> World:
@@ -174,7 +174,7 @@ def test_many_releases_of_multi_part_noise_are_accepted(tmp_path):
     model = add_stays(town())
     policy = PolicyGraph.categorical(np.arange(model.size) * 2 // model.size)
     settings = ReleaseSettings("complete", 0.001, noise_scope="component")
-    engine = Releaser.from_space(settings, model, model.space, policy, 7)
+    engine = settings.engine(model, 7, policy)
     report = World(tmp_path, engine, [(3, 5_700_000 + k) for k in range(40)]).judged()
     assert not isinstance(report, str), report
 
@@ -184,7 +184,7 @@ def test_withheld_rows_are_not_unprotected(tmp_path):
     model = add_stays(town())
     policy = PolicyGraph.from_groups(model.size, [range(1, model.size)]).with_open([0])
     settings = ReleaseSettings("complete", 1, schedule=Schedule(window_epsilon=1.0, window_seconds=7200))
-    world = World(tmp_path, Releaser.from_space(settings, model, model.space, policy, 7))
+    world = World(tmp_path, settings.engine(model, 7, policy))
     assert not isinstance(world.judged(), str), world.judged()
     withheld = next(row for row in world.rows if row["withheld"] == "true")
     assert withheld["unprotected"] == "false"

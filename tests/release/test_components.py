@@ -252,7 +252,7 @@ def test_withheld_timestep_is_not_unprotected():
     for opened in (0, 8):
         releaser = engine(PolicyGraph.from_groups(9, [[1, 3, 4]]).with_open([0, 2, 5, 6, 7, 8]))
         assert releaser.release(opened).is_unprotected
-        plan = releaser.prepare_withheld(releaser.belief.predict(releaser.model, 1), 1, "budget")
+        plan = releaser.build_plan(releaser.belief.predict(releaser.model, 1), 0.0, 1, "budget")
         assert not releaser.draw(plan, opened).is_unprotected
 
 

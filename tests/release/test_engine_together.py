@@ -10,7 +10,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, Schedule, Session
 from dphmm.errors import BudgetError, GuaranteeError, InvalidInputError, StateError
 from dphmm.random import RandomSource
-from dphmm.release.engine import prepare_together
+from dphmm.release.engine import prepare_together, share_filter_state
 from dphmm.release.joint_queries import split_epsilon
 from dphmm.release.ledger import Ledger
 from tests.release.test_engine import MECHANISMS
@@ -150,7 +150,7 @@ def test_invalid_joint_queries_raise_before_first_draw(monkeypatch):
         (lambda: first.release_together(0, first.for_query(KIND, delta=0.1)), InvalidInputError),
         (lambda: first.for_query(KIND[:5]), InvalidInputError),
         (lambda: first.for_query(KIND, mechanism="planar-laplace"), InvalidInputError),
-        (lambda: first.join(place(policy=PolicyGraph.complete(6))), InvalidInputError),
+        (lambda: share_filter_state([first, place(policy=PolicyGraph.complete(6))]), InvalidInputError),
     ):
         with pytest.raises(error):
             bad()

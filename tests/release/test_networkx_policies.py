@@ -110,7 +110,7 @@ def same(first, second) -> bool:
         lambda policy: compare_noise(TOWN, ReleaseSettings("complete", 1.0), [[0, 1, 7]], policy=policy),
         lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, rng=5)),
         lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, "laplace", rng=5, delta=0.1)),
-        lambda policy: records(Releaser.from_space(ReleaseSettings("complete", 1.0), TOWN, SPACE, policy, 5)),
+        lambda policy: records(ReleaseSettings("complete", 1.0).engine(TOWN, 5, policy)),
         lambda policy: records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)),
         lambda policy: records(ReleaseSettings(policy, 1.0, noise_scope="component").engine(TOWN, 5)),
         lambda policy: records(ReleaseSettings(policy, 1.0, "graph-exponential").engine(TOWN, 5)),
@@ -236,7 +236,7 @@ def test_states_missing_from_the_graph_have_no_edges():
     engine = ReleaseSettings(nx.Graph([(0, 1), (1, 5)]), 1.0).engine(TOWN, 5)
     assert engine.policy.size == SPACE.size
     assert engine.policy.connected().nonzero()[0].tolist() == [0, 1, 5]
-    assert records(engine) == records(Releaser.from_space(engine.settings, TOWN, SPACE, nx.Graph([(0, 1), (1, 5)]), 5))
+    assert records(engine) == records(engine.settings.engine(TOWN, 5, nx.Graph([(0, 1), (1, 5)])))
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
             ReleaseSettings(policy)
     PolicyGraph.from_networkx(larger).to_json(tmp_path / "larger.json")
     engine = ReleaseSettings(f"graph:{tmp_path}/larger.json", 1.0).engine(TOWN, 5)
-    assert records(engine) == records(Releaser.from_space(engine.settings, TOWN, SPACE, larger, 5))
+    assert records(engine) == records(engine.settings.engine(TOWN, 5, larger))
 
 
 def test_edge_limit_is_documented():
@@ -287,7 +287,7 @@ REFUSED["open with an edge"][0].nodes[3]["open"] = True
         ("graph", lambda policy: select_hardest_edges(policy, POINTS)),
         ("graph", lambda policy: PolicyGraph.from_networkx(policy, SPACE.size)),
         ("policy", lambda policy: Releaser(TOWN, POINTS, policy, 1.0)),
-        ("policy", lambda policy: Releaser.from_space(ReleaseSettings("complete"), TOWN, SPACE, policy)),
+        ("policy", lambda policy: ReleaseSettings("complete").engine(TOWN, policy=policy)),
         ("policy", lambda policy: compare_noise(TOWN, ReleaseSettings("complete"), [[0]], policy=policy)),
         ("policy", lambda policy: parse_policy(policy, SPACE)),
         ("policy", lambda policy: ReleaseSettings(policy).engine(TOWN)),

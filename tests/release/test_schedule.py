@@ -70,7 +70,7 @@ class Peeking(Releaser):
         prior = self.predict()
         near = np.linalg.norm(prior.mean(F) - F[truth]) < 1.5
         if near:
-            return self.prepare_withheld(prior, 1, "target")
+            return self.build_plan(prior, 0.0, 1, "target")
         return self.build_plan(prior, 1.0, 1)
 
 

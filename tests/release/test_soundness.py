@@ -139,14 +139,14 @@ def test_added_edge_outside_noise_body_raises():
 
 def test_missing_protection_raises():
     releaser = engine("k-norm", allow_singleton=True)
-    plan = replace(releaser.prepare_withheld(releaser.predict(), 1, "target"), reason="", epsilon=1.0)
+    plan = replace(releaser.build_plan(releaser.predict(), 0.0, 1, "target"), reason="", epsilon=1.0)
     with pytest.raises(GuaranteeError, match="no noise is added although the states"):
         releaser.draw(plan, 3)
     with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [0-9.]+(e[+]\d+)? times"):
         releaser.draw(replace(plan, noise=releaser.planner.build_noise(plan, 1.0)), 3)
     sure = Releaser(MODEL, F, graph(), 1.0, "k-norm")
     singleton = Belief.from_probabilities(np.eye(6)[2])
-    plan = sure.prepare_withheld(singleton, 1, "target")
+    plan = sure.build_plan(singleton, 0.0, 1, "target")
     alone = replace(plan, reason="", epsilon=1.0, noise=sure.planner.build_noise(plan, 1.0))
     with pytest.raises(GuaranteeError, match="no noise is added"):
         sure.draw(alone, 2)

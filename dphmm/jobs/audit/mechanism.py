@@ -156,9 +156,10 @@ def audit_mechanism(
 
 def _build_engine(subject: AuditTarget, possible: BoolArray, settings: ReleaseSettings, rng: Rng) -> Releaser:
     """Build an engine with the constraint set in its first step."""
-    chain = MarkovModel(csr_array(eye_array(len(subject.names))), np.asarray(possible / possible.sum()))
-    if subject.model is not None:
-        return Releaser.from_space(settings, chain, subject.model.space, subject.policy, rng)
+    space = None if subject.model is None else subject.model.space
+    chain = MarkovModel(csr_array(eye_array(len(subject.names))), np.asarray(possible / possible.sum()), space)
+    if space is not None:
+        return settings.engine(chain, rng, subject.policy)
     return Releaser(
         chain,
         subject.measurements,

@@ -315,7 +315,7 @@ def compare_uses(
     for setting, graph in zip(settings, graphs, strict=True):
         measured = []
         for policy, title in ((graph, "Releasing"), (open_visited_states(graph, visited), "Releasing after update")):
-            engine = Releaser.from_space(replace(setting, allow_singleton=True), loaded, loaded.space, policy)
+            engine = replace(setting, allow_singleton=True).engine(loaded, policy=policy)
             users = watch(range(len(true)), title, len(true))
             released, errors = _release_users(engine, true, first, seed, users)
             measured.append((measure_uses(loaded, assumptions, slots, true, released, patients), errors))

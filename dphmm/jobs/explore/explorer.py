@@ -428,7 +428,7 @@ class Explorer:
         run = self._runs.pop(key, None)
         if run is None:
             graph = self._build_graph(settings)
-            engine = Releaser.from_space(settings, self.model, self.model.space, graph, rng=seed)
+            engine = settings.engine(self.model, seed, graph)
             run = Run(engine, self.user, self._habits, seed)
         # The run that was used last is at the end, the others are removed from the start.
         self._runs[key] = run
