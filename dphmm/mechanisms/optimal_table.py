@@ -95,8 +95,8 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
 
     Its numerator and denominator are below ``2**31``.
 
-    It is smaller by a share of about ``2**-31``. For budgets above 21 it is ``2**31 - 1``: a stronger guarantee than
-    requested, with negligible noise.
+    It is smaller by a share of at most ``2**-30``. For budgets from 21.5 on it is ``2**31 - 1``: a stronger guarantee
+    than requested, with negligible noise.
 
     Examples
     --------
@@ -107,10 +107,11 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
     ((2147483647, 1), (1, 1))
     """
     exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal
-    if exact > 22:
-        return _LIMB_MASK, 1
     with localcontext(decimal_context(60)):
-        power = exact.exp()
+        # The exponential of 22 exceeds the largest fraction, and a larger one could exceed the range of decimals.
+        power = min(exact, Decimal(22)).exp()
+        if power > _LIMB_MASK:
+            return _LIMB_MASK, 1
         under = int(Decimal(_LIMB_MASK) / power)
         over = int(power * under * (1 - Decimal(10) ** -50))
     return (over, under) if over > under else (1, 1)
