@@ -293,7 +293,7 @@ class CapTracker:
         margin = bounds.log_odds - current_log_odds
 
         def check(rung: int) -> tuple[bool, FloatArray, float]:
-            """Return whether a rung is safe, the largest log odds, and the factor of its budget that they allow."""
+            """Return whether a rung is safe, the largest log odds, and the allowed budget factor."""
             result = outputs.check(bounds, budget_at_rung(epsilon, rung))
             with np.errstate(divide="ignore", invalid="ignore"):
                 factors = margin / np.maximum(result.max_log_odds - current_log_odds, 0.0)

@@ -113,7 +113,9 @@ def measure_extent(
 def find_without_partner(
     partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:
-    """Write protected states of which the nearest state is no member within a length to ``out``; return their number.
+    """Write protected states without a near member to ``out``; return their number.
+
+    These are the states of which the nearest state is not a member, or is farther away than ``inner``.
 
     Parameters
     ----------

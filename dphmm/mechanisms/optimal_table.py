@@ -450,7 +450,7 @@ def least_error_table(
         return np.tile(np.eye(size)[best], (size, 1)), float(true_costs.sum(axis=0).min()) / ratio ** (size - 1)
     unit = float(costs.sum()) / size or 1.0
     conditions = Conditions.from_edges(size, edges, ratio)
-    solve = _solve_with_cvxopt if solver == "cvxopt" else _solve_by_interior_point
+    solve = _solve_with_cvxopt if solver == "cvxopt" else _solve_directly
     with np.errstate(all="ignore"):  # a step that exceeds the range of doubles is the last one
         table, error, bound, multipliers = solve(costs / unit, conditions)
         proven = conditions.bound(true_costs / unit, multipliers)
@@ -462,7 +462,7 @@ def least_error_table(
     return table, max(0.0, proven * unit)
 
 
-def _solve_by_interior_point(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
+def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
     """Return the best table found, its error, the best bound, and its multipliers.
 
     Columns are outputs. ``entries`` are the unknowns of each output, ``room`` is the slack of their conditions,
@@ -519,7 +519,7 @@ def _solve_by_interior_point(costs: FloatArray, conditions: Conditions) -> tuple
 
 
 def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
-    """Solve the program as a single linear program with CVXOPT; see `_solve_by_interior_point`.
+    """Solve the program as a single linear program with CVXOPT; see `_solve_directly`.
 
     The bound is computed from CVXOPT's multipliers. It therefore holds regardless of CVXOPT's accuracy.
     """

@@ -69,9 +69,9 @@ class NearStates:
         return indices.take(states, axis=1), distances.take(states, axis=1)
 
     def compute_nearest_norms(self, gauge: Gauge, members: BoolArray, states: IntArray) -> FloatArray:
-        """Return the gauge of the difference of each state and the nearest other member; infinite without one.
+        """Return the gauge of the difference of each state and its nearest other member.
 
-        `states` are members, ``(k,)``.
+        It is infinite if there is no other. `states` are members, ``(k,)``.
         """
         from scipy.spatial import cKDTree
 

@@ -105,7 +105,10 @@ class StepPlan:
 
     @cached_property
     def is_singleton(self) -> bool:
-        """Whether only one state is possible, and it is not open. Unless withheld, it is released exactly."""
+        """Whether only one state is possible, and it is not open.
+
+        Unless the timestep is withheld, the state is released exactly.
+        """
         return self.num_possible == 1 and not self.protection.open[self.constraint].any()
 
     def is_valid_for(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> bool:
