@@ -671,7 +671,7 @@ class TableOutputs(Outputs):
 
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
         """Check bounds at every output."""
-        if epsilon not in self._tables:  # at most one for each rung of `dphmm.events.cap`
+        if epsilon not in self._tables:  # a table for each of the few budgets that are tried
             logs = self._at(epsilon)
             top = logs.max(axis=0, keepdims=True)
             self._tables[epsilon] = np.exp(logs - np.where(np.isfinite(top), top, 0.0)).T

@@ -31,8 +31,8 @@ def write_halfspaces(
     normals, limits
         ``(c, 2)`` and ``(c,)``: output arrays, computed without division so that they are exact for integer vectors.
     """
-    # Limits have the tolerance twice: once for the body's own corners, which are accepted below with one, and once for
-    # the vectors that are compared with the limits later.
+    # Limits have the tolerance twice: the construction of the body may miss a difference by one, and this check by
+    # another.
     size = 0.0
     is_whole = True
     for c in range(len(cones)):

@@ -326,8 +326,8 @@ class Graph:
         for start in range(0, weights.shape[1], several):
             laid_out = conditions.products @ weights[:, start : start + several]
             for number, block in enumerate(np.ascontiguousarray(laid_out.T).reshape(-1, size, size), start):
-                # Near the solution D spans many orders of magnitude: Cholesky is accurate with a unit diagonal. If it
-                # fails, the step makes no progress: nothing but the bound decides whether a table is accepted.
+                # Near the solution D spans many orders of magnitude: Cholesky is accurate with a unit diagonal. A
+                # failure only costs progress, because the bound decides whether a table is accepted.
                 scale = 1.0 / np.sqrt(block.diagonal())
                 block *= scale[:, None]
                 block *= scale
