@@ -262,6 +262,8 @@ def _encode_mechanism(mechanism: Mechanism, row_of: dict[tuple[float, ...], int]
         return {"table": [[str(weight) for weight in row] for row in table.weights.tolist()], "places": states}
     assert corners is not None, "an exact mechanism has a table or corners"
     flat = _as_planar(corners)
+    # The half of the corners with angles from 0 to below 180 degrees. Corners are in counter-clockwise order from any
+    # one of them, so the half may be cut in two: turn it until it begins with the smallest angle.
     upper = [(x, y) for x, y in flat.tolist() if y > 0 or (y == 0 and x > 0)]
     while upper and upper[0][0] * upper[-1][1] < upper[0][1] * upper[-1][0]:
         upper.append(upper.pop(0))

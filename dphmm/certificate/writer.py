@@ -98,7 +98,9 @@ class CertificateWriter:
             raise ConfigurationError(
                 f"step_seconds of the model and limits must be the same in all sessions of user {user!r}"
             )
-        self._user, self._count, self._engines = user, 0, dict(engines)
+        self._user = user
+        self._count = 0
+        self._engines = dict(engines)
         self._continues = continues
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
         self._last_noise = {}
@@ -163,12 +165,14 @@ class CertificateWriter:
                 f"got {step.epsilon:g}"
             )
         account = self._accounts[self._user]
+        # Queries at one timestep share its slot. A new session begins after it: sessions share no timestep.
         is_restart = self._count == 0 and not self._continues
-        if account.slot is not None and slot < account.slot + is_restart:
+        min_slot = None if account.slot is None else account.slot + int(is_restart)
+        if min_slot is not None and slot < min_slot:
             bound = "later than" if is_restart else "at least"
             raise InvalidInputError(f"slot must be {bound} the last one of the user, {account.slot}, got {slot}")
         day = steps_per_day(engine.model.step_seconds)
-        account.add(slot, step.epsilon, 0.0)
+        account.add(slot, step.epsilon, 0.0)  # a certificate has no levels of constrained differential privacy
         if self._count == 0:
             self._write_begin()
         line: dict[str, Any] = {
@@ -194,8 +198,8 @@ class CertificateWriter:
         if self._caps is not None:
             self._caps.update(engine.log_likelihood(step, released), slot)
         self._possible[query] = step.constraint
-        self._count = self._count + 1
-        self._total = self._total + 1
+        self._count += 1
+        self._total += 1
         self._lines.add(line)
 
     def end(self) -> None:
@@ -203,6 +207,8 @@ class CertificateWriter:
         self._lines.add({"end": self._total})
 
     def _noise(self, step: StepPlan, engine: Releaser, query: str) -> str:
+        # Plans of one repair and budget share their noise, which is compared by identity. Equal noise that was built
+        # twice is encoded twice, and `Lines.part` writes it once.
         last = self._last_noise.get(query)
         added = step.protection.added
         if last is None or last[0] != step.noise or last[1] != added:

@@ -455,8 +455,9 @@ def _find_first_safe_rung(check: Callable[[int], tuple[bool, FloatArray, float]]
     """
     # The rung that is found may depend on the start of the search. It is therefore always rung 0, and not the rung of
     # the previous release: otherwise plans that were not sampled, or a restart of the process, would change the budget.
-    # Invariant: rung `failing` is not safe, and `best` is. The prediction is kept strictly between them, so the search
-    # ends after at most 97 checks, usually after fewer than five.
+    # Invariant: rung `failing` is not safe, and `best` is. Once there is a `best`, the next rung is above `failing` and
+    # at most `best`: the search ends if it is `best`. Every rung is checked at most once: there are at most 97 checks,
+    # usually fewer than five. Rungs between `failing` and the result may be safe.
     failing = -1
     rung = 0
     best = None
@@ -464,6 +465,7 @@ def _find_first_safe_rung(check: Callable[[int], tuple[bool, FloatArray, float]]
         is_safe, max_log_odds, factor = check(rung)
         if is_safe:
             best = (rung, max_log_odds)
+            # The factor may be infinite; this power of two leads beyond all rungs.
             better = rung - int(_RUNGS_PER_OCTAVE * log2(min(factor, 2.0**NUM_RUNGS)))
         else:
             if rung == NUM_RUNGS:

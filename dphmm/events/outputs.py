@@ -39,7 +39,7 @@ MAX_CELLS = 500
 # The number of cached values of distances at corners.
 _CACHE_VALUES = 1 << 23
 
-# The largest number of new corners if a cell is split.
+# The largest number of new corners if a cell is split along both sides: of nine corners, two exist.
 _CORNERS_PER_SPLIT = 7
 
 # A side is not split if distances change along it by less than this share of the change along the other side.
@@ -187,7 +187,7 @@ class Sectors:
         pending = [cell for cell in self._sorted_start_cells() if self._fans[self._cells[cell].fan].reach > 0][::-1]
         while pending:
             index = pending.pop()
-            num_checked = num_checked + 1
+            num_checked += 1
             cell = self._cells[index]
             above = summed(cell.far, True)
             below = summed(cell.near, False)
@@ -275,7 +275,8 @@ class Sectors:
 
     def _get_corner(self, fan: int, sector: int, a: float, b: float) -> int:
         facets = len(self._fans[fan].normals)
-        # Two sectors share a ray, and all of them share the centre. Each shared corner has one key.
+        # Two sectors share a ray, and all of them share the centre. Each shared corner has one key, with a negative
+        # number in place of the sector.
         if b == 0 or a == 0:
             ray = -1 if a == b == 0 else sector if b == 0 else (sector - 1) % facets
             key = (fan, -2 - ray, a + b, 0.0)
@@ -554,7 +555,7 @@ class PolytopeOutputs(Outputs):
         if self._sectors is None:  # every location is its own only output
             parts = bounds.plus, bounds.minus, bounds.against
             return BoundCheck(bool(is_below(*parts[:2]).all()), bounds.log_odds_at(*parts).max(axis=0))
-        if epsilon * self._sectors.reach > _MAX_EXPONENT:
+        if epsilon * self._sectors.reach > _MAX_EXPONENT:  # undecided, and no output was checked
             return BoundCheck(False, np.full(len(bounds.log_odds), -np.inf))
         is_certain, sums = self._sectors.check(bounds.parts, epsilon)
         return BoundCheck(is_certain, bounds.log_odds_at(*np.split(sums, 3, axis=1)).max(axis=0))
@@ -599,6 +600,8 @@ class BoundedOutputs(Outputs):
         ratios = np.exp(reach[reach.max(axis=1) <= _MAX_EXPONENT])
         is_certain = is_below(ratios @ bounds.plus, (1 / ratios) @ bounds.minus).any(axis=0).all()
         sums = (part.sum(axis=0, keepdims=True) for part in (bounds.plus, bounds.minus, bounds.against))
+        # No output is evaluated. Without a release the odds are those of all masses, and some output attains at least
+        # these.
         return BoundCheck(bool(is_certain), bounds.log_odds_at(*sums)[0])
 
 
@@ -617,6 +620,7 @@ class PartedOutputs(Outputs):
     """
 
     def __init__(self, parts: Sequence[tuple[Outputs, IntArray]], at: Callable[[float], FloatArray]) -> None:
+        # Each state is its own location: states of different parts at one location have different outputs.
         super().__init__(np.arange(sum(len(states) for _, states in parts))[:, np.newaxis])
         self._parts = parts
         self._at = at
@@ -667,7 +671,7 @@ class TableOutputs(Outputs):
 
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
         """Check bounds at every output."""
-        if epsilon not in self._tables:
+        if epsilon not in self._tables:  # a table for each of the few budgets that are tried
             logs = self._at(epsilon)
             top = logs.max(axis=0, keepdims=True)
             self._tables[epsilon] = np.exp(logs - np.where(np.isfinite(top), top, 0.0)).T

@@ -177,15 +177,21 @@ class ProductChain:
     """
 
     def __init__(self, chain: Chain, event: Event) -> None:
-        self.chain, self.automaton, self.size, self._last = chain, chain.compile(event), chain.size, event.last
+        self.chain = chain
+        self.automaton = chain.compile(event)
+        self.size = chain.size
+        self._last = event.last
         max_progress = max(len(layer.after) for layer in self.automaton.layers)
         # Backward probabilities are kept for all steps, or only at the end of each block and recomputed within it. With
         # blocks of √T steps the memory is O(√T) instead of O(T), for at most twice the time.
         self._block = event.last + 1
         if 2 * max_progress * self.size * event.last > _CACHE_VALUES:
             self._block = max(1, isqrt(event.last))
+        # After the last step no progress is undecided.
         to_come = np.empty((2, 0, self.size))
-        self._marks, self._within = {event.last: to_come}, dict[int, FloatArray]()
+        # The backward probabilities at the end of each block, and those of all steps of one block.
+        self._marks = {event.last: to_come}
+        self._within: dict[int, FloatArray] = {}
         for step in range(event.last - 1, -1, -1):
             to_come = self._step_back(to_come, step)
             if step % self._block == 0:

@@ -14,6 +14,7 @@ ROUNDING = 2.0**-49
 EXACT_LIMIT = 2.0**25
 """Below this, products of integers and their sums are exact in doubles."""
 MIN_NORM = 1e-200
+"""Lower bound on divisors. A body without extent then excludes every difference but zero."""
 
 
 def write_halfspaces(
@@ -30,6 +31,8 @@ def write_halfspaces(
     normals, limits
         ``(c, 2)`` and ``(c,)``: output arrays, computed without division so that they are exact for integer vectors.
     """
+    # Limits have the tolerance twice: the construction of the body may miss a difference by one, and this check by
+    # another.
     size = 0.0
     is_whole = True
     for c in range(len(cones)):
@@ -107,10 +110,12 @@ def measure_extent(
     return widest
 
 
-def alone_among(
-    partner: IntArray, distance: FloatArray, members: BoolArray, hidden: BoolArray, inner: float, out: IntArray
+def find_without_partner(
+    partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:
-    """Write hidden states without a member within a length to ``out``; return their number.
+    """Write protected states without a near member to ``out``; return their number.
+
+    These are the states of which the nearest state is not a member, or is farther away than ``inner``.
 
     Parameters
     ----------
@@ -119,7 +124,7 @@ def alone_among(
     """
     count = 0
     for i in range(len(partner)):
-        if hidden[i] and not (members[partner[i]] and distance[i] <= inner):
+        if protected[i] and not (members[partner[i]] and distance[i] <= inner):
             out[count] = i
             count += 1
     return count

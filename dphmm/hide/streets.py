@@ -64,6 +64,7 @@ MAP_MARGIN_KM = AHEAD_KM + 0.5
 PIECE_KM = 0.02
 """The length of street that counts as one candidate if the map has neither addresses nor buildings."""
 
+# Parts of streets are at most this long, so that every location on a street is within half of it of a node.
 _MAX_EDGE_KM = 0.04
 # Fixes stray by some metres, and a point is recorded every few seconds.
 _GATE_STD_KM = 0.025
@@ -140,6 +141,7 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
     is_home = np.isin(street_map.classes, [STREET_CLASSES.index(name) for name in ("road", "street")])
     plane = zone.projection.to_plane(*street_map.nodes.T)
     edges = street_map.edges[is_home]
+    # Each part counts with its middle. Parts far shorter than a piece of the raster fill it evenly.
     nodes, parts = _densify(plane, edges[_meets_square(plane[edges], half)], PIECE_KM / 4)
     ends = nodes[parts]
     middles, lengths = ends.mean(axis=1), np.hypot(*(ends[:, 1] - ends[:, 0]).T)
@@ -196,6 +198,7 @@ def _densify(points: FloatArray, edges: IntArray, max_km: float) -> tuple[FloatA
     ends = np.empty(len(edge), dtype=np.int64)
     ends[is_last] = edges[:, 1]
     ends[~is_last] = np.arange(len(points), len(points) + len(middles))
+    # A part begins where the previous part of its edge ends, and the first one at the start of the edge.
     starts = np.where(number == 0, edges[edge, 0], np.roll(ends, 1))
     return np.concatenate([points, middles]), np.stack([starts, ends], axis=1)
 
@@ -205,7 +208,7 @@ def _graph(points: FloatArray, edges: IntArray) -> Any:
     from scipy.sparse import csr_array
 
     lengths = np.maximum(np.hypot(*(points[edges[:, 1]] - points[edges[:, 0]]).T), _BORDER_KM)
-    # Two parts of different edges never connect the same two nodes, because sums of their lengths would be stored.
+    # One of the edges between two nodes, which are straight and equally long: the matrix would store their sum.
     _, unique = np.unique(np.sort(edges, axis=1), axis=0, return_index=True)
     return csr_array((lengths[unique], edges[unique].T), shape=(len(points), len(points)))
 
@@ -316,6 +319,7 @@ class ZoneStreets:
 
     def gate_weights(self, point: FloatArray) -> FloatArray:
         """Return the likelihood of the first kept point for each gate, ``(k,)``, up to a factor."""
+        # If the point is farther from every gate than the standard deviation, the distance to the nearest replaces it.
         squared = ((self.points[self.gates] - point) ** 2).sum(axis=1)
         return np.asarray(np.exp(-0.5 * (squared - squared.min()) / max(_GATE_STD_KM**2, squared.min())))
 

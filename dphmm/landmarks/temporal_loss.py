@@ -42,13 +42,15 @@ from dphmm.leakage.row_pairs import Excess
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
 from dphmm.validation import checked
 
-# The far future is computed up to ``2**30`` steps ahead. The remaining change is included as drift.
+# The far future is computed up to ``2**29`` steps ahead: that of the first round is one step ahead, and each further
+# round squares the matrix. The remaining change is included as drift.
 _NUM_SQUARINGS = 30
 
-# Number of steps up to which leanings are computed from products of matrices.
+# Number of steps up to which leanings are computed from products of matrices, and losses from step to step. A bound
+# after fewer steps is also one after more: no step increases a loss.
 _MAX_DIRECT_STEPS = 32
 
-# Weights below this can have lost precision.
+# Weights below this can have lost precision: products of three of them are still above the smallest normal double.
 _MIN_WEIGHT = 1e-90
 
 
@@ -144,7 +146,7 @@ EXACT_MAX_STEPS = 8
 # Products of more steps are bounded through their blocks, because the spreads of factors contract each other.
 _BLOCK_STEPS = 32
 
-# Probabilities below this can have lost precision, and a product of two of them all digits.
+# Probabilities below this can have lost precision: a product of two of them is near the smallest normal double, 2e-308.
 _MIN_PRODUCT_PROBABILITY = 1e-150
 
 
@@ -306,7 +308,12 @@ def losses_from(budgets: FloatArray, steps: Steps | None, start: int, sign: int 
 
 
 class _Stretch:
-    """Successive times. The first is a member, and its budget is set to zero."""
+    """Successive times. The first is a member, and its budget is set to zero.
+
+    The two recursions of this module run along a stretch: ``towards`` from a later time down, conditional on the state
+    there, by the `Tilted` steps ``to`` in the direction of the stretch; ``away`` from the first time up, by the steps
+    ``fro`` against it. Their sum is a bound. The steps are None if they give none.
+    """
 
     def __init__(self, spent: FloatArray, steps: Steps, start: int, sign: int) -> None:
         self.size = len(spent)
@@ -323,20 +330,24 @@ class _Stretch:
         return self.steps.spread(self._start + self._sign * a, self._start + self._sign * b)
 
     def as_one(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
-        """Bound the losses of times from `_ALL_SPLITS_TIMES` on without splitting the stretch."""
+        """Bound the losses of times from `_ALL_SPLITS_TIMES` on without splitting the stretch.
+
+        Entries of earlier times are not bounds.
+        """
+        # One recursion over all releases serves every time: those after a time only increase its bound.
         towards = 0.0
         half = _ALL_SPLITS_TIMES // 2
         away: FloatArray = np.zeros(self.size)
         for at in np.flatnonzero(self.spent[:-1])[::-1].tolist():
             loss = self.spent[at] + towards
             towards = float(passed(self.since[at], loss))
-            if to is not None and at <= half:  # all of these times are at least `half` steps away
+            if to is not None and at <= half:  # times from `_ALL_SPLITS_TIMES` on are at least `half` away
                 towards = min(towards, to.passed_far(loss, at - int(self.last[at]), half, self.size))
         for t in np.flatnonzero(self.last).tolist():
             at = int(self.last[t])
             loss = self.spent[at] + away[at]
             away[t] = passed(self.since[t], loss)
-            if fro is not None and at >= half:
+            if fro is not None and at >= half:  # and so is the first time
                 away[t] = min(away[t], fro.passed_far(loss, t - at, half, self.size))
         return np.asarray(np.where(self.last > 0, towards + away, 0.0))
 
@@ -349,7 +360,10 @@ class _Stretch:
         return least
 
     def _direct(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
-        """Return bounds ``(g, g)`` for pairs of times without members in between."""
+        """Return bounds ``(g, g)`` for pairs of times without members in between.
+
+        Rows are first times. Below the diagonal, nothing is in between.
+        """
         size = self.size
         spent = self.spent
         last = self.last
@@ -374,7 +388,8 @@ class _Stretch:
                 away[:at, t] = np.minimum(away[:at, t], fro.passed(loss, int(t) - at, fro.leanings[at:0:-1]))
         sums = np.cumsum(spent)
         direct = np.minimum(np.maximum((sums - spent) - sums[:, None], 0.0), towards + away)
-        for at in np.flatnonzero(spent[:-1]).tolist():  # one release between the two
+        # One release between the two: the spreads of the steps on both sides of it add up.
+        for at in np.flatnonzero(spent[:-1]).tolist():
             starts = np.arange(last[at], at)
             stops = np.arange(at + 1, min(following[at] + 1, size))
             alone = passed(ahead[starts][:, None] + since[stops], spent[at])
@@ -552,7 +567,7 @@ def paper_leakage(
     For every ``i`` in ``L ∪ {t}`` the backward leakage comes from the releases after the previous member of
     ``L ∪ {t}`` up to ``i``, the forward leakage from those from ``i`` up to before the next member, and
     ``alpha_i = BPL_i + FPL_i - eps_i``; ``alpha_t`` is the sum of the ``alpha_i`` (Katsomallos, Tzompanaki and
-    Kotzinos, *Landmark Privacy*, CODASPY 2022; the leakages as in Cao et al., TKDE 2018).
+    Kotzinos, *Landmark Privacy*, CODASPY 2022; the leakages as in Cao et al., TKDE 2019).
 
     Parameters
     ----------

@@ -173,7 +173,7 @@ class LatticeKNormMechanism(Mechanism):
         The budget: a positive rational. A float is read as its shortest decimal: ``0.3`` means three tenths. Other
         numbers are exact. An irrational budget has no exact form: round it down to a rational.
     spacing
-        The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be a
+        The step of the published lattice, in the unit of ``x`` and ``z``, read like ``epsilon``. Every ``x`` must be an
         integer multiple of it on each axis.
 
     Raises
@@ -226,10 +226,10 @@ class LatticeKNormMechanism(Mechanism):
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
         self.decay: Fraction = self.epsilon / divisor
         """Epsilon divided by the greatest common divisor of the vertices: the decay for the hull divided by it."""
-        self._rounded = float(self.decay)
-        self._shrunk = 1 / divisor
+        self._decay_float = float(self.decay)
+        self._decay_per_epsilon = 1 / divisor
+        # ``(h, 2)``: the corners of the reduced polygon, in the basis of the sublattice. Noise and norm use them.
         self._tips = _counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
-        # The corners of the polygon for sampling, ``(h, 2)``.
         self._sum = LatticeSum(hull.dimension, half_sails(self._tips.tolist()), self._sublattice.basis)
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
@@ -364,7 +364,7 @@ class LatticeKNormMechanism(Mechanism):
         forms, offsets, longest = self._forms_in_floats
         if not len(self._tips) or not self._sublattice.is_everything:
             return None, longest
-        return PlanarLaw(forms, offsets, self._rounded, self.log_normaliser, is_exact=True), longest
+        return PlanarLaw(forms, offsets, self._decay_float, self.log_normaliser, is_exact=True), longest
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return ``epsilon ‖x - y‖_K``, the largest log-ratio of probabilities.
@@ -398,7 +398,7 @@ class LatticeKNormMechanism(Mechanism):
             for axis, column in enumerate(vectors):  # two long differences are faster than many short ones
                 np.subtract(left[:, axis], right[:, axis], out=column)
             norms[block] = self._norms(vectors.T)
-        norms *= self._rounded
+        norms *= self._decay_float
         return norms.reshape(shape[:-1])
 
     @checked
@@ -420,7 +420,7 @@ class LatticeKNormMechanism(Mechanism):
             cones[:, 1] = planar.following(self._tips)
         if not self._sublattice.is_everything:
             cones = cones @ self._sublattice.basis.astype(np.float64)
-        return Gauge.of_cones(cones, loss / self._rounded, rounding)
+        return Gauge.of_cones(cones, loss / self._decay_float, rounding)
 
     def _norms(self, vectors: IntArray) -> FloatArray:
         """Return norms of vectors in steps ``(n, d)``, in the reduced hull.
@@ -507,7 +507,7 @@ class LatticeKNormMechanism(Mechanism):
         exponent = self.exponent(z, x)
         if exponent is None:
             return Decimal(0)
-        context = _result(digits)
+        context = _result_context(digits)
         return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
     @checked
@@ -526,12 +526,12 @@ class LatticeKNormMechanism(Mechanism):
         Decimal
             The sum.
         """
-        return _result(digits).plus(self._sum.total(self.decay, digits + 2))
+        return _result_context(digits).plus(self._sum.total(self.decay, digits + 2))
 
     @cached_property
     def log_normaliser(self) -> float:
         """The logarithm of the normalizer as a double."""
-        return self._sum.log_total(self._rounded)
+        return self._sum.log_total(self._decay_float)
 
     @cached_property
     def squared_error(self) -> float:
@@ -540,7 +540,7 @@ class LatticeKNormMechanism(Mechanism):
 
     def squared_error_at(self, epsilon: float) -> float:
         """Return the squared error with another budget in closed form; see `Mechanism`."""
-        return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._shrunk)
+        return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._decay_per_epsilon)
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
         steps = self.lattice.steps(points, name)
@@ -554,7 +554,7 @@ class LatticeKNormMechanism(Mechanism):
         return f"LatticeKNormMechanism({self.hull!r}, epsilon={self.epsilon}, spacing={self.spacing})"
 
 
-def _result(digits: int) -> Context:
+def _result_context(digits: int) -> Context:
     return decimal_context(digits + 2)
 
 

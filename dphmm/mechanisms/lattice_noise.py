@@ -101,6 +101,7 @@ class LatticeNoise:
         Doubles decide for all words except those within `_WEIGHT_ERROR` of a sum of weights, whatever their rounding.
         The remaining words are decided with as many decimals as necessary.
         """
+        # A word has 62 bits.
         word = bits.word() << 2 | bits.word() & 3
         low = bisect_right(self._rough, word - _WEIGHT_ERROR)
         if low == bisect_right(self._rough, word + _WEIGHT_ERROR):

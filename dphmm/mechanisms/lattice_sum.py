@@ -281,8 +281,8 @@ def _truncated_moments(step: FloatArray, count: FloatArray) -> tuple[FloatArray,
     return np.where(count > 1, mean, 0.0), np.where(count > 1, variance, 0.0)
 
 
-# The Taylor series ``B_2k / (2k)!`` for ``k`` from 1. Below 0.3 its first omitted term is below 1e-16 of the sum;
-# above, the difference of the closed form from its pole loses at most two digits.
+# The Taylor series ``B_2k / (2k)!`` for ``k`` from 1. Below 0.3 its first omitted term is below 1e-16 of the sum, and
+# below 2e-15 for the variance; above, the difference of the closed form from its pole loses two digits at most.
 _NEAR_POLE = 0.3
 _TAYLOR = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
@@ -299,7 +299,7 @@ class Sublattice:
     vectors
         ``(k, d)`` integers.
     rank
-        The dimension ``r`` of their span, if it is known.
+        The dimension ``r`` of their span, if it is known. Only that of the whole space saves a computation.
 
     Notes
     -----
@@ -318,13 +318,14 @@ class Sublattice:
 
     def __init__(self, vectors: npt.NDArray[Any], rank: int | None = None) -> None:
         dimension = vectors.shape[1]
+        span_rank = dimension
         if rank != dimension:
-            columns, inverse, rank = _column_reduction(vectors.astype(object))
-        if rank == dimension:
+            columns, inverse, span_rank = _column_reduction(vectors.astype(object))
+        if span_rank == dimension:  # the axes are a basis, too, and need no products
             columns = inverse = _identity(dimension)
-        self.rank: int = dimension if rank is None else rank
+        self.rank: int = span_rank
         """The dimension ``r`` of the span."""
-        self.basis: npt.NDArray[Any] = inverse[:rank]
+        self.basis: npt.NDArray[Any] = inverse[:span_rank]
         """``(r, d)`` Python integers: every integer point of the span is a unique integer combination of these rows."""
         self._columns = columns.T
 

@@ -95,8 +95,8 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
 
     Its numerator and denominator are below ``2**31``.
 
-    It is smaller by a share of about ``2**-31``. For budgets above 21 it is ``2**31 - 1``: a stronger guarantee than
-    requested, with negligible noise.
+    It is smaller by a share of at most ``2**-30``. For budgets from 21.5 on it is ``2**31 - 1``: a stronger guarantee
+    than requested, with negligible noise.
 
     Examples
     --------
@@ -107,10 +107,11 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
     ((2147483647, 1), (1, 1))
     """
     exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal
-    if exact > 22:
-        return _LIMB_MASK, 1
     with localcontext(decimal_context(60)):
-        power = exact.exp()
+        # The exponential of 22 exceeds the largest fraction, and a larger one could exceed the range of decimals.
+        power = min(exact, Decimal(22)).exp()
+        if power > _LIMB_MASK:
+            return _LIMB_MASK, 1
         under = int(Decimal(_LIMB_MASK) / power)
         over = int(power * under * (1 - Decimal(10) ** -50))
     return (over, under) if over > under else (1, 1)
@@ -199,7 +200,8 @@ def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, i
 
 def _round_to_integers(rows: FloatArray) -> IntArray:
     """Round rows of probabilities to integers, and add the remainder to each row's largest."""
-    weights = np.floor(rows * (ROW_WEIGHT >> 1)).astype(np.int64)  # half, so that no double exceeds 64 bits
+    # Even weights are at most 2**-61 below the probabilities. Other ones would change every seeded release of a table.
+    weights = np.floor(rows * (ROW_WEIGHT >> 1)).astype(np.int64)
     weights *= 2
     largest = rows.argmax(axis=1)
     weights[np.arange(len(rows)), largest] += ROW_WEIGHT - weights.sum(axis=1)
@@ -324,7 +326,8 @@ class Graph:
         for start in range(0, weights.shape[1], several):
             laid_out = conditions.products @ weights[:, start : start + several]
             for number, block in enumerate(np.ascontiguousarray(laid_out.T).reshape(-1, size, size), start):
-                # Near the solution D spans many orders of magnitude: Cholesky is accurate with a unit diagonal.
+                # Near the solution D spans many orders of magnitude: Cholesky is accurate with a unit diagonal. A
+                # failure only costs progress, because the bound decides whether a table is accepted.
                 scale = 1.0 / np.sqrt(block.diagonal())
                 block *= scale[:, None]
                 block *= scale
@@ -441,11 +444,13 @@ def least_error_table(
     weights = np.rint(prior / prior.max() * 2.0**_PRIOR_BITS)
     costs, true_costs = (masses[:, None] / masses.sum() * apart for masses in (weights, prior / prior.max()))
     if ratio - 1.0 < MIN_RATIO_EXCESS:
+        # The best table with equal rows has one output. Entries of a column differ by a factor of at most ``ratio`` on
+        # each of up to ``size - 1`` edges between two states. No table costs less than this one by a larger factor.
         best = int(np.argmin(costs.sum(axis=0)))
         return np.tile(np.eye(size)[best], (size, 1)), float(true_costs.sum(axis=0).min()) / ratio ** (size - 1)
     unit = float(costs.sum()) / size or 1.0
     conditions = Conditions.from_edges(size, edges, ratio)
-    solve = _solve_with_cvxopt if solver == "cvxopt" else _solved
+    solve = _solve_with_cvxopt if solver == "cvxopt" else _solve_directly
     with np.errstate(all="ignore"):  # a step that exceeds the range of doubles is the last one
         table, error, bound, multipliers = solve(costs / unit, conditions)
         proven = conditions.bound(true_costs / unit, multipliers)
@@ -457,11 +462,13 @@ def least_error_table(
     return table, max(0.0, proven * unit)
 
 
-def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
+def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
     """Return the best table found, its error, the best bound, and its multipliers.
 
     Columns are outputs. ``entries`` are the unknowns of each output, ``room`` is the slack of their conditions,
-    ``held`` their multipliers, and ``prices`` the multipliers of the sums of rows.
+    ``held`` their multipliers, and ``prices`` the multipliers of the sums of rows. Their Newton steps are ``moved``,
+    ``opened``, ``grown`` and ``change``. The steps keep ``room`` positive up to the share ``far``, ``held`` up to
+    ``further``. ``aim`` is the target of the products of ``held`` and ``room``, which are zero at the optimum.
     """
     size, outputs = costs.shape
     entries = conditions.even(outputs)
@@ -512,7 +519,7 @@ def _solved(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, floa
 
 
 def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
-    """Solve the program as a single linear program with CVXOPT; see `_solved`.
+    """Solve the program as a single linear program with CVXOPT; see `_solve_directly`.
 
     The bound is computed from CVXOPT's multipliers. It therefore holds regardless of CVXOPT's accuracy.
     """
@@ -552,7 +559,10 @@ class _Newton:
     """Newton steps of entries and prices, refined once against rounding."""
 
     def __init__(self, conditions: Conditions, blocks: Graph | Clique, weights: FloatArray) -> None:
-        self._conditions, self._blocks, self._weights, self._coupling = conditions, blocks, weights, blocks.coupling()
+        self._conditions = conditions
+        self._blocks = blocks
+        self._weights = weights
+        self._coupling = blocks.coupling()
 
     def __call__(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Solve ``H x - E' y = wanted`` for each output and ``sum E x = lacking``."""

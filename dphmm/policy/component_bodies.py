@@ -187,6 +187,7 @@ def degrees_within(
         within: BoolArray = labels == component
         np.copyto(degrees, count_within(get_body(component), within), where=within)
     is_small = (sizes > 1) & (sizes <= _MAX_PAIRWISE_STATES)
+    # A label of -1 reads the last entry, which the second condition discards.
     states = np.flatnonzero(is_small[labels] & (labels >= 0)) if is_small.any() else np.zeros(0, dtype=np.int64)
     for component, members in _by_label(states, labels[states]):
         points = measurements.coordinates[members]

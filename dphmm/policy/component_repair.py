@@ -29,7 +29,7 @@ from dphmm.geometry.incremental_hull import GrowingBody, origin
 from dphmm.policy.repair_objective import ROUNDING, NoiseCost, find_minimum, orders_by_cost
 from dphmm.policy.repair_search import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 
-# In units of work (a few nanoseconds): a hull, the floor of its cost, one change of a repair, and one difference to a
+# In units of work (see `Work`): a hull, the floor of its cost, one change of a repair, and one difference to a
 # partner.
 _WORK_PER_SHAPE = 60_000
 _WORK_PER_FLOOR = 200_000
@@ -76,7 +76,7 @@ class ComponentRepairProblem:
     exposed
         The exposed states. Each is a separate component.
     limit
-        The work limit, in units of a few nanoseconds; see `Work`.
+        The work limit; see `Work`.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
 
     def __init__(self, problem: ComponentRepairProblem) -> None:
         self.problem = problem
-        self.options = {state: _options(problem, state) for state in problem.exposed}
+        self.options = {state: _list_options(problem, state) for state in problem.exposed}
         self.weight = {state: float(problem.weights[problem.labels[state]]) for state in problem.exposed}
         self.floors = self._component_floors()
         # Zero the weight of exposed states: their own term already counts it.
@@ -303,6 +303,8 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         depth = node.depth + 1
         state = self.order[node.depth]
         search.spend(_WORK_PER_NODE + _WORK_PER_BRANCH * len(self.options[state].partners))
+        # An earlier state has chosen this one. After the last state there is nothing left to choose, and the repair was
+        # offered when its last edge was added.
         if any(state in edge for edge in node.edges) and depth < len(self.order):
             yield bound, _Node(depth, node.edges, node.total)
         for child_bound, partner in self._children(search, state, node):
@@ -353,7 +355,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
 MergeSearch = RepairSearch[_Node, Repair]
 
 
-def _options(problem: ComponentRepairProblem, state: int) -> _Options:
+def _list_options(problem: ComponentRepairProblem, state: int) -> _Options:
     """Return the candidate partners of a state."""
     labels = problem.labels[problem.states]
     single = np.array([shape.is_point for shape in problem.shapes])
@@ -434,8 +436,8 @@ class _LocalSearch:
 
         def is_feasible(gone: set[Edge], new: list[Edge]) -> bool:
             """Return whether no exposed state is without an edge after the change."""
-            less, more = (Counter(end for edge in edges for end in edge) for edges in (gone, new))
-            return all(degrees[end] - less[end] + more[end] > 0 for end in less if end in exposed)
+            lost, gained = (Counter(end for edge in edges for end in edge) for edges in (gone, new))
+            return all(degrees[end] - lost[end] + gained[end] > 0 for end in lost if end in exposed)
 
         for removed in [edge for edge in self.edges if state in edge]:
             isolated = [end for end in removed if end in exposed and degrees[end] == 1]
@@ -484,10 +486,11 @@ def improve(problem: ComponentRepairProblem, edges: Iterable[Edge], tried: dict[
     return list(current.edges)
 
 
-# For the joint merge of several states into one component: the partners of each state, the differences by which the
-# component may grow, and the repetitions. Half or twice these numbers give the same repairs of the benchmark's
-# instances in the same time. Without the step, repairs of some towns with nine states around each have up to 5 % more
-# error.
+# For the joint merge of several states into one component: the components with the largest contributions are tried.
+_MAX_GROWN_COMPONENTS = 10
+# The partners of each state, the differences by which the component may grow, and the repetitions. Half or twice these
+# numbers give the same repairs of the benchmark's instances in the same time. Without the step, repairs of some towns
+# with nine states around each have up to 5 % more error.
 _NUM_NEAREST_PARTNERS = 32
 _NUM_GROWTHS = 16
 _MAX_ROUNDS = 12
@@ -520,6 +523,7 @@ class _PartialRepair:
         self.problem.work.count(_WORK_PER_SHAPE)
         shape = self._shapes[target].grow(np.concatenate([vectors, self._shapes[source].points]))
         self._labels[self._labels == source] = target
+        # The entries of `source` stay: no state has its label any more, so `choices` skips it.
         self._weights[target] += self._weights[source] if source != target else 0.0
         self._shapes[target] = shape
         self._costs[target] = self.problem.cost.value(shape)
@@ -648,19 +652,20 @@ def _merge_jointly(problem: ComponentRepairProblem, edges: list[Edge], single_co
         current_costs.update(dict.fromkeys(ends, (cluster.cost - cluster.before) / len(ends)))
     best = 0.0
     best_joining: dict[int, int] = {}
-    for component in np.argsort(-problem.weights * problem.base_costs)[:_MAX_TRIED_PARTNERS].tolist():
+    for component in np.argsort(-problem.weights * problem.base_costs)[:_MAX_GROWN_COMPONENTS].tolist():
         if problem.base_costs[component] == 0:
             break
         states, partners, vectors = _nearest_partners(problem, component)
         shape = problem.shapes[component]
         weight = float(problem.weights[component])
         distinct = np.unique(np.where(vectors[:, -1:] < 0, -vectors, vectors), axis=0)
-        errors = problem.cost.values(shape, distinct)
-        for index in np.argsort(errors, kind="stable")[:_NUM_GROWTHS].tolist():
+        costs = problem.cost.values(shape, distinct)
+        for index in np.argsort(costs, kind="stable")[:_NUM_GROWTHS].tolist():
             inside = np.flatnonzero(problem.cost.grown_contains(shape, distinct[index][None], vectors))
+            # Each state's partners are sorted by distance. In reverse, the nearest one is the last and stays.
             joining = dict(zip(states[inside][::-1].tolist(), partners[inside][::-1].tolist(), strict=True))
             joining_weight = sum(float(problem.weights[problem.labels[state]]) for state in joining)
-            change = (weight + joining_weight) * float(errors[index]) - weight * float(problem.base_costs[component])
+            change = (weight + joining_weight) * float(costs[index]) - weight * float(problem.base_costs[component])
             change -= sum(current_costs[state] for state in joining)
             if joining and change < best:
                 best = change

@@ -152,7 +152,7 @@ class HullProblem:
         """Return the shortest repair within a line, or None. Its volume is zero: optimal."""
         if not isinstance(self.base, PlanarBody) or not self.base.is_flat:
             return None
-        tip = self.base.vertices[-1]
+        tip = self.base.vertices[-1]  # of a segment, one of two opposite ends; of the origin, zero
         directions = tip[None] if tip.any() else self.candidates[0].vectors
         lengths = self.cost.lengths(directions)
         best = None
@@ -196,7 +196,8 @@ def list_candidates(
         return [], True
     possible = np.flatnonzero(constraint)
     coordinates = measurements.coordinates
-    if len(exposed) * len(possible) <= _MAX_CANDIDATES:
+    is_complete = len(exposed) * len(possible) <= _MAX_CANDIDATES
+    if is_complete:
         choices = [possible[possible != state] for state in exposed]
     else:
         from scipy.spatial import cKDTree
@@ -209,12 +210,12 @@ def list_candidates(
         Candidates(int(state), coordinates[partners] - coordinates[state], partners)
         for state, partners in zip(exposed, choices, strict=True)
     ]
-    return candidates, len(exposed) * len(possible) <= _MAX_CANDIDATES
+    return candidates, is_complete
 
 
 # Dominated differences are found by comparing all pairs. At each node this is repeated for at most this number.
 _MAX_DOMINANCE_CHECKS = 256
-# In units of work (a few nanoseconds): a node, and a hull in the plane and in other dimensions.
+# In units of work (see `Work`): a node, and a hull in the plane and in other dimensions.
 _WORK_PER_NODE = 400_000
 _WORK_PER_POLYGON = 50_000
 _WORK_PER_POLYTOPE = 1_000_000
@@ -235,10 +236,11 @@ class _Options:
         vectors = np.concatenate([choice.vectors for choice in problem.candidates])
         partners = np.concatenate([choice.partners for choice in problem.candidates])
         states = np.repeat(np.arange(len(problem.candidates)), [len(c.partners) for c in problem.candidates])
-        kept = np.flatnonzero(problem.cost.quick_bounds(problem.base, vectors) < level)
-        vectors = _canonical(vectors[kept])
-        partners = partners[kept]
-        states = states[kept]
+        # The fast bounds first, on all pairs. The expensive ones are computed once for each distinct difference.
+        is_near = problem.cost.quick_bounds(problem.base, vectors) < level
+        vectors = _canonical(vectors[is_near])
+        partners = partners[is_near]
+        states = states[is_near]
         order = np.lexsort(vectors.T[::-1])
         first = np.ones(len(order), dtype=np.bool_)
         first[1:] = (np.diff(vectors[order], axis=0) != 0).any(axis=1)
@@ -259,7 +261,10 @@ class _Options:
         self._owners: dict[int, list[int]] = {}
 
     def per_state(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Reduce values ``(u,)`` of differences over the differences of every exposed state."""
+        """Reduce values ``(u,)`` of differences over the differences of every exposed state.
+
+        Every state must have a difference, as `reduceat` has no value of an empty range; `_HullSearch.roots` checks it.
+        """
         return np.asarray(reduce.reduceat(values[self.option_of_pair], self.starts[:-1]))
 
     def of_state(self, state: int) -> IntArray:
@@ -340,6 +345,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
     def roots(self, search: HullSearch) -> Iterator[tuple[float, _Node]]:
         """Yield the hull before the repair; in the plane, improve the incumbent."""
         problem = self.problem
+        # With one exposed state, the initial repair is the best of all its partners. Nothing is less than zero.
         if len(problem.candidates) == 1 or search.best.value == 0:
             return
         self.options = _Options(problem, search.best.value)
@@ -350,6 +356,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         none_protected = np.zeros(len(problem.candidates), dtype=np.bool_)
         yield 0.0, _Node(problem.base, all_options, [], none_protected)
         if isinstance(problem.base, PlanarBody):
+            # The root still contains these completions. If some are not examined, its bound covers them: hence `inf`.
             incumbent = search.best.shape
             self._complete(search, _Node(incumbent, all_options, self._vertex_options(incumbent), ~none_protected), inf)
 
@@ -379,6 +386,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         bounds[node.options] = self.cost.open_bounds(shape, vectors, search.best.value)
         bounds[inside] = inf
         # Branch on the state with the largest bound: every repair costs at least the cheapest protection of this state.
+        # It is infinite if no difference of the state leads to a better repair; the node then has no children.
         state = int(np.where(protected, -inf, options.per_state(np.minimum, bounds)).argmax())
         children = self._undominated(state)
         children = children[np.isfinite(bounds[children])]
@@ -401,8 +409,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
             self.undominated[state] = options[self.problem.base.minimal(self.options.vectors[options])]
         return self.undominated[state]
 
-    # ---- completion of hulls under which no state is exposed
-    # ----------------------------------------------------------
+    # ---- completion of hulls under which no state is exposed -------------------------------------------------------
 
     def _complete(self, search: HullSearch, node: _Node, bound: float) -> None:
         """Offer the best completion of a node that protects every state.
@@ -429,7 +436,10 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
             search.leave_open(bound)
 
     def _offer(self, search: HullSearch, shape: GrowingBody, chosen: list[int]) -> bool:
-        """Offer a hull if its vertices match different exposed states; report whether."""
+        """Offer a hull if its vertices match different exposed states; report whether.
+
+        A chosen difference inside the hull needs no edge: the others span the same hull.
+        """
         vertices = set(map(tuple, _canonical(shape.vertices).tolist()))
         needed = [option for option in chosen if tuple(self.options.vectors[option].tolist()) in vertices]
         pairs = self.options.assign(needed)

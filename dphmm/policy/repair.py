@@ -32,7 +32,7 @@ from dphmm.policy.graph import PolicyGraph, PolicyLike, over_measurements
 from dphmm.policy.hull_repair import HullProblem, list_candidates
 from dphmm.policy.repair_effect import RepairEffect
 from dphmm.policy.repair_objective import Objective, noise_cost
-from dphmm.policy.repair_search import Repair
+from dphmm.policy.repair_search import UNITS_PER_MAX_WORK, Repair
 from dphmm.validation import NonNegativeInt, checked
 
 Method = Literal["greedy", "sequential", "exact"]
@@ -318,7 +318,7 @@ class Protector:
         elif self.method == "sequential":
             repair = problem.sequential()
         else:
-            repair = problem.exact(self.repair_max_work * 1_000_000)
+            repair = problem.exact(self.repair_max_work * UNITS_PER_MAX_WORK)
         effect = None
         if len(exposed):
             repaired_hull = self.measurements.compute_hull(repair.shape)
@@ -349,7 +349,8 @@ class Protector:
     def without_noise(self, restricted: PolicyGraph) -> Protection:
         """Return a protection without noise, for unchanged singletons and withheld timesteps.
 
-        The degree of protection of every possible state is the number of possible states.
+        The degree of protection of every possible state is the number of possible states: the release, or its absence,
+        is the same for all of them.
         """
         point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
         degrees = restricted.node_mask * np.count_nonzero(restricted.node_mask)
@@ -387,7 +388,7 @@ class Protector:
         exposed = exposed_among(restricted, labels)
         weights = np.bincount(labels[restricted.node_mask], prior[restricted.node_mask], len(shapes)).astype(np.float64)
         cost = noise_cost(measurements.spacing, self.body, self.objective)
-        limit = self.repair_max_work * 1_000_000
+        limit = self.repair_max_work * UNITS_PER_MAX_WORK
         problem = ComponentRepairProblem(cost, measurements.coordinates, labels, shapes, weights, exposed, limit)
         repair = _MERGE_METHODS[self.method](problem)
         unrepaired = (restricted, labels, shapes)

@@ -33,9 +33,9 @@ class NoiseCost(ABC):
     """
 
     is_monotone = True
-    # In units of work: the area of one grown polygon.
+    """Whether no larger hull has a smaller cost."""
     work_per_vector = 150
-    """The units of work of one bound."""
+    """The units of work of one bound: here, of the area of one grown polygon."""
 
     def __init__(self, spacing: FloatArray) -> None:
         self.spacing = spacing
@@ -113,8 +113,8 @@ class HullError(NoiseCost):
     """
 
     is_monotone = False
-    # In units of work: heights over 128 directions, and the excess of one grown polygon.
     work_per_vector = 3_000
+    """The units of work of one bound: heights over 128 directions, and the excess of one grown polygon."""
 
     def value(self, shape: GrowingBody) -> float:
         """Return the hull's error."""

@@ -43,19 +43,24 @@ def make_edge(state: int, partner: int) -> Edge:
     return (state, partner) if state < partner else (partner, state)
 
 
+UNITS_PER_MAX_WORK = 1_000_000
+"""The units of work of each unit of the setting ``repair_max_work``: 1000 of these are a second or two."""
+
+
 class OutOfWork(Exception):
     """Raised if the work limit is reached."""
 
 
 class Work:
-    """The remaining work of a search, in units of a few nanoseconds.
+    """The remaining work of a search, in units of one or two nanoseconds.
 
-    Work is counted, not timed, so the search ends at the same node on every machine.
+    Work is counted, not timed, so the search ends at the same node on every machine. Each step counts a constant that
+    approximates its time. Other constants would change the repairs of searches that reach their limit.
 
     Parameters
     ----------
     limit
-        The number of units.
+        The number of units, see `UNITS_PER_MAX_WORK`.
     """
 
     def __init__(self, limit: int) -> None:

@@ -159,6 +159,8 @@ def draw_together(engines: Sequence[Releaser], plans: Sequence[StepPlan], state:
                     released_state = engine._validate_draw(replace(capped, prior=plan.prior), state)
                     plan = capped
                 else:
+                    # Constraint set, graph and noise were verified above, before the first sample. Only the belief
+                    # that the update starts from has changed.
                     plan = replace(plan, prior=prior)
             records.append(engine._draw_validated(plan, released_state))
         return Ledger.from_records(records)
@@ -744,6 +746,8 @@ class Releaser:
             posterior = plan.prior.update(likelihood)
         state = self.filter_state
         cap_tracker = self.event_caps.update_tracker(state, likelihood, plan.steps)
+        # If anything above fails, the engine is unchanged and the sample is discarded. From here on the release is in
+        # the account. `advance` comes last: `_record` and `slot_after` need the count before this release.
         spending = state.spend(plan.steps, plan.epsilon, plan.constrained_dp_factor, self.model.step_seconds)
         estimate = posterior.infer(self.measurements.by_columns, self.cell)
         record = self._record(plan, place, estimate, spending, posterior)
@@ -812,6 +816,7 @@ class Releaser:
             mechanism=self.published_mechanism,
             is_exact=self.query.is_exact,
             expected_error=plan.noise.expected_error(plan.prior),
+            # A withheld timestep has no protected and no open release: it counts with any single possible state.
             is_singleton=plan.is_singleton or (plan.withheld and plan.num_possible == 1),
             settings_hash=self.settings_hash,
             model_hash=self.model.content_hash,

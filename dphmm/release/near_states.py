@@ -69,18 +69,21 @@ class NearStates:
         return indices.take(states, axis=1), distances.take(states, axis=1)
 
     def compute_nearest_norms(self, gauge: Gauge, members: BoolArray, states: IntArray) -> FloatArray:
-        """Return the gauge of the difference of each member and its nearest member.
+        """Return the gauge of the difference of each state and its nearest other member.
 
-        `states` are members, ``(k,)``.
+        It is infinite if there is no other. `states` are members, ``(k,)``.
         """
         from scipy.spatial import cKDTree
 
         candidates = np.flatnonzero(members)
         places, order = gauge.embedded(self._points[candidates])
-        queried = places[np.searchsorted(candidates, states)]
+        rows = np.searchsorted(candidates, states)
+        queried = places[rows]
         distances, indices = map(np.asarray, cKDTree(places).query(queried, k=2, p=order))
-        nearest = candidates[np.minimum(indices, len(candidates) - 1)]
-        return np.asarray(distances[np.arange(len(states)), (nearest == states[:, None]).argmin(axis=1)])
+        # Of the two nearest members, drop the state itself. A state that is the only member has no other: the tree
+        # returns an infinite distance, and the state counts as exposed.
+        is_itself = indices == rows[:, None]
+        return np.asarray(distances[np.arange(len(states)), is_itself.argmin(axis=1)])
 
     @cached_property
     def _tree(self) -> Any:

@@ -258,6 +258,7 @@ class StepNoise:
 
     def _part_probabilities(self, weights: FloatArray) -> FloatArray:
         """Return the probability of each part; equal weights if all masses underflow."""
+        # Index 0 collects the impossible states, which have part -1.
         shares = np.bincount(self.part_of + 1, weights, len(self.parts) + 1)[1:]
         if not shares.sum() > 0:
             shares = np.bincount(self.part_of + 1, minlength=len(self.parts) + 1)[1:]
@@ -291,6 +292,8 @@ class StepNoise:
             shares = np.bincount(self.components + 1, probabilities)[1:].astype(np.float64)
         likeliest = int(np.argmax(shares))
         size = int(self.component_sizes[likeliest])
+        # All states of a component have one part, so any of them has the component's noise. `members` is cached, and
+        # saves a pass over the states in the usual case of one component.
         is_single = len(shares) == 1 and len(self.parts) == 1
         first = int(self.members[0][0] if is_single else np.argmax(self.components == likeliest))
         error = sqrt(self.get_mechanism(first).squared_error) * self.query.unit if self.parts else inf

@@ -38,7 +38,9 @@ CLIQUE_SIZE_FACTOR = 4
 
 # The standard error of a mean over this number of outputs is about 2 % if the noise is as wide as its states.
 _NUM_OUTPUTS = 1024
+# The outputs do not depend on the user and are never released. With a fixed seed every process has the same ones.
 _SEED = 7
+# Number of log densities of outputs under states in a block, 2 MB of them.
 _MAX_MATRIX_ENTRIES = 1 << 18
 
 # Constructors of real-valued noise for a body that is more than a point.
@@ -94,18 +96,18 @@ class NoiseBuilder:
         return self._mechanisms.get_or_make(key, lambda: self._build_mechanism(body, epsilon))
 
     def _build_mechanism(self, body: NoiseBody, epsilon: float) -> Mechanism:
-        if self._mechanism_name not in MECHANISMS and body.hull.dimension > 0:
-            hull = body.hull
-            if self._query.lattice is not None:
-                hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
+        hull = body.hull
+        if self._query.lattice is not None:
+            hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
+        # A point adds no noise under any mechanism, so registered ones need not accept it.
+        if self._mechanism_name not in MECHANISMS and hull.dimension > 0:
             registered = find_mechanism(self._mechanism_name)
             with named_failures(self._mechanism_name):
                 return registered.from_hull(hull, epsilon)
         if self._query.lattice is not None:
-            hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
             return LatticeKNormMechanism(hull, epsilon)
-        if body.hull.dimension == 0:
-            return norm_noise.KNormMechanism(body.hull, epsilon)
+        if hull.dimension == 0:
+            return norm_noise.KNormMechanism(hull, epsilon)
         return _REAL_VALUED[self._mechanism_name](body, epsilon)
 
 

@@ -105,7 +105,10 @@ class StepPlan:
 
     @cached_property
     def is_singleton(self) -> bool:
-        """Whether the only possible state is protected by the policy and released exactly."""
+        """Whether only one state is possible, and it is not open.
+
+        Unless the timestep is withheld, the state is released exactly.
+        """
         return self.num_possible == 1 and not self.protection.open[self.constraint].any()
 
     def is_valid_for(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> bool:
@@ -274,10 +277,10 @@ class Planner:
             return plan
         protection = self._repair(prior, constraint, extra_edges)
         # The best partners depend on component probabilities, so such a plan is valid for this prior only.
-        is_chosen = bool(protection.added) and self._settings.noise_scope == "component"
+        depends_on_prior = bool(protection.added) and self._settings.noise_scope == "component"
         if extra_edges:
             protection = replace(protection, added=(*extra_edges, *protection.added))
-        repair_prior = prior if is_chosen or self._uses_tables else None
+        repair_prior = prior if depends_on_prior or self._uses_tables else None
         self._last = plan = self._new_plan(prior, constraint, protection, extra_edges, repair_prior)
         return plan
 

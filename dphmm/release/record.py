@@ -82,8 +82,8 @@ class ReleaseRecord:
     repair_optimality_gap
         Largest fraction of the repair's objective that a better repair could save, from 0 (proven optimal) to 1.
     is_singleton
-        Whether ``C`` contained a single state. `released` is its exact measurement. The adversary knew the state, or
-        with ``delta`` every possible state is released as it.
+        Whether ``C`` contained a single state, which is not open or was withheld. If released, `released` is its exact
+        measurement. The adversary knew the state, or with ``delta`` every possible state is released as it.
     settings_hash, model_hash
         Content hashes of the `Settings` and of the model of the release.
     expected_estimate_error

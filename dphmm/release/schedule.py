@@ -423,6 +423,7 @@ class Scheduler:
             raise InvalidInputError(
                 "the cost of earlier releases is unknown: call resume() with their account, or replay them"
             )
+        # The slot at which `FilterState.spend` enters the release: otherwise the window checked is not the one charged.
         if state.count or state.first is None:
             return account, (account.slot or 0) + (steps if state.count else 0)
         return account, state.first

@@ -174,6 +174,7 @@ class SoundnessCheck:
         protected = constraint
         if len(added) or self._policy.has_open:
             protected = constraint & ~self._policy.open
+            # An open state that the repair connects has the noise of its partner, and an edge to be verified.
             protected[added.ravel()] = True
         part_of = plan.noise.part_of
         is_only_part = len(plan.noise.parts) == 1
@@ -260,7 +261,8 @@ class SoundnessCheck:
         self, gauge: Gauge, members: BoolArray, verified: _VerifiedEdges | None, is_only_part: bool
     ) -> float:
         fails_elsewhere = verified is not None and verified.fails_elsewhere
-        # A moving constraint set usually has the noise body of the whole policy. Verify it once for all states.
+        # A moving constraint set usually has the noise body of the whole policy. Verify it once for all states. The
+        # body of one of several parts covers the edges of its own states only, and is not tried on all of them.
         if is_only_part and verified is not None and not fails_elsewhere:
             if self._policy.widest(self._points, gauge) <= 1:
                 self._verified_edges.put(gauge.key, _VerifiedEdges(None))
@@ -351,7 +353,7 @@ class SoundnessCheck:
             )
 
 
-@compile_if_hot(check_loops.alone_among)
+@compile_if_hot(check_loops.find_without_partner)
 def _find_without_partner(
     partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:

@@ -202,11 +202,12 @@ def test_integer_check_is_exact_beyond_float_precision():
 
 
 def test_ratio_is_below_exponential_and_close():
-    for epsilon in (1e-12, 1e-6, 0.1, 1.0, 2.5, 20.0, 21.9, 700.0):
+    for epsilon in (1e-12, 1e-6, 0.1, 1.0, 2.5, 20.0, 21.487, 21.488, 21.9, 22.0, 700.0):
         ratio = Fraction(*ratio_below(epsilon))
-        assert 1 <= ratio <= _exp_below(min(epsilon, 25.0), 200)
-        if 1e-3 < epsilon < 21:
-            assert float(_exp_below(epsilon, 200) / ratio) - 1 < 2.0**-30
+        power = _exp_below(min(epsilon, 25.0), 200)
+        assert 1 <= ratio <= power
+        if epsilon > 1e-3:
+            assert float(min(power, Fraction(2**31 - 1)) / ratio) - 1 < 2.0**-30
         assert max(ratio_below(epsilon)) < 2**31
 
 

@@ -207,6 +207,19 @@ def test_check_is_repeated_for_additional_states():
     check.check_edges(gauge, subset, none, is_only_part=False)
 
 
+@pytest.mark.parametrize("make", [LatticeKNormMechanism, KNormMechanism])
+def test_only_state_of_a_part_is_exposed(make):
+    """The repair omits one isolated state. Its noise is a point, which no other state shares."""
+    path = PolicyGraph.from_edges(6, [(0, 1), (1, 2), (2, 3), (3, 4)])
+    releaser = engine("lattice" if make is LatticeKNormMechanism else "k-norm", path, noise_scope="component")
+    plan = releaser.prepare()
+    point = make(SensitivityHull(np.zeros((0, 2))), 1.0)
+    noise = replace(plan.noise, parts=(plan.noise.parts[0], point), part_of=np.array([0, 0, 0, 0, 0, 1]))
+    broken = replace(plan, noise=noise, protection=replace(plan.protection, added=()))
+    with pytest.raises(GuaranteeError, match="state 5 has no indistinguishable partner"):
+        releaser.draw(broken, 3)
+
+
 def test_brute_force_nearest_states_match_tree(monkeypatch):
     """Compare distances, because ties may name either state; two states share one point."""
     places = np.random.default_rng(5).normal(size=(300, 2))
