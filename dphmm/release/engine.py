@@ -50,7 +50,7 @@ from dphmm.release.settings import (
 )
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.space.states import StateSpace
-from dphmm.tables.values import shorten
+from dphmm.tables.values import shorten, shown
 from dphmm.validation import checked
 
 Parameters = ParamSpec("Parameters")
@@ -769,6 +769,8 @@ class Releaser:
 
     def _validate_draw(self, plan: StepPlan, state: int) -> int:
         """Check a plan and return the state to release: the true one, or its surrogate."""
+        if not isinstance(plan, StepPlan):
+            raise InvalidInputError(f"plan must be a StepPlan, got {shown(plan)}")
         if plan.version != self.filter_state.version:
             raise InvalidInputError(
                 "this step is stale: it was already drawn, or the engine has advanced since it was prepared; call "
