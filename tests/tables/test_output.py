@@ -88,6 +88,15 @@ def test_folder_as_output_and_missing_folder_raise(tmp_path):
         check_output(tmp_path / "absent" / "out.csv")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_pipe_is_not_replaced(tmp_path):
+    """A device such as /dev/null is refused by the same check."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(OutputError, match=r"pipe\.csv is not a regular file; name another file"):
+        write_text(tmp_path / "pipe.csv", "a", overwrite=True)
+    assert (tmp_path / "pipe.csv").is_fifo()
+
+
 def test_private_file_is_readable_by_owner_only_from_start(tmp_path):
     path = tmp_path / "secret.csv"
     with new_file(path, private=True) as part:
