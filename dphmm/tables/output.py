@@ -213,6 +213,8 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
         sync_file(part)
         os.replace(part, path)
         sync_folder(path.parent)
+    except OutputError as problem:  # of the block, which knows the temporary name only
+        raise OutputError(str(problem).replace(str(part), str(path))) from None
     except DphmmError:
         raise
     except OSError as problem:

@@ -67,6 +67,13 @@ def test_existing_file_without_overwrite_raises(tmp_path):
     assert path.read_text() == "new"
 
 
+def test_error_of_block_names_file_instead_of_temporary_one(tmp_path):
+    path = tmp_path / "out.txt"
+    with pytest.raises(OutputError, match=r"out\.txt cannot be written") as caught, new_file(path) as part:
+        raise OutputError(f"{part} cannot be written")
+    assert str(caught.value) == f"{path} cannot be written"
+
+
 def test_file_created_during_block_is_kept(tmp_path):
     path = tmp_path / "out.txt"
 
