@@ -631,7 +631,7 @@ def _refuse_wrong_class(
     """Raise an error if an argument or its element lacks an attribute and has a wrong class."""
     for name, wanted in annotations.items():
         value = arguments.get(name)
-        elements = value if isinstance(value, list | tuple) else (value,)
+        elements = (value, *value) if isinstance(value, list | tuple) else (value,)
         classes = {base.__name__ for base in type(problem.obj).__mro__}
         if any(element is problem.obj for element in elements) and not classes & set(re.findall(r"\w+", wanted)):
             kind = error or _ERRORS.get(name, InvalidInputError)

@@ -578,6 +578,7 @@ class Releaser:
         """
         return self.filter_state.predict(self.model, steps)
 
+    @checked
     @_atomic
     def build_plan(self, prior: Belief, epsilon: float, steps: int = 0) -> StepPlan:
         """Plan a release from a given prior and budget, bypassing the schedule and the event caps.
@@ -880,6 +881,7 @@ class Releaser:
             **plan.noise.compare_with_knorm(plan.prior),
         )
 
+    @checked
     def log_likelihood(self, plan: StepPlan, released: npt.ArrayLike | None) -> FloatArray:
         """Compute the adversary's ``log p(z | s)`` of a release ``z`` for every state.
 

@@ -30,6 +30,10 @@ def test_arguments_of_other_classes_are_refused_by_name():
     for plan in (None, 5, "x"):
         with pytest.raises(InvalidInputError, match=f"plan must be a StepPlan, got {plan!r}"):
             engine.draw(plan, 0)
+        with pytest.raises(InvalidInputError, match=f"plan must be StepPlan, got {plan!r}"):
+            engine.log_likelihood(plan, F[0])
+        with pytest.raises(InvalidInputError, match=f"prior must be Belief, got {plan!r}"):
+            engine.build_plan(plan, 1.0)
     for other in (None, 5, "x"):
         with pytest.raises(InvalidInputError, match=f"others must be Releaser, got {other!r}"):
             engine.release_together(0, other)
