@@ -52,7 +52,7 @@ def test_title_states_policy_epsilon_and_errors_and_note_states_content():
 
 @pytest.mark.parametrize("num_placed", [0, 3])
 def test_releases_beyond_the_earth_are_omitted_from_figure(num_placed):
-    """With a small epsilon, noise can exceed the size of the Earth. Such a release has no latitude."""
+    """Noise of a small epsilon can exceed the size of the Earth: no latitude."""
     table = walks.release_walk(6)
     beyond = np.arange(6) >= num_placed
     moved = {name: np.where(beyond, np.nan, table[name]) for name in ("latitude", "longitude")}

@@ -306,9 +306,7 @@ def test_error_of_gdal_names_file_and_leaves_none(tmp_path, table, monkeypatch, 
         raise getattr(pyogrio.errors, error)("Failed to commit transaction")
 
     monkeypatch.setattr(pyogrio, "write_dataframe", fail)
-    with pytest.raises(
-        OutputError, match=r"/out\.gpkg: GDAL cannot write it \(Failed to commit transaction\)"
-    ):
+    with pytest.raises(OutputError, match=r"/out\.gpkg: GDAL cannot write it \(Failed to commit transaction\)"):
         write_releases(tmp_path / "out.gpkg", table)
     assert os.listdir(tmp_path) == []
 
