@@ -122,6 +122,8 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
     BudgetError
         If it is not a positive, finite number.
     """
+    if isinstance(epsilon, str | bytes | bool | np.bool_):  # `float` would convert them
+        raise BudgetError(f"{name} must be a positive, finite number, got {epsilon!r}")
     try:
         value = float(epsilon)
     except (TypeError, ValueError, OverflowError):

@@ -561,9 +561,13 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         positional.extend((index, name, needed[name]) for index, name in enumerate(names) if name in needed)
         is_resolved = True
 
+    variadic = next((name for name, parameter in parameters.items() if parameter.kind is parameter.VAR_POSITIONAL), "")
     check = _check
     is_generator = inspect.isgeneratorfunction(target)
     refuse = _refuse_wrong_class
+
+    def bind(args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
+        return {**dict(zip(names, args, strict=False)), variadic: args[len(names) :], **keywords}
 
     def call(*args: Any, **keywords: Any) -> Any:
         if not is_resolved:
@@ -581,7 +585,7 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
             result = target(*args, **keywords)
             return iterate(result, args, keywords) if is_generator else result
         except AttributeError as problem:
-            refuse(problem, {**dict(zip(names, args, strict=False)), **keywords}, annotations, error)
+            refuse(problem, bind(args, keywords), annotations, error)
             raise
 
     def iterate(generator: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -589,7 +593,7 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
         try:
             yield from generator
         except AttributeError as problem:
-            refuse(problem, {**dict(zip(names, args, strict=False)), **keywords}, annotations, error)
+            refuse(problem, bind(args, keywords), annotations, error)
             raise
 
     # Use the globals of the target's module, so that doctest finds the function there.
@@ -627,7 +631,7 @@ def _refuse_wrong_class(
     """Raise an error if an argument or its element lacks an attribute and has a wrong class."""
     for name, wanted in annotations.items():
         value = arguments.get(name)
-        elements = value if isinstance(value, list | tuple) else (value,)
+        elements = (value, *value) if isinstance(value, list | tuple) else (value,)
         classes = {base.__name__ for base in type(problem.obj).__mro__}
         if any(element is problem.obj for element in elements) and not classes & set(re.findall(r"\w+", wanted)):
             kind = error or _ERRORS.get(name, InvalidInputError)

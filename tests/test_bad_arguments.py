@@ -379,6 +379,17 @@ def test_attribute_error_within_package_is_not_blamed_on_argument():
     with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got 1, which has no .missing."):
         broken(1, 1)
 
+    for value in ([], (1,), [2]):
+        with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got .* has no .missing."):
+            broken(value, 1)
+
+    @checked
+    def variadic(*ours: Unrelated) -> object:
+        return [element.missing for element in ours]
+
+    with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got 2, which has no .missing."):
+        variadic(2)
+
     @checked
     def unannotated(ours):
         return ours.missing

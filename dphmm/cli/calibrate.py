@@ -176,6 +176,11 @@ def _parse_epsilons(text: str | None) -> tuple[float, ...]:
         ) from None
 
 
+for _parameter in calibrate_command.params:
+    if isinstance(_parameter, click.Option) and _parameter.name == "epsilon":
+        _parameter.hidden = True  # the command refuses it, with a remedy
+
+
 _MAX_POSTERIOR = "smoothed_adversary_max_posterior"
 
 

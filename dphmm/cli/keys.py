@@ -27,7 +27,10 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         """Return the names as a tuple."""
         if not isinstance(value, str):
             return tuple(value)
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        names = tuple(part.strip() for part in value.split(",") if part.strip())
+        if not names:  # such as an unset variable of a shell; without names, all users would be selected
+            raise ConfigurationError(f"{named(param.name)} must be names separated by commas, got {value!r}")
+        return names
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]

@@ -171,6 +171,8 @@ def _get_landmarks(arguments: Mapping[str, Any]) -> LandmarkSource:
     if sum((bool(arguments["at"]), arguments["landmarks"] is not None, arguments["find"] is not None)) > 1:
         raise ConfigurationError("--at, --landmarks and --find cannot be combined: use one of them")
     if arguments["find"] is not None:
+        if arguments["find"] in ("stays", "repeated"):
+            refuse(("utc_offset",), "needs --find home, work or home-and-work")
         return LandmarkFinder(arguments["find"], arguments["radius"], arguments["minutes"], arguments["utc_offset"])
     refuse(("utc_offset", "radius", "minutes"), "needs --find")
     landmarks: LandmarkSource = arguments["at"] if arguments["landmarks"] is None else arguments["landmarks"]

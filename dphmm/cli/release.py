@@ -42,7 +42,6 @@ from dphmm.errors import (
     DataFileError,
     InvalidInputError,
     SessionBusyError,
-    SingletonConstraintError,
 )
 from dphmm.formatting import ratio_bound
 from dphmm.readers.instants import Instants
@@ -165,8 +164,6 @@ def _answer(stream: ReleaseStream, keys: LineKeys, line: bytes, number: int) -> 
             "is_valid": parse_validity(keys.value(fix, "valid")),
         }
         release = stream.take(user, time, latitude, longitude, _parse_epsilon(keys, fix), **quality)
-    except SingletonConstraintError as problem:
-        return answer | _refusal(number, f"{problem}, with allow_singleton = true")
     except DataFileError:
         raise
     except _REFUSALS as problem:

@@ -125,7 +125,8 @@ def certify(
     Raises
     ------
     ConfigurationError
-        When settings are missing or differ, the noise is real-valued, or a session has several queries.
+        When there is no release, settings are missing or differ, the noise is real-valued, or a session has several
+        queries.
     DataFileError
         When releases do not follow from the model and the settings.
     """
@@ -150,6 +151,8 @@ def certify(
                     ) from None
                 num_releases += len(steps)
             num_users += 1
+        if not num_releases:
+            raise ConfigurationError(f"{source} contains no release to certify")
     return CertificateSummary(num_users, num_releases, Path(output).stat().st_size)
 
 

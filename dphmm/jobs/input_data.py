@@ -226,6 +226,8 @@ class Data:
         elif not isinstance(paths, list | tuple):
             kind = f"{type(paths).__module__}.{type(paths).__qualname__}"
             raise InvalidInputError(f"paths must be a tuple of paths, tables or trajectories, got a {kind}")
+        if any(isinstance(path, str) and not path for path in self.paths):  # it would be the working directory
+            raise InvalidInputError("paths must name files, folders or archives, got ''")
 
     @classmethod
     @checked

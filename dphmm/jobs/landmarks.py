@@ -15,7 +15,14 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.certificate.streams import stream_certificate
-from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, LandmarkError, TimeOrderError
+from dphmm.errors import (
+    ConfigurationError,
+    CoordinateError,
+    DataFileError,
+    InvalidInputError,
+    LandmarkError,
+    TimeOrderError,
+)
 from dphmm.formatting import Result, factor_in_words, unless_seeded
 from dphmm.jobs.input_data import SAME_TIMESTEP, Data, DataLike, Dropped, UserTracks
 from dphmm.jobs.model.loading import Model, load_model
@@ -150,7 +157,7 @@ def parse_landmarks(landmarks: LandmarkSource, timestamps: Times, points: FloatA
     ConfigurationError
         When they are a finder and there are no locations.
     DataFileError
-        When the file cannot be read.
+        When the file cannot be read, or is empty.
     LandmarkError
         When a landmark is not a time, numbers are mixed with instants, or no landmark is found.
     """
@@ -159,7 +166,10 @@ def parse_landmarks(landmarks: LandmarkSource, timestamps: Times, points: FloatA
             raise ConfigurationError("landmarks of a table of values must be named: finding them needs locations")
         return np.asarray(timestamps[landmarks.mask(timestamps, points)])
     if isinstance(landmarks, Path):
-        landmarks = [line for _, line in content_lines(landmarks) if line.lower() != "time"]
+        file = landmarks
+        landmarks = [line for _, line in content_lines(file) if line.lower() != "time"]
+        if not landmarks:
+            raise DataFileError(file, "contains no landmark; write one time per line")
     if len(landmarks) == 0:
         return np.zeros(0, dtype=timestamps.dtype)
     times = np.asarray(landmarks)

@@ -147,7 +147,7 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
         if sizes[component] < 2:
             break
         states = np.flatnonzero(audit.labels == component)
-        component_label = f"component of {len(states):,}" if rank < _MAX_LEGEND_COMPONENTS else None
+        component_label = f"component {rank + 1}, {len(states):,} states" if rank < _MAX_LEGEND_COMPONENTS else None
         ax.plot(*points[states].T, "s", color=palette(rank % 10), ms=size, mew=0, zorder=2, label=component_label)
     if len(exposed):
         label = f"exposed, {len(exposed):,}"

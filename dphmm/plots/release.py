@@ -236,10 +236,10 @@ class ReleaseMap:
         order, numbers = self._sample_trips()
         kept = of_user[order] & ~self.table["withheld"][order]
         rows = order[kept]
-        samples = self._plane(self.table["latitude"][rows], self.table["longitude"][rows])
-        finite = np.isfinite(samples).all(axis=1)
+        placed = rows[self.table.placed[rows]]
+        samples = self._plane(self.table["latitude"][placed], self.table["longitude"][placed])
         dots = sample_colour or colour or canvas.RELEASE_COLOUR
-        maps.draw_releases(ax, samples[finite], f"{_SAMPLED}{suffix}", dots, size)
+        maps.draw_releases(ax, samples, f"{_SAMPLED}{suffix}", dots, size)
         if not len(rows):
             return
         places = self._estimates[rows]
@@ -704,8 +704,10 @@ def show(
     DataFileError
         If a file is invalid.
     """
+    if str(releases) == ".":  # the name of the page needs that of the folder
+        releases = Path(releases).resolve()
     if not Path(releases).name:
-        raise ConfigurationError(f"releases must be a file or folder, got {releases!r}")
+        raise ConfigurationError(f"releases must be a file or folder, got {str(releases)!r}")
     if is_server(releases) and output is None:
         raise ConfigurationError("releases of a server need an output: use -o")
     page = Path(releases).with_suffix(".html")

@@ -193,14 +193,15 @@ class CliqueEdges(EdgeSet):
         if gauge.normals is None:
             if int(np.diff(starts).max()) <= _PAIRWISE_MAX_SIZE:
                 return super().widest(points, nodes, gauge)
-            return max(_widest_by_corners(points[members[a:b]], gauge) for a, b in pairwise(starts.tolist()))
+            groups = pairwise(starts.tolist())
+            return float(np.max([_widest_by_corners(points[members[a:b]], gauge) for a, b in groups]))
         heights = gauge.heights(points[members])
         worst = 0.0
         columns = max(1, _CHUNK_HEIGHTS // len(members))
         for first in range(0, heights.shape[1], columns):
             block = heights[:, first : first + columns]
             reach = np.maximum.reduceat(block, starts[:-1]) - np.minimum.reduceat(block, starts[:-1])
-            worst = max(worst, float(reach.max()))
+            worst = float(np.maximum(worst, reach.max()))  # unlike `max`, keeps NaN
         return worst
 
     def _get_full_hull(self, measurements: Measurements) -> _FullHull | None:
@@ -353,7 +354,7 @@ def _widest_by_corners(points: FloatArray, gauge: Gauge) -> float:
     """Return the largest gauge of a difference within a group: between hull vertices."""
     if len(points) > _PAIRWISE_MAX_SIZE:
         points = planar.hull_candidates(points)
-    return max(float(gauge(points - point).max()) for point in points)
+    return float(np.max([gauge(points - point).max() for point in points]))  # unlike `max`, keeps NaN
 
 
 def _groups_where(keep: BoolArray, starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:

@@ -96,13 +96,14 @@ class EdgeSet(ABC):
         for edges in blocks:
             vectors = points[edges[:, 0]] - points[edges[:, 1]]
             vectors = vectors[~(np.linalg.norm(vectors, axis=1) < gauge.inner)]
-            worst = max(worst, float(gauge(vectors).max(initial=0.0)))
+            worst = float(np.maximum(worst, gauge(vectors).max(initial=0.0)))  # unlike `max`, keeps NaN
         return worst
 
     def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
         if self._listed is None or self._listed[0] is not points:
             edges = self._all_edges
             lengths = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
+            lengths[np.isnan(lengths)] = np.inf  # first in order, so that no edge of unknown length is skipped
             order = np.argsort(-lengths, kind="stable")
             self._listed = (points, edges[order], lengths[order])
         return self._listed[1:]
@@ -293,7 +294,8 @@ class UnionEdges(EdgeSet):
 
     def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Return the largest gauge over all parts."""
-        return max((part.widest(points, both, gauge) for part, both in self._within(nodes)), default=0.0)
+        gauges = [part.widest(points, both, gauge) for part, both in self._within(nodes)]
+        return float(np.max(gauges, initial=0.0))  # unlike `max`, keeps NaN
 
     def components(self, nodes: BoolArray) -> IntArray:
         """Return the components of all parts, merged."""

@@ -842,6 +842,8 @@ def read_node_link(data: Any) -> networkx.Graph[Any]:
     """
     import networkx
 
+    if not isinstance(data, dict):
+        raise PolicyError(f"not a node-link graph (it must be an object with nodes and edges, got {shown(data)})")
     try:
         key = "edges" if "edges" in data else "links"
         graph: networkx.Graph[Any] = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)

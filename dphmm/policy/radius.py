@@ -214,7 +214,7 @@ class RadiusEdges(EdgeSet):
             return super().widest(points, nodes, gauge)
         raster, offsets, differences = steps
         lengths = gauge(differences)
-        out = np.flatnonzero(lengths > 1)
+        out = np.flatnonzero(~(lengths <= 1))  # also NaN
         if len(out):
             cells = _crop(raster.occupied(nodes))
             out = np.array([k for k in out.tolist() if _occurs(cells, *offsets[k].tolist())], dtype=np.int64)

@@ -292,7 +292,7 @@ class Protector:
             state = int(np.argmax(possible))
             raise SingletonConstraintError(
                 f"state {state} is the only state of the constraint set, so no noise can protect it: set "
-                "allow_singleton to release it"
+                "allow_singleton = true to release it"
             )
         if self.noise_scope == "component":
             return self.by_component(restricted, prior_over(prior, possible))

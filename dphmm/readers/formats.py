@@ -271,7 +271,9 @@ def recognise_own(document: Document, readers: Iterable[Reader]) -> str | None:
             if reader.recognises(document.head(), get_suffix(document.name)):
                 names.append(reader.name)
     if len(names) > 1:
-        raise ConfigurationError(f"{document.source} is recognised by the readers {', '.join(names)}; set format=")
+        raise ConfigurationError(
+            f"{document.source} is recognised by the readers {', '.join(names)}; set format= (--input-format)"
+        )
     return names[0] if names else None
 
 

@@ -296,7 +296,9 @@ def recognise(path: str | Path) -> str:
         except DataFileError as problem:
             problems.append(problem)
     if len(formats) > 1:
-        raise ConfigurationError(f"{path} contains several formats, {', '.join(sorted(formats))}; set format=")
+        raise ConfigurationError(
+            f"{path} contains several formats, {', '.join(sorted(formats))}; set format= (--input-format)"
+        )
     if not formats:
         raise problems[0]
     return formats.pop()
@@ -357,14 +359,17 @@ def _recognise_document(document: Document, readers: Sequence[Reader]) -> str:
         if suffix in suffixes.union(*(reader.suffixes for reader in readers)):
             raise EmptyDataError(document.source, "is empty; export or copy it again")
         raise EmptyDataError(
-            document.source, "is empty, so its format is unknown; set format= if it is one of " + _FORMAT_NAMES
+            document.source,
+            "is empty, so its format is unknown; set format= (--input-format) if it is one of " + _FORMAT_NAMES,
         )
     reader_name = recognise_own(document, readers)
     if reader_name is not None:
         return reader_name
     kind = identify(head)
     if kind is None:
-        raise NotRecordingError(document.source, "is of no known format; set format= if it is one of " + _FORMAT_NAMES)
+        raise NotRecordingError(
+            document.source, "is of no known format; set format= (--input-format) if it is one of " + _FORMAT_NAMES
+        )
     if kind.name == "ZIP" and not zipfile.is_zipfile(BytesIO(document.data)):
         raise NotRecordingError(document.source, "is a ZIP archive that is cut off or damaged; fetch or copy it again")
     if kind.format is None:

@@ -385,6 +385,8 @@ def _find_layout(first_rows: Sequence[list[str]], source: str, options: ReadOpti
         example = "--column user=1 --column time=2 --column longitude=3 --column latitude=4, or the reverse"
         raise DataFileError(source, f"{reason} ({example})")
     columns = resolve(names, source, options)
+    if repeated := [name for name in columns.values() if names.count(name) > 1]:
+        raise DataFileError(source, f"must have unique column names, got {repeated[0]!r} twice; rename one of them")
     warn_of_times(columns, names, source, options)
     return Layout({what: names.index(name) for what, name in columns.items()})
 

@@ -49,7 +49,7 @@ from dphmm.release.settings import (
     Settings,
 )
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.tables.values import shorten
+from dphmm.tables.values import shorten, shown
 from dphmm.validation import checked
 
 Parameters = ParamSpec("Parameters")
@@ -545,6 +545,7 @@ class Releaser:
         """
         return self.filter_state.predict(self.model, steps)
 
+    @checked
     @_atomic
     def build_plan(self, prior: Belief, epsilon: float, steps: int = 0, reason: Reason = "") -> StepPlan:
         """Plan a timestep from a given prior and budget.
@@ -721,6 +722,8 @@ class Releaser:
 
     def _validate_draw(self, plan: StepPlan, state: int) -> int:
         """Check a plan and return the state to release: the true one, or its surrogate."""
+        if not isinstance(plan, StepPlan):
+            raise InvalidInputError(f"plan must be a StepPlan, got {shown(plan)}")
         if plan.version != self.filter_state.version:
             raise InvalidInputError(
                 "this step is stale: it was already drawn, or the engine has advanced since it was prepared; call "
@@ -833,6 +836,7 @@ class Releaser:
             **plan.noise.compare_with_knorm(plan.prior),
         )
 
+    @checked
     def log_likelihood(self, plan: StepPlan, released: npt.ArrayLike | None) -> FloatArray:
         """Compute the adversary's ``log p(z | s)`` of a release ``z`` for every state.
 

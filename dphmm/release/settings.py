@@ -519,6 +519,7 @@ class Settings:
 
     # ---- policy graph --------------------------------------------------------------------------------------------
 
+    @checked
     def graph(self, model: MarkovModel) -> PolicyGraph:
         """Return the policy graph over a model's states.
 

@@ -41,7 +41,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     ------
     OutputError
         If the file exists and may not be overwritten, its folder does not exist or is not writable, or the path is a
-        folder.
+        folder, a device or a pipe.
     MissingDependencyError
         If its extension needs a library that is not installed. The message contains the command that installs it.
     """
@@ -50,6 +50,8 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder; name a file")
+        if path.exists() and not path.is_file():  # the final rename would replace a device or a pipe
+            raise OutputError(f"{path} is not a regular file; name another file")
         if path.exists() and not overwrite:
             raise OutputError(f"{path} exists; name another file or pass --overwrite")
         if not path.parent.is_dir():
@@ -211,6 +213,8 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
         sync_file(part)
         os.replace(part, path)
         sync_folder(path.parent)
+    except OutputError as problem:  # of the block, which knows the temporary name only
+        raise OutputError(str(problem).replace(str(part), str(path))) from None
     except DphmmError:
         raise
     except OSError as problem:

@@ -153,8 +153,10 @@ def written_by_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
             warnings.filterwarnings("ignore", ".*filename extension should be 'gpkg'", RuntimeWarning)
             warnings.filterwarnings("ignore", ".*non conformant file extension", RuntimeWarning)
             yield
-    except pyogrio.errors.DataSourceError as problem:
-        raise OutputError(f"{path}: GDAL cannot write it ({one_line(problem)}): check the folder") from None
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as problem:
+        raise OutputError(
+            f"{path}: GDAL cannot write it ({one_line(problem)}): check the folder and its free space"
+        ) from None
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
 

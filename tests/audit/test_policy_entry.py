@@ -99,6 +99,14 @@ def test_adversary_exposes_state_without_other_state_of_its_component():
     assert audit_support(repaired, F, believed).exposed == ()
 
 
+def test_components_of_equal_size_have_separate_entries_in_legend():
+    policy = PolicyGraph.categorical(np.arange(len(F)) % 2)
+    _, ax = new_figure(4, 4)
+    draw_components(ax, F.astype(float), audit_constraint(policy, F, None, ["k-norm"], noise_scope="component"))
+    labels = ax.get_legend_handles_labels()[1]
+    assert len(set(labels)) == len(labels) == 2
+
+
 @pytest.mark.slow
 def test_components_and_entries_are_plotted():
     entries = audit_entries(zone_policy(HOME), F, walk())

@@ -50,6 +50,12 @@ def test_printed_command_names_settings_file_if_needed(folder, run):
     assert json.loads(released.stdout)["outside"] == "drop"
 
 
+def test_help_does_not_offer_the_epsilon_that_is_refused(run):
+    words = run("calibrate", "--help").stdout.split()
+    assert "--window-epsilon" in words
+    assert "--epsilon" not in words
+
+
 @pytest.mark.slow
 def test_json_contains_figures_intervals_and_row(folder, run):
     options = (

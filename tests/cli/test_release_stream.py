@@ -174,7 +174,7 @@ def test_user_with_known_location_does_not_stop_stream_and_remedy_is_named(world
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     MarkovModel(np.eye(grid.size), np.eye(grid.size)[0], grid, 60.0).save(world / "m.npz")
     rows = _answers(run, _line(0), _line(0, user="b"))
-    assert all("allow_singleton = true" in row["reason"] for row in rows)
+    assert all(row["reason"].count("allow_singleton") == 1 for row in rows)
 
 
 def test_clock_skew_is_configurable(world, run):

@@ -99,6 +99,10 @@ def test_inconsistent_releases_are_not_certified(model_and_data, tmp_path):
     (tmp_path / "off.csv").write_text("\n".join([text[0], ",".join(off), *text[2:]]) + "\n")
     with pytest.raises(DataFileError, match="must lie on the lattice"):
         certify(tmp_path / "off.csv", model, tmp_path / "c.jsonl", "utility:1km")
+    (tmp_path / "none.csv").write_text(f"{text[0]}\n")
+    with pytest.raises(ConfigurationError, match="contains no release to certify"):
+        certify(tmp_path / "none.csv", model, tmp_path / "c.jsonl", "utility:1km")
+    assert not (tmp_path / "c.jsonl").exists()
 
 
 def make_capped_settings(*texts: str) -> ReleaseSettings:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyproj import Geod
 
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.hide.recordings import write_recording
 from dphmm.hide.streets import AHEAD_KM
 from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
@@ -288,6 +288,17 @@ def test_routes_with_equal_gates_are_counted_separately(tmp_path, hide_endpoints
         options = {"hide_endpoints": hide_endpoints, "session": session}
         place = hide(path, [HOME, PLANE.to_latlon((3, -2))[0]], WITHIN, **options).places[0]
         assert place.num_recordings == number
+
+
+def test_edited_session_with_huge_likelihood_is_refused(tmp_path):
+    session = tmp_path / "home.json"
+    path = write(tmp_path / "ride.gpx", track([(-3, 1), (0, 0), (3, 0), (3, 3)]))
+    hide(path, [HOME], WITHIN, session=session)
+    content = json.loads(session.read_text(encoding="utf-8"))
+    content["places"][0]["rides"][0]["stretches"][0]["markov"][0] = -1e308
+    session.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataFileError, match="is not a session file written by"):
+        hide(path, [HOME], WITHIN, session=session)
 
 
 @pytest.mark.parametrize("step", [1, 10])

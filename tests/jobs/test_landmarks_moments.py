@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.errors import ConfigurationError, LandmarkError
+from dphmm.errors import ConfigurationError, DataFileError, LandmarkError
 from dphmm.jobs import LandmarkFinder, Scheme, landmark_series
 from dphmm.jobs.landmarks import parse_landmarks
 from dphmm.tables import TimedTable
@@ -20,6 +20,9 @@ def test_timestamps_strings_and_file_are_equivalent(tmp_path):
     for landmarks in (HOURS[[9, 10]], texts, tuple(texts), file):
         np.testing.assert_array_equal(parse_landmarks(landmarks, HOURS), HOURS[[9, 10]])
     assert parse_landmarks((), HOURS).dtype == HOURS.dtype
+    file.write_text("time\n")
+    with pytest.raises(DataFileError, match=r"marks\.csv: contains no landmark; write one time per line"):
+        parse_landmarks(file, HOURS)
 
 
 PLACES_OF_RULE = {"home": {0}, "work": {1}, "home-and-work": {0, 1}, "repeated": {0, 1}, "stays": {0, 1, 2}}

@@ -50,6 +50,18 @@ def test_title_states_policy_epsilon_and_errors_and_note_states_content():
     assert ReleaseMap(table.select(np.arange(20) < 1), walks.GRID).note.startswith("1 private release of 1 user.")
 
 
+@pytest.mark.parametrize("num_placed", [0, 3])
+def test_releases_beyond_the_earth_are_omitted_from_figure(num_placed):
+    """Noise of a small epsilon can exceed the size of the Earth: no latitude."""
+    table = walks.release_walk(6)
+    beyond = np.arange(6) >= num_placed
+    moved = {name: np.where(beyond, np.nan, table[name]) for name in ("latitude", "longitude")}
+    _, ax = canvas.new_figure(4, 4)
+    ReleaseMap(ReleaseTable({**table.columns, **moved}), walks.GRID).draw(ax)
+    (samples,) = [line for line in ax.lines if line.get_label() == "sampled location"]
+    assert len(samples.get_xdata()) == num_placed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [4.2, 12.8])
 @pytest.mark.parametrize("kind", ["one", "few", "private", slow("many")])

@@ -72,6 +72,9 @@ def test_graph_file_accepts_states_or_names(tmp_path):
     assert _edges(f"graph:{path}", stops) == [[0, 2]]
     with pytest.raises(PolicyError, match=r"'home'.*rename it"):
         parse_policy(f"graph:{path}", SPACE)
+    path.write_text("[1, 2]")
+    with pytest.raises(DataFileError, match=r"must be an object with nodes and edges, got \[1, 2\]"):
+        parse_policy(f"graph:{path}", SPACE)
 
 
 def test_layer_text_can_select_property(tmp_path):

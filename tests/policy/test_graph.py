@@ -151,6 +151,25 @@ def test_widest_edge_over_many_states_matches_maximum_over_edges(name, share, se
         assert widest <= 1 or widest == pytest.approx(literal, rel=1e-9)
 
 
+@pytest.mark.parametrize("name", ["complete", "categorical", "utility", "edges", "union"])
+@pytest.mark.parametrize("limits", [[np.nan, np.nan], [1e6, np.nan], None])
+def test_widest_edge_of_gauge_that_is_nan_does_not_pass(name, limits):
+    points = np.stack(np.meshgrid(np.arange(8.0), np.arange(6.0)), axis=-1).reshape(-1, 2)
+    policy = {
+        "complete": lambda: PolicyGraph.complete(48),
+        "categorical": lambda: PolicyGraph.categorical(np.arange(48) % 3),
+        "utility": lambda: PolicyGraph.utility(points, 2.5),
+        "edges": lambda: PolicyGraph.from_edges(48, [(0, 9), (1, 17)]),
+        "union": lambda: PolicyGraph.from_edges(48, [(0, 9)]) | PolicyGraph.utility(points, 2.5),
+    }[name]()
+    gauge = Gauge(None, radius=np.nan) if limits is None else Gauge(np.eye(2), np.array(limits))
+    assert not policy.widest(points, gauge) <= 1
+    if limits is None and name in ("categorical", "edges"):  # others raise in NumPy or SciPy
+        points = points.copy()
+        points[9] = np.nan
+        assert not policy.widest(points, Gauge.of_ball(2, 1e6, 2, 0.0)) <= 1
+
+
 @given(policy_cases())
 def test_connects_and_connected_match_edges(case):
     policy, _, _, mask = case

@@ -242,6 +242,13 @@ def test_damaged_table_raises_in_one_line(tmp_path, name, data):
     assert str(tmp_path / name) in str(caught.value)
 
 
+def test_column_that_occurs_twice_raises_if_it_is_read(tmp_path):
+    text = "uid,time,lat,lon,{}\np1,2024-03-07T09:00:00Z,1,2,3\n"
+    assert len(read(write(tmp_path, text.format("lon_old"))).trajectories) == 1
+    with pytest.raises(DataFileError, match="must have unique column names, got 'lat' twice; rename one of them"):
+        read(write(tmp_path, text.format("lat")))
+
+
 def test_truncated_parquet_raises(tmp_path):
     build_frame().to_parquet(tmp_path / "t.parquet")
     whole = (tmp_path / "t.parquet").read_bytes()

@@ -25,6 +25,24 @@ def place(mechanism="k-norm", policy=None, f=F, epsilon=0.8, rng=0, **settings) 
     return Releaser(MODEL, f, policy or graph(), epsilon, mechanism, rng=rng, **settings)
 
 
+def test_arguments_of_other_classes_are_refused_by_name():
+    engine = place()
+    for plan in (None, 5, "x"):
+        with pytest.raises(InvalidInputError, match=f"plan must be a StepPlan, got {plan!r}"):
+            engine.draw(plan, 0)
+        with pytest.raises(InvalidInputError, match=f"plan must be StepPlan, got {plan!r}"):
+            engine.log_likelihood(plan, F[0])
+        with pytest.raises(InvalidInputError, match=f"prior must be Belief, got {plan!r}"):
+            engine.build_plan(plan, 1.0)
+    for other in (None, 5, "x"):
+        with pytest.raises(InvalidInputError, match=f"others must be Releaser, got {other!r}"):
+            engine.release_together(0, other)
+    for epsilon in ("1", b"1", True):
+        with pytest.raises(BudgetError, match=f"epsilon must be a positive, finite number, got {epsilon!r}"):
+            engine.release(0, epsilon=epsilon)
+    assert engine.belief is None
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_belief_after_joint_answers_matches_bayes_rule(mechanism):
     first = place(mechanism)

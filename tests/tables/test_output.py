@@ -67,6 +67,13 @@ def test_existing_file_without_overwrite_raises(tmp_path):
     assert path.read_text() == "new"
 
 
+def test_error_of_block_names_file_instead_of_temporary_one(tmp_path):
+    path = tmp_path / "out.txt"
+    with pytest.raises(OutputError, match=r"out\.txt cannot be written") as caught, new_file(path) as part:
+        raise OutputError(f"{part} cannot be written")
+    assert str(caught.value) == f"{path} cannot be written"
+
+
 def test_file_created_during_block_is_kept(tmp_path):
     path = tmp_path / "out.txt"
 
@@ -86,6 +93,15 @@ def test_folder_as_output_and_missing_folder_raise(tmp_path):
         check_output(tmp_path, overwrite=True)
     with pytest.raises(OutputError, match=r"folder .*absent does not exist; create it"):
         check_output(tmp_path / "absent" / "out.csv")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_pipe_is_not_replaced(tmp_path):
+    """A device such as /dev/null is refused by the same check."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(OutputError, match=r"pipe\.csv is not a regular file; name another file"):
+        write_text(tmp_path / "pipe.csv", "a", overwrite=True)
+    assert (tmp_path / "pipe.csv").is_fifo()
 
 
 def test_private_file_is_readable_by_owner_only_from_start(tmp_path):

@@ -297,6 +297,20 @@ def test_existing_file_raises_and_stays_unchanged(tmp_path, table, suffix):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.parametrize("error", ["DataSourceError", "FeatureError"])
+def test_error_of_gdal_names_file_and_leaves_none(tmp_path, table, monkeypatch, error):
+    """On a full disk GDAL reports either."""
+    pyogrio = pytest.importorskip("pyogrio")
+
+    def fail(*_, **__):
+        raise getattr(pyogrio.errors, error)("Failed to commit transaction")
+
+    monkeypatch.setattr(pyogrio, "write_dataframe", fail)
+    with pytest.raises(OutputError, match=r"/out\.gpkg: GDAL cannot write it \(Failed to commit transaction\)"):
+        write_releases(tmp_path / "out.gpkg", table)
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
 def test_missing_empty_or_truncated_file_raises(tmp_path, table, suffix):
     path = tmp_path / f"out{suffix}"

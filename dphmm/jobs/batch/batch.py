@@ -670,7 +670,7 @@ def _release_user(work: UserTask) -> UserResult:
                 recorder.record(releaser)
             releases += locate_releases(user, records, model.space, num_ignored)
     except SingletonConstraintError as problem:
-        raise SingletonConstraintError(f"user {user}: {problem}, with allow_singleton = true") from None
+        raise SingletonConstraintError(f"user {user}: {problem}") from None
     outside = int((model.space.locate(whole.latitude, whole.longitude) == OUTSIDE).sum())
     counts = {"outside": outside, "shared": len(work.trajectory) - len(whole)}
     if not releases:

@@ -205,7 +205,9 @@ def calibrate(
         can_add_users=num_users is None,
         has_any_start=first is None and event is None and has_limit and count_period_steps(learned) <= _MAX_STARTS,
     )
-    by_target = {name: search.find_epsilon(name, value) for name, value in targets.numeric_targets.items()}
+    # Limits come first: they are refused by formula, before the simulations of other targets.
+    ordered = sorted(targets.numeric_targets.items(), key=lambda target: target[0] not in LIMITS)
+    by_target = {name: search.find_epsilon(name, value) for name, value in ordered}
     chosen = round_down(min(by_target.values()))
     # A budget is only known to keep the limit if it was checked itself.
     while not search.keeps_limit(chosen):

@@ -156,6 +156,11 @@ class BudgetSearch:
                 f"{option} cannot be combined with {reason}: later releases depend on earlier outputs and may reveal "
                 "more than the limit. Remove it, or use --adversary-error or --event with --failure-rate"
             )
+        if isinf(widest):
+            raise ConfigurationError(
+                f"{option} has no solution: a release can exclude a state, so no budget limits the odds; use "
+                "--adversary-error, or a policy that connects all locations"
+            )
         return widest * self.num_guaranteed_releases
 
     def find_epsilon(self, target: str, value: float) -> float:

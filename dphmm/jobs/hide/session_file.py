@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import FloatArray
+from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.hide.zone import (
     ADVERSARIES,
@@ -250,7 +250,7 @@ def _parse_recordings(stored: Any) -> dict[RecordingKey, LogLikelihoods]:
         for likelihood in likelihoods:
             places = likelihood[GATES] = likelihood[GATES].reshape(-1, 4)
             logs = [likelihood[name] for name in ADVERSARIES]
-            if not all(values.shape == (CELLS**2,) and np.isfinite(values).all() for values in logs):
+            if not all(values.shape == (CELLS**2,) and (np.abs(values) <= MAX_SCALE).all() for values in logs):
                 raise ValueError
             if len(places) > 2 or not (np.abs(places) <= [90, 360, 90, 360]).all():  # also for NaN
                 raise ValueError

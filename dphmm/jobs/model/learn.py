@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from hashlib import blake2b
 from heapq import heappush, heappushpop
 from itertools import chain, islice
+from math import isinf
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +39,11 @@ from dphmm.space import StateSpace, Trajectory
 from dphmm.tables import check_output, new_file
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
 
+_CLASSES_WITHOUT_GAIN = (
+    "class_weight_moves is infinite (null in JSON): the moves within a class of time do not predict other users better "
+    "than those of the whole day, so classes differ at most in the odds of leaving a location and in first locations"
+)
+
 
 @dataclass(frozen=True)
 class LearnResult:
@@ -60,7 +66,7 @@ class LearnResult:
     choice
         The automatically selected region, cells and step; None if a space was provided.
     warnings
-        Warnings about the region.
+        Warnings about the region and the classes of time.
     """
 
     model: MarkovModel
@@ -293,6 +299,8 @@ def learn(
         if classes is not None:  # never with a budget; see `_check_options`
             extension = extend(model, training.sequences, classes)
             model = extension.model
+            if isinf(extension.class_weight):
+                warnings += (_CLASSES_WITHOUT_GAIN,)
         if sample.size:
             radii = compute_calibrated_radii(
                 partial(fitting.fit_without, sample.tracks), sample.tracks, run=crew.run_in_order

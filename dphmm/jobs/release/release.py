@@ -612,7 +612,7 @@ def _release_tracks(
                     records.append(timed_record)
                     yield timed_record
             except SingletonConstraintError as problem:
-                raise SingletonConstraintError(f"user {track.user}: {problem}, with allow_singleton = true") from None
+                raise SingletonConstraintError(f"user {track.user}: {problem}") from None
             except BudgetExceededError as problem:
                 raise BudgetExceededError(
                     f"{problem}; earlier releases are stored, see 'dphmm session export'"

@@ -18,7 +18,7 @@ from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.jobs import CalibrationTargets, calibrate, learn
 from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
-from dphmm.jobs.calibrate.search import _plans_by_support
+from dphmm.jobs.calibrate.search import BudgetSearch, _plans_by_support
 from dphmm.model import sample_paths
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
@@ -494,6 +494,19 @@ def test_command_contains_only_nondefault_options():
 def test_unreachable_targets_raise_with_range(targets, more, words):
     with pytest.raises((ConfigurationError, InvalidInputError), match=words):
         calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
+
+
+@pytest.mark.parametrize(
+    ("target", "option"), [({"max_odds_ratio": 3.0}, "--max-odds-ratio"), ({"max_posterior": 0.9}, "--max-posterior")]
+)
+def test_limit_that_no_budget_meets_names_its_option_before_any_simulation(target, option, monkeypatch):
+    """Two components have separate noise: an output excludes all states of one of them."""
+    moves = model()
+    policy = PolicyGraph.categorical(np.arange(moves.size) % 2)
+    settings = ReleaseSettings(policy, 1.0, noise_scope="component")
+    monkeypatch.setattr(BudgetSearch, "_find_for_error", None)
+    with pytest.raises(ConfigurationError, match=f"^{option} has no solution: a release can exclude a state"):
+        calibrate(moves, settings, CalibrationTargets(error=0.5, **target), num_users=2)
 
 
 def test_unreachable_error_of_releases_is_refused_without_an_infinite_bound(monkeypatch):

@@ -40,6 +40,14 @@ CASES = {
 }
 
 
+def test_classes_of_time_without_gain_are_reported():
+    data = Data(("data/sample/geolife",), users=("001", "002"))
+    space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
+    learned = learn(data, space, 300, time_classes="hour", zone="Asia/Shanghai")
+    assert learned.to_dict()["class_weight_moves"] is None
+    assert "class_weight_moves is infinite" in learned.warnings[0]
+
+
 @pytest.fixture(scope="module")
 def users_file(tmp_path_factory):
     """Twenty-four users with 96 or more fixes, in the order of time."""
