@@ -556,6 +556,7 @@ class Sessions:
         self._access_table = AccessTable(self._store)
         if self.is_shared:
             self.access.refresh(self._access_table)
+        self.tables.set_users(self.access.users)
         # Other users of the database are prepared by their first message: there may be many.
         for user in (*config.users, *self.list_changed_users()):
             self._prepare(user)
@@ -567,8 +568,10 @@ class Sessions:
     def refresh_access(self) -> None:
         """Read the devices, pages and recipients in the database if they have changed."""
         earlier = self.access.recipients
-        if self.access.refresh(self._access_table) and self.access.recipients != earlier:
-            self._prepared.clear()
+        if self.access.refresh(self._access_table):
+            self.tables.set_users(self.access.users)
+            if self.access.recipients != earlier:
+                self._prepared.clear()
 
     def list_changed_users(self) -> list[str]:
         """Return the users with other stored recipients, in random order."""
