@@ -229,9 +229,11 @@ def test_pausing_recipients_and_logging_out_work_by_buttons(config, browser, inb
             "#recipients li:has-text('friends') p:has-text('the centre of a square with sides of 2')"
         )
         fine = shown_location(page)
+        assert "≤" not in page.inner_text("#figures")
         page.select_option("#recipient", "friends")
         wait_for(lambda: shown_location(page) != fine)
         assert "best estimate" not in page.inner_text("#inference")  # which would follow from exact releases
+        assert re.findall(r"(≤)?\s\d+ km", page.inner_text("#inference")) == ["≤"] * 3  # widened radii are bounds
         page.click("#new-link summary")
         assert page.locator("#link-precision option").all_inner_texts()[1] == "rounded to squares of 2 km"
         page.click("summary[aria-label='Pause: friends']")
