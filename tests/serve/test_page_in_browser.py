@@ -518,6 +518,24 @@ def test_page_fits_in_every_language_and_declares_it(config, browser, inbox, lan
             page.wait_for_selector("html[lang=fr]", state="attached")
 
 
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desktop"])
+def test_long_names_do_not_widen_page(config, browser, inbox, size):
+    name = "W" * 80
+    access = {
+        "device": [{"user": name, "token": TOKEN["ann"]}],
+        "page": [{"user": name, "token": get_page_token("ann")}],
+    }
+    with relay(config(recipient=[recipient(inbox) | {"name": name, "users": [name]}], **access)) as client:
+        log_in(client)
+        drawn = zones(HOME)
+        drawn["zones"]["features"][0]["properties"]["name"] = name
+        client.post("/page/zones", json=drawn).raise_for_status()
+        with open_page(browser, client, size) as page:
+            page.wait_for_selector(f"#effect p:has-text('{name}')")
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+
+
 def test_all_words_of_page_come_from_texts_file(config, browser, inbox, monkeypatch):
     marked = {key: text if key == "language_name" else f"⟦{text}⟧" for key, text in TEXTS["en"].items()}
     monkeypatch.setattr(pages, "TEXTS", {**TEXTS, "en": marked})
