@@ -166,7 +166,10 @@ class RecipientTables:
         self._has_user = "1 = 1"  # SQL clause
 
     def set_users(self, users: Container[str]) -> None:
-        """Set the users with a device. Messages of others are neither leased nor counted, and wait for their return."""
+        """Set the users with a device.
+
+        Messages of others are neither leased nor counted, and wait for the user's return.
+        """
         rows = self._database.execute("SELECT number, name FROM session")
         removed = [0, *(number for number, name in rows if name not in users)]  # an empty list is invalid SQL
         self._has_user = f"delivery.session NOT IN ({', '.join(map(str, removed))})"
