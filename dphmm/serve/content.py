@@ -214,30 +214,29 @@ class PageContent:
         locations = [_describe_message(number, message) for number, message in messages if message is not None]
         return {"num_releases": count, "next": max(first, last), "locations": locations}
 
-    def get_link_trail(self, token: str, first: int) -> dict[str, Any] | None:
+    def get_link_trail(self, token: str) -> dict[str, Any] | None:
         """Return what a link shows, or None if it does not exist or has expired.
+
+        Locations have no numbers: those count releases before the link and during its pauses, too.
 
         Parameters
         ----------
         token : str
             Token of the link.
-        first : int
-            Number of the first release.
         """
         match = self._tables.find_link(token)
         if match is None or match[0] not in self._sessions.access.users:
             return None
         user, link = match
-        messages = self._sessions.list_link_messages(user, link, first, _MAX_LISTED)
-        locations = [_describe_message(number, message) for number, message in messages]
         last = self._get_last_message(user, link)
         return {
             "user": user,
             "ends": link.ends,
             "bounds": self._bounds,
-            "last": last,
-            "next": locations[-1]["number"] + 1 if locations else first,
-            "locations": locations,
+            "last": last and {key: value for key, value in last.items() if key != "number"},
+            "locations": [
+                _describe_location(message) for message in self._sessions.list_link_messages(user, link, _MAX_LISTED)
+            ],
         }
 
     def add_link(self, user: str, name: str, precision_m: int, ends: int) -> str:
@@ -412,9 +411,12 @@ def _get_error_m(message: Message) -> float:
 
 
 def _describe_message(number: int, message: Message) -> dict[str, Any]:
+    return {"number": number} | _describe_location(message)
+
+
+def _describe_location(message: Message) -> dict[str, Any]:
     figures = {"adversary_error_m": "adversary_error_m", "max_posterior": "adversary_max_posterior"}
     return {
-        "number": number,
         "time": message.time,
         "latitude": round(message.latitude, 6),
         "longitude": round(message.longitude, 6),

@@ -346,7 +346,7 @@ class _Page:
     # ---- links ---------------------------------------------------------------------------------------------------
 
     async def link_trail(self, request: Request) -> Response:
-        """Answer what a link shows, from a release on."""
+        """Answer what a link shows."""
         return JSONResponse(await self._get_link_trail(request) | self._tiles)
 
     async def link_basemap(self, request: Request) -> Response:
@@ -358,7 +358,7 @@ class _Page:
         token = parse_bearer_token(request)
         trail = None
         if token:
-            trail = await self._run(self._content.get_link_trail, token, _parse_first_release(request))
+            trail = await self._run(self._content.get_link_trail, token)
         if trail is None:
             raise HTTPException(404, "the link does not exist or has expired")
         return trail

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
@@ -163,6 +163,16 @@ class RecipientTables:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._database = store.database
+        self._has_user = "1 = 1"  # SQL clause
+
+    def set_users(self, users: Container[str]) -> None:
+        """Set the users with a device.
+
+        Messages of others are neither leased nor counted, and wait for the user's return.
+        """
+        rows = self._database.execute("SELECT number, name FROM session")
+        removed = [0, *(number for number, name in rows if name not in users)]  # an empty list is invalid SQL
+        self._has_user = f"delivery.session NOT IN ({', '.join(map(str, removed))})"
 
     def get_identity(self) -> str:
         """Return the random name of this store, which does not change with its path."""
@@ -293,6 +303,7 @@ class RecipientTables:
         is_free = f"(leased_until <= {now_ms} OR leased_until > {now_ms} + {_MAX_LEASE_MS})"
         # Links end and are not sent anything; recipients of true locations have another query.
         where = f"absent = 0 AND ends = {FOREVER} AND query = ? AND number < progress.count AND {is_free}"
+        where += f" AND {self._has_user}"
         for column, values in (("session", sessions), ("recipient", recipients)):
             if values:
                 where += f" AND delivery.{column} IN ({', '.join('?' * len(values))})"
@@ -409,7 +420,7 @@ class RecipientTables:
         """
         statement = (
             f"SELECT recipient, {self._database.now_ms} - MIN(waiting_since) FROM delivery "
-            "WHERE absent = 0 AND waiting_since > 0 GROUP BY recipient"
+            f"WHERE absent = 0 AND waiting_since > 0 AND {self._has_user} GROUP BY recipient"
         )
         return {key: age_ms / 1000 for key, age_ms in self._database.execute(statement)}
 
@@ -419,7 +430,7 @@ class RecipientTables:
             self._database.execute(
                 "SELECT delivery.recipient, CAST(SUM(progress.count - delivery.number) AS BIGINT) FROM delivery "
                 "JOIN progress ON progress.session = delivery.session WHERE delivery.absent = 0 "
-                "AND delivery.number < progress.count GROUP BY delivery.recipient"
+                f"AND delivery.number < progress.count AND {self._has_user} GROUP BY delivery.recipient"
             )
         )
 

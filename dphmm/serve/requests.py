@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -98,7 +97,7 @@ def parse_basic_credentials(request: Request) -> tuple[str, str]:
         return "", ""
     try:
         name, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also for characters beyond ASCII
         return "", ""
     return name, password
 

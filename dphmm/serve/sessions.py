@@ -508,10 +508,8 @@ class Sessions:
         zones = Zones.from_note(note) or default_zones(self._config.release)  # the zones at that release
         return replace(message, zone=zones.zone_name_at(message.latitude, message.longitude))
 
-    def list_link_messages(
-        self, user: str, link: RecipientState, first: int, max_releases: int
-    ) -> list[tuple[int, Message]]:
-        """Return the releases that a link shows, as pairs of a number and a message.
+    def list_link_messages(self, user: str, link: RecipientState, max_releases: int) -> list[Message]:
+        """Return the releases that a link shows.
 
         Parameters
         ----------
@@ -519,14 +517,12 @@ class Sessions:
             User of the link.
         link : RecipientState
             The link.
-        first : int
-            Number of the first release.
         max_releases : int
             Number of releases that are inspected, counted from the last.
         """
-        numbers = range(max(first, link.num_sent, link.num_releases - max_releases), link.num_releases)
-        messages = ((number, self.build_message(link, user, number)) for number in numbers)
-        return [(number, message) for number, message in messages if message is not None]
+        numbers = range(max(link.num_sent, link.num_releases - max_releases), link.num_releases)
+        messages = (self.build_message(link, user, number) for number in numbers)
+        return [message for message in messages if message is not None]
 
     # ---- on the thread -------------------------------------------------------------------------------------------
 
@@ -560,6 +556,7 @@ class Sessions:
         self._access_table = AccessTable(self._store)
         if self.is_shared:
             self.access.refresh(self._access_table)
+        self.tables.set_users(self.access.users)
         # Other users of the database are prepared by their first message: there may be many.
         for user in (*config.users, *self.list_changed_users()):
             self._prepare(user)
@@ -571,8 +568,10 @@ class Sessions:
     def refresh_access(self) -> None:
         """Read the devices, pages and recipients in the database if they have changed."""
         earlier = self.access.recipients
-        if self.access.refresh(self._access_table) and self.access.recipients != earlier:
-            self._prepared.clear()
+        if self.access.refresh(self._access_table):
+            self.tables.set_users(self.access.users)
+            if self.access.recipients != earlier:
+                self._prepared.clear()
 
     def list_changed_users(self) -> list[str]:
         """Return the users with other stored recipients, in random order."""

@@ -142,7 +142,12 @@ def test_user_name_with_colons_posts_by_basic_authentication(config, tmp_path):
         ("/owntracks", {"json": location(), "auth": ("ann", "wrong")}, 401),
         ("/owntracks", {"json": location(), "auth": ("bob", TOKEN["ann"])}, 401),
         ("/owntracks", {"json": location(), "auth": ANN, "headers": {"X-Limit-U": "bob"}}, 401),
-        ("/owntracks", {"json": location(), "headers": {"Authorization": "Basic \x80"}}, 401),
+        (
+            "/owntracks",
+            {"json": location(), "headers": {"Authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}},
+            401,
+        ),
+        ("/owntracks", {"json": location(), "headers": {"Authorization": b"Basic \xff"}}, 401),
         ("/overland", {"json": OVERLAND}, 401),
         ("/overland?token=wrong", {"json": OVERLAND}, 401),
         ("/osmand", {"data": OSMAND}, 400),
@@ -159,8 +164,6 @@ def test_user_name_with_colons_posts_by_basic_authentication(config, tmp_path):
     ],
 )
 def test_invalid_posts_are_rejected_without_release(config, tmp_path, path, sent, status):
-    if "headers" in sent and "\x80" in sent["headers"].get("Authorization", ""):
-        sent = sent | {"headers": {"Authorization": "Basic " + base64.b64encode(b"\xff:\xff").decode()}}
     with relay(config()) as client:
         assert client.post(path, **sent).status_code == status
     assert releases(tmp_path / "users.db") == []

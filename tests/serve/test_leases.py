@@ -56,6 +56,24 @@ def test_processes_lease_different_messages(shared_store):
     assert sorted(claimed) == [(key, f"p{number:02}") for key in ("r0", "r1") for number in range(12)]
 
 
+def test_messages_of_a_removed_user_wait_and_raise_no_alarm(shared_store):
+    """Otherwise a recipient that works would count as unreachable until the user returns."""
+    with SessionStore(shared_store) as store:
+        tables = add_waiting(store, 2, ["r0"])
+        assert len(tables.claim("a", 9)) == 2
+        tables.end_leases("a")
+        assert (set(tables.list_ages()), tables.count_unsent()) == ({"r0"}, {"r0": 2})
+        tables.set_users({"p01"})
+        (lease,) = tables.claim("a", 9)
+        assert lease.user == "p01"
+        assert tables.count_unsent() == {"r0": 1}
+        tables.set_users(set())
+        assert (tables.claim("b", 9), tables.list_ages(), tables.count_unsent()) == ([], {}, {})
+        tables.set_users({"p00", "p01"})
+        assert [lease.user for lease in tables.claim("b", 9)] == ["p00"]
+        assert tables.count_unsent() == {"r0": 2}
+
+
 @pytest.mark.slow
 def test_lease_of_a_dead_process_ends_and_its_late_progress_is_ignored(shared_store, monkeypatch):
     with SessionStore(shared_store) as store:

@@ -229,9 +229,11 @@ def test_pausing_recipients_and_logging_out_work_by_buttons(config, browser, inb
             "#recipients li:has-text('friends') p:has-text('the centre of a square with sides of 2')"
         )
         fine = shown_location(page)
+        assert "≤" not in page.inner_text("#figures")
         page.select_option("#recipient", "friends")
         wait_for(lambda: shown_location(page) != fine)
         assert "best estimate" not in page.inner_text("#inference")  # which would follow from exact releases
+        assert re.findall(r"(≤)?\s\d+ km", page.inner_text("#inference")) == ["≤"] * 3  # widened radii are bounds
         page.click("#new-link summary")
         assert page.locator("#link-precision option").all_inner_texts()[1] == "rounded to squares of 2 km"
         page.click("summary[aria-label='Pause: friends']")
@@ -514,6 +516,24 @@ def test_page_fits_in_every_language_and_declares_it(config, browser, inbox, lan
             assert TEXTS[language]["what_recipients_infer"] in page.inner_text("#sharing")
             page.select_option("#language", "fr")
             page.wait_for_selector("html[lang=fr]", state="attached")
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desktop"])
+def test_long_names_do_not_widen_page(config, browser, inbox, size):
+    name = "W" * 80
+    access = {
+        "device": [{"user": name, "token": TOKEN["ann"]}],
+        "page": [{"user": name, "token": get_page_token("ann")}],
+    }
+    with relay(config(recipient=[recipient(inbox) | {"name": name, "users": [name]}], **access)) as client:
+        log_in(client)
+        drawn = zones(HOME)
+        drawn["zones"]["features"][0]["properties"]["name"] = name
+        client.post("/page/zones", json=drawn).raise_for_status()
+        with open_page(browser, client, size) as page:
+            page.wait_for_selector(f"#effect p:has-text('{name}')")
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
 
 
 def test_all_words_of_page_come_from_texts_file(config, browser, inbox, monkeypatch):

@@ -1,6 +1,6 @@
 // The page of a link: what its recipient is sent, until the link expires.
 import { COLOUR, makeMap, showLocation, describeTime } from "./map.js";
-import { formatLength, translate, formatTime, describeLocation } from "./words.js";
+import { formatError, translate, formatTime, describeLocation } from "./words.js";
 
 const $ = (id) => document.getElementById(id), POLL_INTERVAL_MS = 5000;
 const headers = { Authorization: "Bearer " + location.hash.slice(1) };
@@ -31,7 +31,7 @@ async function refresh() {
   layer.clearLayers();
   const last = trail.last;
   $("where").textContent = !last ? translate("link_nothing") : translate(last.prediction ? "link_prediction" : "link_estimate", {
-    user: trail.user, where: describeLocation(last.inference), error: formatLength(last.error_m), time: describeTime(last),
+    user: trail.user, where: describeLocation(last.inference), error: formatError(last), time: describeTime(last),
   });
   for (const { latitude, longitude } of trail.locations) L.circleMarker([latitude, longitude], { radius: 2.5, stroke: false, fillColor: COLOUR.estimate, fillOpacity: 0.4, interactive: false }).addTo(layer);
   if (last) showLocation(map, layer, last, `${trail.user}, ${describeTime(last)}`);

@@ -1,7 +1,7 @@
 // The user's page. It receives releases and zones, and never a true location.
 import { COLOUR, describeTime, makeMap, showLocation } from "./map.js";
 import { STATIC_LAYER } from "./plots/basemap.js";
-import { language, formatLength, formatNumber, formatPercent, translate, formatTime, describeLocation } from "./words.js";
+import { language, formatError, formatLength, formatNumber, formatPercent, translate, formatTime, describeLocation } from "./words.js";
 import { makeZones } from "./zones.js";
 
 const $ = (id) => document.getElementById(id);
@@ -218,16 +218,16 @@ function showTrail() {
   fillList($("inference"), selected ? [
     [translate("timestep"), describeTimestep(selected)],
     [translate("estimate_at"), `${formatNumber(selected.latitude)}, ${formatNumber(selected.longitude)}`],
-    [translate("expected_error"), formatLength(selected.error_m)],
+    [translate("expected_error"), formatError(selected)],
     ...(selected.max_posterior === null ? [] : [[translate("adversary_error"), formatLength(selected.adversary_error_m)], [translate("max_posterior"), formatPercent(selected.max_posterior)]]),
     ...listMapFigures(selected),
-    [translate("median_error"), formatLength(median(errors))],
-    [translate("min_error"), formatLength(Math.min(...errors))],
+    [translate("median_error"), formatError({ ...selected, error_m: median(errors) })],
+    [translate("min_error"), formatError({ ...selected, error_m: Math.min(...errors) })],
   ] : [["", translate("no_release")]]);
   $("timestep-time").textContent = selected ? describeTimestep(selected) : "–";
   $("last").tBodies[0].replaceChildren(...trail.slice(-MAX_ROWS).reverse().map((entry) => {
     const row = document.createElement("tr");
-    row.append(...[describeTimestep(entry), `${formatNumber(entry.latitude)}, ${formatNumber(entry.longitude)}`, formatLength(entry.error_m)].map((text) => makeElement("td", text)));
+    row.append(...[describeTimestep(entry), `${formatNumber(entry.latitude)}, ${formatNumber(entry.longitude)}`, formatError(entry)].map((text) => makeElement("td", text)));
     return row;
   }));
   showHousehold();

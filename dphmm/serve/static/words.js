@@ -26,6 +26,11 @@ export function formatLength(metres) {
     : formatUnit(metres < 100 ? Math.round(metres) : 10 * Math.round(metres / 10), "meter", 0);
 }
 
+export function formatError({ error_m, max_posterior }) {
+  // That of a rounded location is an upper bound. Rounded messages have no probabilities.
+  return (max_posterior === null ? "≤\u00a0" : "") + formatLength(error_m);
+}
+
 export function formatTime(time) {
   // Times of today are shown without the date.
   const date = typeof time === "number" ? new Date(1000 * time) : new Date(time);
