@@ -71,7 +71,7 @@ def test_p_values_fail_if_simulated_users_stay_too_often(monkeypatch):
 
 @pytest.mark.parametrize("lag", [1, 4])
 def test_p_value_of_a_lag_matches_exact_shares(lag):
-    """Compare 20 users (seed 2) with the matrix power, within five standard errors of the simulation."""
+    """Compare 20 users (seed 2) with the matrix power, within five standard errors."""
     model = build_model("driving")
     power = np.linalg.matrix_power(model.transition.toarray(), lag)
     points = model.space.points
@@ -108,7 +108,7 @@ def test_true_error_is_that_of_diagnostics():
 
 
 def test_errors_of_true_locations_are_private(tmp_path, monkeypatch):
-    """The warning of releases, batches and sessions is in private output and on standard error only."""
+    """The warning is in private output and on standard error only, of every command."""
     monkeypatch.chdir(tmp_path)
     model = build_model()
     model.save("m.npz")
