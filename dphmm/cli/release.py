@@ -287,6 +287,7 @@ _PRIVATE_LABELS = {
     "num_timesteps_without_location": "timesteps without a location",
     "num_skipped_fixes": "skipped fixes",
     "model_trained_on_these_users": "model was trained on these users",
+    "median_true_estimate_error_m": "median true error of estimates (m)",
     **{
         f"{key}_{where}": label.format(where)
         for where in ("inside", "outside")
@@ -327,14 +328,14 @@ def _say_released(
             say_paragraph(f"{name.capitalize()}:", sentence)
         echo()
         _say_blocks(done, result, levels)
-    warn(warnings)
+    warn([*warnings, *result["private"]["warnings"]])
 
 
 def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float]) -> None:
     count = result["num_released"] + result["num_withheld"]
     users = plural(result["num_users"], "user")
     echo(f"Released {result['num_released']:,} of {count:,} timesteps for {users} to {cell(str(result['output']))}.")
-    private = {name: value for name, value in result["private"].items() if name != "dropped"}
+    private = {name: value for name, value in result["private"].items() if name not in ("dropped", "warnings")}
     private_rows = [Row(f"private/{name}", _PRIVATE_LABELS.get(name, "")) for name in private]
     shown_result = {
         **result,

@@ -185,8 +185,8 @@ column                        content
 ``estimate_latitude``,        posterior mean of the location given all releases so far, degrees; the nearest
 ``estimate_longitude``        state if it lies outside the region
 ``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres,
-                              times the calibrated factor if the model has one; too small for users who do not
-                              move as the model assumes
+                              times the calibrated factor if the model has one; too small for users who move
+                              farther than the model assumes
 ``calibrated_radius_90_m``    radius around the estimate that contains 90 % of timesteps on average over users like
                               the training users, metres; empty if the model is not calibrated
 ``adversary_error_m``         lower bound of the expected error of the adversary's point estimate, metres; at most

@@ -42,6 +42,7 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
+from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
 from dphmm.jobs.release.stored import UserFile, publishable_settings
@@ -87,6 +88,8 @@ class UserResult:
         The repair that raised the expected error most among all plans of the worker, if by more than a tenth.
     prediction_ratio
         The `PredictionCheck.ratio` of the user; None with few releases.
+    errors
+        The true and the expected errors of the user's estimates. Private.
     """
 
     entry: Entry
@@ -97,6 +100,7 @@ class UserResult:
     sampling: SamplingSummary | None = None
     costly_repair: CostlyRepair | None = None
     prediction_ratio: float | None = None
+    errors: UserErrors | None = field(default=None, repr=False)
 
     @property
     def user(self) -> str:
@@ -128,6 +132,7 @@ class Tally:
     """The repair that raised the expected error most, if by more than a tenth."""
     prediction_ratios: tuple[float, int] = (0.0, 0)
     """The sum of the users' `PredictionCheck.ratio` and the number of these users."""
+    larger_errors: LargerErrors = field(default_factory=LargerErrors)
 
     @property
     def prediction_ratio(self) -> float | None:
@@ -154,6 +159,8 @@ class Tally:
         if user.prediction_ratio is not None:
             total, count = self.prediction_ratios
             self.prediction_ratios = total + user.prediction_ratio, count + 1
+        if user.errors is not None:
+            self.larger_errors.add(user.errors)
         if user.sampling is not None:
             self.sampling = user.sampling if self.sampling is None else average_users(self.sampling, user.sampling)
 
@@ -298,6 +305,7 @@ class Batch(Result):
                 suffix = f"knowing_{knowledge.replace(' ', '_')}"
                 metrics[f"smoothed_min_user_median_adversary_error_m_{suffix}"] = error
                 metrics[f"smoothed_max_posterior_{suffix}"] = posterior
+        metrics["warnings"] = self.tally.larger_errors.warnings()
         metrics["dropped"] = [dropped._asdict() for dropped in self.dropped]
         return metrics
 
@@ -699,7 +707,17 @@ def _release_user(work: UserTask) -> UserResult:
     sampling = summarize_sampling(table, job.settings)
     recorder.close()
     repair = find_costly_repair(first, get_state_names(model.space))
-    return UserResult(entry, counts, summary, table.max_constrained_epsilon, smoothed, sampling, repair, check.ratio)
+    return UserResult(
+        entry,
+        counts,
+        summary,
+        table.max_constrained_epsilon,
+        smoothed,
+        sampling,
+        repair,
+        check.ratio,
+        MovementCheck(model).compare(releases, whole),
+    )
 
 
 def _infer_smoothed(recorder: SmoothingRecorder, engine: Releaser, model: MarkovModel) -> Hindsight | None:

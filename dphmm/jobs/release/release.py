@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from pathlib import Path
@@ -36,6 +36,7 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
+from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
 from dphmm.jobs.release.prediction import PredictionCheck
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
 from dphmm.jobs.release.stored import compute_session_hindsight, publishable_settings
@@ -118,6 +119,8 @@ class ReleaseResult(Result):
     prediction_ratio
         The mean squared distance of releases from the model's predictions, relative to the expected one, averaged over
         users; see `dphmm.jobs.release.prediction.PredictionCheck`. None for durable sessions. Public.
+    user_errors
+        The true and the expected errors of each user's estimates. Private.
     """
 
     table: ReleaseTable
@@ -136,6 +139,7 @@ class ReleaseResult(Result):
     costly_repair: CostlyRepair | None = None
     scope: Scope = "file"
     prediction_ratio: float | None = None
+    user_errors: tuple[UserErrors, ...] = field(default=(), repr=False)
 
     @cached_property
     def _by_user(self) -> list[dict[str, Any]]:
@@ -238,13 +242,19 @@ class ReleaseResult(Result):
         dict
             Names → plain JSON values.
         """
+        errors = np.concatenate([np.zeros(0), *(user.true_errors_m for user in self.user_errors)])
+        larger_errors = LargerErrors()
+        for user in self.user_errors:
+            larger_errors.add(user)
         return {
             "num_locations_outside_region": self.outside,
             "num_timesteps_without_location": self.gaps,
             "num_skipped_fixes": self.user_tracks.skipped,
             "model_trained_on_these_users": self.own_model,
+            "median_true_estimate_error_m": float(np.median(errors)) if len(errors) else None,
             **self._by_adversary(),
             **(self._errors_by_region() if self.diagnostics else {}),
+            "warnings": larger_errors.warnings(),
             "dropped": [dropped._asdict() for dropped in self.dropped],
         }
 
@@ -407,7 +417,7 @@ def release(
         earlier = read_histories(read_tracks_by_user(auxiliary_data), loaded_model, first_slots)
         habit_models = None if auxiliary_data is None else HabitModels(loaded_model, tuple(earlier.values()))
         map_model = None if adversary_map is None else build_map_adversary(adversary_map, loaded_model).model
-        releases, public_hindsight, informed_hindsight, map_hindsight, prediction_ratio = _release_tracks(
+        releases, user_errors, public_hindsight, informed_hindsight, map_hindsight, prediction_ratio = _release_tracks(
             tracks,
             engine,
             sessions,
@@ -437,6 +447,7 @@ def release(
         find_costly_repair(engine, get_state_names(space)),
         "file" if session is None else "session",
         prediction_ratio,
+        tuple(user_errors),
     )
     if output is not None:
         write_releases(output, result.table, overwrite, geometry, engine.is_private, publishable_settings(settings))
@@ -576,11 +587,12 @@ def _release_tracks(
     map_model: MarkovModel | None,
     certificate_writer: CertificateWriter | None,
     watch: ProgressCallback,
-) -> tuple[list[TimedRelease], Hindsight | None, Hindsight | None, Hindsight | None, float | None]:
+) -> tuple[list[TimedRelease], list[UserErrors], Hindsight | None, Hindsight | None, Hindsight | None, float | None]:
     private = None if diagnostics is None else diagnostics.append
     model = engine.model
     points = engine.measurements.points
     releases = list[TimedRelease]()
+    movement_check, user_errors = MovementCheck(model), list[UserErrors]()
     public_hindsight: list[tuple[FloatArray, FloatArray]] = []
     informed_hindsight: list[tuple[FloatArray, FloatArray]] = []
     map_hindsight: list[tuple[FloatArray, FloatArray]] = []
@@ -617,7 +629,10 @@ def _release_tracks(
                 raise BudgetExceededError(
                     f"{problem}; earlier releases are stored, see 'dphmm session export'"
                 ) from None
-            releases.extend(locate_releases(track.user, records, model.space))
+            user_releases = locate_releases(track.user, records, model.space)
+            releases.extend(user_releases)
+            if user_releases:
+                user_errors.append(movement_check.compare(user_releases, track))
             if recorder is not None and records:
                 public_hindsight.append(recorder.compute_smoothed_inference(points, engine.cell))
                 if habit_models is not None:
@@ -633,7 +648,7 @@ def _release_tracks(
     for _ in watch(release_all(), "Releasing", sum(len(track) for track in tracks)):
         pass
     public, informed, mapped = map(_in_metres, (public_hindsight, informed_hindsight, map_hindsight))
-    return releases, public, informed, mapped, fmean(ratios) if ratios else None
+    return releases, user_errors, public, informed, mapped, fmean(ratios) if ratios else None
 
 
 def _in_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:

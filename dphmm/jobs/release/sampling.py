@@ -85,8 +85,8 @@ class SamplingSummary(Result):
         sentences[0] += "."
         if not isnan(self.median_prediction_error_m):
             sentences.append(
-                "The estimates at the other timesteps are predictions, with a median expected error of "
-                f"{_length(self.median_prediction_error_m)}{over_users}."
+                "The estimates at the other timesteps are predictions. If users move as the model assumes, these have "
+                f"a median expected error of {_length(self.median_prediction_error_m)}{over_users}."
             )
         error = "" if isnan(self.even_release_rmse_m) else f", with an RMS error of {_length(self.even_release_rmse_m)}"
         sentences.append(
