@@ -259,8 +259,9 @@ def microseconds_within(start: Times, end: Times, opens: int, closes: int, weekd
     length = (closes - opens) * _HOUR
     total = np.zeros(len(start), dtype=np.int64)
     for day in range(days):
+        opening = (24 * day + opens - _HOURS_SINCE_MONDAY) * _HOUR
         for instants, sign in ((start, -1), (end, 1)):
-            since = instants.astype("datetime64[us]").astype(np.int64) + (_HOURS_SINCE_MONDAY - 24 * day - opens) * _HOUR
+            since = instants.astype("datetime64[us]").astype(np.int64) - opening
             whole, rest = np.divmod(since, period * _HOUR)
             total += sign * (whole * length + np.minimum(rest, length))
     return total
