@@ -225,7 +225,7 @@ def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray
 
 
 def _most(user_of_key: IntArray, amounts: Any, earliest: IntArray, first: IntArray) -> IntArray:
-    """Return the index of each user's largest amount, the earliest of several, -1 if all are zero."""
+    """Return the index of each user's largest amount, the earliest if tied, -1 if zero."""
     order = np.lexsort((earliest, -amounts, user_of_key))
     best = order[first]
     return np.where(amounts[best] > 0, best, -1)
