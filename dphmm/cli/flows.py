@@ -9,7 +9,7 @@ import click
 
 from dphmm.cli import options
 from dphmm.cli.console import FILE, Once, Row, Table, progress, render, say, say_json, shown, warn_of_seed
-from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.keys import NUMBER, as_keys, naming, settings_key
 from dphmm.errors import ConfigurationError, need
 from dphmm.flows.settings import FlowSettings
 
@@ -72,13 +72,11 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **a
     from dphmm.tables import write_text
     from dphmm.writers.flows import check_flow_file
 
-    settings = FlowSettings(
-        **{
-            field.name: value
-            for field in fields(FlowSettings)
-            if (value := arguments[options.option_name(field)]) is not None
-        }
-    )
+    names = {field.name: options.option_name(field) for field in fields(FlowSettings)}
+    with naming(**names):
+        settings = FlowSettings(
+            **{field: value for field, name in names.items() if (value := arguments[name]) is not None}
+        )
     if arguments["plan"]:
         _plan(settings, arguments, as_json)
         return

@@ -396,7 +396,8 @@ def refuse(names: Collection[str], reason: str) -> None:
         name = parameter.name or ""
         is_used = context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
         if name in names and is_used:
-            raise ConfigurationError(f"{named(name)} {reason}: remove it")
+            shown_name = named(name)
+            raise ConfigurationError(f"{shown_name} {reason}: remove {shown_name.rpartition(': ')[2]}")
 
 
 def build_data(paths: Sequence[str | Path], values: Mapping[str, Any]) -> Data:

@@ -400,7 +400,10 @@ _TABLE_METRICS: tuple[tuple[str, str, float], ...] = (
 )
 
 _CAPTIONS = {
-    "settings": "Means over sequences and time under every setting, with 95 % intervals.",
+    "settings": (
+        "Means over sequences and time under every setting, with 95 % intervals. Errors of withheld timesteps are "
+        "those of the prediction; a marker is hollow if no timestep was released."
+    ),
     "figure-10-runtime": "Processor time of a step (Figure 10), after a warm-up. Each sequence has a new engine.",
     "figure-11-over-time": "Degree of protection of the true state, and error of the release (Figure 11, Equation 3).",
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which spends no ε.",
@@ -533,7 +536,8 @@ _INTERVALS = (
 )
 _ABBREVIATIONS = (
     "DoP: degree of protection of the true location. Error (Equation 3): root mean square distance between a release "
-    "and the true location. DPLS: the complete policy on a δ-location set."
+    "and the true location. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy on a "
+    "δ-location set."
 )
 
 

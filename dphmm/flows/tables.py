@@ -22,7 +22,7 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas, Visits
 from dphmm.flows.forest import Forest
-from dphmm.landmarks.stays import hours_within
+from dphmm.landmarks.stays import microseconds_within
 from dphmm.model.time_classes import TimeClasses, utc_offsets
 
 DAY = 86_400_000_000
@@ -200,7 +200,7 @@ def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray
     """Return home and work: the areas with most time at night and in working hours.
 
     Home is the area with most time between 22:00 and 6:00. Work is the area other than home with most time from Monday
-    to Friday between 9:00 and 17:00.
+    to Friday between 9:00 and 17:00. Of several such areas, it is the one visited first.
 
     A visit counts for at least a minute, so that check-ins contribute as well.
     """
@@ -209,24 +209,24 @@ def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray
         return visits.user, visits.user, visits.user
     start = visits.start + utc_offsets(visits.start, layout.zone)
     end = start + np.maximum(visits.end - visits.start, _MINUTE)
-    key, at = np.unique(visits.user * n + visits.area, return_inverse=True)
+    key, earliest, at = np.unique(visits.user * n + visits.area, return_index=True, return_inverse=True)
     user_of_key = key // n
     where = key % n
     local = start.astype("datetime64[us]"), end.astype("datetime64[us]")
-    night = np.bincount(at, hours_within(*local, 22, 30, weekdays=False), len(key))
-    day = np.bincount(at, hours_within(*local, 9, 17, weekdays=True), len(key))
+    night = np.bincount(at, microseconds_within(*local, 22, 30, weekdays=False), len(key))
+    day = np.bincount(at, microseconds_within(*local, 9, 17, weekdays=True), len(key))
     users, first = np.unique(user_of_key, return_index=True)
-    home = _most(user_of_key, night, first)
+    home = _most(user_of_key, night, earliest, first)
     day[home[home >= 0]] = 0.0
-    work = _most(user_of_key, day, first)
+    work = _most(user_of_key, day, earliest, first)
     both = (home >= 0) & (work >= 0)
     cells = where[home[both]] * n + where[work[both]]
     return users[both], cells, visits.start[np.searchsorted(visits.user, users[both])]
 
 
-def _most(user_of_key: IntArray, amounts: Any, first: IntArray) -> IntArray:
-    """Return the index of each user's largest amount, -1 if all are zero."""
-    order = np.lexsort((-amounts, user_of_key))
+def _most(user_of_key: IntArray, amounts: Any, earliest: IntArray, first: IntArray) -> IntArray:
+    """Return the index of each user's largest amount, the earliest if tied, -1 if zero."""
+    order = np.lexsort((earliest, -amounts, user_of_key))
     best = order[first]
     return np.where(amounts[best] > 0, best, -1)
 

@@ -34,6 +34,8 @@ Times = npt.NDArray[np.datetime64]
 # Hours from Monday 00:00 to the epoch (Thursday, 1 January 1970).
 _HOURS_SINCE_MONDAY = 72
 
+_HOUR = 3_600_000_000  # microseconds
+
 # Minutes; longer durations would overflow 64 bits of microseconds.
 _MAX_MINUTES = 1e11
 
@@ -226,16 +228,18 @@ def repeated_places(stays: Stays, radius_km: StayRadius, utc_offset: UtcOffset =
     centre = np.column_stack([np.bincount(place, hours * axis, count) / total for axis in stays.centre.T])
     shift = np.timedelta64(round(float(utc_offset) * 3600e6), "us")
     local = stays.start + shift, stays.end + shift
-    night = np.bincount(place, hours_within(*local, 22, 30, weekdays=False), count)
+    night = np.bincount(place, microseconds_within(*local, 22, 30, weekdays=False), count)
     home = int(night.argmax()) if night.max() > 0 else -1
-    day = np.bincount(place, hours_within(*local, 9, 17, weekdays=True), count)
+    day = np.bincount(place, microseconds_within(*local, 9, 17, weekdays=True), count)
     day[home if home >= 0 else slice(0, 0)] = 0.0
     work = int(day.argmax()) if day.max() > 0 else -1
     return RepeatedPlaces(place, centre, total, np.bincount(place, minlength=count), home, work)
 
 
-def hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> FloatArray:
-    """Compute the hours of each span between two hours of the day.
+def microseconds_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> IntArray:
+    """Compute the time of each span between two hours of the day.
+
+    Times are integers, because rounding errors of hours would decide between places with equal times.
 
     Parameters
     ----------
@@ -248,17 +252,16 @@ def hours_within(start: Times, end: Times, opens: int, closes: int, weekdays: bo
 
     Returns
     -------
-    FloatArray
-        ``(k,)``.
+    IntArray
+        ``(k,)`` microseconds.
     """
     period, days = (168, 5) if weekdays else (24, 1)
-    hours = [
-        (instants.astype("datetime64[us]").astype(np.int64) / 3.6e9 + _HOURS_SINCE_MONDAY) for instants in (start, end)
-    ]
-    total = np.zeros(len(start))
+    length = (closes - opens) * _HOUR
+    total = np.zeros(len(start), dtype=np.int64)
     for day in range(days):
-        for instants, sign in zip(hours, (-1, 1), strict=True):
-            since = instants - 24 * day - opens
-            whole = np.floor(since / period)
-            total += sign * (whole * (closes - opens) + np.minimum(since - period * whole, closes - opens))
-    return np.asarray(np.maximum(total, 0.0))
+        opening = (24 * day + opens - _HOURS_SINCE_MONDAY) * _HOUR
+        for instants, sign in ((start, -1), (end, 1)):
+            since = instants.astype("datetime64[us]").astype(np.int64) - opening
+            whole, rest = np.divmod(since, period * _HOUR)
+            total += sign * (whole * length + np.minimum(rest, length))
+    return total

@@ -211,6 +211,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     both = ("protection", "rms_error_km")
     compared = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
     settings, axes = canvas.new_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(compared), sharey=True)
+    settings.get_layout_engine().set(w_pad=0.15)  # inches: the last number of an axis is next to the first of another
     for ax, metric in zip(axes, compared, strict=True):
         draw_settings(ax, table, config, metric)
         ax.tick_params(axis="y", labelleft=ax is axes[0])
@@ -236,6 +237,8 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
 def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: str) -> None:
     """Draw the mean of a metric under every setting, with its 95 % interval.
 
+    Errors of withheld timesteps are those of the prediction. The marker is hollow if no timestep was released.
+
     Parameters
     ----------
     ax
@@ -249,12 +252,16 @@ def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: 
     """
     settings = config.settings()
     label, factor = METRICS[metric]
+    labels = list[str]()
     for row, setting in enumerate(settings):
         interval = total(table, setting, metric)
         reach = factor * np.maximum([[interval.mean - interval.low], [interval.high - interval.mean]], 0.0)
         colour = _COLOURS[config.policies.index(setting.policy) % len(_COLOURS)]
-        ax.errorbar([factor * interval.mean], [row], xerr=reach, marker="o", ms=4, capsize=2, lw=1.2, color=colour)
-    ax.set_yticks(range(len(settings)), [_label_setting(setting, settings) for setting in settings], fontsize=8)
+        withheld = float(table.where(setting)["withheld"].mean())
+        style: dict[str, Any] = {"marker": "o", "ms": 4, "mfc": "white" if withheld == 1 else colour, "color": colour}
+        ax.errorbar([factor * interval.mean], [row], xerr=reach, capsize=2, lw=1.2, **style)
+        labels.append(_label_setting(setting, settings) + (f" ({100 * withheld:.3g} % withheld)" if withheld else ""))
+    ax.set_yticks(range(len(settings)), labels, fontsize=8)
     ax.set_ylim(len(settings) - 0.5, -0.5)
     ax.set_xlim(left=0)
     _finish(ax, label, "")
@@ -371,4 +378,4 @@ def draw_noises(ax: Axes, rows: Sequence[NoiseRow]) -> None:
     ax.invert_yaxis()
     ax.set_xlim(left=0)
     ax.set_xlabel("root mean square error (km)")
-    ax.legend(fontsize=7)
+    canvas.legend_below(ax)

@@ -659,18 +659,23 @@ def _reopen(
     find_partial_recipients: Callable[[int, int], Mapping[str, str]] | None,
 ) -> Session:
     """Open a pickled session in this process. Its releases are those of the store."""
-    stored = store.session(name)
-    if stored is None:
-        raise DataFileError(store.path, f"must contain session {name!r}, which a pickled session continues")
-    if store.progress(stored.number).count < count:
-        raise DataFileError(store.path, f"must contain the {count} releases of session {name!r}; restore the file")
-    session = Session.open(
-        store,
-        name,
-        queries,
-        predict_beyond_limits=predict_beyond_limits,
-        find_partial_recipients=find_partial_recipients,
-    )
+    try:
+        stored = store.session(name)
+        if stored is None:
+            raise DataFileError(store.path, f"must contain session {name!r}, which a pickled session continues")
+        if store.progress(stored.number).count < count:
+            raise DataFileError(store.path, f"must contain the {count} releases of session {name!r}; restore the file")
+        session = Session.open(
+            store,
+            name,
+            queries,
+            predict_beyond_limits=predict_beyond_limits,
+            find_partial_recipients=find_partial_recipients,
+        )
+    except BaseException:
+        if owns_store:
+            store.close()
+        raise
     session._owner = owns_store
     return session
 

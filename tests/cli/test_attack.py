@@ -71,11 +71,11 @@ def test_page_table_or_picture_is_written(tmp_path, name, channel):
         (("data/sample/geolife",), "data and model must be given together"),
         (("data/sample/geolife", "--model", "model.npz", "-o", "attack.csv"), "must contain 'private'; use"),
         (({"max_steps": 0},), "max_steps"),
-        (("--users", "000"), "--users needs DATA: remove it"),
-        (("--column", "user=x"), "--column needs DATA: remove it"),
-        (("--skip-bad",), "--skip-bad needs DATA: remove it"),
-        (("--time-zone", "UTC"), "--time-zone needs DATA: remove it"),
-        (({"allow_training_users": True},), "key 'allow_training_users' needs DATA: remove it"),
+        (("--users", "000"), "--users needs DATA: remove --users"),
+        (("--column", "user=x"), "--column needs DATA: remove --column"),
+        (("--skip-bad",), "--skip-bad needs DATA: remove --skip-bad"),
+        (("--time-zone", "UTC"), "--time-zone needs DATA: remove --time-zone"),
+        (({"allow_training_users": True},), "key 'allow_training_users' needs DATA: remove key 'allow_training_users'"),
     ],
 )
 def test_invalid_input_prints_one_line_and_exits_with_2(words, message):

@@ -193,9 +193,9 @@ def test_trade_off_is_plotted(folder, run):
         (("--error", "1km", "--failure-rate", "0.5"), "failure_rate needs an event"),
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.1"), "are too few for a failure rate of 0.1"),
         ((*EVENT, "--max-posterior", "0.8", {"first": "noon"}), "key 'first' must be a time such as"),
-        (("--error", "1km", "--user", "zz"), "--user needs --auxiliary-data: remove it"),
-        (("--error", "1km", "--input-format", "gpx"), "--input-format needs --auxiliary-data: remove it"),
-        (("--error", "1km", {"time_zone": "UTC"}), "key 'time_zone' needs --auxiliary-data: remove it"),
+        (("--error", "1km", "--user", "zz"), "--user needs --auxiliary-data: remove --user"),
+        (("--error", "1km", "--input-format", "gpx"), "--input-format needs --auxiliary-data: remove --input-format"),
+        (("--error", "1km", {"time_zone": "UTC"}), "key 'time_zone' needs --auxiliary-data: remove key 'time_zone'"),
         (("--error", "1km", "--horizon", "1m"), "--horizon must be at least the model's step"),
     ],
 )

@@ -214,7 +214,12 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
         (leak_command, STREAM, ConfigurationError, "no matrix"),
         (leak_command, BOTH, ConfigurationError, "no budgets"),
         (leak_command, (*BOTH, *STREAM, "--users", "ann"), ConfigurationError, "--users needs --releases"),
-        (leak_command, (*BOTH, *STREAM, "--delta", 0.1), ConfigurationError, "--delta needs --releases: remove it"),
+        (
+            leak_command,
+            (*BOTH, *STREAM, "--delta", 0.1),
+            ConfigurationError,
+            "--delta needs --releases: remove --delta",
+        ),
         (leak_command, (*BOTH, *STREAM, "--event", "at:1 at 3"), ConfigurationError, "--event needs --releases"),
         (
             leak_command,

@@ -72,9 +72,9 @@ def test_invalid_input_prints_one_line_and_exits_with_2(world, run, words, messa
         (("-o", "walk.csv"), "walk.csv exists"),
         (("-o", "nowhere/new.csv"), "nowhere"),
         (("--picture", "PRIVATE-old.png"), "PRIVATE-old.png exists"),
-        (("--num-users", "5"), "--num-users requires -o: remove it"),
-        (("--horizon", "1d"), "--horizon requires -o: remove it"),
-        (("--start", "2024-01-02"), "--start requires -o: remove it"),
+        (("--num-users", "5"), "--num-users requires -o: remove --num-users"),
+        (("--horizon", "1d"), "--horizon requires -o: remove --horizon"),
+        (("--start", "2024-01-02"), "--start requires -o: remove --start"),
         (("-o", "new.csv", "--seed", "-1"), "'--seed': -1 is not in the range x>=0"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dphmm.evaluation.report import (
     total,
 )
 from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable
+from dphmm.evaluation.split import make_space
 from dphmm.plots.evaluation import evaluation_figures
 from tests.pages import DESK, PHONE, looked_at
 
@@ -42,6 +44,7 @@ def make_table(protection, error, runtime=lambda setting, step: 1e-3, config=CON
                 values |= {"sequence": sequence, "step": step, "runtime_s": runtime(setting, step)}
                 values |= {"protection": protection(setting), "squared_error_km2": (factor * error(setting)) ** 2}
                 values |= {"num_possible_states": protection(setting), "area_km2": 1e6 * runtime(setting, step)}
+                values["withheld"] = setting.window_epsilon > 0
                 rows.append(dict.fromkeys(COLUMNS, 0) | values)
     return StepTable.of(rows)
 
@@ -181,8 +184,6 @@ def finished(plain) -> Evaluation:
 def figures(finished, plain_table):
     """Return the figures of the evaluation by name."""
     pytest.importorskip("matplotlib")
-    from dphmm.evaluation.split import make_space
-
     return evaluation_figures(plain_table, finished.config, make_space(finished.config))
 
 
@@ -250,6 +251,29 @@ def test_every_setting_is_plotted_with_its_interval(finished, plain_table, figur
     assert not re.search(r"<td>[^<]*\d[^<]* – [^<]*</td>", body)
     columns = [re.findall(r"<td>(.*?)</td>", row) for row in body.split("<tr>")[2:]]
     assert all(len(set(column)) > 1 for column in zip(*columns, strict=True))
+
+
+def test_settings_without_releases_are_marked_and_labels_do_not_touch():
+    """The errors of withheld timesteps are those of the prediction, not of releases."""
+    pytest.importorskip("matplotlib")
+    config = parse_config(CONFIG.keys | {"window_epsilons": [0.1], "step_seconds": 300.0})
+    table = make_table(lambda s: 50, lambda s: 1.0, config=config)
+    for name in ("estimate_error_km", "adversary_error_km"):
+        table.columns[name][:] = 1.0
+    figure = evaluation_figures(table, config, make_space(config))["settings"]
+    figure.canvas.draw()
+    first = figure.axes[0]
+    texts = [label.get_text() for label in first.get_yticklabels()]
+    hollow = [bar.lines[0].get_markerfacecolor() == "white" for bar in first.containers]
+    assert (
+        hollow == ["(100 % withheld)" in text for text in texts] == [bool(s.window_epsilon) for s in config.settings()]
+    )
+    boxes = [
+        [label.get_window_extent() for label in ax.get_xticklabels() if label.get_position()[0] <= ax.get_xlim()[1]]
+        for ax in figure.axes
+    ]
+    for left, right in pairwise(boxes):
+        assert min(box.x0 for box in right) - max(box.x1 for box in left) > 8
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])

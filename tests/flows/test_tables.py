@@ -55,6 +55,17 @@ def test_nights_use_time_zone():
     assert events.cells["home-work"].tolist()[0] == 7 * len(AREAS) + 3
 
 
+def test_area_visited_first_is_home_or_work_if_times_are_equal():
+    """Check-ins count for a minute each, whatever the rounding of their times."""
+    layout = FlowSettings("home-work", stay=0).layout(AREAS)
+    rows = []
+    for user, second in enumerate(range(0, 3600, 60)):
+        times = [f"2010-10-{day}:{second // 60:02}:{second % 7:02}" for day in ("04T10", "05T23", "06T23", "07T16")]
+        rows += [(user, area, time, time) for area, time in zip((4, 7, 2, 0), times, strict=True)]
+    (events,) = derive_events(visits(*rows), layout, ["home-work"]).values()
+    assert events.cells["home-work"].tolist() == [7 * len(AREAS) + 4] * 60
+
+
 def test_trip_counts_for_area_left_and_next_area():
     times = [f"2024-03-04T{hour:02}:00" for hour in range(4)]
     days = visits(*((0, area, time, time) for area, time in zip((3, 5, 7, 2), times, strict=True)))

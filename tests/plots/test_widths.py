@@ -161,6 +161,7 @@ def test_noise_types_fit(width):
     figure, ax = new_figure(width, 4.5)
     draw_noises(ax, rows[: len(NOISES)])
     assert flaws(figure) == []
+    assert ax.get_legend() is None, "it would hide bars"
     assert flaws(noise_figure(rows, "utility:1km")) == []
 
 

@@ -173,8 +173,10 @@ def test_pickled_session_without_its_file_raises(tmp_path):
     with pytest.raises(DataFileError, match="must exist, because a pickled session continues it"):
         pickle.loads(data)
     Session.open(tmp_path / "a.db", "bob", ENGINES["lattice"](None)).close()
-    with pytest.raises(DataFileError, match="must contain session 'ann'"):
+    with pytest.raises(DataFileError, match="must contain session 'ann'") as caught:
         pickle.loads(data)
+    open_files = [str(file.resolve()) for file in Path("/proc/self/fd").iterdir()]
+    assert str(tmp_path / "a.db") not in open_files, caught
 
 
 def test_pickled_session_with_older_file_raises(tmp_path):

@@ -332,5 +332,6 @@ def test_forked_session_raises_although_another_thread_had_its_lock(tmp_path):
     process.kill()
     done.set()
     holder.join()
+    session.close()
     assert not alive
     assert "open it again here" in problems.get()
