@@ -306,10 +306,13 @@ class StoredReleases:
     settings
         The settings of all releases, as stored by a batch, or by sessions with equal settings. Of a file, the settings
         with the hash in its rows, if they are found: see `find_settings`. None otherwise.
+    is_private
+        Whether the noise came from the operating system. None for a file, which does not state it.
     """
 
     table: ReleaseTable
     settings: ReleaseSettings | None = None
+    is_private: bool | None = None
 
 
 @checked
@@ -349,7 +352,8 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
             for terms in agreed.terms.values()
         ]
         are_equal = bool(all_settings) and all(settings == all_settings[0] for settings in all_settings)
-        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None)
+        is_private = all(content.is_private for content in sessions)
+        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None, is_private)
     path = Path(source)
     if path.is_dir():
         return _of_batch(path, users)
@@ -422,7 +426,12 @@ def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
     if tables:
         names = [column.name for column in COLUMNS]
         merged = ReleaseTable({name: np.concatenate([table[name] for table in tables]) for name in names})
-    return StoredReleases(merged, settings)
+    return StoredReleases(merged, settings, _is_batch_private(folder))
+
+
+def _is_batch_private(path: Path) -> bool | None:
+    """Return whether a batch has no seed. None for a file."""
+    return Checkpoint(path).record.get("seed") is None if path.is_dir() else None
 
 
 def locate_user_releases(
@@ -524,8 +533,9 @@ def replay(
     if _is_session_store(path):
         yield from _from_store(path, loaded_model, settings, users)
         return
+    is_private = _is_batch_private(Path(path))
     for _, rows, slots, engine in rows_by_user(Path(path), loaded_model, settings, users):
-        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), is_private)
 
 
 def replay_all(
@@ -577,9 +587,8 @@ def _from_store(
         if stored:
             engines = _engines(session, len(stored), requested, get_engine)
             sequence = build_sequence(name, stored, {number: engine for number, engine in engines.items() if number})
-            is_private = all(agreed.terms[MAIN_QUERY].randomness == "system" for agreed in session.agreements)
             slots = tuple(release.slot for release in stored)
-            yield ReplayResult(sequence, engines[0], slots, is_private)
+            yield ReplayResult(sequence, engines[0], slots, content.is_private)
 
 
 def pruned_error(name: str, count: int) -> ConfigurationError:
