@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.jobs.release.stored import SettingsLike, engine_agreed, read_sessions, rows_by_user
+from dphmm.jobs.release.stored import SettingsLike, engine_agreed, get_user_name, read_sessions, rows_by_user
 from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
 from dphmm.release.session_database import is_server, is_store
@@ -125,7 +125,8 @@ def certify(
     Raises
     ------
     ConfigurationError
-        When settings are missing or differ, the noise is real-valued, or a session has several queries.
+        When settings are missing or differ, the noise is real-valued, a session has several queries, or there is no
+        release.
     DataFileError
         When releases do not follow from the model and the settings.
     """
@@ -150,6 +151,8 @@ def certify(
                     ) from None
                 num_releases += len(steps)
             num_users += 1
+        if not num_releases:
+            raise ConfigurationError(f"{get_user_name(source)} contains no release to certify")
     return CertificateSummary(num_users, num_releases, Path(output).stat().st_size)
 
 

@@ -190,7 +190,17 @@ def test_hostile_lines_are_rejected(tmp_path, monkeypatch, capsys, line, reason)
     assert any(alternative in output for alternative in reason.split("|"))
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"certificate":1,"of":null}', b'{"certificate":1,"of":[]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"certificate":1,"of":null}',
+        b'{"certificate":1,"of":[]}',
+        b'{"certificate":1}\n{"end":0}',
+    ],
+)
 def test_invalid_certificate_is_rejected(tmp_path, monkeypatch, text):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     (tmp_path / "proof.jsonl").write_bytes(text + b"\n")

@@ -248,6 +248,15 @@ def test_session_with_real_valued_noise_raises(model_and_data, tmp_path):
     assert not (tmp_path / "proof.jsonl").exists()
 
 
+def test_store_without_releases_raises(model_and_data, tmp_path):
+    model, _ = model_and_data
+    with Session.open(tmp_path / "none.db", "ann", SETTINGS.engine(town())):
+        pass
+    with pytest.raises(ConfigurationError, match=r"none\.db contains no release to certify$"):
+        certify(tmp_path / "none.db", model, tmp_path / "proof.jsonl")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
 def test_unknown_users_or_times_off_clock_raise(model_and_data, tmp_path):
     model, data = model_and_data
     release(data, model, SETTINGS, tmp_path / "r.csv", rng=1, allow_training_users=True)
