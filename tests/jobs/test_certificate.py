@@ -15,6 +15,7 @@ from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, certify, export_sessions, release
 from dphmm.jobs.release.stored import UserFile
+from dphmm.release import SessionStore
 from tests.certificate import capped
 from tests.certificate.certificates import refusal, town, verifier
 
@@ -254,6 +255,26 @@ def test_store_without_releases_raises(model_and_data, tmp_path):
         pass
     with pytest.raises(ConfigurationError, match=r"none\.db contains no release to certify$"):
         certify(tmp_path / "none.db", model, tmp_path / "proof.jsonl")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
+def test_pruned_and_rewound_sessions_raise(model_and_data, tmp_path):
+    """Their certificate would have other possible states and totals than the releases."""
+    model, _ = model_and_data
+    for name in ("pruned", "rewound"):
+        with Session.open(tmp_path / f"{name}.db", "ann", SETTINGS.engine(town())) as session:
+            for slot in (SLOT, SLOT + 1500, SLOT + 1501):
+                session.release(0, slot)
+    with SessionStore(tmp_path / "pruned.db") as store:
+        assert store.prune(store.session("ann"), SLOT + 500, 300.0) == 1
+    with SessionStore(tmp_path / "rewound.db") as store:
+        store.rewind(store.session("ann"), SLOT + 300, 300.0)
+    with Session.open(tmp_path / "rewound.db", "ann", SETTINGS.engine(town())) as session:
+        session.release(0, SLOT + 700)
+    with pytest.raises(ConfigurationError, match="the first 1 releases of session 'ann' were pruned"):
+        certify(tmp_path / "pruned.db", model, tmp_path / "proof.jsonl")
+    with pytest.raises(ConfigurationError, match="session 'ann' was rewound"):
+        certify(tmp_path / "rewound.db", model, tmp_path / "proof.jsonl")
     assert not (tmp_path / "proof.jsonl").exists()
 
 

@@ -594,7 +594,7 @@ def _from_store(
 def pruned_error(name: str, count: int) -> ConfigurationError:
     """Build the error for a session without the records of its first releases."""
     return ConfigurationError(
-        f"the first {count} releases of session {name!r} were pruned, and an audit replays all: use a copy from before"
+        f"the first {count} releases of session {name!r} were pruned, and a replay needs all: use a copy from before"
     )
 
 
@@ -625,7 +625,7 @@ def build_sequence(
     slots = np.array([release.slot for release in releases])
     steps = np.diff(slots, prepend=slots[0] if last_slot is None else last_slot)
     if (steps < 0).any():
-        raise ConfigurationError(f"session {name!r} was rewound after a wrong time, so that an audit cannot replay it")
+        raise ConfigurationError(f"session {name!r} was rewound after a wrong time and cannot be replayed")
     records = [release.record for release in releases]
     return ReleasedSequence(
         name,
