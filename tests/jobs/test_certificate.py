@@ -238,6 +238,12 @@ def test_session_with_multiple_queries_raises(model_and_data, tmp_path):
         session.release(0, SLOT)
     with pytest.raises(ConfigurationError, match="several queries"):
         certify(tmp_path / "two.db", model, tmp_path / "proof.jsonl")
+    with pytest.raises(ConfigurationError, match="session 'ann' must have one query, of locations, to be a table"):
+        export_sessions(tmp_path / "two.db", tmp_path / "rows.csv", model=model)
+    with Session.open(tmp_path / "east.db", "ann", engine.for_query(town().space.points[:, :1])) as session:
+        session.release(0, SLOT)
+    with pytest.raises(ConfigurationError, match="must have one query, of locations"):
+        export_sessions(tmp_path / "east.db", tmp_path / "rows.csv", model=model)
 
 
 def test_session_with_real_valued_noise_raises(model_and_data, tmp_path):

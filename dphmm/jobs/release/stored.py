@@ -244,7 +244,7 @@ def export_sessions(
     Raises
     ------
     ConfigurationError
-        If the output has an unsupported extension, or the model is not the sessions' model.
+        If the output has an unsupported extension, the model is not the sessions' model, or a session cannot be a table.
     DataFileError, OutputError
         If the file is not a store of sessions, or the output cannot be written.
     """
@@ -275,7 +275,8 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
     Raises
     ------
     ConfigurationError
-        If the model is not the model of a session.
+        If the model is not the model of a session, or a session has several queries or one of something else than
+        locations.
     """
     loaded_model = load_model(model)
     step = microseconds(loaded_model.step, "step")
@@ -283,6 +284,11 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
     for content in sessions:
         name = content.session.name
         _check_model(content.session, loaded_model, model)
+        # without this check, measurements of other queries would be rows of locations
+        if len(content.session.terms) > 1 or any(len(release.record.estimate) != 2 for release in content.releases):
+            raise ConfigurationError(
+                f"session {name!r} must have one query, of locations, to be a table: export a .jsonl without a model"
+            )
         for release in content.releases:
             time = np.datetime64(release.slot * step, "us")
             releases.append(locate_release(name, time, release.record, loaded_model.space))
