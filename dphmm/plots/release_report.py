@@ -149,9 +149,9 @@ def report(
 def _released(
     source: Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
 ) -> tuple[ReleaseTable, Releaser, bool | None]:
-    """Return the releases, each user's in order of time, an engine of their settings, and whether noise is unseeded.
+    """Return the releases, an engine of their settings, and whether the noise is private.
 
-    The settings are checked.
+    The releases of each user are in order of time. The settings are checked.
     """
     loaded_model = load_model(model)
     stored = read_released(source, loaded_model, users)

@@ -244,7 +244,8 @@ def export_sessions(
     Raises
     ------
     ConfigurationError
-        If the output has an unsupported extension, the model is not the sessions' model, or a session cannot be a table.
+        If the output has an unsupported extension, the model is not the sessions' model, or a session is unsuitable for
+        a table.
     DataFileError, OutputError
         If the file is not a store of sessions, or the output cannot be written.
     """
