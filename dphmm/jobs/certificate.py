@@ -16,7 +16,15 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.jobs.release.stored import SettingsLike, engine_agreed, read_sessions, rows_by_user
+from dphmm.jobs.release.stored import (
+    SettingsLike,
+    build_sequence,
+    engine_agreed,
+    get_user_name,
+    pruned_error,
+    read_sessions,
+    rows_by_user,
+)
 from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
 from dphmm.release.session_database import is_server, is_store
@@ -125,8 +133,8 @@ def certify(
     Raises
     ------
     ConfigurationError
-        When there is no release, settings are missing or differ, the noise is real-valued, or a session has several
-        queries.
+        When settings are missing or differ, the noise is real-valued, a session has several queries or was pruned or
+        rewound, or there is no release.
     DataFileError
         When releases do not follow from the model and the settings.
     """
@@ -152,7 +160,7 @@ def certify(
                 num_releases += len(steps)
             num_users += 1
         if not num_releases:
-            raise ConfigurationError(f"{source} contains no release to certify")
+            raise ConfigurationError(f"{get_user_name(source)} contains no release to certify")
     return CertificateSummary(num_users, num_releases, Path(output).stat().st_size)
 
 
@@ -217,8 +225,11 @@ def _read_stored_sessions(
                 f"session {session.name!r} has several queries, and a store does not contain their measurements: "
                 "certify them during the release with dphmm.certificate.CertificateWriter"
             )
+        if content.pruned.count:
+            raise pruned_error(session.name, content.pruned.count)
         if not releases:
             continue
+        build_sequence(session.name, releases)  # refuses a session that was rewound
         begun: list[_Begun] = []
         for _, part in groupby(enumerate(releases), lambda pair: session.agreement_at(pair[0]).first):  # noqa: B023
             group = list(part)

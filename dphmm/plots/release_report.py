@@ -114,12 +114,12 @@ def report(
     check_output(private_name(path) if is_private else path, overwrite)
     if basemap is not None:
         check_vector_file(basemap)
-    table, engine = _released(source, model, settings, users)
+    table, engine, is_system_noise = _released(source, model, settings, users)
     if true is None:
         track, shown = _sample_user(engine, table, rng)
     else:
         track, shown = _real_user(Data.from_any(true), table)
-    guarantee = build_guarantee(table, engine)
+    guarantee = build_guarantee(table, engine, is_system_noise)
     time_range = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
     explanation = f"Before: the true locations of {track.user}, {time_range}. After: the releases."
     if not is_private:
@@ -148,10 +148,10 @@ def report(
 
 def _released(
     source: Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
-) -> tuple[ReleaseTable, Releaser]:
-    """Return the releases, each user's in order of time, and an engine of their settings.
+) -> tuple[ReleaseTable, Releaser, bool | None]:
+    """Return the releases, an engine of their settings, and whether the noise is private.
 
-    The settings are checked.
+    The releases of each user are in order of time. The settings are checked.
     """
     loaded_model = load_model(model)
     stored = read_released(source, loaded_model, users)
@@ -165,7 +165,7 @@ def _released(
     engine = choose_settings(source, first, rows, settings, stored.settings).engine(loaded_model)
     for user in dict.fromkeys(table["user"].tolist()):
         check_made_with(source, user, table.select(table["user"] == user), engine)
-    return table, engine
+    return table, engine, stored.is_private
 
 
 def _sample_user(engine: Releaser, table: ReleaseTable, rng: Rng) -> tuple[Trajectory, ReleaseTable]:

@@ -360,6 +360,14 @@ def a_larger_body(lines, rows):
     change_body(lines, lambda tips: [tip.__setitem__(slice(None), [2 * c for c in tip]) for tip in tips])
 
 
+@tampering("flat", "a body is larger than its edges require")
+def a_larger_body_with_added_edges(lines, rows):
+    part = next(part for part in find_parts(lines, "noise") if "added" in part["value"])
+    (noise_part,) = part["value"]["parts"]
+    noise_part["body"] = [[2 * c for c in tip] for tip in noise_part["body"]]
+    update_digest(lines, part)
+
+
 @tampering("town", "a body must be given by its upper corners|a body is too small")
 def a_corner_is_missing(lines, rows):
     change_body(lines, lambda tips: tips.pop(1))

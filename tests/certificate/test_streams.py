@@ -317,6 +317,6 @@ def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
     for name, sides in (("none", ["backward", "forward"]), ("one", ["backward"]), ("both", [])):
         code, text = judge(name, *(["--matrix", "m.csv"] if name != "none" else []))
         assert code == 0
-        stated = re.findall("that there is no ([a-z]+) correlation, as stated for 1 of 1 users", text.split("NOT")[1])
+        stated = re.findall("that there is no ([a-z]+) correlation, as stated for 1 of 1 user", text.split("NOT")[1])
         assert stated == sides
     assert judge("both", "--matrix", "zero.csv")[0] == 1

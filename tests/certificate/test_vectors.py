@@ -131,14 +131,14 @@ def _joined(lines: list[str], statement: ast.stmt) -> str:
 @pytest.mark.parametrize(
     ("kind", "check"),
     [
-        ("releases", "require(needed == body.upper or added"),
+        ("releases", "require(needed == body.upper"),
         ("releases", 'require(is_valid, "the digest must be that of the value'),
         ("releases", 'require(to_json(value) + b"\\n" == line'),
         ("releases", 'require(not empty, f"the optional field'),
         ("releases", 'require(is_canonical, "settings must'),
         ("streams", 'require(is_valid, "is_exact must be true or false'),
         ("streams", "require(all(map(lt, keys, keys[1:]))"),
-        ("releases", "require(possible == follows or"),
+        ("releases", "require(possible == after or"),
         ("releases", 'require(is_valid, "the limit on a window is exceeded")'),
         ("releases", 'require(is_valid, "a table distinguishes'),
         ("releases", 'require(is_valid, f"the row is of'),
@@ -190,7 +190,17 @@ def test_hostile_lines_are_rejected(tmp_path, monkeypatch, capsys, line, reason)
     assert any(alternative in output for alternative in reason.split("|"))
 
 
-@pytest.mark.parametrize("text", [b"", b"{}", b"[1]", b'{"certificate":1,"of":null}', b'{"certificate":1,"of":[]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b'{"certificate":1,"of":null}',
+        b'{"certificate":1,"of":[]}',
+        b'{"certificate":1}\n{"end":0}',
+    ],
+)
 def test_invalid_certificate_is_rejected(tmp_path, monkeypatch, text):
     monkeypatch.setattr(verifier(), "limit", lambda _: None)
     (tmp_path / "proof.jsonl").write_bytes(text + b"\n")

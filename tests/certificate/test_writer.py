@@ -20,6 +20,7 @@ from dphmm.space import Grid, LocalProjection, Places
 from tests.certificate.certificates import (
     VERIFIER,
     Line,
+    build_certificate,
     canonical,
     certify_path,
     find_parts,
@@ -138,6 +139,24 @@ def test_random_releases_are_accepted(seed):
         except DphmmError:
             continue  # one possible state, which is not allowed here
         assert verify(lines)["steps"] == 8
+
+
+def test_queries_released_together_are_accepted():
+    """The first release excludes states, which are possible for the second."""
+    line = np.array([[0, 0], [2, 0], [4, 0], [0, 3], [3, 3], [9, 3]])
+    policy = PolicyGraph.from_edges(6, [[0, 1], [1, 2], [3, 4], [4, 5]])
+    engine = Releaser(UNIFORM, line, policy, 0.5, rng=3, spacing=1)
+    other = engine.for_query(line[:, ::-1], spacing=1)
+
+    def draw(writer: CertificateWriter) -> None:
+        for slot in range(3):
+            records = engine.release_together(1, other).records
+            for query, queried, record in zip(("main", "other"), (engine, other), records, strict=True):
+                writer.add(queried.last[1], record.released, slot, query)
+
+    lines = build_certificate({"main": engine, "other": other}, draw)
+    assert all("out" not in step for step in find_steps(lines))
+    verify(lines)
 
 
 def test_certificate_depends_on_true_state_through_releases_only():

@@ -15,6 +15,7 @@ from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, certify, export_sessions, release
 from dphmm.jobs.release.stored import UserFile
+from dphmm.release import SessionStore
 from tests.certificate import capped
 from tests.certificate.certificates import refusal, town, verifier
 
@@ -241,6 +242,12 @@ def test_session_with_multiple_queries_raises(model_and_data, tmp_path):
         session.release(0, SLOT)
     with pytest.raises(ConfigurationError, match="several queries"):
         certify(tmp_path / "two.db", model, tmp_path / "proof.jsonl")
+    with pytest.raises(ConfigurationError, match="session 'ann' must have one query, of locations, to be a table"):
+        export_sessions(tmp_path / "two.db", tmp_path / "rows.csv", model=model)
+    with Session.open(tmp_path / "east.db", "ann", engine.for_query(town().space.points[:, :1])) as session:
+        session.release(0, SLOT)
+    with pytest.raises(ConfigurationError, match="must have one query, of locations"):
+        export_sessions(tmp_path / "east.db", tmp_path / "rows.csv", model=model)
 
 
 def test_session_with_real_valued_noise_raises(model_and_data, tmp_path):
@@ -249,6 +256,35 @@ def test_session_with_real_valued_noise_raises(model_and_data, tmp_path):
         session.release(0, SLOT)
     with pytest.raises(ConfigurationError, match=r"^mechanism must be an exact one .*, got 'k-norm'$"):
         certify(tmp_path / "real.db", model, tmp_path / "proof.jsonl")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
+def test_store_without_releases_raises(model_and_data, tmp_path):
+    model, _ = model_and_data
+    with Session.open(tmp_path / "none.db", "ann", SETTINGS.engine(town())):
+        pass
+    with pytest.raises(ConfigurationError, match=r"none\.db contains no release to certify$"):
+        certify(tmp_path / "none.db", model, tmp_path / "proof.jsonl")
+    assert not (tmp_path / "proof.jsonl").exists()
+
+
+def test_pruned_and_rewound_sessions_raise(model_and_data, tmp_path):
+    """Their certificate would have other possible states and totals than the releases."""
+    model, _ = model_and_data
+    for name in ("pruned", "rewound"):
+        with Session.open(tmp_path / f"{name}.db", "ann", SETTINGS.engine(town())) as session:
+            for slot in (SLOT, SLOT + 1500, SLOT + 1501):
+                session.release(0, slot)
+    with SessionStore(tmp_path / "pruned.db") as store:
+        assert store.prune(store.session("ann"), SLOT + 500, 300.0) == 1
+    with SessionStore(tmp_path / "rewound.db") as store:
+        store.rewind(store.session("ann"), SLOT + 300, 300.0)
+    with Session.open(tmp_path / "rewound.db", "ann", SETTINGS.engine(town())) as session:
+        session.release(0, SLOT + 700)
+    with pytest.raises(ConfigurationError, match="the first 1 releases of session 'ann' were pruned"):
+        certify(tmp_path / "pruned.db", model, tmp_path / "proof.jsonl")
+    with pytest.raises(ConfigurationError, match="session 'ann' was rewound"):
+        certify(tmp_path / "rewound.db", model, tmp_path / "proof.jsonl")
     assert not (tmp_path / "proof.jsonl").exists()
 
 

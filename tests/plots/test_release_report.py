@@ -158,8 +158,23 @@ def test_batch_and_sessions_contain_their_settings(release_folder, tmp_path):
         assert f"<h1>Private locations: {name}</h1>" in page
         assert f"SHA-256 {SETTINGS.content_hash[:16]}" in page
         assert "at most 1.65 times as likely" in page
+        assert "The source of the noise" not in page
         with pytest.raises(ConfigurationError, match="settings"):
             report(tmp_path / name, tmp_path / "no.html", release_folder / "m.npz", ReleaseSettings("utility:2km", 0.5))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("blank")
+def test_seeded_batches_and_sessions_have_no_guarantee(release_folder, tmp_path):
+    ann = Data((TOWN,), users=("000",))
+    batch(ann, tmp_path / "batch", release_folder / "m.npz", SETTINGS, workers=1, rng=1)
+    release(ann, release_folder / "m.npz", SETTINGS, session=tmp_path / "users.db", rng=1)
+    for name in ("batch", "users.db"):
+        page = report(
+            tmp_path / name, tmp_path / "page.html", release_folder / "m.npz", rng=0, overwrite=True
+        ).read_text("utf-8")
+        assert "There is no guarantee for a single release: its noise is seeded" in page
+        assert "The source of the noise" not in page
 
 
 def test_other_model_raises_and_existing_page_is_kept(release_folder, tmp_path):

@@ -109,6 +109,8 @@ class SessionAudit(Result):
         names = sorted({replay.engine.settings.mechanism for replay in self.replays} - set(MECHANISMS))
         if names and not self.has_exposed_state:
             exposure += f" This depends on the privacy loss that {' and '.join(names)} states, which is not proven."
+        if any(replay.private is False for replay in self.replays):
+            exposure += " The noise is seeded and can be reproduced: it guarantees nothing."
         most_exposed = max(self.audits, key=lambda audit: float(audit.smoothed_metrics.top_1_probability.mean()))
         omitted = omission_sentence(self.users_without_earlier_data)
         text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}.{omitted}"

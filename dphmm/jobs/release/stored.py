@@ -244,7 +244,8 @@ def export_sessions(
     Raises
     ------
     ConfigurationError
-        If the output has an unsupported extension, or the model is not the sessions' model.
+        If the output has an unsupported extension, the model is not the sessions' model, or a session is unsuitable for
+        a table.
     DataFileError, OutputError
         If the file is not a store of sessions, or the output cannot be written.
     """
@@ -275,7 +276,8 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
     Raises
     ------
     ConfigurationError
-        If the model is not the model of a session.
+        If the model is not the model of a session, or a session has several queries or one of something else than
+        locations.
     """
     loaded_model = load_model(model)
     step = microseconds(loaded_model.step, "step")
@@ -283,6 +285,11 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
     for content in sessions:
         name = content.session.name
         _check_model(content.session, loaded_model, model)
+        # without this check, measurements of other queries would be rows of locations
+        if len(content.session.terms) > 1 or any(len(release.record.estimate) != 2 for release in content.releases):
+            raise ConfigurationError(
+                f"session {name!r} must have one query, of locations, to be a table: export a .jsonl without a model"
+            )
         for release in content.releases:
             time = np.datetime64(release.slot * step, "us")
             releases.append(locate_release(name, time, release.record, loaded_model.space))
@@ -306,10 +313,13 @@ class StoredReleases:
     settings
         The settings of all releases, as stored by a batch, or by sessions with equal settings. Of a file, the settings
         with the hash in its rows, if they are found: see `find_settings`. None otherwise.
+    is_private
+        Whether the noise came from the operating system. None for a file, which does not state it.
     """
 
     table: ReleaseTable
     settings: ReleaseSettings | None = None
+    is_private: bool | None = None
 
 
 @checked
@@ -349,7 +359,8 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
             for terms in agreed.terms.values()
         ]
         are_equal = bool(all_settings) and all(settings == all_settings[0] for settings in all_settings)
-        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None)
+        is_private = all(content.is_private for content in sessions)
+        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None, is_private)
     path = Path(source)
     if path.is_dir():
         return _of_batch(path, users)
@@ -422,7 +433,12 @@ def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
     if tables:
         names = [column.name for column in COLUMNS]
         merged = ReleaseTable({name: np.concatenate([table[name] for table in tables]) for name in names})
-    return StoredReleases(merged, settings)
+    return StoredReleases(merged, settings, _is_batch_private(folder))
+
+
+def _is_batch_private(path: Path) -> bool | None:
+    """Return whether a batch has no seed. None for a file."""
+    return Checkpoint(path).record.get("seed") is None if path.is_dir() else None
 
 
 def locate_user_releases(
@@ -524,8 +540,9 @@ def replay(
     if _is_session_store(path):
         yield from _from_store(path, loaded_model, settings, users)
         return
+    is_private = _is_batch_private(Path(path))
     for _, rows, slots, engine in rows_by_user(Path(path), loaded_model, settings, users):
-        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), None)
+        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), is_private)
 
 
 def replay_all(
@@ -577,15 +594,14 @@ def _from_store(
         if stored:
             engines = _engines(session, len(stored), requested, get_engine)
             sequence = build_sequence(name, stored, {number: engine for number, engine in engines.items() if number})
-            is_private = all(agreed.terms[MAIN_QUERY].randomness == "system" for agreed in session.agreements)
             slots = tuple(release.slot for release in stored)
-            yield ReplayResult(sequence, engines[0], slots, is_private)
+            yield ReplayResult(sequence, engines[0], slots, content.is_private)
 
 
 def pruned_error(name: str, count: int) -> ConfigurationError:
     """Build the error for a session without the records of its first releases."""
     return ConfigurationError(
-        f"the first {count} releases of session {name!r} were pruned, and an audit replays all: use a copy from before"
+        f"the first {count} releases of session {name!r} were pruned, and a replay needs all: use a copy from before"
     )
 
 
@@ -616,7 +632,7 @@ def build_sequence(
     slots = np.array([release.slot for release in releases])
     steps = np.diff(slots, prepend=slots[0] if last_slot is None else last_slot)
     if (steps < 0).any():
-        raise ConfigurationError(f"session {name!r} was rewound after a wrong time, so that an audit cannot replay it")
+        raise ConfigurationError(f"session {name!r} was rewound after a wrong time and cannot be replayed")
     records = [release.record for release in releases]
     return ReleasedSequence(
         name,

@@ -26,6 +26,8 @@ from dphmm.tables import write_csv
 from dphmm.writers import read_releases
 from tests.jobs.audit.town import ANNA, BBOX, POLICY, SETTINGS, TOWN, facts
 
+_SEEDED = " The noise is seeded and can be reproduced: it guarantees nothing."
+
 
 def is_off_lattice(model: MarkovModel) -> bool:
     return bool((np.abs(model.space.points * 1000 - np.rint(model.space.points * 1000)) > 1e-3).any())
@@ -40,6 +42,7 @@ def test_session_audit_is_equal_in_python_and_command(town, monkeypatch):
     assert json.loads(json.dumps(audit_result.to_dict())) == output
     (anna,) = output["users"]
     assert (anna["user"], anna["randomness_was_private"], output["private"]) == ("002", False, True)
+    assert _SEEDED in output["in_words"]
     assert anna["num_releases"] > 20
     assert anna["epsilon"] == pytest.approx(0.8 * anna["num_releases"])
     bits = [anna["inference"][key]["mean_entropy_bits"] for key in ("without_releases", "filtered", "smoothed")]
@@ -120,7 +123,11 @@ def test_batch_is_audited_with_its_settings(town, tmp_path):
     (replayed,) = replay(tmp_path / "batch", town / "m.npz")
     assert replayed.engine.settings == settings
     by_folder = audit_session(tmp_path / "batch", town / "m.npz").to_dict()
-    assert by_folder == audit_session(user_file, town / "m.npz", settings).to_dict()
+    by_file = audit_session(user_file, town / "m.npz", settings).to_dict()
+    # only the folder states that the noise is seeded
+    assert [audit["users"][0].pop("randomness_was_private") for audit in (by_folder, by_file)] == [False, None]
+    by_folder["in_words"] = by_folder["in_words"].replace(_SEEDED, "")
+    assert by_folder == by_file
     with pytest.raises(ConfigurationError, match="released with settings"):
         list(replay(tmp_path / "batch", town / "m.npz", "utility:2km"))
 
