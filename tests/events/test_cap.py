@@ -78,7 +78,7 @@ HULLS = {
 
 
 @pytest.mark.parametrize("name", HULLS)
-@pytest.mark.parametrize("q", [0.3, 0.9])
+@pytest.mark.parametrize("q", [0.3, 0.5])
 @pytest.mark.parametrize("seed", range(2))
 def test_lattice_outputs_stay_within_cap_and_come_near(name, q, seed):
     """Checks lattice points near the places, and far points along many directions."""
@@ -86,18 +86,16 @@ def test_lattice_outputs_stay_within_cap_and_come_near(name, q, seed):
     hull = SensitivityHull(HULLS[name])
     first, second = draw_masses(seed, len(values))
     prior = float(np.log(first.sum() / second.sum()))
-    if prior >= logit(q):
-        return
-    epsilon, _, _ = find_largest_epsilon(LatticeKNormMechanism(hull, 1), values, first, second, q, top=4.0)
+    epsilon, _, _ = find_largest_epsilon(LatticeKNormMechanism(hull, 1), values, first, second, q, top=8.0)
     assert epsilon is not None
+    assert epsilon < 8.0
     mechanism = LatticeKNormMechanism(hull, epsilon)
     near = np.stack(np.meshgrid(np.arange(-24, 29), np.arange(-24, 29)), axis=-1).reshape(-1, 2)
     angles = np.linspace(0, 2 * np.pi, 181)
     far = np.rint(np.concatenate([r * np.stack([np.cos(angles), np.sin(angles)], axis=1) for r in (60, 300, 3000)]))
     log_odds = compute_log_odds_at(mechanism, values, first, second, np.concatenate([near, far.astype(np.int64)]))
     assert log_odds.max() <= logit(q)
-    if epsilon < 4.0:
-        assert log_odds.max() - prior >= 0.9 * (logit(q) - prior)
+    assert log_odds.max() - prior >= 0.9 * (logit(q) - prior)
 
 
 @pytest.mark.parametrize("seed", range(6))
