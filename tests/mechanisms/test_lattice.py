@@ -345,7 +345,10 @@ def test_float_in_sampler_is_detected():
 
 @pytest.mark.parametrize("size", [2**28, 2**33])
 def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
-    """As a float this epsilon is 1. In a parallelogram the norm is the sum of the two coordinates along its corners."""
+    """As a float this epsilon is 1.
+
+    In a parallelogram the norm is the sum of the two coordinates along its corners.
+    """
     v, w, z = (size - 57, 1001), (3, size - 5), (2**40 + 1, 2**39 - 7)
     mechanism = LatticeKNormMechanism(SensitivityHull([v, w]), Fraction(10**20 + 39, 10**20))
     assert float(mechanism.epsilon) == 1.0

@@ -38,7 +38,7 @@ LINE = np.array([0, 1, 20, 21])
 
 
 def line_engine(schedule, seed=0, epsilon=6.0):
-    """Return an engine for two distant pairs of adjacent states, which small budgets distinguish."""
+    """Return an engine for two distant pairs of states, which small budgets distinguish."""
     policy = PolicyGraph.from_edges(4, [(0, 1), (2, 3)])
     model = MarkovModel(np.eye(4) * 0.4 + 0.15, np.full(4, 0.25), step_seconds=HOUR)
     return Releaser(model, LINE[:, None], policy, epsilon, "lattice", rng=seed, spacing=1, schedule=schedule)
