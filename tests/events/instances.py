@@ -82,6 +82,10 @@ def draw_initial(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def draw_noise(rng: np.random.Generator, size: int, outputs: int) -> np.ndarray:
-    """``(size, outputs)``: probability of each output in each state; some are zero."""
-    noise = rng.random((size, outputs)) * (rng.random((size, outputs)) < 0.85) + 1e-3
+    """``(size, outputs)``: probability of each output in each state; some are zero.
+
+    Those of the first output are positive.
+    """
+    noise = rng.random((size, outputs)) * (rng.random((size, outputs)) < 0.85)
+    noise[:, 0] += 1e-3
     return np.asarray(noise / noise.sum(axis=1, keepdims=True))

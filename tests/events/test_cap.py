@@ -78,7 +78,7 @@ HULLS = {
 
 
 @pytest.mark.parametrize("name", HULLS)
-@pytest.mark.parametrize("q", [0.3, 0.9])
+@pytest.mark.parametrize("q", [0.3, 0.5])
 @pytest.mark.parametrize("seed", range(2))
 def test_lattice_outputs_stay_within_cap_and_come_near(name, q, seed):
     """Checks lattice points near the places, and far points along many directions."""
@@ -86,18 +86,16 @@ def test_lattice_outputs_stay_within_cap_and_come_near(name, q, seed):
     hull = SensitivityHull(HULLS[name])
     first, second = draw_masses(seed, len(values))
     prior = float(np.log(first.sum() / second.sum()))
-    if prior >= logit(q):
-        return
-    epsilon, _, _ = find_largest_epsilon(LatticeKNormMechanism(hull, 1), values, first, second, q, top=4.0)
+    epsilon, _, _ = find_largest_epsilon(LatticeKNormMechanism(hull, 1), values, first, second, q, top=8.0)
     assert epsilon is not None
+    assert epsilon < 8.0
     mechanism = LatticeKNormMechanism(hull, epsilon)
     near = np.stack(np.meshgrid(np.arange(-24, 29), np.arange(-24, 29)), axis=-1).reshape(-1, 2)
     angles = np.linspace(0, 2 * np.pi, 181)
     far = np.rint(np.concatenate([r * np.stack([np.cos(angles), np.sin(angles)], axis=1) for r in (60, 300, 3000)]))
     log_odds = compute_log_odds_at(mechanism, values, first, second, np.concatenate([near, far.astype(np.int64)]))
     assert log_odds.max() <= logit(q)
-    if epsilon < 4.0:
-        assert log_odds.max() - prior >= 0.9 * (logit(q) - prior)
+    assert log_odds.max() - prior >= 0.9 * (logit(q) - prior)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -147,20 +145,25 @@ def test_noise_of_every_shape_stays_within_cap(kind, seed):
         "known": lambda e: KNormMechanism(SensitivityHull(np.zeros((0, 2))), e),
     }
     size = len(values)
-    belief = rng.dirichlet(np.ones(size))
-    happens = (0.25 if kind == "known" else 0.2) + 0.19 * rng.random(size)
+    # The event is likely in the first state alone. Noise along a line reveals the line of a state.
+    share, likely = (0.15, 0.45) if "flat" in kind else (0.25, 0.9)
+    belief = np.array([share, *(1 - share) * rng.dirichlet(np.ones(size - 1))])
+    happens = np.array([likely, *0.1 + 0.1 * rng.random(size - 1)])
+    if kind == "known":
+        happens = 0.25 + 0.19 * rng.random(size)
     first, second = belief * happens, belief * (1 - happens)
-    epsilon, outputs, _ = find_largest_epsilon(makers[kind](1.0), values, first, second, 0.4, top=3.0)
+    epsilon, outputs, _ = find_largest_epsilon(makers[kind](0.25), values, first, second, 0.4, top=3.0)
     prior = float(np.log(first.sum() / second.sum()))
     if kind == "known":
         assert (epsilon is None) == (happens.max() > 0.4)
         return
     assert epsilon is not None
+    assert epsilon < 3.0
     mechanism = makers[kind](epsilon)
     places = np.concatenate([values, *(mechanism.sample(values, rng, size=40).reshape(-1, 40 * size, values.shape[1]))])
     log_odds = compute_log_odds_at(mechanism, values, first, second, places.astype(values.dtype))
     assert log_odds.max() <= logit(0.4)
-    if epsilon < 3.0 and not isinstance(outputs, BoundedOutputs):
+    if not isinstance(outputs, BoundedOutputs):
         assert log_odds.max() - prior >= 0.9 * (logit(0.4) - prior)
 
 

@@ -79,7 +79,7 @@ def test_log_odds_equal_sum_over_all_paths():
             rows = build_rows(outputs, noise)
             joint = oracles.compute_joint(all_paths, weights, rows, range(length))
             if joint[-1].sum() == 0:
-                with pytest.raises(StochasticError, match="no possible path"):
+                with pytest.raises(StochasticError, match="the release is impossible under the model"):
                     events.log_odds(matrices, initial, rows, event)
                 continue
             odds = start_odds.copy()

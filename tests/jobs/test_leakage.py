@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli.leakage import _describe_exclusions, _say_values
-from dphmm.errors import ConfigurationError, InvalidInputError
+from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs import compute_release_leakage, realized_leakage
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
@@ -125,6 +125,13 @@ def test_releases_without_a_row_raise(tmp_path):
     write_releases(tmp_path / "r.csv", empty)
     with pytest.raises(ConfigurationError, match=r"r\.csv contains no release"):
         realized_leakage(model(), tmp_path / "r.csv", ReleaseSettings())
+
+
+def test_two_releases_in_one_step_raise():
+    """One of the two budgets would not be counted."""
+    releases = [*release_states(0), release_states(1)[-1]]
+    with pytest.raises(TimeOrderError, match="user 'anna' must be in different steps of 300 s, got two in one step"):
+        compute_release_leakage(model(), ReleaseTable.from_releases(releases))
 
 
 def test_two_users_without_choice_raise():

@@ -100,5 +100,7 @@ def test_release_leakage_uses_clock():
     others, ann = Data((town,), exclude_users=("002",)), Data((town,), users=("002",))
     model = learn(others, space, 600, 3600, time_classes="hour", zone="Europe/Lisbon").model
     done = release(ann, model, ReleaseSettings(policy="complete", epsilon=0.1))
-    result = compute_release_leakage(model, done.table).leakage.by_user["002"]
+    leaked = compute_release_leakage(model, done.table)
+    result = leaked.leakage.by_user["002"]
+    assert leaked.epsilon == result.epsilons.max()
     assert 0.1 < result.worst <= result.user_level * (1 + 1e-12)

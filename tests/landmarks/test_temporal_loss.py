@@ -101,6 +101,10 @@ def test_one_release_between_landmarks_costs_loss_of_bridge():
     assert losses[0] == pytest.approx(true, rel=1e-8)
     assert losses[0] == pytest.approx(0.1362494, abs=5e-8)
     assert paper_leakage(range(3), [0, 2], [0, 0.3, 0], matrix, matrix)[0] == pytest.approx(0.0082, abs=5e-5)
+    # The loss is that of the same bridge if it is before or after the stretch of a regular timestamp.
+    after, before = (leakage(range(5), [0, 2, 4], spent, matrix, matrix) for spent in np.eye(5)[[3, 1]] * 0.3)
+    assert after == pytest.approx([losses[0], losses[0], losses[0], 0.3, losses[0]], rel=1e-12)
+    assert before == pytest.approx(after[::-1], rel=1e-12)
 
 
 def compute_worst_mechanism(matrix, epsilons):

@@ -120,6 +120,15 @@ def test_words_on_thresholds_are_settled_and_others_looked_up():
     assert draws[5:10] == [low, 1 + 2 * high, 1, 4, 4]
 
 
+def test_word_on_threshold_at_end_of_cell_is_settled():
+    last = (1 << 32 - thresholds._CELL_BITS) - 1
+    table = build_from_fractions([Fraction(2 * last + 1, 2**33)])
+    more = cycle([b"\x00" * 7 + b"\x01", b"\xff" * 8])
+    words = np.array([last - 1, last, last], dtype=np.uint32)
+    source = RandomSource(lambda n: words.tobytes() if n == words.nbytes else next(more))
+    assert table.draw(3, source).tolist() == [0, 0, 1]
+
+
 def test_choice_has_its_weights_for_every_word():
     table = choice(lambda digits: [decimal_context(digits).divide(1, 7), *[decimal_exp(Fraction(1), digits)] * 2], 3)
     with mpmath.workdps(50):

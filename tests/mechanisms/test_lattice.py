@@ -343,18 +343,20 @@ def test_float_in_sampler_is_detected():
         run_watched(lambda: broken(bits))
 
 
-def test_epsilon_beyond_float_precision_is_exact():
-    """As a float this epsilon is 1; the norm of the vector is a ratio of integers near 2**56."""
-    mechanism = LatticeKNormMechanism(
-        SensitivityHull([[2**28 - 57, 1001], [3, 2**28 - 5]]), Fraction(10**20 + 39, 10**20)
-    )
+@pytest.mark.parametrize("size", [2**28, 2**33])
+def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
+    """As a float this epsilon is 1.
+
+    In a parallelogram the norm is the sum of the two coordinates along its corners.
+    """
+    v, w, z = (size - 57, 1001), (3, size - 5), (2**40 + 1, 2**39 - 7)
+    mechanism = LatticeKNormMechanism(SensitivityHull([v, w]), Fraction(10**20 + 39, 10**20))
     assert float(mechanism.epsilon) == 1.0
-    exponent = mechanism.exponent((2**40 + 1, 2**39 - 7), (0, 0))
-    assert exponent.denominator > 2**57
+    exponent = mechanism.exponent(z, (0, 0))
+    det = v[0] * w[1] - v[1] * w[0]
+    assert exponent / mechanism.epsilon == Fraction(z[0] * w[1] - z[1] * w[0] + v[0] * z[1] - v[1] * z[0], det)
     assert exponent != Fraction(float(exponent))
-    np.testing.assert_allclose(
-        mechanism.privacy_loss((2**40 + 1, 2**39 - 7), (0, 0)), float(exponent), rtol=4 * np.finfo(float).eps
-    )
+    np.testing.assert_allclose(mechanism.privacy_loss(z, (0, 0)), float(exponent), rtol=4 * np.finfo(float).eps)
 
 
 # -- the public interface ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm import Measurements, PolicyGraph, exposed_states
+from dphmm.geometry import least_error
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
 from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
@@ -153,6 +154,12 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
     for oracle in build_oracles(kind, objective, 4):
         for limit in (0, 10**5, 10**6, 3 * 10**6, 10**7):
             check(oracle, limit)
+
+
+def test_bound_is_valid_if_completions_are_not_exhaustive(monkeypatch):
+    """In this instance the search misses the optimum by one percent."""
+    monkeypatch.setattr(least_error, "_MAX_GRAPH_POINTS", 1)
+    check(HullOracle(43, "error"), UNLIMITED - 1)
 
 
 def raise_bound(method):

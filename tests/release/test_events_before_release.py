@@ -10,7 +10,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.audit import ReleasedSequence, audit_events, replay_sequence
 from dphmm.errors import EventError
 from dphmm.events import Cap, Clock, EventOdds, parse_event
-from dphmm.events.cap import resolve_from_start
+from dphmm.events.cap import CapTracker, resolve_from_start
 from dphmm.model import stationary
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.caps import make_earlier_start
@@ -136,6 +136,15 @@ def test_earlier_event_raises_without_stationary_start_unless_clipped(tmp_path, 
         ) as session,
     ):
         session.release(0, FIRST)
+
+
+def test_event_too_long_before_first_release_or_without_earlier_chain_raises():
+    model, clock = build_stationary_model(), Clock(3600.0, FIRST)
+    ancient = parse_event("state:2 between 1850-01-01T00:00Z and 1850-01-02T00:00Z")
+    with pytest.raises(EventError, match="must begin at most 1,000,000 steps before the first release, got 1,5"):
+        resolve_from_start(ancient, None, clock, make_earlier_start(model, FIRST))
+    with pytest.raises(EventError, match="'from the first release'"):
+        CapTracker([Cap(WATCHED, 0.9)], model.transitions[0], model.initial, clock=clock)
 
 
 def test_earlier_event_with_explicit_prior_raises():

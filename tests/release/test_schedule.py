@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphmm import Limits, MarkovModel, Releaser, ReleaseSettings, Schedule, Session
+from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
+from dphmm.events.cap import budget_at_rung
 from dphmm.model.belief import Belief
 from dphmm.release.schedule import (
     BudgetEffect,
@@ -31,6 +32,16 @@ HOUR = 3600.0
 def engine(schedule, seed=0, epsilon=6.0, kind=Releaser, **more):
     model = MarkovModel(STAY, START, step_seconds=HOUR)
     return kind(model, F, graph(), epsilon, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
+
+
+LINE = np.array([0, 1, 20, 21])
+
+
+def line_engine(schedule, seed=0, epsilon=6.0):
+    """Return an engine for two distant pairs of states, which small budgets distinguish."""
+    policy = PolicyGraph.from_edges(4, [(0, 1), (2, 3)])
+    model = MarkovModel(np.eye(4) * 0.4 + 0.15, np.full(4, 0.25), step_seconds=HOUR)
+    return Releaser(model, LINE[:, None], policy, epsilon, "lattice", rng=seed, spacing=1, schedule=schedule)
 
 
 def away(belief, points=F):
@@ -150,6 +161,21 @@ def test_half_budget_fails_error_comparison():
     assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
 
 
+@pytest.mark.parametrize("rung", [3, 8, 9])
+def test_target_budget_is_smallest_that_lowers_error_to_six_tenths(rung):
+    """The target lies between the errors of a budget and of the next lower one."""
+    budgets = [budget_at_rung(6.0, 8 * k) for k in range(11)]
+
+    def enumerated_on_line(epsilon):
+        likelihood = np.exp(-epsilon * np.abs(np.arange(-200, 222)[:, None] - LINE))
+        joint = likelihood / likelihood.sum(axis=0) / 4
+        estimates = joint @ LINE / joint.sum(axis=1)
+        return (joint * np.abs(LINE - estimates[:, None])).sum()
+
+    target = np.mean([enumerated_on_line(budget) for budget in budgets[rung : rung + 2]]) / 0.6
+    assert line_engine(Schedule(target)).release(0).epsilon == budgets[rung]
+
+
 @given(st.integers(0, 10_000))
 def test_search_ends_early_only_if_timestep_is_withheld(seed):
     """For increasing errors the result is that of a full search; others are met in part."""
@@ -264,6 +290,13 @@ def test_no_window_exceeds_its_budget_with_any_reporting_rate(monkeypatch, num_r
     records = [releaser.release(index % 6) for index in range(96)]
     spent = worst_window(list(range(96)), [record.epsilon for record in records], 24)
     assert 5 < spent <= 10
+
+
+@pytest.mark.parametrize("target", [None, 4.0])
+def test_window_budget_below_one_is_spent_and_not_exceeded(target):
+    releaser = line_engine(Schedule(target, 0.3, 11 * HOUR), 1, 2.5)
+    budgets = [releaser.release(index % 4).epsilon for index in range(60)]
+    assert 0 < worst_window(range(60), budgets, 11) <= Fraction("0.3")
 
 
 def test_window_budget_is_spread_over_day():

@@ -194,6 +194,14 @@ def test_hash_depends_on_policy_content_not_wording_or_file_name(tmp_path):
         of(f"graph:{tmp_path / 'gone.json'}")
 
 
+def test_hash_depends_on_content_of_file_of_event_cap(tmp_path):
+    path, hashes = tmp_path / "clinic.geojson", []
+    for content in ("{}", "{ }", "{}"):
+        path.write_text(content)
+        hashes.append(ReleaseSettings(caps=[Cap(f"at:{path} at 1", 0.5)]).content_hash)
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
 @pytest.mark.parametrize("space", [GRID, STOPS], ids=["cells of 333.3 m", "places anywhere"])
 @pytest.mark.parametrize("mechanism", NOISES)
 def test_engine_keeps_epsilon_on_every_edge_for_any_space(space, mechanism):

@@ -1,6 +1,7 @@
 """The soundness check before a draw: it detects every broken step and accepts sound ones.
 
-Each test breaks one precondition of a draw and leaves everything else unchanged.
+Each test breaks one precondition of a draw and leaves everything else unchanged. Several verify the sound step first: a
+step is not verified again only if it equals the last one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def scale_mechanism(mechanism, share):
 def test_noise_with_too_small_scale_raises(name, share):
     releaser = engine(name)
     step = releaser.prepare()
+    releaser.soundness(step)
     with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [12]\.?\d* times"):
         releaser.draw(replace(step, noise=scale_noise(step.noise, share)), 3)
     assert releaser.belief is None
@@ -69,8 +71,10 @@ def test_noise_with_larger_scale_is_accepted(name):
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_smaller_recorded_epsilon_raises(name):
     releaser = engine(name)
+    step = releaser.prepare()
+    releaser.soundness(step)
     with pytest.raises(GuaranteeError, match="times epsilon"):
-        releaser.draw(replace(releaser.prepare(), epsilon=0.5), 3)
+        releaser.draw(replace(step, epsilon=0.5), 3)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -119,6 +123,14 @@ def test_state_beyond_noise_body_raises():
             releaser.draw(replace(step, protection=unrepaired, noise=replace(step.noise, parts=(noise,))), 3)
 
 
+def test_possible_state_without_noise_raises():
+    releaser = engine("k-norm")
+    step = releaser.build_plan(Belief.from_probabilities(states(1, 2, 3, 4, 6) / 5), 1.0)
+    releaser.soundness(step)
+    with pytest.raises(GuaranteeError, match="different noise mechanisms"):
+        releaser.draw(replace(step, prior=releaser.predict(), constraint=np.ones(6, dtype=bool)), 3)
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.5])
 def test_likelihood_ratio_limit_is_exact(epsilon):
     limit = soundness._lower_bound_exp(epsilon)
@@ -132,6 +144,7 @@ def test_likelihood_ratio_limit_is_exact(epsilon):
 def test_added_edge_outside_noise_body_raises():
     releaser = engine("k-norm")
     step = releaser.prepare()
+    releaser.soundness(step)
     repaired = replace(step.protection, added=((0, 4),))
     with pytest.raises(GuaranteeError, match="times epsilon"):
         releaser.draw(replace(step, protection=repaired), 3)

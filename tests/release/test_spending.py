@@ -49,6 +49,17 @@ def test_24h_epsilon_is_missing_without_step_seconds_and_total_without_account()
     assert releaser.release(0).epsilon_total == 0.35
 
 
+@pytest.mark.parametrize(("first", "recent"), [(123, 0.35), (124, 0.1)])
+def test_24h_epsilon_after_restart_follows_slot_of_first_release(first, recent):
+    """An earlier release at slot 100 counts for 24 hours."""
+    account, releaser = Account(), engine()
+    account.add(100, 0.25, 1.0)
+    releaser.restart(first)
+    releaser.resume(None, 0, account=account)
+    record = releaser.release(0)
+    assert (record.epsilon_total, record.epsilon_24h) == (0.35, recent)
+
+
 def test_reopened_session_keeps_totals_after_lost_draw(tmp_path):
     steps, epsilons = [0, 3, 30, 1, 2], [0.1, 0.7, 0.2, 0.1, 0.1]
     slots = (1000 + np.cumsum(steps)).tolist()
