@@ -40,7 +40,7 @@ from dphmm.hide.streets import (
 )
 from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.tables.street_map import STREET_CLASSES, read_street_map
 
 FITTED = ("campo-grande.osm.gz", "north-bayreuth.osm.gz")

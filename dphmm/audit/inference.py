@@ -402,7 +402,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     bodies = NoiseBodies(protection.parts, part_of_component)
     degrees = degrees_within(measurements, np.where(counts > 0, components, -1), bodies, kind, "halfspace")
     alone = (degrees == 1) & (counts == 1) & ~protection.open
-    exposed = exposed_with_stand_ins = believed & alone[released_as]
+    exposed = exposed_with_surrogates = believed & alone[released_as]
     # Without surrogates, a state outside C would have separate noise.
     if protection.is_shared:
         exposed = believed & (count_within(body(protection.coordinate_hull), believed) == 1)
@@ -419,7 +419,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
         num_shared=int(shared.sum()),
         factor=factor,
         exposed=tuple(np.flatnonzero(exposed).tolist()),
-        exposed_with_surrogates=tuple(np.flatnonzero(exposed_with_stand_ins).tolist()),
+        exposed_with_surrogates=tuple(np.flatnonzero(exposed_with_surrogates).tolist()),
         min_degree_of_protection=int(degree.min(initial=believed.sum())) if len(degree) else 0,
     )
 

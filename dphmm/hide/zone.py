@@ -38,7 +38,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.model.point_estimate import Inference
 from dphmm.model.region_priors import get_kind, region_prior
 from dphmm.space.grid import Grid, Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.validation import checked
 
 CELLS = 10

@@ -22,7 +22,8 @@ from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.space.grid import Box
-from dphmm.space.states import StateSpace, unwrap_longitudes
+from dphmm.space.projection import unwrap_longitudes
+from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
 from dphmm.space.world_map import PlaceName as PlaceName

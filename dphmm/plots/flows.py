@@ -31,7 +31,7 @@ from dphmm.plots.canvas import (
 )
 from dphmm.plots.maps import draw_basemap, draw_scale
 from dphmm.plots.webmap import MapLayer, web_map
-from dphmm.space.states import LocalProjection, centre_projection, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes
 from dphmm.space.world_map import polygons
 from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable

@@ -16,7 +16,7 @@ from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.plots import canvas
 from dphmm.plots.canvas import Axes
 from dphmm.plots.release import draw_ground
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 
 # More panels would exceed the size of pictures that many programs open.
 _MAX_PANELS = 36

@@ -25,7 +25,7 @@ from dphmm.validation import checked
 
 if TYPE_CHECKING:
     from dphmm.plots.basemap import Basemap
-    from dphmm.space.states import LocalProjection
+    from dphmm.space.projection import LocalProjection
 
 
 _GROUND = "#d9d9d9"

@@ -32,7 +32,8 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_database import is_server
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.space.grid import Grid
-from dphmm.space.states import OUTSIDE, LocalProjection, StateSpace, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, unwrap_longitudes
+from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text

@@ -20,7 +20,7 @@ import shapely
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.random import RandomSource, Rng, random_source
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Trajectory
 
 CENTRE = LocalProjection(45.0, -30.0)

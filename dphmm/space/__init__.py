@@ -2,7 +2,8 @@
 
 from dphmm.space.conformance import check_space
 from dphmm.space.grid import Grid
-from dphmm.space.states import OUTSIDE, LocalProjection, Places, StateSpace, register_space
+from dphmm.space.projection import LocalProjection
+from dphmm.space.states import OUTSIDE, Places, StateSpace, register_space
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 

@@ -18,7 +18,8 @@ import shapely
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.geometry.measurements import Measurements
-from dphmm.space.states import OUTSIDE, REACH_KM, LocalProjection, StateSpace, check_size
+from dphmm.space.projection import LocalProjection
+from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.validation import Integers, Interval, checked
 
 Box = tuple[float, float, float, float]

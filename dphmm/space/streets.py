@@ -15,7 +15,8 @@ import shapely
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, frozen, locked
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space.grid import Box, check_box
-from dphmm.space.states import OUTSIDE, REACH_KM, LocalProjection, StateSpace, centre_projection, check_size
+from dphmm.space.projection import LocalProjection, centre_projection
+from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.space.trajectory import check_places
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 from dphmm.tables.values import is_text, shorten

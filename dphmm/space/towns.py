@@ -16,7 +16,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.space import world_map
 from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Box
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.validation import checked
 
 NAMES_FILE = "names.xz"

@@ -33,7 +33,7 @@ from dphmm.hide.zone import TURN_STD, Gate, HiddenZone, Stretch, infer_location
 from dphmm.jobs.hide.hide import hide
 from dphmm.readers.synthetic_city import City, build_city
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.street_map import StreetMap, read_street_map
 from scripts.benchmarks.report import Report

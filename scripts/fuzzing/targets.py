@@ -56,7 +56,7 @@ from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_terms import Terms
 from dphmm.serve import incoming
 from dphmm.serve.config import RelayConfig
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable
 from dphmm.tables.street_map import read_street_map
 from dphmm.writers import read_releases, summarise

@@ -13,7 +13,7 @@ from dphmm.landmarks import leakage, repeated_places, skip_scheme, stay_points, 
 from dphmm.model import reverses
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.tables import TimedTable
 from tests import command_line
 

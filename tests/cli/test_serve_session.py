@@ -9,7 +9,7 @@ import pytest
 
 from dphmm import Grid, MarkovModel, ReleaseRecord
 from dphmm.release.session_store import SessionStore
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from tests import command_line
 
 STEP = 300

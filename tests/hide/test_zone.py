@@ -24,7 +24,7 @@ from dphmm.hide.zone import (
     tolerance_km,
 )
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from tests.sizes import fewer
 
 INSIDE = np.array([True, True, True, False, False])

@@ -24,7 +24,8 @@ from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import parse_policy
-from dphmm.space.states import LocalProjection, Places
+from dphmm.space.projection import LocalProjection
+from dphmm.space.states import Places
 from tests.command_line import run
 from tests.documents import page, run_line
 

@@ -16,7 +16,7 @@ from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory
 from dphmm.jobs.hide.squares import SquareRule
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 
 GEOD = Geod(ellps="WGS84")

@@ -16,7 +16,7 @@ from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.plots.model import draw_values
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space import Grid, Places, Streets
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 from dphmm.tables.street_map import read_street_map
 
 GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)

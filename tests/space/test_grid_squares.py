@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
 from dphmm.space.grid import Square
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 
 PLACES = st.tuples(st.floats(-84, 84), st.floats(-180, 180))
 

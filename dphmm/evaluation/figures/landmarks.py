@@ -17,7 +17,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, judge
 from dphmm.jobs.progress import ProgressCallback
 from dphmm.readers import read
-from dphmm.space.states import LocalProjection
+from dphmm.space.projection import LocalProjection
 
 TIMES = np.arange(1, 9)
 """Timestamps of the paper's scenario."""

@@ -18,7 +18,8 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.explore.explorer import Explorer
 from dphmm.jobs.explore.users import ExploredUser
 from dphmm.model import MarkovModel
-from dphmm.space.states import LocalProjection, Places
+from dphmm.space.projection import LocalProjection
+from dphmm.space.states import Places
 
 # Example 3.2. One unit of the paper is a kilometre here.
 _MEASUREMENTS = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])

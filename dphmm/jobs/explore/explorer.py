@@ -46,7 +46,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
-from dphmm.space.states import unwrap_longitudes
+from dphmm.space.projection import unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.validation import NonNegativeInt, checked
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphmm.hide.streets import RING_RATIO, choose_square
 from dphmm.space.grid import MAX_CELL_KM, Square
-from dphmm.space.states import LocalProjection, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
 
