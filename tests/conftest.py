@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=_parse_share,
         metavar="K/N",
-        help="of the slow tests, run share K of N (0/5 to 4/5 for five shares) and all in a browser or with a server",
+        help="of the slow tests, run share K of N (0/10 to 9/10 for ten shares) and all in a browser or with a server",
     )
 
 

@@ -278,7 +278,7 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         ((SAMPLE, *PLANAR, "--epsilon", 1, "--utc-offset", 1, "-o", "o.csv"), "--utc-offset needs --find"),
         (
             (SAMPLE, *PLANAR, "--epsilon", 1, "--find", "stays", "--utc-offset", 1, "-o", "o.csv"),
-            "--utc-offset needs --find home, work or home-and-work: remove it",
+            "--utc-offset needs --find home, work or home-and-work: remove --utc-offset",
         ),
         ((*SERIES, "--initial", "stay.csv", "-o", "o.csv"), "initial derives the backward matrices from forward"),
         ((*SERIES, "--initial", "marks.csv", "--forward", "stay.csv", "-o", "o.csv"), "marks.csv"),
