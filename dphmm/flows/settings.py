@@ -124,7 +124,7 @@ class FlowSettings:
         first, last = self.days
         if (first is None) != (last is None) or (first is not None and last is not None and last < first):
             raise ConfigurationError(
-                "first_day and last_day (--start and --end) must both be set and in order, got "
+                "both first_day and last_day (--start and --end) must be set and in order, got "
                 f"{self.first_day} and {self.last_day}"
             )
         if self.window is None:

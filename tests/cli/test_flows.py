@@ -142,7 +142,7 @@ def test_plan_reads_no_data(tmp_path):
         (("data/sample/geolife", *TOWN, "--cell", "1", "-o", "f.csv"), "--areas cannot be combined with a region"),
         (
             ("data/sample/geolife", *TOWN, "--start", "2024-03-01", "-o", "f.csv"),
-            "first_day and last_day (--start and --end) must both be set and in order, got 2024-03-01 and None",
+            "both first_day and last_day (--start and --end) must be set and in order, got 2024-03-01 and None",
         ),
         (
             ("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"),

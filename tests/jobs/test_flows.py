@@ -62,7 +62,7 @@ def record_counts(recorder, tracks, settings):
     recorder.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Data, "stream", lambda *_, **__: iter(tracks))
-        flows("", AREAS, 1, settings, rng=1)
+        flows("unused.csv", AREAS, 1, settings, rng=1)
     return {name: (counts, sensitivity) for name, counts, sensitivity, _ in recorder}
 
 

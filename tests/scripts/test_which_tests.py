@@ -49,7 +49,7 @@ def run_script(project: Path, *line: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ((".ci/run",), [[*ALL_OF_THEM, "--share", "0/5"]]),
+        ((".ci/run",), [[*ALL_OF_THEM, "--share", "0/10"]]),
         (("scripts/check",), [[*ALL_OF_THEM, "--cov"]]),
         (("scripts/check", "--no-tests"), []),
         (("scripts/test",), [WITHOUT_SLOW]),
