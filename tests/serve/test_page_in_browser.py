@@ -260,6 +260,7 @@ def test_link_is_created_opened_and_ended(config, browser, clock):
         reader.wait_for_selector("#where:has-text('Nothing has been shared')")
         client.post("/owntracks", json=location(int(time.time()) // 300 * 300), auth=ANN)
         reader.wait_for_selector("#where:has-text('ann is probably')")
+        page.wait_for_selector("#recipients li:has-text('Bea'):has-text('last message')")  # replaces the list
         page.click("button[aria-label='End now: Bea']")
         reader.wait_for_selector("#message:has-text('This link has expired')")
         assert reader.locator("#map").is_hidden()
