@@ -135,7 +135,7 @@ def test_errors_of_true_locations_are_private(tmp_path, monkeypatch):
 def test_warning_accounts_for_the_number_of_users():
     larger_errors = LargerErrors()
     larger_errors.add(UserErrors("ann", np.array([2.0]), 2.0, 1.0, 0.004))
-    assert "1 of 1 users" in larger_errors.warnings()[0]
+    assert "1 of 1 user moved" in larger_errors.warnings()[0]
     larger_errors.add(UserErrors("bob", np.array([0.5]), 0.5, 1.0, 1.0))
     assert larger_errors.warnings() == []
     larger_errors.add(UserErrors("eve", np.array([3.0]), 3.0, 1.0, 0.0))
