@@ -164,10 +164,10 @@ class LargerErrors:
         user = self.example
         if user is None or not count:
             return []
+        users = "1 user" if self.num_users == 1 else f"{self.num_users:,} users"
         return [
-            f"private, do not publish: {count:,} of {self.num_users:,} {'user' if self.num_users == 1 else 'users'} moved "
-            "farther than the model assumes (chance alone causes this warning in at most 1 of 100 runs), with larger "
-            "errors than stated. The "
+            f"private, do not publish: {count:,} of {users} moved farther than the model assumes (chance alone "
+            "causes this warning in at most 1 of 100 runs), with larger errors than stated. The "
             f"median error of the estimates of {user.user} is {user.median_true_error_m:,.0f} m, the expected one "
             f"{user.median_expected_error_m:,.0f} m. For further recordings use a model of such movement ('dphmm model "
             "blank --kind', 'dphmm learn')"
