@@ -6,14 +6,12 @@ import argparse
 import re
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice
 from pathlib import Path
 
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Limits, Tally, every_target, hostile, try_range
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Tally, hostile, start_processes, try_inputs
 from scripts.fuzzing.commands import COMMANDS
-from scripts.fuzzing.targets import TARGETS
-
-_CHUNK = 50_000
+from scripts.fuzzing.targets import TARGETS, every_target
 
 
 def main(words: list[str] | None = None) -> int:
@@ -23,47 +21,31 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--commands", type=int, default=0, help="total number of command lines")
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs")
     parser.add_argument("--first", type=int, default=0, help="index of the first input of each reader")
-    readers = [*TARGETS, *COMMANDS]
-    parser.add_argument(
-        "--reader", action="append", choices=readers, metavar="NAME", help="only this reader; may be repeated"
-    )
+    parser.add_argument("--reader", action="append", choices=[*every_target()], metavar="NAME", help="repeatable")
     parser.add_argument("--workers", type=int, default=1, help="number of processes")
     parser.add_argument("--memory", type=int, default=1024, help="memory limit of an input in MiB")
     parser.add_argument("--seconds", type=float, default=20.0, help="time limit of an input in seconds")
     parser.add_argument("--keep", type=Path, help="folder for failed inputs, three of each kind")
     arguments = parser.parse_args(words)
-    limits = Limits(arguments.memory << 20, arguments.seconds)
     tallies: dict[str, Tally] = {}
     print(f"{'reader':<27}{'inputs':>9}{'accepted':>10}{'refused':>10}{'wrong':>7}{'kinds':>7}{'seconds':>9}")
-    with ThreadPoolExecutor(arguments.workers) as pool:
-        pending = {}
-        for inputs, names in (
-            (arguments.inputs, arguments.reader or list(TARGETS)),
-            (arguments.commands, list(COMMANDS)),
-        ):
-            for at, name in enumerate(names):
-                count = inputs // len(names) + (at < inputs % len(names))
-                stop = arguments.first + count
-                parts = [range(start, min(start + _CHUNK, stop)) for start in range(arguments.first, stop, _CHUNK)]
-                if parts:
-                    pending[name] = [pool.submit(try_range, name, arguments.seed, part, limits) for part in parts]
-        for name, futures in pending.items():
-            tallies[name] = _merge_tallies([future.result() for future in futures])
+    counts = Counter(islice(cycle(arguments.reader or TARGETS), arguments.inputs))
+    counts.update(islice(cycle(COMMANDS), arguments.commands))
+    with start_processes(arguments.workers, every_target) as pool:
+        for name, count in counts.items():
+            numbers = range(arguments.first, arguments.first + count)
+            tallies[name] = try_inputs(pool, name, arguments.seed, numbers, arguments.seconds, arguments.memory << 20)
             _print_row(name, tallies[name])
             if arguments.keep is not None:
                 _write_failures(arguments.keep, name, tallies[name], arguments.seed)
-    total = _merge_tallies(list(tallies.values()))
+    kinds = sum((tally.kinds for tally in tallies.values()), Counter[str]())
+    total = Tally(kinds, seconds=sum(tally.seconds for tally in tallies.values()))
     _print_row("together", total)
     for name, tally in tallies.items():
         for kind, count in sorted(tally.wrong.items()):
             number = next(number for number, outcome in tally.failures if outcome.kind == kind)
             print(f"{name}: {count} × {kind}, first at input {number}")
     return int(bool(total.wrong))
-
-
-def _merge_tallies(parts: list[Tally]) -> Tally:
-    kinds = sum((part.kinds for part in parts), Counter[str]())
-    return Tally(kinds, [failure for part in parts for failure in part.failures], sum(part.seconds for part in parts))
 
 
 def _print_row(name: str, tally: Tally) -> None:
@@ -80,8 +62,7 @@ def _write_failures(folder: Path, name: str, tally: Tally, seed: int) -> None:
         if not outcome.kind.startswith("the fuzzer itself"):
             file, data = hostile(every_target()[name], name, seed, number)
             (place / file).write_bytes(data)
-        report = f"{outcome.kind}\n{outcome.detail}\n"
-        (place / "traceback.txt").write_text(report, encoding="utf-8", errors="backslashreplace")
+        (place / "traceback.txt").write_text(f"{outcome.kind}\n{outcome.detail}\n", "utf-8", "backslashreplace")
 
 
 if __name__ == "__main__":

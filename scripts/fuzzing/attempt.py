@@ -1,7 +1,4 @@
-"""Attempts of fuzzed inputs in processes with limits of memory and time.
-
-The processes make crashes and hangs detectable.
-"""
+"""Attempts of fuzzed inputs in processes with limits, which reveal crashes and hangs."""
 
 from __future__ import annotations
 
@@ -14,12 +11,15 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pebble import ProcessExpired, ProcessPool
 
 from dphmm.errors import DphmmError
 
@@ -28,6 +28,8 @@ Seed = tuple[str, bytes]
 
 ACCEPTED, REFUSED = "accepted", "refused"
 _MAX_REFUSAL = 8000  # longer messages do not count as one line
+_SCHEDULED = 2000  # inputs in the queue of a pool, which holds all of them in memory
+_targets: dict[str, Target] = {}  # of this process
 
 
 class Target(NamedTuple):
@@ -53,26 +55,22 @@ def hostile(target: Target, name: str, seed: int, number: int) -> tuple[str, byt
 
 
 def attempt(target: Target, file: str, data: bytes, folder: Path) -> Outcome:
-    """Pass an input to its reader.
-
-    A warning is a failure: the command would print it as a second line.
-    """
+    """Pass an input to its reader."""
     (folder / file).write_bytes(data)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error")  # the command would print a warning as a second line
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             target.use(folder / file)
         except DphmmError as problem:
             message = str(problem)
             if "\n" in message or not message or len(message) > _MAX_REFUSAL:
-                return Outcome(
-                    f"a refusal of {len(message)} characters in {message.count(chr(10)) + 1} lines", message[:2000]
-                )
+                size = f"{len(message)} characters in {message.count(chr(10)) + 1} lines"
+                return Outcome(f"a refusal of {size}", message[:2000])
             return Outcome(REFUSED)
+        except KeyboardInterrupt:
+            raise
         except BaseException as problem:
-            if isinstance(problem, KeyboardInterrupt):
-                raise
             frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if "/dphmm/" in frame.filename]
             where = f"{frames[-1].filename.rpartition('/dphmm/')[2]}:{frames[-1].lineno}" if frames else "the fuzzer"
             kind = getattr(problem, "kind", None) or f"{type(problem).__name__} in {where}"
@@ -100,89 +98,56 @@ class Tally:
         return {kind: count for kind, count in self.kinds.items() if kind not in (ACCEPTED, REFUSED)}
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one input: bytes of memory in addition to those at the start, and seconds."""
-
-    memory: int = 1 << 30
-    seconds: float = 20.0
-
-
-def every_target() -> Mapping[str, Target]:
-    """Return the readers and the commands of the package."""
-    from scripts.fuzzing.commands import COMMANDS
-    from scripts.fuzzing.targets import TARGETS
-
-    return {**TARGETS, **COMMANDS}
+@contextmanager
+def start_processes(workers: int, targets: Callable[[], Mapping[str, Target]]) -> Iterator[ProcessPool]:
+    """Start processes that try inputs, and stop them at the end or at an interrupt."""
+    # mimalloc, Arrow's default, reserves more address space at its first allocation than an input may use.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    pool = ProcessPool(workers, 0, _prepare_process, (targets,), multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    finally:
+        pool.stop()
+        pool.join()
 
 
-def try_range(
-    name: str, seed: int, numbers: range, limits: Limits, targets: Callable[[], Mapping[str, Target]] = every_target
+def try_inputs(
+    pool: ProcessPool, name: str, seed: int, numbers: range, seconds: float = 20.0, memory: int = 1 << 30
 ) -> Tally:
-    """Try inputs in a separate process; if it dies or hangs, continue in another process."""
-    context = multiprocessing.get_context("spawn")
-    tally, start, begun = Tally(), numbers.start, time.monotonic()
-    while start < numbers.stop:
-        ours, sender = context.Pipe(duplex=False)
-        at = context.Array("d", [float(start), time.monotonic() + 60.0], lock=False)
-        counts = context.Array("q", [0, 0], lock=False)
-        work = (targets, name, seed, range(start, numbers.stop), limits.memory, sender, at, counts)
-        process = context.Process(target=_work, args=work, daemon=True)
-        process.start()
-        sender.close()
-        hung = _collect_reports(process, ours, at, limits, tally)
-        tally.kinds[ACCEPTED] += counts[0]
-        tally.kinds[REFUSED] += counts[1]
-        number = int(at[0])
-        if not hung and process.exitcode == 0:
-            break
-        if hung:
-            tally.add(number, Outcome(f"no end within {limits.seconds:g} seconds"))
-        else:
-            code = process.exitcode or 0
-            ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            tally.add(number, Outcome(f"the process died of {ended}"))
-        start = number + 1
-    tally.seconds = time.monotonic() - begun
+    """Try inputs of a target, each with limits of time and of additional memory in bytes."""
+    tally, start = Tally(), time.monotonic()
+    for at in range(0, len(numbers), _SCHEDULED):
+        part = numbers[at : at + _SCHEDULED]
+        tries = pool.map(partial(_try_input, name, seed, memory), part, timeout=seconds).result()
+        for number in part:
+            try:
+                outcome = next(tries)
+            except TimeoutError:
+                outcome = Outcome(f"no end within {seconds:g} seconds")
+            except ProcessExpired as death:
+                code = death.exitcode or 0
+                ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                outcome = Outcome(f"the process died of {ended}")
+            tally.add(number, outcome)
+    tally.seconds = time.monotonic() - start
     return tally
 
 
-def _collect_reports(process: Any, ours: Connection, at: Any, limits: Limits, tally: Tally) -> bool:
-    """Collect the reports of a process until it ends; return whether it was killed."""
-    try:
-        while process.is_alive() or ours.poll():
-            if ours.poll(0.25):
-                number, outcome = ours.recv()
-                tally.add(number, outcome)
-            elif time.monotonic() - at[1] > limits.seconds:
-                process.kill()
-                process.join()
-                return True
-    except EOFError:
-        pass
-    process.join()
-    return False
-
-
-def _work(targets: Any, name: str, seed: int, numbers: range, memory: int, report: Any, at: Any, counts: Any) -> None:
+def _prepare_process(targets: Callable[[], Mapping[str, Target]]) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # output of C libraries
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] # commands may have workers
-    target: Target = targets()[name]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _targets.update(targets())
+
+
+def _try_input(name: str, seed: int, memory: int, number: int) -> Outcome:
+    target = _targets[name]
     target.seeds()
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (size + memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    try:
+        file, data = hostile(target, name, seed, number)
+    except Exception as problem:
+        return Outcome(f"the fuzzer itself: {type(problem).__name__}", repr(problem))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        for number in numbers:
-            at[0], at[1] = number, time.monotonic()
-            try:
-                file, data = hostile(target, name, seed, number)
-            except Exception as problem:
-                report.send((number, Outcome(f"the fuzzer itself: {type(problem).__name__}", repr(problem))))
-                continue
-            outcome = attempt(target, file, data, Path(folder))
-            if outcome.kind in (ACCEPTED, REFUSED):
-                counts[outcome.kind == REFUSED] += 1
-            else:
-                report.send((number, outcome))
-        at[1] = time.monotonic() + 3600.0
+        return attempt(target, file, data, Path(folder))

@@ -22,13 +22,10 @@ import click
 import tomli_w
 from click.testing import CliRunner
 
-from dphmm import Limits, ReleaseSettings, Session
 from dphmm.cli import main
 from dphmm.cli.keys import Key, get_key
-from dphmm.jobs.input_data import Data
-from dphmm.jobs.release.release import release
 from scripts.fuzzing import seeds, values
-from scripts.fuzzing.attempt import Seed, Target
+from scripts.fuzzing.attempt import Target
 
 
 def _word(text: str) -> str | dict[str, Any]:
@@ -40,16 +37,15 @@ BASES = {
     name: [_word(word) for word in shlex.split(line_words)]
     for name, _, line_words in (line.partition(": ") for line in values.words("commands"))
 }
-"""Name → valid words and settings of a command before mutation.
-
-The name starts with the command.
-"""
+"""Name, which starts with the command → valid words and settings before mutation."""
 
 EXTREMES = [*values.words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
 EXTREMES += ["\x1b[2J\x07\r\n\x9b"]
 
 SLOW = {"evaluate", "report", "report sessions", "show picture"}
 """Commands that take seconds, which tests omit."""
+
+_STARTS = ("Error: ", "Warning: ", "dphmm", "Report")  # of every line on standard error
 
 ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -59,18 +55,14 @@ class BadEndError(Exception):
 
     def __init__(self, kind: str, detail: str = "") -> None:
         self.kind = kind
-        super().__init__(f"{kind}: {detail!r}")
-
-
-def _words(name: str) -> list[Seed]:
-    return [("words.json", json.dumps([name, *BASES[name]]).encode())]
+        super().__init__(f"{kind}: {detail}")
 
 
 def changed(data: bytes, rng: Random) -> bytes:
     """Return the words with extreme values of options, a replaced value, or a word removed."""
     name, *words = json.loads(data)
     extreme = lambda: rng.choice((*EXTREMES, values.text(rng).replace("\x00", "")[:5000]))  # noqa: E731
-    options = [parameter for parameter in _command(name).params if isinstance(parameter, click.Option | Key)]
+    options = [parameter for parameter in find_command(name)[0].params if isinstance(parameter, click.Option | Key)]
     for _ in range(rng.choice((1, 1, 1, 2))):
         kind = rng.random()
         if kind < 0.75 and options:
@@ -92,7 +84,7 @@ def changed(data: bytes, rng: Random) -> bytes:
 
 def _toml_value(text: str, rng: Random) -> Any:
     """Return a value of a key from an extreme text: number, boolean, text, list or table."""
-    value: Any = text
+    value = text
     with contextlib.suppress(ValueError):
         parsed = tomllib.loads(f"x = {text}")["x"]
         value = rng.choice((text, parsed if isinstance(parsed, int | float) else text))
@@ -112,48 +104,47 @@ def with_settings(words: list[Any], file: Path) -> list[str]:
 def use(path: Path) -> None:
     """Run the command in a separate folder and check how it ends."""
     name, *words = json.loads(path.read_bytes())
+    _, command = find_command(name)
     with _world() as folder:
         words = with_settings(words, folder / "keys.toml")
         before = {file.name for file in folder.iterdir()}
         stdin = (folder / "lines.json").read_text()
-        done = CliRunner().invoke(main, [*_path(name), *words], input=stdin, prog_name="dphmm")
+        done = CliRunner().invoke(main, [*command, *words], input=stdin, prog_name="dphmm")
         left = {file.name for file in folder.iterdir()} - before - {"s.session-shm", "s.session-wal"}  # SQLite's own
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        if done.exit_code not in (0, 1, 2) or (done.exit_code == 1 and _path(name)[0] != "audit"):
-            raise BadEndError(f"exit code {done.exit_code}", done.stderr[-300:])
-        if done.exit_code == 2 and not [line for line in done.stderr.splitlines() if line.startswith("Error: ")]:
-            raise BadEndError("no line says why", done.stderr[-300:])
-        if any(not line.startswith(("Error: ", "Warning: ", "dphmm", "Report")) for line in done.stderr.splitlines()):
-            raise BadEndError("other lines than ours", done.stderr[-300:])
-        if ORDERS.search(done.stdout + done.stderr):
-            raise BadEndError("control characters reach the terminal")
+        errors = done.stderr.splitlines()
         kept = {"new"} | ({"new.session"} if "see 'dphmm session export'" in done.stderr else set())
-        if any(".part" in file for file in left) or (done.exit_code == 2 and left - kept):
-            raise BadEndError("left behind", str(sorted(left)))
+        faults = {
+            f"exit code {done.exit_code}": done.exit_code not in ((0, 1, 2) if command[0] == "audit" else (0, 2)),
+            "no line says why": done.exit_code == 2 and not any(line.startswith("Error: ") for line in errors),
+            "other lines than ours": not all(
+                line.startswith(("Error: ", "Warning: ", "dphmm", "Report")) for line in errors
+            ),
+            "control characters reach the terminal": ORDERS.search(done.stdout + done.stderr),
+            "left behind": any(".part" in file for file in left) or (done.exit_code == 2 and left - kept),
+        }
+        for fault in (fault for fault, is_present in faults.items() if is_present):
+            raise BadEndError(fault, f"{done.stderr[-300:]!r}, files {sorted(left)}")
 
 
-def _path(name: str) -> list[str]:
-    """Return the words that name a command."""
+def find_command(name: str) -> tuple[click.Command, list[str]]:
+    """Return a command and the words that name it: those of a name up to its first other word."""
     command: click.Command = main
-    path = []
+    path: list[str] = []
     for word in name.split():
         inner = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
         if inner is None:
             break
         command = inner
         path.append(word)
-    return path
+    return command, path
 
 
-def _command(name: str) -> click.Command:
-    command: Any = main
-    for word in _path(name):
-        command = command.get_command(click.Context(command), word)
-    return command  # type: ignore[no-any-return]
-
-
-COMMANDS = {f"dphmm {name}": Target(partial(_words, name), changed, use) for name in BASES}
+COMMANDS = {
+    f"dphmm {name}": Target(partial(list, [("words.json", json.dumps([name, *words]).encode())]), changed, use)
+    for name, words in BASES.items()
+}
 """Command → its target."""
 
 
@@ -172,12 +163,8 @@ _ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 def _template() -> Path:
     """Return the folder of the files that the words name, written once per process."""
     folder = Path(tempfile.mkdtemp(dir=_ROOM))
-    for name, data in seeds.documents("world"):
+    (_, releases), session = seeds.seeds("releases-csv")[0], seeds.seeds("session")
+    for name, data in (*seeds.documents("world"), *session, ("releases.csv", releases)):
         (folder / name).write_bytes(data)
     seeds.model().save(folder / "m.npz")
-    settings = ReleaseSettings(policy="complete", epsilon=1.0)
-    release(Data((str(folder / "walk.csv"),)), seeds.model(), settings, folder / "releases.csv", rng=1)
-    with Session.open(folder / "s.session", "a", settings.engine(seeds.model(), 1), Limits(epsilon=10.0)) as opened:
-        for slot in range(3):
-            opened.release(slot, slot)
     return folder

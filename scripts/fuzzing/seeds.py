@@ -29,6 +29,7 @@ from scripts.fuzzing.attempt import Seed
 
 RIDE, HOME = Path(__file__).parents[2] / "data/sample/ride.gpx", (45.01, -30.01)
 """A recording, and its start."""
+_FIXES = str(Path(__file__).parent / "documents" / "csv" / "0-t.csv")
 ENDS = ("csv", "geojson", "gpx", "gpkg", "parquet")
 _SETTINGS = ReleaseSettings(policy="complete", epsilon=1.0)
 
@@ -76,18 +77,9 @@ def _models() -> list[Seed]:
     models += [extend(plain, walks, night).model, outside, extend(outside, walks, night).model]
     promised = {"guarantee": "user-level differential privacy", "epsilon": "1/2", "moves_per_user": 500}
     promised |= {"spent_on": {"moves": "1/3", "the region": "1/6"}, "noisy_num_users": 12, "family": "kernel"}
-    models += [
-        model().with_provenance(provenance)
-        for provenance in (promised, {"guarantee": "none: moves were counted without noise"})
-    ]
+    without_noise = {"guarantee": "none: moves were counted without noise"}
+    models += [model().with_provenance(provenance) for provenance in (promised, without_noise)]
     return [_write_seed("m.npz", variant.save) for variant in (model(), *models)]
-
-
-def _write_releases(suffix: str) -> Seed:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "t.csv").write_bytes(documents("csv")[0][1])
-        release(Data((f"{folder}/t.csv",)), model(), _SETTINGS, f"{folder}/out{suffix}", rng=1)
-        return f"out{suffix}", (Path(folder) / f"out{suffix}").read_bytes()
 
 
 def _session(path: Path) -> None:
@@ -98,10 +90,13 @@ def _session(path: Path) -> None:
                 opened.release(slot, slot)
 
 
+def _releases(path: Path) -> None:
+    release(Data((_FIXES,)), model(), _SETTINGS, str(path), rng=1)
+
+
 def _flows(path: Path) -> None:
-    path.with_name("rows.csv").write_bytes(documents("csv")[0][1])
     count = FlowSettings("visits", visits_per_user=2, stay=0)
-    count_flows(str(path.with_name("rows.csv")), Areas.from_space(grid()), 5, count, rng=1).rows().write(path)
+    count_flows(_FIXES, Areas.from_space(grid()), 5, count, rng=1).rows().write(path)
 
 
 def _runs() -> dict[str, list[Seed]]:
@@ -149,22 +144,20 @@ def _texts() -> dict[str, list[Seed]]:
     }
 
 
-_WRITERS: dict[str, Callable[[], list[Seed]]] = {
-    **{name: lambda name=name: _runs()[name] for name in ("run", "split", "steps", "training-users")},
-    **{
-        name: lambda name=name: _texts()[name]
-        for name in ("record", "settings", "terms", "belief", "graph", "checkpoint")
-    },
-    "hidden-places": lambda: [_write_seed("s.json", lambda path: hide(RIDE, [HOME], session=path))],
-    "flows": lambda: [_write_seed("flows.json", _flows), _write_seed("flows.parquet", _flows)],
-    "model": _models,
-    "session": lambda: [_write_seed("s.session", _session)],
-    **{f"releases-{end}": lambda end=end: [_write_releases(f".{end}")] for end in ENDS},
-}
-"""Target → function that writes its documents with the package."""
-
-
 @cache
+def _write_documents() -> dict[str, list[Seed]]:
+    """Return the documents that the package writes, by target."""
+    return {
+        **_runs(),
+        **_texts(),
+        "hidden-places": [_write_seed("s.json", lambda path: hide(RIDE, [HOME], session=path))],
+        "flows": [_write_seed("flows.json", _flows), _write_seed("flows.parquet", _flows)],
+        "model": _models(),
+        "session": [_write_seed("s.session", _session)],
+        **{f"releases-{end}": [_write_seed(f"out.{end}", _releases)] for end in ENDS},
+    }
+
+
 def seeds(name: str) -> list[Seed]:
     """Return the valid documents of a target."""
-    return _WRITERS[name]() if name in _WRITERS else documents(name)
+    return _write_documents().get(name) or documents(name)

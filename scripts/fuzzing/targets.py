@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from urllib.parse import parse_qsl
 
 import click
@@ -65,7 +65,7 @@ from dphmm.writers.formats import FORMATS
 from scripts.fuzzing import seeds
 from scripts.fuzzing.attempt import Target
 from scripts.fuzzing.changes import changed
-from scripts.fuzzing.commands import ORDERS
+from scripts.fuzzing.commands import COMMANDS, ORDERS
 
 _SUPPRESSED = contextlib.suppress(DphmmError)
 """For earlier readings of a file that is read several times: each may refuse it."""
@@ -115,11 +115,6 @@ def _timed(path: Path) -> None:
             getattr(counts, name)
 
 
-def _states(path: Path) -> None:
-    _table(path)
-    Measurements(read_states(path, "kind")[1])
-
-
 def _places(path: Path) -> None:
     places = read_places(path, 1.0)
     _ = places.locate([45.0], [7.0]), places.content_hash
@@ -147,13 +142,7 @@ def _printed(command: click.Command, words: list[str]) -> str:
     return stream.getvalue()
 
 
-def _layer(path: Path) -> None:
-    groups = categories(path, seeds.grid())
-    PolicyGraph.from_groups(seeds.grid().size, list(groups.values())).edge_array()
-
-
-def _graph(path: Path) -> None:
-    graph = PolicyGraph.from_json(path, 15)
+def _graph(graph: PolicyGraph) -> None:
     _ = graph.edge_array(), graph.content_hash
 
 
@@ -177,15 +166,16 @@ def _grounded(path: Path) -> None:
 
 
 def _session(path: Path) -> None:
-    for content in export_sessions(path, path.with_name("again.jsonl"), overwrite=True):
-        json.dumps(content.to_dict(), allow_nan=False)
+    contents = export_sessions(path, path.with_name("again.jsonl"), overwrite=True)
+    json.dumps([content.to_dict() for content in contents], allow_nan=False)
 
 
-def _text(use: Callable[[str], object]) -> Callable[[Path], object]:
-    return lambda path: use(path.read_bytes().decode("utf-8", "surrogateescape"))
+def _read(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
-def _settings(text: str) -> None:
+def _settings(path: Path) -> None:
+    text = _read(path)
     settings = ReleaseSettings.from_json(text) if text.lstrip()[:1] in ("{", "[") else ReleaseSettings.from_toml(text)
     _ = settings.to_json(), settings.to_toml()
 
@@ -217,29 +207,24 @@ def _split(path: Path) -> None:
 
 def _journal(path: Path) -> None:
     published = Published(path.parent, "csv")
-    for user in ("a", "né"):
-        published.has(user)
+    _ = published.has("a"), published.has("né")
     (path.parent / "run.json").write_text('{"kind": "csv"}', encoding="utf-8")
     read_released(path.parent)
 
 
 def _lines(path: Path) -> None:
-    kept = sys.stdin, sys.stdout
-    sys.stdin, sys.stdout = SimpleNamespace(buffer=io.BytesIO(path.read_bytes())), io.StringIO()  # type: ignore[assignment]
-    try:
-        with live(seeds.model(), ReleaseSettings(policy="complete"), max_requested_epsilon=1.0, rng=1) as stream:
-            answer_lines(stream)
-        for line in sys.stdout.getvalue().splitlines():
-            json.loads(line)
-    finally:
-        sys.stdin, sys.stdout = kept
+    lines, answers = SimpleNamespace(buffer=io.BytesIO(path.read_bytes())), io.StringIO()
+    engine = live(seeds.model(), ReleaseSettings(policy="complete"), max_requested_epsilon=1.0, rng=1)
+    with mock.patch("sys.stdin", lines), contextlib.redirect_stdout(answers), engine as stream:
+        answer_lines(stream)
+    for line in answers.getvalue().splitlines():
+        json.loads(line)
 
 
 def _phone(path: Path) -> None:
     """Read the message of an app: JSON, or fields of a form."""
-    body, name = path.read_bytes(), path.name.removesuffix("_fields")
-    use = getattr(incoming, f"read_{name}")
-    use(body if name == path.name else dict(parse_qsl(body.decode("utf-8", "surrogateescape"))))
+    name = path.name.removesuffix("_fields")
+    getattr(incoming, f"read_{name}")(path.read_bytes() if name == path.name else dict(parse_qsl(_read(path))))
 
 
 def _checkpoint(path: Path) -> None:
@@ -258,8 +243,8 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     **dict.fromkeys(("recording", "recording-tracks", "recording-fit"), _recording),
     "hidden-places": lambda path: hide(seeds.RIDE, [seeds.HOME], session=path),
     "flows": FlowRows.read,
-    "states": _states,
-    "edges": lambda path: build_policy_graph(("a", "b", "c"), read_edges(path)).edge_array(),
+    "states": lambda path: (_table(path), Measurements(read_states(path, "kind")[1])),
+    "edges": lambda path: _graph(build_policy_graph(("a", "b", "c"), read_edges(path))),
     "prior": lambda path: read_prior(path, ("a", "b", "c")),
     "secrets": lambda path: read_secrets(path, ["kind=x"]),
     "channel": lambda path: TableChannel.read(path, 3),
@@ -268,18 +253,18 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "model": _model,
     "matrix": lambda path: LossFunction(read_matrix(path))(1.0),
     "budgets": read_numbers,
-    "layer": _layer,
+    "layer": lambda path: _graph(PolicyGraph.from_groups(15, list(categories(path, seeds.grid()).values()))),
     "basemap": _grounded,
     "streets": read_street_map,
-    "graph": _graph,
+    "graph": lambda path: _graph(PolicyGraph.from_json(path, 15)),
     "priors": lambda path: read_priors(path, seeds.grid()),
     **{f"releases-{end}": _releases for end in seeds.ENDS},
     "session": _session,
     "belief": lambda path: Belief.from_bytes(path.read_bytes()).predict(seeds.model(), 2),
     "checkpoint": _checkpoint,
-    "record": _text(lambda text: ReleaseRecord.from_json(text).to_json()),
-    "settings": _text(_settings),
-    "terms": _text(lambda text: Terms.from_json(text).to_json()),
+    "record": lambda path: ReleaseRecord.from_json(_read(path)).to_json(),
+    "settings": _settings,
+    "terms": lambda path: Terms.from_json(_read(path)).to_json(),
     "settings-file": _settings_file,
     "evaluation": load_config,
     "landmarks": _moments,
@@ -301,3 +286,8 @@ TARGETS: Mapping[str, Target] = {
     name: Target(partial(seeds.seeds, _SHARED_DOCUMENTS.get(name, name)), changed, use) for name, use in _USES.items()
 }
 """Reader → its target."""
+
+
+def every_target() -> Mapping[str, Target]:
+    """Return the readers and the commands of the package."""
+    return {**TARGETS, **COMMANDS}

@@ -20,7 +20,7 @@ import pytest
 from dphmm.cli.console import FILE, FOLDER, STORE, Output
 from dphmm.cli.keys import Key, get_key
 from dphmm.tables.output import EXTRAS
-from scripts.fuzzing.commands import BASES, SLOW, _command, _path, _world
+from scripts.fuzzing.commands import BASES, SLOW, _world, find_command
 
 LIBRARIES = {library for _, libraries in EXTRAS.values() for library in libraries}
 NAMED = re.compile(r"(PRIVATE-)?new(\.|$)")
@@ -30,7 +30,7 @@ WRITING = [(name, at) for name, words in BASES.items() for at, word in enumerate
 def outputs(name: str) -> list[click.Option]:
     return [
         option
-        for option in _command(name).params
+        for option in find_command(name)[0].params
         if isinstance(option, click.Option) and isinstance(option.type, Output)
     ]
 
@@ -53,7 +53,7 @@ def restore(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 def check_refusal(run, name: str, words: list[str]) -> tuple[str, str | None]:
     """Return a failing command's last line, and a problem if it succeeds or changes files."""
     before = files()
-    done = run(*_path(name), *words, stdin=Path("lines.json").read_bytes())
+    done = run(*find_command(name)[1], *words, stdin=Path("lines.json").read_bytes())
     after = files()
     restore(before, after)
     line = done.stderr.splitlines()[-1] if done.stderr else ""
@@ -98,7 +98,7 @@ def test_outputs_of_commands_are_declared():
     """Options named like an output have an output type, and the list covers them all."""
     names = {"output", "folder", "report", "plot", "picture", "summary", "daily", "session", "certificate"}
     for name in BASES:
-        for option in _command(name).params:
+        for option in find_command(name)[0].params:
             if (
                 isinstance(option, click.Option)
                 and not option.is_flag
@@ -110,7 +110,7 @@ def test_outputs_of_commands_are_declared():
 
 
 def test_seed_of_every_command_has_its_range():
-    options = [(name, option) for name in BASES for option in _command(name).params if "--seed" in option.opts]
+    options = [(name, option) for name in BASES for option in find_command(name)[0].params if "--seed" in option.opts]
     assert len(options) > 8
     for name, option in options:
         assert isinstance(option.type, click.IntRange), name
@@ -166,7 +166,7 @@ def test_invalid_value_raises_before_writing(run):
         before = files()
         for option in [
             parameter
-            for parameter in _command(name).params
+            for parameter in find_command(name)[0].params
             if isinstance(parameter, click.Option) and not parameter.is_flag
         ]:
             words = list(BASES[name])
@@ -175,13 +175,13 @@ def test_invalid_value_raises_before_writing(run):
                     at = words.index(flag)
                     del words[at : at + 1 + option.nargs]
             value = ["\0"] * option.nargs
-            done = run(*_path(name), *words, option.opts[-1], *value, stdin=Path("lines.json").read_bytes())
+            done = run(*find_command(name)[1], *words, option.opts[-1], *value, stdin=Path("lines.json").read_bytes())
             after = files()
             if done.exit_code == 2 and after != before:  # some options accept any string
                 problems.append(f"{name} {option.name}: {sorted(set(after) ^ set(before))}")
             restore(before, after)
-        for key in [get_key(parameter) for parameter in _command(name).params if isinstance(parameter, Key)]:
-            done = run(*_path(name), *BASES[name], {key: "\0"}, stdin=Path("lines.json").read_bytes())
+        for key in [get_key(parameter) for parameter in find_command(name)[0].params if isinstance(parameter, Key)]:
+            done = run(*find_command(name)[1], *BASES[name], {key: "\0"}, stdin=Path("lines.json").read_bytes())
             after = files()
             if done.exit_code == 2 and after != before:
                 problems.append(f"{name} {key}: {sorted(set(after) ^ set(before))}")
@@ -228,7 +228,7 @@ def test_error_of_other_option_leaves_no_file(run, name, words, says):
 @pytest.mark.usefixtures("world")
 @pytest.mark.parametrize("name", ["show", "report sessions"])
 def test_title_with_lone_surrogate_is_written_with_question_mark(run, name):
-    assert run(*_path(name), *BASES[name], "--title", "a\udc80b").exit_code == 0
+    assert run(*find_command(name)[1], *BASES[name], "--title", "a\udc80b").exit_code == 0
     assert "<title>a?b</title>" in Path("new.html").read_text()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import CodeType, FrameType
@@ -20,7 +19,7 @@ import dphmm
 from dphmm.readers.reading import FORMATS
 from scripts.fuzzing import changes
 from scripts.fuzzing.__main__ import main
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Limits, attempt, hostile, try_range
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile, start_processes, try_inputs
 from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
 from scripts.fuzzing.targets import TARGETS
 from tests.scripts.flawed import FLAWS, KINDS, make_targets
@@ -136,15 +135,15 @@ def test_damaged_input_can_be_damaged_again():
 
 
 def test_each_flaw_is_detected_by_its_type():
-    limits = Limits(memory=1 << 30, seconds=60.0)
     flaw_counts = Counter(hostile(make_targets()["flawed"], "flawed", 0, number)[1].decode() for number in range(40))
     assert set(flaw_counts) == set(FLAWS)
-    tally = try_range("flawed", 0, range(40), limits, make_targets)
-    assert tally.kinds == {KINDS[flaw]: count for flaw, count in flaw_counts.items()}
-    assert set(tally.wrong) == set(KINDS.values()) - {ACCEPTED, REFUSED}
-    assert +try_range("crashing", 0, range(1), limits, make_targets).kinds == {"the process died of SIGSEGV": 1}
-    soon = replace(limits, seconds=2.0)
-    assert +try_range("hanging", 0, range(1), soon, make_targets).kinds == {"no end within 2 seconds": 1}
+    with start_processes(2, make_targets) as pool:
+        tally = try_inputs(pool, "flawed", 0, range(40), seconds=60.0)
+        assert tally.kinds == {KINDS[flaw]: count for flaw, count in flaw_counts.items()}
+        assert set(tally.wrong) == set(KINDS.values()) - {ACCEPTED, REFUSED}
+        assert try_inputs(pool, "crashing", 0, range(2)).kinds == {"the process died of SIGSEGV": 2}
+        assert try_inputs(pool, "hanging", 0, range(2), seconds=2.0).kinds == {"no end within 2 seconds": 2}
+        assert try_inputs(pool, "flawed", 0, range(40), seconds=60.0).kinds == tally.kinds, "processes are replaced"
 
 
 def test_script_prints_table_and_keeps_only_failures(tmp_path, capsys):
