@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import shapely
@@ -144,20 +145,19 @@ def _texts() -> dict[str, list[Seed]]:
     }
 
 
+_WRITERS: Mapping[str, Callable[[], Any]] = {
+    **dict.fromkeys(("run", "split", "steps", "training-users"), _runs),
+    **dict.fromkeys(("record", "settings", "terms", "belief", "graph", "checkpoint"), _texts),
+    "hidden-places": lambda: [_write_seed("s.json", lambda path: hide(RIDE, [HOME], session=path))],
+    "flows": lambda: [_write_seed("flows.json", _flows), _write_seed("flows.parquet", _flows)],
+    "model": _models,
+    "session": lambda: [_write_seed("s.session", _session)],
+    **{f"releases-{end}": lambda end=end: [_write_seed(f"out.{end}", _releases)] for end in ENDS},
+}
+
+
 @cache
-def _write_documents() -> dict[str, list[Seed]]:
-    """Return the documents that the package writes, by target."""
-    return {
-        **_runs(),
-        **_texts(),
-        "hidden-places": [_write_seed("s.json", lambda path: hide(RIDE, [HOME], session=path))],
-        "flows": [_write_seed("flows.json", _flows), _write_seed("flows.parquet", _flows)],
-        "model": _models(),
-        "session": [_write_seed("s.session", _session)],
-        **{f"releases-{end}": [_write_seed(f"out.{end}", _releases)] for end in ENDS},
-    }
-
-
 def seeds(name: str) -> list[Seed]:
     """Return the valid documents of a target."""
-    return _write_documents().get(name) or documents(name)
+    written = _WRITERS.get(name, partial(documents, name))()
+    return written[name] if isinstance(written, dict) else written
