@@ -50,7 +50,7 @@ from dphmm.landmarks.schemes import Change, Rate
 from dphmm.landmarks.series import DEFAULT_SPACING_KM
 from dphmm.landmarks.stays import StayMinutes, StayRadius, UtcOffset
 from dphmm.leakage.loss_function import read_numbers
-from dphmm.leakage.stream import highest
+from dphmm.leakage.over_time import highest
 from dphmm.mechanisms.exact import Rational
 from dphmm.model import reverses
 from dphmm.random import derive_seed

@@ -28,7 +28,7 @@ from dphmm.leakage import (
     compute_population_leakage,
     shared_budget,
 )
-from dphmm.leakage.stream import as_budgets, as_loss_functions, by_user, highest
+from dphmm.leakage.over_time import as_budgets, as_loss_functions, by_user, highest
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverse_steps
 from dphmm.validation import Epsilon, PositiveInt, checked

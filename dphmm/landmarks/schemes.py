@@ -26,7 +26,7 @@ from dphmm.errors import (
     LandmarkError,
     TimeOrderError,
 )
-from dphmm.leakage.stream import as_budgets
+from dphmm.leakage.over_time import as_budgets
 from dphmm.mechanisms.exact import rational
 from dphmm.random import Rng, random_source
 from dphmm.validation import Epsilon, Interval, checked

@@ -18,7 +18,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import CorrelationTooStrongError
 from dphmm.leakage.loss_function import Knowledge, LossFunction
-from dphmm.leakage.stream import as_loss_functions, by_user
+from dphmm.leakage.over_time import as_loss_functions, by_user
 from dphmm.validation import Epsilon, PositiveInt, checked
 
 # Budgets aim at this fraction of α, so that rounding does not raise leakage above α.

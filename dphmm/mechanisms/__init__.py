@@ -12,6 +12,7 @@ from dphmm.mechanisms.base import (
 )
 from dphmm.mechanisms.conformance import check_mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.noise_tables import TableMechanism
 from dphmm.mechanisms.norm_noise import (
     KNormMechanism,
     LaplaceMechanism,
@@ -19,7 +20,6 @@ from dphmm.mechanisms.norm_noise import (
     PlanarIsotropicMechanism,
     PlanarLaplaceMechanism,
 )
-from dphmm.mechanisms.optimal_table import TableMechanism
 
 __all__ = [
     "BODY_BY_MECHANISM",

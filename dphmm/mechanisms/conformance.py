@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray
 from dphmm.errors import GuaranteeError, InvalidInputError
-from dphmm.mechanisms import norm_noise, optimal_table
+from dphmm.mechanisms import noise_tables, norm_noise
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, MECHANISMS, Mechanism, SampleSize
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.random import random_source
@@ -38,7 +38,7 @@ _SHIPPED: tuple[type[Mechanism], ...] = (
     norm_noise.LaplaceMechanism,
     norm_noise.PlanarIsotropicMechanism,
     norm_noise.PlanarLaplaceMechanism,
-    optimal_table.TableMechanism,
+    noise_tables.TableMechanism,
 )
 # The parts of a mechanism on which a release and its guarantee depend, as they were when this module was imported.
 _METHODS = (

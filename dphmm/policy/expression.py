@@ -16,7 +16,7 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.graph_text import PREFIX, canonical_listed, is_listed, policy_text, read_listed
-from dphmm.policy.isolated_states import refuse_if_empty
+from dphmm.policy.isolation_checks import refuse_if_empty
 from dphmm.policy.lengths import kilometres
 from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
 from dphmm.space.states import StateSpace

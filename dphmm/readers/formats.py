@@ -20,7 +20,7 @@ from dphmm.extensions import Registry
 from dphmm.readers.data_sets import cabs_fixes, checkins_fixes, geolife_fixes
 from dphmm.readers.fit import fit_fixes
 from dphmm.readers.fixes import Fixes, ReadOptions, check_name
-from dphmm.readers.geojson import geojson_fixes, json_fixes
+from dphmm.readers.geojson_tracks import geojson_fixes, json_fixes
 from dphmm.readers.owntracks import owntracks_fixes
 from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
 from dphmm.readers.timeline import timeline_fixes

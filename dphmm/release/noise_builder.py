@@ -14,7 +14,7 @@ from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
 from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, named_failures
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.mechanisms.optimal_table import (
+from dphmm.mechanisms.noise_tables import (
     MAX_PROGRAM_LOCATIONS,
     MAX_TABLE_LOCATIONS,
     TableMechanism,

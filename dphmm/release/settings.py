@@ -20,7 +20,7 @@ from dphmm.events.cap import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
 from dphmm.mechanisms.exact import Rational, rational
-from dphmm.mechanisms.optimal_table import MAX_TABLE_LOCATIONS
+from dphmm.mechanisms.noise_tables import MAX_TABLE_LOCATIONS
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy, parse_policy

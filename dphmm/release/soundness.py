@@ -24,7 +24,7 @@ from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
 from dphmm.mechanisms.base import MECHANISMS, Mechanism, Table, named_failures
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
-from dphmm.mechanisms.optimal_table import ROW_WEIGHT
+from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.near_states import NearStates

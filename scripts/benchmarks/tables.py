@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.optimal_table import integer_rows, least_error_table, ratio_below
+from dphmm.mechanisms.noise_tables import integer_rows, least_error_table, ratio_below
 from scripts.benchmarks.report import Report
 
 

@@ -23,7 +23,7 @@ from dphmm.mechanisms.base import (
     TABLE_MECHANISMS,
     Mechanism,
 )
-from dphmm.mechanisms.optimal_table import TableMechanism, least_error_table
+from dphmm.mechanisms.noise_tables import TableMechanism, least_error_table
 
 EPSILON = 0.8
 # Differences across the edges of a graph. The body of every mechanism contains them.

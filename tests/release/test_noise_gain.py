@@ -13,7 +13,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, PlanarLaplaceMechanism
 from dphmm.release.noise_builder import compute_posterior_mean_error
-from tests.mechanisms.test_optimal_table_table import _posterior_error, build_grid
+from tests.mechanisms.test_noise_tables_values import _posterior_error, build_grid
 
 
 def engine(points, edges, epsilon=1.0, **settings):

@@ -12,11 +12,11 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import ConfigurationError, CoordinateError, GuaranteeError, PolicyError
 from dphmm.mechanisms import TABLE_MECHANISMS, TableMechanism
-from dphmm.mechanisms.optimal_table import ROW_WEIGHT
+from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model import Belief
 from dphmm.release.engine import prepare_together
 from dphmm.release.schedule import BudgetEffects, Scheduler
-from tests.mechanisms.test_optimal_table_table import _exp_below
+from tests.mechanisms.test_noise_tables_values import _exp_below
 from tests.sizes import slow
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)

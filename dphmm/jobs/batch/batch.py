@@ -48,7 +48,7 @@ from dphmm.jobs.release.sampling import SamplingSummary, average_users, summariz
 from dphmm.jobs.release.stored import UserFile, publishable_settings
 from dphmm.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.isolated_states import describe_isolated_states
+from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng, derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account

@@ -42,7 +42,7 @@ from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
 from dphmm.jobs.release.stored import compute_session_hindsight, publishable_settings
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.isolated_states import describe_isolated_states
+from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account, Limits

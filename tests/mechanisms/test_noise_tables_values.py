@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, TableMechanism
-from dphmm.mechanisms.optimal_table import ROW_WEIGHT, broken, integer_rows, least_error_table, ratio_below
+from dphmm.mechanisms.noise_tables import ROW_WEIGHT, broken, integer_rows, least_error_table, ratio_below
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 EDGES = [(0, 1), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]

@@ -14,8 +14,8 @@ from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
-from dphmm.serve.recipients import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
+from dphmm.serve.store import FOREVER, RecipientTables
 from tests.serve.conftest import START, count_messages, location, make_recipient, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases

@@ -9,8 +9,8 @@ import pytest
 
 from dphmm.errors import PolicyError
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.optimal_table import Clique, Conditions, Graph, least_error_table, list_cliques
-from tests.mechanisms.test_optimal_table_table import _solve_with_cvxopt, build_grid
+from dphmm.mechanisms.noise_tables import Clique, Conditions, Graph, least_error_table, list_cliques
+from tests.mechanisms.test_noise_tables_values import _solve_with_cvxopt, build_grid
 from tests.sizes import few_every_day
 
 CASES = {
@@ -63,7 +63,7 @@ def test_clique_conditions_match_edge_conditions(monkeypatch):
     assert max(map(len, cliques)) == 9
     assert len(rest) + sum(len(clique) * (len(clique) - 1) // 2 for clique in cliques) >= len(edges)
     bound = least_error_table(points, edges, np.e, prior)[1]
-    monkeypatch.setattr("dphmm.mechanisms.optimal_table._MIN_CLIQUE_SIZE", 99)
+    monkeypatch.setattr("dphmm.mechanisms.noise_tables._MIN_CLIQUE_SIZE", 99)
     assert least_error_table(points, edges, np.e, prior)[1] == pytest.approx(bound, rel=1.01e-4)
 
 
