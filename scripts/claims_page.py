@@ -88,7 +88,7 @@ def split_quantity(measured: str) -> tuple[str, str]:
 
 
 def _merge(key: tuple[str, str, str], cells: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return a row of measured cells with verdicts; a quantity that all cells share is stated with the claim."""
+    """Return a row; a quantity that all measured cells share is stated with the claim."""
     where, statement, published = key
     splits = [split_quantity(measured) for measured, _ in cells]
     if splits[0][0] and len({quantity for quantity, _ in splits}) == 1:
