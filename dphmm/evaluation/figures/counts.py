@@ -647,7 +647,7 @@ def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[
         claims.append(
             Claim(
                 "Figure 3(b)",
-                f"MAP makes no impossible moves ({name.removeprefix('MAP, ')}, {reading}).",
+                f"MAP preserves the correlations, with no impossible moves ({name.removeprefix('MAP, ')}, {reading}).",
                 "none",
                 f"share {share}",
                 verdict,
@@ -722,7 +722,7 @@ def _prior_dominates(sweep: Sweep, letter: str) -> Claim:
         f"Correlations dominate MAP under a strict budget, noisy counts under a lax one ({sweep.reading}, {letter} = "
         f"{sweep.values[0]:g}, {sweep.values[-1]:g}).",
         "not printed",
-        f"users per place from n P^t: {first}, {last}",
+        f"mean distance from n P^t in users per place: {first}, {last}",
         decide([sweep.change(_PRIOR_DISTANCE, paired=True)], 1.0),
     )
 

@@ -108,7 +108,7 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
         ),
         Claim(
             "Scenario",
-            "Uniform spends ε/4 in the neighbouring series with three landmarks.",
+            "Uniform spends ε/4 at each timestamp of the neighbouring series with three landmarks.",
             "ε/(|L| + 1) = 0.25",
             _range(neighbour),
             judge(np.allclose(neighbour, epsilon / 4, rtol=0, atol=_TOLERANCE)),
