@@ -1,8 +1,8 @@
 """Write the tables of docs/explanation/claims.md.
 
 Usage: ``python -m scripts.claims_page claims.csv``, a file that ``dphmm figures`` writes with both data sets. Claims
-that differ only in the data set or in the reading of the budget share a row, with a column for each. Text and figures
-of the page are kept.
+that differ only in the data set or in the reading of the budget share a row, with a column for each. A quantity that
+both columns measure is stated with the claim. Text and figures of the page are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def tables(rows: Sequence[Sequence[str]]) -> str:
     """
     notes: dict[str, int] = {}
     plain: list[tuple[str, ...]] = []
-    merged: dict[tuple[str, ...], dict[tuple[str, str, str], dict[str, str]]] = {group: {} for group in GROUPS}
+    merged: dict[tuple[str, ...], dict[tuple[str, str, str], dict[str, tuple[str, str]]]] = {
+        group: {} for group in GROUPS
+    }
     for figure, claim, published, measured, verdict, reason in rows:
         note = f" ({notes.setdefault(reason, len(notes) + 1)})" if reason else ""
         published = "–" if published == "not printed" else published
@@ -57,18 +59,42 @@ def tables(rows: Sequence[Sequence[str]]) -> str:
             plain.append((where, statement, published, measured, verdict + note))
             continue
         group = next(group for group in GROUPS if variant in group)
-        merged[group].setdefault((where, statement, published), {})[variant] = f"{measured}: {verdict}{note}"
+        # An interval in parentheses gets a dash, unless a sign could be mistaken for one.
+        measured = re.sub(r"\(([\d.,e]+) to ([\d.,e]+)\)", r"(\1–\2)", measured)
+        merged[group].setdefault((where, statement, published), {})[variant] = measured, verdict + note
     parts = []
     rule = "| --- | --- | --- | --- | --- |"
     if plain:
         parts.append([_row("where", "claim", "paper", "measured", "verdict"), rule, *_rows(plain)])
     for group, claims in merged.items():
         if claims:
-            lines = [(*key, *(cells.get(variant, "") for variant in group)) for key, cells in claims.items()]
+            lines = [_merge(key, [cells.get(variant, ("", "")) for variant in group]) for key, cells in claims.items()]
             parts.append([_row("where", "claim", "paper", *group), rule, *_rows(lines)])
     if notes:
         parts.append([f"{number}. {reason}" for reason, number in notes.items()])
     return "\n\n".join("\n".join(part) for part in parts)
+
+
+def split_quantity(measured: str) -> tuple[str, str]:
+    """Return the words before the values of a measured cell, and the values.
+
+    The words end with a colon, or with the first number if the cell has one value.
+    """
+    quantity, colon, values = measured.partition(": ")
+    if colon:
+        return quantity, values
+    match = re.match(r"(\D+) (?=\d)", measured)
+    return (match[1], measured[match.end() :]) if match and ";" not in measured else ("", measured)
+
+
+def _merge(key: tuple[str, str, str], cells: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a row; a quantity that all measured cells share is stated with the claim."""
+    where, statement, published = key
+    splits = [split_quantity(measured) for measured, _ in cells]
+    if splits[0][0] and len({quantity for quantity, _ in splits}) == 1:
+        statement = f"{statement.removesuffix('.')}: {splits[0][0]}."
+        cells = [(values, verdict) for (_, values), (_, verdict) in zip(splits, cells, strict=True)]
+    return where, statement, published, *(": ".join(filter(None, cell)) for cell in cells)
 
 
 def _rows(lines: Sequence[Sequence[str]]) -> list[str]:

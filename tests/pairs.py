@@ -35,8 +35,8 @@ WHAT = {
     "schedule": "`target_error`",
     "caps": "a cap on an event",
     "delta": "a δ-location set",
-    "components": 'noise by component (`noise_scope="component"`)',
-    "tables": "a table by hops (`graph-exponential`)",
+    "components": '`noise_scope="component"`',
+    "tables": "`graph-exponential`",
     "zones changed": "another policy from a release on",
     "several queries": "two queries at every timestep",
     "omitted timesteps": "a timestep that has no release",
@@ -44,13 +44,16 @@ WHAT = {
     "classes of time": "a matrix for each class of hours",
     "restarts": "a process for every release",
     "audit": "the releases replayed",
-    "outside states": "contexts for users outside, next to border states",
+    "outside states": "contexts for users outside the region",
     "calibrate": "the budget that `--max-odds-ratio 3` gives each query",
 }
 
 
 def page() -> str:
     """Return the documentation page about pairs of features."""
+    refused: dict[str, list[str]] = {}
+    for pair, message in REFUSED.items():
+        refused.setdefault(message, []).append(" and ".join(feature for feature in FEATURES if feature in pair))
     lines = [
         "# Features together",
         "",
@@ -60,21 +63,16 @@ def page() -> str:
         "| --- | --- |",
         *(f"| {feature} | {WHAT[feature]} |" for feature in FEATURES),
         "",
-        "| pair | refused with |",
+        "| pairs | refused with |",
         "| --- | --- |",
-        *(
-            f"| {', '.join(feature for feature in FEATURES if feature in pair)} | … {message} … |"
-            for pair, message in REFUSED.items()
-        ),
+        *(f"| {', '.join(pairs)} | … {message} … |" for message, pairs in refused.items()),
         "",
-        "A calibration refuses components and tables if the policy has several connected components, as in the test.",
-        "If it connects all states, a release cannot exclude a state, and the combination is allowed.",
+        "Components and tables can be calibrated if the policy connects all states, unlike in the test.",
         "",
-        "`tests/release/test_pairs.py` releases a short walk through a durable session with each pair, and compares",
-        "every record with an enumeration that has the model as plain tables: the possible states, the noise, the",
-        "estimate and its radius, ε on every edge, another indistinguishable state for every possible state, the",
-        "cap on the event, the change of the odds, and the results of the audit. For every feature with an effect",
-        "on the output, an enumeration without the feature must find a fault.",
+        "`tests/release/test_pairs.py` releases a short walk in a session with each pair, and compares every record",
+        "with an enumeration: the possible states, the noise, the estimate and its radius, ε on every edge, another",
+        "indistinguishable state for every possible state, the cap, the change of the odds, and the results of the",
+        "audit. An enumeration without a feature must find a fault if the feature affects the output.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -187,17 +187,16 @@ def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for setting in (utility, transition):
         statement = (
-            f"A step under {setting.policy} takes a little longer than one of DPLS "
-            f"(up to {MAX_SLIGHT_TIME_RATIO:g} times)."
+            f"{setting.policy.capitalize()} takes a little longer than DPLS (up to {MAX_SLIGHT_TIME_RATIO:g} times)."
         )
         claims.append(
             _larger(
                 table, "10", statement, "a little longer", setting, dpls, "runtime_s", at_most=MAX_SLIGHT_TIME_RATIO
             )
         )
-    statement = "The constraint set of DPLS is smaller than that under transition."
+    statement = "DPLS has a smaller constraint set than transition."
     claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "num_possible_states"))
-    for metric, name in (("runtime_s", "runtime of a step"), ("area_km2", "area of the sensitivity hull")):
+    for metric, name in (("runtime_s", "runtime"), ("area_km2", "hull's area")):
         for setting in (utility, transition):
             statement = (
                 f"Under {setting.policy} the {name} converges (last two quarters within {100 * STABLE_TOLERANCE:g} %)."
@@ -211,12 +210,12 @@ def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     dop = "protection"
     error = "rms_error_km"
     ordered = (
-        ("DoP under transition is above that of DPLS.", "the strongest", transition, dpls, dop),
-        ("DoP under transition is above that under utility.", "the strongest", transition, utility, dop),
-        ("DoP under utility is above that of DPLS.", "even larger", utility, dpls, dop),
-        ("The error under utility is below that of DPLS.", "the lowest", dpls, utility, error),
-        ("The error under utility is below that under transition.", "the lowest", transition, utility, error),
-        ("The error under transition is above that of DPLS.", "rises with DoP", transition, dpls, error),
+        ("Transition has a larger DoP than DPLS.", "the strongest", transition, dpls, dop),
+        ("Transition has a larger DoP than utility.", "the strongest", transition, utility, dop),
+        ("Utility has a larger DoP than DPLS.", "even larger", utility, dpls, dop),
+        ("Utility has a smaller error than DPLS.", "the lowest", dpls, utility, error),
+        ("Utility has a smaller error than transition.", "the lowest", transition, utility, error),
+        ("Transition has a larger error than DPLS.", "rises with DoP", transition, dpls, error),
     )
     claims = [_larger(table, "11", *comparison) for comparison in ordered]
     if config.preset is not None:
@@ -261,7 +260,7 @@ def _settles(table: StepTable, setting: Setting, metric: str, statement: str) ->
     quarter = max(values.shape[1] // 4, 1)
     third, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
     factor = _quotient(last, third)
-    measured = f"last / third quarter of the steps {_stated_interval(factor)}"
+    measured = f"last / third quarter {_stated_interval(factor)}"
     return Claim(
         "10", statement, "a stable level", measured, _verdict(factor, 1 - STABLE_TOLERANCE, 1 / (1 - STABLE_TOLERANCE))
     )
@@ -305,13 +304,14 @@ def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim
         if policy in config.policies:
             other = select_sweep(config, policy, "epsilon")
             ratios = [ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
-            measured.append(f"{_name(transition[0])} / {_name(other[0])} {_at_each(transition, ratios, 'epsilon')}")
+            measured.append(f"{_name(transition[0])} / {_name(other[0])} {_list_intervals(ratios)}")
             verdicts += [_verdict(interval, 1.0, np.inf) for interval in ratios]
     statement = "Transition has the largest DoP at every ε."
-    largest = Claim("12", statement, "the largest", "; ".join(measured), _combine_verdicts(verdicts))
+    ratio_text = f"{'; '.join(measured)} at {_free_values(transition, 'epsilon')}"
+    largest = Claim("12", statement, "the largest", ratio_text, _combine_verdicts(verdicts))
     dpls = select_sweep(config, "complete", "epsilon")
     ratios = [ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
-    statement = f"Transition costs little error against DPLS at every ε (up to {MAX_SLIGHT_ERROR_RATIO} times)."
+    statement = f"Transition costs little error against DPLS (up to {MAX_SLIGHT_ERROR_RATIO} times)."
     verdict = _combine_verdicts(_verdict(interval, 0.0, MAX_SLIGHT_ERROR_RATIO) for interval in ratios)
     ratio_text = f"transition / DPLS {_at_each(transition, ratios, 'epsilon')}"
     return [largest, Claim("12", statement, "little sacrifice", ratio_text, verdict)]
@@ -333,7 +333,7 @@ def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
             verdict = HOLDS
         elif 2 * verdicts.count(FAILS) >= len(sweep):
             verdict = FAILS
-        statement = "The error under utility is below that of DPLS for most values of r."
+        statement = "Utility has a smaller error than DPLS for most r."
         measured = f"DPLS / utility {_at_each(sweep, ratios, 'radius_km')}"
         claims.append(Claim("13", statement, "in most results", measured, verdict))
     return claims
@@ -341,9 +341,16 @@ def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
 
 def _at_each(sweep: Sequence[Setting], intervals: Sequence[Interval], free: str) -> str:
     """State an interval for each setting of a sweep."""
+    return f"at {_free_values(sweep, free)}: {_list_intervals(intervals)}"
+
+
+def _free_values(sweep: Sequence[Setting], free: str) -> str:
     values = ", ".join(f"{getattr(setting, free):g}" for setting in sweep)
-    settings = f"r = {values} km" if free == "radius_km" else f"ε = {values}"
-    return f"{', '.join(map(_stated_interval, intervals))} at {settings}"
+    return f"r = {values} km" if free == "radius_km" else f"ε = {values}"
+
+
+def _list_intervals(intervals: Sequence[Interval]) -> str:
+    return ", ".join(map(_stated_interval, intervals))
 
 
 def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:

@@ -61,6 +61,25 @@ def test_tables_contain_every_claim_once():
     assert "| Figure 3 | C falls (T = 2). | many | 0.5: does not hold (1) | 0.4: does not hold (2) |" in written
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "row"),
+    [
+        ("a / b 1.5 (1 to 2)", "a / b 0.5", "C grows: a / b. | – | 1.5 (1–2): holds | 0.5: holds"),
+        (
+            "a / b: c 1; d 2 (-1 to 3)",
+            "a / b: c 3; d 4",
+            "C grows: a / b. | – | c 1; d 2 (-1 to 3): holds | c 3; d 4: holds",
+        ),
+        ("c 1; d 2", "c 3; d 4", "C grows. | – | c 1; d 2: holds | c 3; d 4: holds"),
+        ("a at r = 1: 2", "a at r = 2: 2", "C grows. | – | a at r = 1: 2: holds | a at r = 2: 2: holds"),
+    ],
+)
+def test_shared_quantity_is_stated_with_the_claim(first, second, row):
+    figures = zip(("Figure 1, GeoLife", "Figure 1, Gowalla"), (first, second), strict=True)
+    written = tables([(figure, "C grows.", "not printed", cell, "holds", "") for figure, cell in figures])
+    assert written.splitlines()[-1] == f"| Figure 1 | {row} |"
+
+
 def test_repeated_figure_is_written_once():
     repeated = [("Figure 1", claim, "5", "5", "holds", "") for claim in ("A holds.", "B holds.")]
     written = tables([*repeated, ("Figure 2", "C holds.", "5", "5", "holds", "")])

@@ -241,7 +241,7 @@ def test_runtime_claims_hold_for_fabricated_runtimes():
         ("lengths", "loss", [3, 1], "For short streams"),
         ("lengths", "loss", [1, 0.2], "For long streams"),
         ("lengths", "LossFunction, built and called", [1, 2.5], "Runtime with the function"),
-        ("alphas", "loss", [9, 1, 1, 1], "A larger α"),
+        ("alphas", "loss", [9, 1, 1, 1], "Runtime without a"),
         ("alphas", "loss", [1, 1, 1, 3], "For α > 10"),
         ("alphas", "LossFunction, called", [1, 1, 1, 3], "The runtime with a precomputation"),
     ],

@@ -83,22 +83,22 @@ def test_claims_fail_for_opposite_table():
     """One claim remains: the error of transition is above that of DPLS."""
     verdict_of = verdicts(make_opposite_table())
     assert [words for words, verdict in verdict_of.items() if verdict == HOLDS] == [
-        "The error under transition is above that of DPLS."
+        "Transition has a larger error than DPLS."
     ]
 
 
 def test_claims_within_noise_are_not_decided():
     """Errors differ by chance: factors are sampled from 0.95 to 1.05 per sequence and setting."""
     verdict_of = verdicts(make_table(lambda s: 50, lambda s: 1.0))
-    assert verdict_of["The error under utility is below that of DPLS."] == UNDECIDED
+    assert verdict_of["Utility has a smaller error than DPLS."] == UNDECIDED
     assert verdict_of["Under utility, the error falls as ε grows."] == UNDECIDED
-    assert verdict_of["DoP under utility is above that of DPLS."] == FAILS, "equal in every sequence: no noise"
+    assert verdict_of["Utility has a larger DoP than DPLS."] == FAILS, "equal in every sequence: no noise"
     assert verdict_of["Under utility, DoP does not depend on ε (within 5 %)."] == HOLDS
 
 
 def test_claim_states_published_value_and_ratio_with_interval():
     claims = {claim.statement: claim for claim in check_claims(make_paper_table(), CONFIG)}
-    claim = claims["The error under utility is below that of DPLS."]
+    claim = claims["Utility has a smaller error than DPLS."]
     assert (claim.figure, claim.published) == ("11", "the lowest")
     pattern = r"DPLS / utility (\d\.\d+) \((\d\.\d+) to (\d\.\d+)\)"
     mean, low, high = map(float, re.fullmatch(pattern, claim.measured).groups())
@@ -109,7 +109,7 @@ def test_claim_states_published_value_and_ratio_with_interval():
 @pytest.mark.slow
 def test_claim_of_convergence_states_its_tolerance():
     """Ratios of 1.17 and 0.86 are within 15 %, those of 1.18 and 0.84 are not."""
-    statement = "Under transition the area of the sensitivity hull converges (last two quarters within 15 %)."
+    statement = "Under transition the hull's area converges (last two quarters within 15 %)."
     for last, verdict in ((1.17, HOLDS), (1.18, FAILS), (0.86, HOLDS), (0.84, FAILS)):
         table = make_table(lambda s: 50, lambda s: 1.0, lambda s, step, last=last: last if step > 15 else 1.0)
         assert verdicts(table)[statement] == verdict

@@ -426,7 +426,7 @@ def _span(intervals: Sequence[Interval]) -> str:
 def _ratios_to_map(baseline: str, ratios: Mapping[str, Sequence[Interval]]) -> str:
     """State the error of a baseline divided by that of MAP with each prior."""
     return f"{baseline} / MAP: " + "; ".join(
-        f"{name.removeprefix('MAP, ')} {_span(intervals)}" for name, intervals in ratios.items()
+        f"{name.removeprefix('MAP, ').removesuffix(' prior')} {_span(intervals)}" for name, intervals in ratios.items()
     )
 
 
@@ -491,9 +491,9 @@ def _hundred_times(figure: str, sweep: Sweep, levels: str, statement: str) -> Cl
         figure,
         f"{statement} ({sweep.reading}, {levels}).",
         "nearly 100 times",
-        f"{_ratios_to_map('MLE', ratios)}; least squares / frequency prior {_span(nearest)}",
+        f"{_ratios_to_map('MLE', ratios)}; least squares / frequency {_span(nearest)}",
         decide([ratio for values in ratios.values() for ratio in values], 50, 200),
-        "50 to 200 times counts as nearly a hundred. The MLE is not unique: least squares is its nearest member.",
+        "50 to 200 times counts as nearly 100. The MLE is not unique: least squares is its nearest member.",
     )
 
 
@@ -529,7 +529,7 @@ def _falls(figure: str, sweep: Sweep, letter: str) -> Claim:
     percents = [[_short(100 * (end - 1)) for end in change] for change in changes]
     measured = "; ".join(
         f"{label} {value} % ({low} to {high})"
-        for label, (value, low, high) in zip(("MLE", "frequency prior", "uniform prior"), percents, strict=True)
+        for label, (value, low, high) in zip(("MLE", "frequency", "uniform"), percents, strict=True)
     )
     return Claim(
         figure,
@@ -623,7 +623,7 @@ def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[
     claims = [
         Claim(
             "Figure 3(a)",
-            f"MAP estimates are closer to the true counts than the MLE ({reading}).",
+            f"MAP is closer to the true counts than the MLE ({reading}).",
             "not printed",
             _ratios_to_map("MLE", {MAP_FREQUENCY: better[:1], MAP_UNIFORM: better[1:]}),
             decide(better, 1.0),
@@ -638,16 +638,16 @@ def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[
         ),
     ]
     for name, reason in (
-        (MAP_FREQUENCY, "Equation 7 gives P^t for one user at each time, whatever the previous estimate was."),
-        (MAP_UNIFORM, "Equation 7 gives P^t for one user at each time, whatever the previous estimate was."),
-        (MAP_CODE, "P^t is the previous estimate times the transition matrix, which excludes impossible moves."),
+        (MAP_FREQUENCY, "P^t of Equation 7 does not depend on the previous estimate."),
+        (MAP_UNIFORM, "P^t of Equation 7 does not depend on the previous estimate."),
+        (MAP_CODE, "P^t is the previous estimate times the matrix, which excludes impossible moves."),
     ):
         share = shares[name]
         verdict: Verdict = "holds" if share.value == 0 else "does not hold"
         claims.append(
             Claim(
                 "Figure 3(b)",
-                f"MAP preserves the correlations: no impossible moves ({name}, {reading}).",
+                f"MAP preserves the correlations, with no impossible moves ({name.removeprefix('MAP, ')}, {reading}).",
                 "none",
                 f"share {share}",
                 verdict,
@@ -697,22 +697,18 @@ def figure_4(
 
             sweep = _sweep(options, 4, reading, levels, measure)
             panels.append(sweep.panel(f"({part}) {reading}, s = {degree:g}", letter))
-            settings = f"every {letter} from {levels[0]:g} to {levels[-1]:g}"
+            settings = f"{letter} = {levels[0]:g} to {levels[-1]:g}"
             claims += [
-                _hundred_times(
-                    name, sweep, settings, "The error of MAP is nearly a hundred times below that of the MLE"
-                ),
+                _hundred_times(name, sweep, settings, "The error of MAP is nearly 100 times below that of the MLE"),
                 _hundred_times(
                     "Abstract",
                     Sweep(reading, sweep.values[:1], sweep.errors[:1]),
                     f"{letter} = {levels[0]:g}",
-                    "Nearly a hundred times smaller error under a strict privacy budget",
+                    "Nearly 100 times smaller error under a strict privacy budget",
                 ),
                 _falls(name, sweep, letter),
                 _always_better(name, sweep, NOISY, "MAP improves on the noisy counts", settings),
-                _always_better(
-                    name, sweep, MLE, "Utility is preserved under any budget: MAP is below the MLE", settings
-                ),
+                _always_better(name, sweep, MLE, "MAP is below the MLE under any budget", settings),
                 _prior_dominates(sweep, letter),
             ]
     return PaperFigure("figure_4", _caption(f"T = {steps}", runs, smoother_runs), panels, claims)
@@ -724,9 +720,9 @@ def _prior_dominates(sweep: Sweep, letter: str) -> Claim:
     return Claim(
         "Section 6.1",
         f"Correlations dominate MAP under a strict budget, noisy counts under a lax one ({sweep.reading}, {letter} = "
-        f"{sweep.values[0]:g} and {sweep.values[-1]:g}).",
+        f"{sweep.values[0]:g}, {sweep.values[-1]:g}).",
         "not printed",
-        f"mean distance from n P^t: {first} and {last} users per place",
+        f"mean distance from n P^t in users per place: {first}, {last}",
         decide([sweep.change(_PRIOR_DISTANCE, paired=True)], 1.0),
     )
 
@@ -764,7 +760,7 @@ def figure_5(
 
         sweep = _sweep(options, 5, reading, lengths, measure)
         panels.append(sweep.panel(f"{reading}", "number of times T"))
-        settings = f"every T from {lengths[0]} to {lengths[-1]}"
+        settings = f"T = {lengths[0]} to {lengths[-1]}"
         # Streams of different lengths share no runs.
         changes = {name: sweep.change(name, paired=False) for name in (NOISY, MLE, MAP_FREQUENCY, MAP_UNIFORM)}
         claims += [
@@ -772,18 +768,16 @@ def figure_5(
                 "Figure 5",
                 f"Errors grow with T ({reading}, from T = {lengths[0]} to {lengths[-1]}).",
                 "increase significantly",
-                "error at the last T / first T: "
+                "last T / first T: "
                 + "; ".join(
                     f"{label} {change}"
-                    for label, change in zip(
-                        (NOISY, "MLE", "frequency prior", "uniform prior"), changes.values(), strict=True
-                    )
+                    for label, change in zip((NOISY, "MLE", "frequency", "uniform"), changes.values(), strict=True)
                 ),
                 decide([changes[NOISY]], _SIGNIFICANT_GROWTH),
                 "Decided for the noisy counts, with a tenth or more as significant."
                 + (" Budgets of each time do not depend on T." if reading in (EACH, LEAKAGE) else ""),
             ),
-            _always_better("Figure 5", sweep, MLE, "MAP is below the estimate without correlations", settings),
+            _always_better("Figure 5", sweep, MLE, "MAP is below the MLE", settings),
         ]
     caption = _caption("s = 0.01, ε = α = 1", runs, smoother_runs)
     return PaperFigure("figure_5", caption, panels, claims)
@@ -829,7 +823,7 @@ def figure_6(
         gains = sweep.ratios(MLE, MAP_FREQUENCY)
         differences = [strong.minus(weak) for strong, weak in itertools.combinations(gains, 2)]
         claims += [
-            _always_better("Figure 6", sweep, MLE, "MAP is below the estimate without correlations", settings),
+            _always_better("Figure 6", sweep, MLE, "MAP is below the MLE", settings),
             Claim(
                 "Figure 6",
                 f"Stronger correlations give the larger gain over the MLE ({reading}, {settings}).",
@@ -933,7 +927,7 @@ def geolife(
             errors.append({_GEOLIFE_CURVES[name]: values for name, values in measured.items()})
         sweep = Sweep(reading, tuple(map(float, levels)), tuple(errors))
         panels.append(sweep.panel(reading, "ε", log_x=True, curves=tuple(_GEOLIFE_CURVES.values())))
-        settings = f"GeoLife, every ε from {levels[0]:g} to {levels[-1]:g}"
+        settings = f"GeoLife, ε = {levels[0]:g} to {levels[-1]:g}"
         claims.append(_always_better("Section 6", sweep, MLE, "MAP is below the MLE", settings, (MAP_LEARNED,)))
     panels.append(_busiest_place(true, matrix, first, options.seed))
     caption = (

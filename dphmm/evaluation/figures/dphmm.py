@@ -131,7 +131,7 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
         ),
         Claim(
             "Example 5.2",
-            "Laplace noise does not make s5 indistinguishable within epsilon.",
+            "Laplace noise does not protect s5 within epsilon.",
             "more than epsilon",
             f"{losses[0]:g} and {losses[1]:g} times epsilon against s2 and s3",
             judge(bool((losses > 1).all())),
@@ -169,7 +169,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
     claims = [
         Claim(
             "Figure 9(a)",
-            "A state without an edge can be protected: s2 has degree of protection 3.",
+            "s2, which has no edge, has degree of protection 3.",
             "3",
             f"{degrees[1]}",
             judge(degrees[1] == 3),
@@ -194,7 +194,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
             "s4",
             "expected squared error " + ", ".join(f"{name}: {error:g}" for name, error in errors.items()),
             judge(least == smallest and best["error"] == best["volume"]),
-            "The volume bounds the error only up to a factor; the least area has the largest error here.",
+            "The volume bounds the error only up to a factor; here the least area has the largest error.",
         ),
     ]
     return PaperFigure(
@@ -238,7 +238,7 @@ def blowfish(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
         Claim("Example 5.3", "The ℓ1 sensitivity is 2.", "2", f"{sensitivity:g}", judge(sensitivity == 2)),
         Claim(
             "Example 5.3",
-            "With K-norm noise the existence of s1 to s6 is protected at (1, 0, 1, 2, 1, 2) times epsilon, 2 in all.",
+            "K-norm noise protects the existence of s1 to s6 at these multiples of epsilon.",
             "1, 0, 1, 2, 1, 2; total 2",
             f"{', '.join(f'{x:g}' for x in factors['k-norm'])}; total {levels['k-norm'].total_factor:g}",
             judge(np.allclose(factors["k-norm"], [1, 0, 1, 2, 1, 2]) and levels["k-norm"].total_factor == 2),
@@ -308,7 +308,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
     claims = [
         Claim(
             "Example 10.8",
-            "Outputs on the line through s4 and s6 exclude s5, and on the line through s6 and s5 exclude s4.",
+            "Outputs on the line through s4 and s6 exclude s5, on that through s5 and s6 exclude s4.",
             "always",
             f"outputs of s5 on the first line: {on_45[4].mean():.2%}; of s4 on the second: {on_65[3].mean():.2%}",
             judge(not on_45[4].any() and not on_65[3].any()),
@@ -317,13 +317,13 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
             "Example 10.8",
             "An output on neither line comes from s6.",
             "always",
-            f"state identified: {identified[3]:.2%} of the outputs of s4, {identified[4]:.2%} of s5, "
+            f"identified: {identified[3]:.2%} of the outputs of s4, {identified[4]:.2%} of s5, "
             f"{identified[5]:.2%} of s6",
             judge(not (~on_45[3] & ~on_65[3]).any() and not (~on_45[4] & ~on_65[4]).any()),
         ),
         Claim(
             "Example 10.8",
-            "A hull that is the same for all true states resists the attack.",
+            "One hull for all true states resists the attack.",
             "implied",
             f"largest posterior {largest:.3f} in {3 * runs:,} outputs, bound {bound:.3f} (uniform prior, ε = 1)",
             judge(largest <= bound + 1e-9),
@@ -334,7 +334,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
             "stated",
             f"{same} different hulls among s4, s5 and s6 under Definition 10.7",
             judge(same > 1),
-            "Figure 3(b) connects s4 and s5; the example prints the hulls of the graph without that edge.",
+            "The example prints the hulls of Figure 3(b) without the edge from s4 to s5.",
         ),
     ]
     caption = f"Attack on local differential privacy (Example 10.8), {runs:,} outputs for each true state, ε = 1."

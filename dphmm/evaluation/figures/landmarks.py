@@ -115,7 +115,7 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
         ),
         Claim(
             "Theorem on landmark privacy",
-            "The budgets of Uniform and Skip sum to at most ε over L ∪ {t}, for every t.",
+            "The budgets of Uniform and Skip over L ∪ {t} sum to at most ε for every t.",
             "at most ε",
             f"at most {largest['Uniform']:g} (Uniform) and {largest['Skip']:g} (Skip)",
             judge(max(largest["Uniform"], largest["Skip"]) <= epsilon + _TOLERANCE),
@@ -395,7 +395,7 @@ def judge_positions(independent: FloatArray, correlated: FloatArray) -> Claim:
     """
     return Claim(
         "Section on temporal correlation",
-        "Without correlation only the number of landmarks matters; under correlation their positions matter as well.",
+        "Without correlation only the number of landmarks matters, under correlation also their positions.",
         "not printed",
         f"{_range(independent)} without, {_range(correlated)} with correlation",
         judge(bool(np.ptp(independent) < _TOLERANCE < np.ptp(correlated))),

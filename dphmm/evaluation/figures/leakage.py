@@ -126,9 +126,7 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
             "lowest at 1, highest at 10",
             f"{first:.4f} at timestamp 1, {last:.4f} at timestamp 10",
             judge(first < last),
-            "The releases after timestamp 1 add to its FPL, and none follows timestamp 10: the order is the reverse."
-            if first > last
-            else "",
+            "Releases after timestamp 1 add to its FPL; none follows timestamp 10." if first > last else "",
         ),
         Claim(
             "Section 3.3, Figure 3(c)",
@@ -139,7 +137,7 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
         ),
         Claim(
             "Section 3.3, Figure 3(c)",
-            "Under the moderate correlation TPL at each timestamp is less than T · ε and larger than ε.",
+            "Under the moderate correlation TPL lies between ε and T · ε.",
             f"between 0.1 and {total:g}",
             f"{level.min():.4f} to {level.max():.4f}",
             judge(bool((level > epsilons).all() and (level < total).all())),
@@ -172,7 +170,7 @@ def _judge_sides() -> Claim:
     )
     return Claim(
         "Section 3.2",
-        "A backward correlation does not affect FPL, and a forward correlation does not affect BPL.",
+        "A backward correlation does not affect FPL, nor a forward one BPL.",
         "not printed",
         f"largest change {difference:.1e}",
         judge(difference < _TOLERANCE),
@@ -185,7 +183,7 @@ def _judge_later_release() -> Claim:
     changed = int(np.count_nonzero(np.abs(after - before) > _TOLERANCE))
     return Claim(
         "Example 3, Figure 3(b)",
-        "If an eleventh release follows, FPL changes at all timestamps from 1 to 10.",
+        "An eleventh release changes FPL at timestamps 1 to 10.",
         "all ten",
         f"{changed} of 10",
         judge(changed == 10),
@@ -282,7 +280,7 @@ def judge_table_2(
     return [
         Claim(
             "Table 2",
-            "On independent data a single timestamp leaks ε, and w timestamps leak wε.",
+            "On independent data w timestamps leak wε.",
             "ε, wε, Tε",
             _numbers(by_width),
             judge(np.allclose(by_width, widths * epsilon, rtol=0, atol=_TOLERANCE)),
@@ -431,7 +429,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
         ),
         Claim(
             "Example 4, Figure 4",
-            "Two pairs intersect on L(α) at a point that is not a transition point of any pair.",
+            "Two pairs intersect on L(α) where no pair has a transition point.",
             "not printed",
             f"intersection of {_list(pairs)} pairs at (α, loss) = {_points(points)}; transition points at "
             f"{_points(transitions)}",
@@ -537,7 +535,7 @@ def judge_supremum(title: str, leakage: FloatArray, limit: float, exists: bool) 
     if exists:
         return Claim(
             f"Example 5, Figure 5{panel}",
-            f"{setting}: the supremum of Theorem 11 exists and step-by-step BPL approaches it.",
+            f"{setting}: BPL approaches the supremum of Theorem 11.",
             "exists",
             f"supremum {limit:.6f}, BPL {last:.6f} at timestamp {steps}",
             judge(abs(last - limit) < 1e-6),
@@ -558,11 +556,11 @@ def judge_first_timestamp(title: str, epsilon: float, limit: float) -> Claim:
     panel, setting = title.split(" ", 1)
     return Claim(
         f"Section 5, Figure 5{panel}",
-        f"{setting}: BPL at the first timestamp is much less than the supremum.",
+        f"{setting}: BPL starts much below the supremum.",
         "not printed",
         f"{epsilon:g} against {limit:.4f}, {epsilon / limit:.0%}",
         judge(epsilon < 0.5 * limit),
-        "Counted as much less: below half.",
+        "Counted as much: below half.",
     )
 
 
@@ -675,15 +673,14 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
         _judge_duration("(b)", slow, durations[slow], 80.0, "approximately 80"),
         Claim(
             "Section 6.2, Figure 7",
-            f"ε = 0.1 delays the growth: the increase for s = {strongest:g}, n = {n} takes longer than with ε = 1.",
+            f"The increase takes longer with ε = 0.1 than with ε = 1 (s = {strongest:g}, n = {n}).",
             "80 against 8 timestamps",
             f"{_list(durations[slow])} against {_list(durations[fast])} timestamps to {shares} of the supremum",
             judge(all(a > b for a, b in zip(durations[slow], durations[fast], strict=True))),
         ),
         Claim(
             "Section 6.2, Figure 7",
-            "After a long time leakage with ε = 0.1 is not substantially lower than with ε = 1 if the "
-            "correlation is strong.",
+            "Under a strong correlation long-term leakage with ε = 0.1 is not substantially lower than with ε = 1.",
             "not printed",
             f"suprema {limits[slow]:.3f} and {limits[fast]:.3f} for s = {strongest:g}, n = {n}: ratio {ratio:.2f}",
             judge(ratio > 0.5),

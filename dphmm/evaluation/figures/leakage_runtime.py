@@ -339,9 +339,9 @@ def _judge_solver(by_size: Runtimes) -> Claim:
         "Section 6.1, Figure 6(a)",
         "The evaluations outperform the solver by several orders of magnitude.",
         "not printed",
-        f"n = {sizes[-1]:g}: {solved[0, -1]:.3g} s against {means['loss'][-1]:.2g} s (`loss`), a factor of "
-        f"{factors['loss']:.3g}, and {means['LossFunction, called'][-1]:.2g} s (`LossFunction`), a factor of "
-        f"{factors['LossFunction, called']:.3g}",
+        f"n = {sizes[-1]:g}: {solved[0, -1]:.3g} s against {means['loss'][-1]:.2g} s (`loss`, factor "
+        f"{factors['loss']:.3g}) and {means['LossFunction, called'][-1]:.2g} s (`LossFunction`, factor "
+        f"{factors['LossFunction, called']:.3g})",
         judge(min(factors.values()) >= _SOLVER_FACTOR),
         f"Counted as several orders of magnitude: a factor of {_SOLVER_FACTOR:g}. The solver is HiGHS, not CPLEX.",
     )
@@ -393,7 +393,7 @@ def _judge_lengths(by_length: Runtimes) -> list[Claim]:
             f"faster from {first} on; T = {lengths[-1]:g}: {direct[:, -1].mean():.2g} s without, "
             f"{prepared[:, -1].mean():.2g} s with it",
             _larger(direct[:, -1], prepared[:, -1]),
-            "Algorithm 3, fastest for T from 5 to 300 in the paper, has no counterpart in this package.",
+            "Algorithm 3, fastest for T from 5 to 300 in the paper, has no counterpart here.",
         ),
         Claim(
             "Section 6.1, Figure 6(c)",
@@ -401,8 +401,8 @@ def _judge_lengths(by_length: Runtimes) -> list[Claim]:
             "not printed",
             f"{share:.3g} times longer for T = {lengths[-1]:g} than for T = {lengths[0]:g}",
             judge(share < 2),
-            "Counted as almost constant: less than twice. Building ends at a_m = (T + 1)ε, which takes longer for a "
-            "larger T, and calls take a share of the time."
+            "Counted as almost constant: less than twice. Building up to a_m = (T + 1)ε takes longer for a larger T, "
+            "and calls take time."
             if share >= 2
             else "Counted as almost constant: less than twice.",
         ),
@@ -421,7 +421,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
     return [
         Claim(
             "Section 6.1, Figure 6(d)",
-            "A larger α leads to a higher runtime of the evaluation without a precomputation.",
+            "Runtime without a precomputation increases with α.",
             "not printed",
             f"{means[0]:.2g} s at α = {alphas[0]:g}, {means[ten]:.2g} s at α = 10",
             _larger(direct[:, ten], direct[:, 0]),
