@@ -15,7 +15,10 @@ from dphmm.arrays import RELATIVE_TOLERANCE
 from dphmm.geometry.facets import estimate_facets
 
 COORDINATE_LIMIT = 2**28
-"""Largest absolute integer coordinate for which 64-bit cross products are exact."""
+"""Largest absolute integer coordinate for which 64-bit cross products are exact.
+
+Differences of coordinates are below 2**29 and their products below 2**58, with room for sums of several.
+"""
 
 # Above this number of points Qhull is not slower than the scan in Python, even if all of them are corners. For 200
 # random points, of which few are, it takes half the time, and for 500 a third.
@@ -90,6 +93,7 @@ def without_blur(polygon: Points) -> Points:
     """
     normals, offsets = half_planes(polygon)
     blur = _MAX_BLUR * float(np.abs(polygon).max())
+    # A quarter of the tolerance with which points count as inside: a hull that is kept must contain its own corners.
     heights = np.abs(polygon @ normals.T)
     if (np.abs(normals).max(axis=1) > blur).all() and (heights <= offsets * (1.0 + 0.25 * RELATIVE_TOLERANCE)).all():
         return polygon
@@ -104,6 +108,7 @@ def build_polygon(first: Points, last: Points) -> Points:
     right, left = (_half_chain(list(map(tuple, bending(chain).tolist()))) for chain in (last, first[::-1]))
     corners = right[: len(right) - (right[-1] == left[0])] + left[: len(left) - (left[-1] == right[0])]
     lowest = corners.index(min(corners)) if corners else 0
+    # Without corners all rows end at one point.
     return np.array(corners[lowest:] + corners[:lowest] or right, dtype=first.dtype)
 
 
@@ -116,6 +121,8 @@ def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tupl
             ax, ay = chain[-2]
             # Invariant: the chain turns left at each of its points. Points at which it would not are removed.
             turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
+            # ``turn`` is the last point's distance from the line of its neighbours times theirs from each other. Without
+            # slack nothing is multiplied: Python integers may exceed the range of floats.
             if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
             chain.pop()
@@ -159,6 +166,7 @@ def bending(chain: Points) -> Points:
         steps = chain[1:] - chain[:-1]
         turns = cross(steps[:-1], steps[1:]) > 0
         kept = np.flatnonzero(turns) + 1
+        # Passes are repeated while they remove a fifth of the points; the scan in Python does the rest.
         if len(kept) > 0.8 * (len(chain) - 2):
             break
         chain = chain[np.concatenate([[0], kept, [len(chain) - 1]])]

@@ -110,6 +110,7 @@ class Spacing:
             raise CoordinateError(f"{name} must be finite, got NaN or infinity")
         width = float(self.step)
         steps = np.rint(values / width)
+        # For large values the relative tolerance can exceed half a step, and half a step would accept every number.
         tolerance = np.minimum(RELATIVE_TOLERANCE * np.maximum(np.abs(values), width), width / 4)
         return steps, np.asarray(np.abs(values - steps * width) <= tolerance)
 
@@ -508,6 +509,7 @@ class LatticeKNormMechanism(Mechanism):
         if exponent is None:
             return Decimal(0)
         context = _result_context(digits)
+        # Two more digits for each factor, as their relative errors add up.
         return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
     @checked
@@ -566,6 +568,7 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
         )
     exact = hull.norm_form.exact
     vertices = np.rint(hull.vertices).astype(np.int64)
+    # Rounding must not move a vertex; the other two conditions are exact.
     close = np.allclose(vertices, hull.vertices, rtol=1e-9, atol=1e-9)
     if exact is None or not close or not hull.contains(vertices).all():
         vertex = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()

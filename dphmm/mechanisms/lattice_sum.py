@@ -229,7 +229,9 @@ class LatticeSum:
 
     def _context(self, decay: Fraction, digits: int) -> Context:
         """Return a context with enough working digits for the extreme exponents and the sum."""
-        # For ``1 - exp(-x)`` at the smallest ``x`` and ``exp(x)`` at the largest one.
+        # A factor ``1 - exp(-x)`` loses the digits of ``1 / x``, and ``exp(x)`` needs the whole digits of its exponent.
+        # A mass has several such factors: twice the digits of the smallest exponent, and ten more for the rounding of
+        # the few operations of each edge, exceed their errors together. The last term is for the sum over the edges.
         exponents = [decay]
         for edge in self.edges:
             norms = (edge.first, edge.last, edge.slope, edge.count * edge.slope)

@@ -25,9 +25,12 @@ MAX_SPEED_KMH = 150.0
 MAX_MOVES = 40_000_000
 """The maximum number of possible moves of a model. Such a model takes half a gigabyte, and learning it two."""
 
-# Ends of the first rings, in units of the smallest distance. Later ones grow by a factor.
+# Ends of the first rings, in units of the smallest distance. They separate the neighbours of a grid cell: 1 (side),
+# 1.41 (corner), 2, 2.24 to 2.83, 3 to 3.61. Later ones grow by a factor, so that a ring of far moves, of which few are
+# counted, is wider.
 _RING_ENDS = (1.2, 1.6, 2.1, 2.9, 3.7)
 _RING_GROWTH = 1.3
+# The rings of moves are stored as ``uint8``, with 0 for staying.
 _MAX_RINGS = 200
 _BLOCK_MOVES = 1 << 22
 # Segments of streets of which the moves are found together: few enough to refuse too many moves early.
@@ -88,6 +91,7 @@ class SpeedLimit:
             total += len(blocks[-1][1])
             _check_count(total, min(first + rows, self.size), self.size)
         counts, targets, rings = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        # `MAX_MOVES` is below 2**31.
         self._indptr, self._indices = locked(np.cumsum([0, *counts]).astype(np.int32)), locked(targets)
         self.rings: npt.NDArray[np.uint8] = locked(rings)
         """``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying."""
@@ -184,6 +188,7 @@ class SpeedLimit:
             row = slice(*self._indptr[ordered[0, begin] : ordered[0, begin] + 2].tolist())
             wanted = ordered[1, begin:end]
             possible = self._indices[row]
+            # No row is empty, as staying is possible.
             at = np.minimum(np.searchsorted(possible, wanted), len(possible) - 1)
             out[order[begin:end]] = np.where(possible[at] == wanted, row.start + at, -1)
         return out
@@ -292,6 +297,7 @@ def _rings(lengths: FloatArray, is_same: BoolArray, ends: FloatArray) -> npt.NDA
 
 def _check_count(so_far: int, rows: int, size: int) -> None:
     expected = so_far / rows * size
+    # After an eighth of the states, the extrapolation is trusted if it exceeds the limit by half.
     if so_far > MAX_MOVES or (rows * 8 >= size and expected > 1.5 * MAX_MOVES):
         raise ConfigurationError(
             f"a model must have at most {MAX_MOVES:.2g} possible moves, got about {max(expected, so_far):.2g} between "

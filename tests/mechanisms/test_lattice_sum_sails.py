@@ -188,6 +188,16 @@ def test_higher_precision_refines_lower_precision():
         assert abs(sums.total(Fraction(1, 1000), digits) / fine - 1) < Decimal(10) ** -digits
 
 
+def test_masses_have_requested_digits_where_exponents_are_tiny():
+    big = 2**28 - 1
+    sums = LatticeSum(2, half_sails([(big, big - 1), (-1, 0), (-big, 1 - big), (1, 0)]))
+    for decay in (Fraction(1, 10**6), Fraction(700)):
+        fine = sums.masses(decay, 200)
+        for digits in (5, 20, 60):
+            errors = [abs(mass / wanted - 1) for mass, wanted in zip(sums.masses(decay, digits), fine, strict=True)]
+            assert max(errors) < Decimal(10) ** -digits
+
+
 def test_decimal_exponential_has_requested_digits():
     with mpmath.workdps(60):
         wanted = mpmath.exp(-mpmath.mpf(1234567) / 1001)
