@@ -121,7 +121,7 @@ def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tupl
             ax, ay = chain[-2]
             # Invariant: the chain turns left at each of its points. Points at which it would not are removed.
             turn = (bx - ax) * (y - ay) - (by - ay) * (x - ax)
-            # ``turn`` is the last point's distance from the line of its neighbours times theirs from each other. Without
+            # ``turn`` is the height of the last point above the line of its neighbours times their distance. Without
             # slack nothing is multiplied: Python integers may exceed the range of floats.
             if turn > (slack and slack * max(abs(x - ax), abs(y - ay))):
                 break
