@@ -332,13 +332,14 @@ class SessionStore:
         DataFileError
             If the stored data are damaged.
         """
-        query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
-        rows = self.database.execute(query, (name,))
+        rows = self.database.execute(_SESSIONS, (name,))
         if not rows:
             return None
-        number, terms, limits, digest = rows[0]
+        number, terms, limits, digest, has_all_amendments = rows[0]
         with self._intact(f"session {name!r}", digest, number, name, terms, limits):
             agreed = (Agreement(0, _parse_terms(terms)), *self._amendments(number))
+            if not has_all_amendments:  # settings would be reported that are not those of the next release
+                raise ValueError
             return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
 
     def _amendments(self, session: int) -> Iterator[Agreement]:
@@ -394,7 +395,7 @@ class SessionStore:
         query = f"SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?{held}"
         rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
-        if not rows:
+        if len(rows) != 1:
             raise self._damaged(what)
         if self._written is not None and self._written[0] == (session, *rows[0]):
             return self._written[1]
@@ -1046,6 +1047,12 @@ def _check_types(values: Iterable[tuple[Any, Any]]) -> None:
 def _parse_sum(text: str) -> Fraction | float:
     return inf if text == "inf" else Fraction(text)
 
+
+# One statement, so that another process cannot amend the session between the two counts.
+_SESSIONS = (
+    "SELECT number, terms, limits, digest, (SELECT COUNT(*) FROM amendment WHERE amendment.session = session.number) "
+    "= (SELECT amended FROM progress WHERE progress.session = session.number) FROM session WHERE name = ?"
+)
 
 # Releases, each with the digest of the previous one. A condition must be appended.
 _RECORDS = (
