@@ -19,7 +19,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dphmm.errors import ConfigurationError, DataFileError, MissingExtensionError, OutputError, SessionBusyError
 from dphmm.model.belief import Belief
@@ -29,6 +29,8 @@ from dphmm.release.session_database import MARK_NAME, Database, PostgresDatabase
 from dphmm.release.session_terms import Agreement, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
 from dphmm.validation import checked
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -220,8 +222,7 @@ class SessionStore:
         mapping or None
             Its ``state`` and further strings.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (MARK_NAME,))
-        return dict(parse_json(rows[0][0])) if rows else None
+        return self._read_identity(MARK_NAME, lambda text: dict(parse_json(text)))
 
     def set_mark(self, mark: Mapping[str, str] | None) -> None:
         """Close the store with a reason, or open it again, within a transaction.
@@ -261,8 +262,7 @@ class SessionStore:
         int or None
             The second, for a store that was restored from a copy that may lack releases. None for any other.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_RESTORED_NAME,))
-        return int(rows[0][0]) if rows else None
+        return self._read_identity(_RESTORED_NAME, int)
 
     def set_restored_at(self, second: int) -> None:
         """Store within a transaction until when another store may have released timesteps.
@@ -284,8 +284,14 @@ class SessionStore:
         int or None
             The second; None before the first.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_CLOCK_NAME,))
-        return int(rows[0][0]) if rows else None
+        return self._read_identity(_CLOCK_NAME, int)
+
+    def _read_identity(self, name: str, parse: Callable[[str], Value]) -> Value | None:
+        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (name,))
+        try:
+            return parse(rows[0][0]) if rows else None
+        except (TypeError, ValueError):
+            raise self._damaged(f"the row {name!r} of its identity") from None
 
     def keep_clock(self, second: int) -> None:
         """Store the last second at which a relay trusted its clock.

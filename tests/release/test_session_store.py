@@ -339,3 +339,13 @@ def test_rows_of_an_earlier_time_raise_an_error_of_the_package(path):
     connection.close()
     with Session.open(path, "a", engine()) as session, pytest.raises(DataFileError, match="damaged"):
         session.release(1, 21)
+
+
+@pytest.mark.parametrize(("name", "value"), [("closed", "abc"), ("closed", "[1]"), ("restored", "abc"), ("clock", "")])
+def test_damaged_identity_raises(path, name, value):
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO identity VALUES (?, ?)", (name, value))
+    connection.close()
+    message = f"damaged at the row '{name}' of its identity"
+    with pytest.raises(DataFileError, match=message), Session.open(path, "a", engine()) as session:
+        session._store.get_kept_clock()
