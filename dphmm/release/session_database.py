@@ -817,9 +817,9 @@ class PostgresDatabase:
 
     def get_stored_format(self) -> int:
         """Return the format of the tables."""
-        rows = self.execute("SELECT format FROM dphmm_format")
+        rows = self.execute("SELECT DISTINCT format FROM dphmm_format")  # a dump restored twice repeats the row
         if len(rows) != 1 or rows[0][0] is None:
-            raise DataFileError(self.path, f"must have one format, got {len(rows)} rows; restore a copy")
+            raise DataFileError(self.path, f"must have one format, got {len(rows)}; restore a copy")
         return int(rows[0][0])
 
     def lock_tables(self, store_format: int | None = None) -> None:
