@@ -639,7 +639,7 @@ class PostgresDatabase:
         self._url = url
         self.path = Path("the database")
         settings = {
-            "lock_timeout": f"{int(1000 * wait_seconds)}",
+            "lock_timeout": f"{max(1, int(1000 * wait_seconds))}",  # 0 would be no limit
             "synchronous_commit": "on",
             "default_transaction_read_only": "on" if readonly else "off",
             # Statements after a lock must see what was committed while it was awaited.

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, Session
-from dphmm.errors import BudgetExceededError, DataFileError, OutputError, TimeOrderError
+from dphmm.errors import BudgetExceededError, DataFileError, OutputError, SessionBusyError, TimeOrderError
 from dphmm.release.session_store import SessionStore
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -238,6 +238,20 @@ def test_changed_tables_raise_on_one_line(postgres, statement, error, message):
         session.release(1, 1)
     assert "\n" not in str(raised.value)
     assert "released" not in str(raised.value), "a release is not to appear in a log"
+
+
+@pytest.mark.parametrize("wait_seconds", [0, 0.0004])
+def test_waiting_time_of_less_than_a_millisecond_is_not_unlimited(postgres, wait_seconds):
+    # PostgreSQL's lock_timeout of 0 means no limit.
+    with (
+        SessionStore(postgres) as holder,
+        Session.open(postgres, "ann", engine(), wait_seconds=wait_seconds) as session,
+        holder.database.transaction(),
+    ):
+        assert session._store.database.execute("SHOW lock_timeout") == [("1ms",)]
+        holder.lock_progress(session.number)
+        with pytest.raises(SessionBusyError):
+            session.release(1, 0)
 
 
 def test_dump_that_is_restored_twice_is_accepted(postgres):
