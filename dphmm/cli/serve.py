@@ -242,7 +242,7 @@ def _parse_recipient_keys(texts: Iterable[str]) -> dict[str, Any]:
 def pause_recipient(file: Path, name: str) -> None:
     """Pause recipient NAME in the database of FILE until further notice.
 
-    It is never sent a timestep that touches the pause. 'dphmm serve resume-recipient' ends the pause.
+    From then on, it is sent no timestep that touches the pause. 'dphmm serve resume-recipient' ends the pause.
     """
     from dphmm.serve.setup import pause_recipient
 

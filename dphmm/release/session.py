@@ -382,7 +382,13 @@ class Session:
         is_kept = self._kept_future is not None and slot <= self._kept_future[1]
         if not is_kept and (progress.slot is None or slot > progress.slot):
             return None
-        return self._store.find(self._stored.number, slot, query)
+        record = self._store.find(self._stored.number, slot, query)
+        if record is None and slot == progress.slot:
+            # Another query may have the last release. Its record and those of the same slot must be there: a timestep
+            # of which the record was deleted must not be released again.
+            for _ in self._store.releases(self._stored.number, progress.count - len(self._queries), progress.count):
+                pass
+        return record
 
     def _find_first_slot_after_restore(self) -> int | None:
         """Return the first slot that a restored copy may release, or None if it is not one.

@@ -524,6 +524,8 @@ def get_file_format(path: Path, wait_seconds: float) -> int:
     on the file when it is closed. A process that was killed while moving the log into the file leaves a header with
     more pages than the file has, because the log contains them. With `writable_schema` SQLite reads such a header.
     """
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # SQLite would wait for a pipe
+        raise DataFileError(path, "is not a regular file; use another file")
     try:
         with closing(connect(path, "ro&immutable=1", wait_seconds)) as connection:
             connection.execute("PRAGMA writable_schema=ON")
@@ -543,7 +545,15 @@ def _code(problem: sqlite3.DatabaseError) -> int:
 
 
 # Statements are fixed, so errors include missing tables, and text that cannot be decoded (which has no code).
-_DAMAGE_CODES = (0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+# A constraint is violated if rows were restored or deleted separately.
+_DAMAGE_CODES = (
+    0,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_CONSTRAINT,
+)
 _BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _WRITE_ERROR_CODES = (
     sqlite3.SQLITE_FULL,
@@ -629,9 +639,11 @@ class PostgresDatabase:
         self._url = url
         self.path = Path("the database")
         settings = {
-            "lock_timeout": f"{int(1000 * wait_seconds)}",
+            "lock_timeout": f"{max(1, int(1000 * wait_seconds))}",  # 0 would be no limit
             "synchronous_commit": "on",
             "default_transaction_read_only": "on" if readonly else "off",
+            # Statements after a lock must see what was committed while it was awaited.
+            "default_transaction_isolation": "'read committed'",
         }
 
         def connect(timeout: float) -> Any:
@@ -720,9 +732,9 @@ class PostgresDatabase:
                 return self._run(statement, values)
         except (self._errors.LockNotAvailable, self._errors.DeadlockDetected, self._errors.SerializationFailure):
             raise SessionBusyError("the session is in use by another process; try again") from None
-        except (self._errors.UndefinedTable, self._errors.UndefinedColumn) as problem:
+        except (self._errors.UndefinedTable, self._errors.UndefinedColumn, self._errors.IntegrityError) as problem:
             raise DataFileError(self.path, f"is damaged ({_one_line(problem)}); restore a copy") from None
-        except self._refusals as problem:
+        except self._errors.Error as problem:
             raise OutputError(f"the database refused a statement ({_one_line(problem)}); check the server") from None
 
     def _run(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
@@ -805,8 +817,10 @@ class PostgresDatabase:
 
     def get_stored_format(self) -> int:
         """Return the format of the tables."""
-        ((store_format,),) = self.execute("SELECT format FROM dphmm_format")
-        return int(store_format)
+        rows = self.execute("SELECT DISTINCT format FROM dphmm_format")  # a dump restored twice repeats the row
+        if len(rows) != 1 or rows[0][0] is None:
+            raise DataFileError(self.path, f"must have one format, got {len(rows)}; restore a copy")
+        return int(rows[0][0])
 
     def lock_tables(self, store_format: int | None = None) -> None:
         """Exclude other writers of any table until the transaction ends."""
@@ -837,5 +851,7 @@ class PostgresDatabase:
             check_format(self._url, store_format)
 
 
-def _one_line(problem: BaseException) -> str:
-    return " ".join(str(problem).split())
+def _one_line(problem: Any) -> str:
+    """Return an error of psycopg on one line."""
+    # The server's details, which are not in its primary message, can contain a row.
+    return " ".join((problem.diag.message_primary or str(problem)).split())

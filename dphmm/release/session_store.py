@@ -19,7 +19,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dphmm.errors import ConfigurationError, DataFileError, MissingExtensionError, OutputError, SessionBusyError
 from dphmm.model.belief import Belief
@@ -29,6 +29,8 @@ from dphmm.release.session_database import MARK_NAME, Database, PostgresDatabase
 from dphmm.release.session_terms import Agreement, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
 from dphmm.validation import checked
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -220,8 +222,7 @@ class SessionStore:
         mapping or None
             Its ``state`` and further strings.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (MARK_NAME,))
-        return dict(parse_json(rows[0][0])) if rows else None
+        return self._read_identity(MARK_NAME, lambda text: dict(parse_json(text)))
 
     def set_mark(self, mark: Mapping[str, str] | None) -> None:
         """Close the store with a reason, or open it again, within a transaction.
@@ -261,8 +262,7 @@ class SessionStore:
         int or None
             The second, for a store that was restored from a copy that may lack releases. None for any other.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_RESTORED_NAME,))
-        return int(rows[0][0]) if rows else None
+        return self._read_identity(_RESTORED_NAME, int)
 
     def set_restored_at(self, second: int) -> None:
         """Store within a transaction until when another store may have released timesteps.
@@ -284,8 +284,14 @@ class SessionStore:
         int or None
             The second; None before the first.
         """
-        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (_CLOCK_NAME,))
-        return int(rows[0][0]) if rows else None
+        return self._read_identity(_CLOCK_NAME, int)
+
+    def _read_identity(self, name: str, parse: Callable[[str], Value]) -> Value | None:
+        rows = self.database.execute("SELECT value FROM identity WHERE name = ?", (name,))
+        try:
+            return parse(rows[0][0]) if rows else None
+        except (TypeError, ValueError):
+            raise self._damaged(f"the row {name!r} of its identity") from None
 
     def keep_clock(self, second: int) -> None:
         """Store the last second at which a relay trusted its clock.
@@ -332,13 +338,14 @@ class SessionStore:
         DataFileError
             If the stored data are damaged.
         """
-        query = "SELECT number, terms, limits, digest FROM session WHERE name = ?"
-        rows = self.database.execute(query, (name,))
+        rows = self.database.execute(_SESSIONS, (name,))
         if not rows:
             return None
-        number, terms, limits, digest = rows[0]
+        number, terms, limits, digest, has_all_amendments = rows[0]
         with self._intact(f"session {name!r}", digest, number, name, terms, limits):
             agreed = (Agreement(0, _parse_terms(terms)), *self._amendments(number))
+            if not has_all_amendments:  # settings would be reported that are not those of the next release
+                raise ValueError
             return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
 
     def _amendments(self, session: int) -> Iterator[Agreement]:
@@ -394,7 +401,7 @@ class SessionStore:
         query = f"SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?{held}"
         rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
-        if not rows:
+        if len(rows) != 1:
             raise self._damaged(what)
         if self._written is not None and self._written[0] == (session, *rows[0]):
             return self._written[1]
@@ -1046,6 +1053,12 @@ def _check_types(values: Iterable[tuple[Any, Any]]) -> None:
 def _parse_sum(text: str) -> Fraction | float:
     return inf if text == "inf" else Fraction(text)
 
+
+# One statement, so that another process cannot amend the session between the two counts.
+_SESSIONS = (
+    "SELECT number, terms, limits, digest, (SELECT COUNT(*) FROM amendment WHERE amendment.session = session.number) "
+    "= (SELECT amended FROM progress WHERE progress.session = session.number) FROM session WHERE name = ?"
+)
 
 # Releases, each with the digest of the previous one. A condition must be appended.
 _RECORDS = (

@@ -276,13 +276,13 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, target_mark)
                 _set_mark(target, None)
                 return Import(*_count(target), was_undone=target_mark["state"] == "moved")
-            if target.names() or target_mark not in ({}, _INCOMPLETE_MARK):
-                raise ConfigurationError(
-                    f"{target.path} must be a new store, got one with {len(target.names())} sessions"
-                )
+            _check_new(target)
             if not is_new_file:
                 _check_source(source, file, mark, withhold)
-                _set_mark(target, _INCOMPLETE_MARK)
+                with target.database.transaction():
+                    target.database.lock_tables()
+                    _check_new(target)  # another import may have been completed in the meantime
+                    target.set_mark(_INCOMPLETE_MARK)
             if is_exact:
                 key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
                 with target.database.transaction():
@@ -300,6 +300,12 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 target.set_mark(None)
                 target.set_restored_at(until)
             return Import(*result, until)
+
+
+def _check_new(target: SessionStore) -> None:
+    """Refuse to import into a store that has sessions, or is closed for another reason."""
+    if target.names() or (target.get_mark() or {}) not in ({}, _INCOMPLETE_MARK):
+        raise ConfigurationError(f"{target.path} must be a new store, got one with {len(target.names())} sessions")
 
 
 def _check_source(source: SessionStore, file: str | Path, mark: Mapping[str, str], withhold: bool) -> None:
@@ -370,6 +376,7 @@ def _count(store: SessionStore) -> tuple[int, int]:
 
 def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
     """Copy all tables within transactions, and return the numbers of sessions and records."""
+    _check_new(target)
     target.database.execute("DELETE FROM identity")
     for table in list_tables(get_format()):
         first = 0

@@ -57,6 +57,7 @@ _REASON_PATTERNS = {
     "many": r"there are (?P<count>\d+) links already",
     "when": r"ends must be a second within a year",
     "pruned": r"the first (?P<count>\d+) releases of session .* were pruned",
+    "pruned_one": r"the first release of session .* was pruned",
     "rewound": r"was rewound after a wrong time",
 }
 

@@ -22,6 +22,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from time import monotonic
 
 from dphmm.errors import InvalidInputError
@@ -57,6 +58,12 @@ clock = time.time  # replaceable in tests
 def now() -> int:
     """Return the current time in whole seconds since 1970."""
     return int(clock())
+
+
+def _end_of_second() -> int:
+    """Return the present time, rounded up to whole seconds since 1970."""
+    # Pauses are stored with whole seconds. A timestep that began within the present second touches the pause.
+    return ceil(clock())
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class RecipientState:
     @property
     def is_paused(self) -> bool:
         """Whether the user has paused it."""
-        return self.paused_until > now()
+        return self.paused_until > _end_of_second()
 
 
 @dataclass
@@ -260,7 +267,7 @@ class RecipientTables:
                     self._store_belief(state)
                     self._update(state, absent=1)
                 elif key in active and state.is_absent:
-                    since = max(state.paused_until, now())
+                    since = max(state.paused_until, _end_of_second())
                     self._update(state, absent=0, number=count, paused_until=since, **_NOTHING_WAITS)
             for key, recipient in active.items():
                 if key not in stored:
@@ -461,7 +468,7 @@ class RecipientTables:
             state = self.get_state(key, session)
             if state is not None and max(until, state.paused_until) > now():
                 self._store_belief(state)
-                self._update(state, number=count, paused_until=max(until, now()), **_NOTHING_WAITS)
+                self._update(state, number=count, paused_until=max(until, _end_of_second()), **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.
@@ -524,7 +531,8 @@ class RecipientTables:
             self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
             self._add(
-                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, now(), False, ends), with_belief=True
+                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, _end_of_second(), False, ends),
+                with_belief=True,
             )
         return token
 

@@ -20,7 +20,7 @@ from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.trajectory import locate_release
 from dphmm.writers.formats import write_delimited
 from dphmm.writers.table import ReleaseTable
-from tests.certificate.certificates import build_certificate, certify_path, refusal, town, verifier, verify
+from tests.certificate.certificates import build_certificate, certify_path, encode, refusal, town, verifier, verify
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005)]
 SETTINGS = ReleaseSettings("utility:1km", 1)
@@ -119,6 +119,18 @@ def test_budgets_chosen_by_true_state_are_listed_as_not_verified():
 def test_unverifiable_settings_are_listed_as_not_verified(settings, statement):
     report = verify(certify_path(settings.engine(town(), 1), PATH))
     assert any(statement in limitation for limitation in report["not"])
+
+
+def test_constraint_sets_that_delta_reduces_are_not_called_large_enough():
+    """The settings state 1e-9, and the verifier does not know the mass of what they omit."""
+    lines = certify_path(ReleaseSettings("utility:1km", 1, delta=0.3).engine(town(), 1), PATH)
+    for line in lines:
+        for query in line.get("queries", []):
+            query["settings"] = query["settings"].replace('"delta": 0.3', '"delta": 1e-09')
+            assert "1e-09" in query["settings"]
+    yes, no = verifier().describe_releases(lambda: encode(lines), None, {"--fast": True}, None)
+    assert not any("none is too small" in statement for statement in yes)
+    assert "that the states omitted with delta have at most that mass" in no
 
 
 # ---- several recipients and queries ----------------------------------------------------------------------------------

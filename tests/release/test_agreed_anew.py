@@ -134,3 +134,17 @@ def test_damaged_terms_raise(tmp_path):
         store.database.execute("UPDATE amendment SET note = 'y'")
     with SessionStore(path) as store, pytest.raises(DataFileError, match="damaged"):
         store.session("ann")
+
+
+@pytest.mark.parametrize("deleted", [0, 1])
+def test_deleted_amendment_raises(store, deleted):
+    # The last one would be reported with the earlier policy, and another amendment would be tried forever.
+    Session.open(store, "ann", engine()).close()
+    for note in ("", "x"):
+        Session.open(store, "ann", engine(policy=OTHER), amendment_note=note).close()
+    with SessionStore(store) as opened:
+        opened.database.execute("DELETE FROM amendment WHERE number = ?", (deleted,))
+        with pytest.raises(DataFileError, match="damaged"):
+            opened.session("ann")
+    with pytest.raises(DataFileError, match="damaged"):
+        Session.open(store, "ann", engine(), amendment_note="y")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, Session
-from dphmm.errors import BudgetExceededError, DataFileError, OutputError, TimeOrderError
+from dphmm.errors import BudgetExceededError, DataFileError, OutputError, SessionBusyError, TimeOrderError
 from dphmm.release.session_store import SessionStore
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -207,3 +207,79 @@ def test_unreachable_server_is_retried_with_backoff(postgres, monkeypatch):
         monkeypatch.setattr(store.database, "_connect", real)
         now = 200.0
         assert store.names() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("INSERT INTO dphmm_format VALUES (3)", DataFileError, "must have one format, got 2"),
+        ("DELETE FROM dphmm_format", DataFileError, "must have one format, got 0"),
+        ("UPDATE progress SET session = 2", DataFileError, "damaged"),
+        ("ALTER TABLE record ADD CHECK (number < 1)", DataFileError, r"violates check constraint"),
+        ("ALTER TABLE progress DROP CONSTRAINT progress_pkey", OutputError, "refused a statement"),
+        ("ALTER TABLE record ALTER number TYPE TEXT", OutputError, "refused a statement"),
+        (
+            "ALTER TABLE progress DROP CONSTRAINT progress_pkey; INSERT INTO progress SELECT * FROM progress",
+            OutputError,
+            "refused a statement",
+        ),
+    ],
+)
+def test_changed_tables_raise_on_one_line(postgres, statement, error, message):
+    """Some follow from restoring a dump twice or without its keys."""
+    import psycopg
+
+    with Session.open(postgres, "ann", engine()) as session, Session.open(postgres, "bob", engine()):
+        session.release(1, 0)
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("DELETE FROM progress WHERE session = 2")
+        connection.execute(statement)
+    with pytest.raises(error, match=message) as raised, Session.open(postgres, "ann", engine()) as session:
+        session.release(1, 1)
+    assert "\n" not in str(raised.value)
+    assert "released" not in str(raised.value), "a release is not to appear in a log"
+
+
+@pytest.mark.parametrize("wait_seconds", [0, 0.0004])
+def test_waiting_time_of_less_than_a_millisecond_is_not_unlimited(postgres, wait_seconds):
+    # PostgreSQL's lock_timeout of 0 means no limit.
+    with (
+        SessionStore(postgres) as holder,
+        Session.open(postgres, "ann", engine(), wait_seconds=wait_seconds) as session,
+        holder.database.transaction(),
+    ):
+        assert session._store.database.execute("SHOW lock_timeout") == [("1ms",)]
+        holder.lock_progress(session.number)
+        with pytest.raises(SessionBusyError):
+            session.release(1, 0)
+
+
+def test_dump_that_is_restored_twice_is_accepted(postgres):
+    """Only the table of the format has no key that refuses the rows."""
+    with SessionStore(postgres) as store:
+        store.database.execute("INSERT INTO dphmm_format SELECT * FROM dphmm_format")
+    with Session.open(postgres, "ann", engine()) as session:
+        session.release(1, 0)
+
+
+@pytest.mark.slow
+def test_release_that_waits_for_an_export_sees_that_the_store_was_closed(postgres):
+    """The server's default isolation would show a transaction what it saw before it waited."""
+    url = f"{postgres}%20-cdefault_transaction_isolation%3Drepeatable%5C%20read"
+    with (
+        SessionStore(postgres) as closing,
+        ThreadPoolExecutor(1) as other,
+        Session.open(url, "ann", engine()) as session,
+    ):
+        session.release(4, 0)
+        with closing.database.transaction():
+            closing.database.lock_tables()
+            release = other.submit(session.release, 4, 1)
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'progress'::regclass"
+            until = time.monotonic() + 60
+            while not closing.database.execute(waiting):
+                assert time.monotonic() < until
+            closing.set_mark({"state": "moved", "at": "", "file": "a"})
+        with pytest.raises(OutputError, match="was exported"):
+            release.result()
+        assert closing.progress(session.number).count == 1

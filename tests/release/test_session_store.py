@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,13 @@ def test_folder_or_missing_file_raises(tmp_path):
     with pytest.raises(OutputError, match="cannot be created"):
         SessionStore(tmp_path / "no" / "folder")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_named_pipe_raises(tmp_path, readonly):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataFileError, match="is not a regular file"):
+        SessionStore(tmp_path / "pipe", readonly=readonly)
 
 
 @pytest.mark.slow
@@ -293,3 +301,51 @@ def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tm
     assert read_everything(tmp_path / name) == before
     with Session.open(tmp_path / name, "a", engine()) as session:
         assert session.release(0, 59).index == 59
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM record WHERE number = 21",
+        "DELETE FROM record WHERE number = 20",
+        "DELETE FROM record",
+        "UPDATE record SET slot = 99 WHERE number = 20",
+    ],
+)
+def test_deleted_record_is_not_released_again_by_a_process_that_is_running(tmp_path, statement):
+    path = tmp_path / "queries"
+    with Session.open(path, "a", {"place": engine(), "coarse": engine(epsilon=0.25)}) as session:
+        for slot in range(11):
+            for query in ("place", "coarse"):
+                session.release(1, slot, query=query)
+        with sqlite3.connect(path) as connection:
+            connection.execute(statement)
+        connection.close()
+        for query in ("place", "coarse"):
+            with suppress(DataFileError):  # a record that is still there may be repeated
+                session.release(1, 10, query=query)
+        with SessionStore(path) as store:
+            assert store.progress(session.number).count == 22
+
+
+def test_rows_of_an_earlier_time_raise_an_error_of_the_package(path):
+    with sqlite3.connect(path) as connection:
+        query = "SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = 1"
+        earlier = connection.execute(query).fetchone()
+        with Session.open(path, "a", engine()) as session:
+            session.release(1, 20)
+        columns = "count = ?, slot = ?, head = ?, belief = ?, omitted = ?, amended = ?, digest = ?"
+        connection.execute(f"UPDATE progress SET {columns} WHERE session = 1", earlier)
+    connection.close()
+    with Session.open(path, "a", engine()) as session, pytest.raises(DataFileError, match="damaged"):
+        session.release(1, 21)
+
+
+@pytest.mark.parametrize(("name", "value"), [("closed", "abc"), ("closed", "[1]"), ("restored", "abc"), ("clock", "")])
+def test_damaged_identity_raises(path, name, value):
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO identity VALUES (?, ?)", (name, value))
+    connection.close()
+    message = f"damaged at the row '{name}' of its identity"
+    with pytest.raises(DataFileError, match=message), Session.open(path, "a", engine()) as session:
+        session._store.get_kept_clock()

@@ -356,6 +356,26 @@ def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_the
         Session.open(tmp_path / "new.db", "eve", engine())
 
 
+@STORES
+def test_second_import_at_the_same_time_leaves_the_store_open(tmp_path, store, where, monkeypatch):
+    release(tmp_path / "one.db", "ann", [SLOT])
+    original, imports = session_transfer._check_source, []
+
+    def check(*arguments):
+        """Complete another import after this one has found the store to be new."""
+        monkeypatch.setattr(session_transfer, "_check_source", original)
+        imports.append(import_store(tmp_path / "one.db", store, withhold=True))
+        original(*arguments)
+
+    monkeypatch.setattr(session_transfer, "_check_source", check)
+    if where == "database":
+        SessionStore(store).close()
+    with pytest.raises(ConfigurationError, match="must be a new store, got one with 1 sessions"):
+        import_store(tmp_path / "one.db", store, withhold=True)
+    assert len(imports) == 1
+    release(store, "ann", [SLOT + 2 * DAY])
+
+
 @pytest.mark.parametrize("harm", ["foreign", "record", "missing"])
 def test_invalid_file_is_not_imported(tmp_path, store, harm):
     fill(store)

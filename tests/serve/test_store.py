@@ -11,11 +11,13 @@ import pytest
 from dphmm.errors import InvalidInputError
 from dphmm.jobs.model.loading import load_model
 from dphmm.model.belief import Belief
+from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
 from dphmm.serve.sessions import Sessions
 from dphmm.serve.store import FOREVER, RecipientTables
+from tests.release.engines import engine
 from tests.serve.conftest import START, count_messages, location, make_recipient, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
@@ -123,6 +125,29 @@ def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, i
         (shown,) = client.get("/page/state").json()["recipients"]
         assert (shown["paused"], shown["paused_until"]) == (True, None)
     assert times(inbox) == [0, 4]
+
+
+@pytest.mark.parametrize("change", ["pause", "absence", "link"])
+def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tmp_path, clock, change):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables, family = RecipientTables(store), {"family": make_recipient("family")}
+        tables.set_active(session.number, family)
+        session.release(3, 0)
+        if change == "pause":
+            tables.pause("family", session.number, FOREVER)
+        elif change == "absence":
+            tables.set_active(session.number, {})
+        clock.at = START + 0.5
+        if change == "pause":
+            tables.pause("family", session.number, 0)
+        elif change == "absence":
+            tables.set_active(session.number, family)
+        else:
+            tables.add_link(session.number, "map", 0, START + STEP)
+        assert not any(state.is_paused for state in tables.list_links(session.number))
+        clock.at = START + 1
+        assert tables.list_partial_recipients(session.number, START) == {}
+        assert len(tables.list_partial_recipients(session.number, START + 1)) == 1
 
 
 @pytest.mark.slow

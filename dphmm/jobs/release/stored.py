@@ -600,8 +600,10 @@ def _from_store(
 
 def pruned_error(name: str, count: int) -> ConfigurationError:
     """Build the error for a session without the records of its first releases."""
+    subject = f"the first {count} releases" if count > 1 else "the first release"
+    verb = "were" if count > 1 else "was"
     return ConfigurationError(
-        f"the first {count} releases of session {name!r} were pruned, and a replay needs all: use a copy from before"
+        f"{subject} of session {name!r} {verb} pruned, and a replay needs all: use a copy from before"
     )
 
 
