@@ -330,7 +330,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     median = "min_user_median_adversary_error_m"
     least = "min_adversary_error_m"
     return (
-        ("RMS error of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
+        ("RMS noise of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
         (
             "expected error of the published estimate (median)",
             distance(exposure[estimate]),
