@@ -18,7 +18,10 @@ releases, default budget), for users who were outside at half of the timesteps, 
 """
 
 ERROR_RATE = 0.01
-"""The largest probability of a warning if all users of a run move as the model states."""
+"""The largest probability of a warning if all users of a run move as the model states.
+
+The noise must not depend on the state. Tables (`optimal`, `graph-exponential`) do.
+"""
 
 # Between 0 and 1: of users who move farther, a small weight needs more releases, and a large one loses more at each
 # release that is near.
