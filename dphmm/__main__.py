@@ -1,8 +1,8 @@
 """The command `dphmm`, also available as ``python -m dphmm``.
 
 A keyboard interrupt ends it with exit code 130 and without a traceback. Before the command is parsed and after it has
-finished, it ends immediately; in between, after the command has cleaned up. ``python -m dphmm`` ends by the signal, which
-a shell reports as 130 too, after an interrupt of code that `exec` or `eval` compiled from a string.
+finished, it ends immediately; in between, after the command has cleaned up. ``python -m dphmm`` ends by the signal,
+which a shell reports as 130 too, after an interrupt of code that `exec` or `eval` compiled from a string.
 """
 
 from __future__ import annotations

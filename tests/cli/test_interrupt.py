@@ -54,7 +54,7 @@ main()
     ],
 )  # fmt: skip
 def test_interrupt_during_import_exits_with_130_and_no_output(world, module, case):
-    """Some libraries convert an interrupt into another error; Python ignores one in a destructor."""
+    """Some libraries convert an interrupt, and Python ignores one in a destructor."""
     program = PROGRAM.format(module=module, case=case)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "")

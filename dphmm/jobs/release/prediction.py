@@ -51,7 +51,7 @@ class PredictionCheck:
 
     @property
     def evidence(self) -> float:
-        """A positive number with a mean of at most 1 for users of the model, for any number of releases.
+        """A positive number, the mean of which is at most 1 for users of the model.
 
         It is the product over releases of ``1 + w (squared distance / expectation - 1)`` with a constant ``w``. The
         mean of each factor is 1, given all earlier releases.
@@ -102,7 +102,7 @@ class PredictionSummary:
             self.sum_evidence += check.evidence
 
     def warnings(self) -> list[str]:
-        """Return the warning about users who move differently from the model; empty if chance explains it."""
+        """Return the warning about users unlike the model; empty if chance explains them."""
         ratio = self.ratio
         # Its mean over users of the model has a mean of at most 1, so it exceeds 100 in at most 1 % of runs (Markov).
         if ratio is None or ratio <= MAX_DISTANCE_RATIO or ERROR_RATE * self.sum_evidence < self.num_users:

@@ -74,7 +74,7 @@ def test_p_values_fail_if_simulated_users_stay_too_often(monkeypatch):
 
 
 def build_model_with_outside_states() -> MarkovModel:
-    """Build a model of users who mostly stay while they are inside, and drive while they are outside."""
+    """Build a model of users who mostly stay while inside, and drive while outside."""
     border = find_border_states(SMALL_GRID)
     points = SMALL_GRID.points[np.concatenate([np.arange(SMALL_GRID.size), border])]
     distances = np.linalg.norm(points[:, None] - points, axis=2)
@@ -89,7 +89,7 @@ def build_model_with_outside_states() -> MarkovModel:
 
 
 def sample_tracks_with_outside_states(model: MarkovModel, count: int, length: int) -> list[SlottedTrajectory]:
-    """Return users of a model (seed 6). Users outside are 2 km away from the centre of the border cell."""
+    """Return users of a model (seed 6). Outside, they are 2 km from a border cell."""
     rng = np.random.default_rng(6)
     ends = np.cumsum(model.transitions[0].toarray(), axis=1)
     contexts = np.empty((count, length), dtype=np.int64)
@@ -112,7 +112,7 @@ MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
 
 
 def count_false_warnings() -> int:
-    """Count the runs with one user of the model, of 24 timesteps, that warn if the true errors are larger."""
+    """Count the runs with one user, of 24 timesteps, that warn if errors are larger."""
     model = build_model_with_outside_states()
     check = MovementCheck(model)
     tracks = sample_tracks_with_outside_states(model, NUM_RUNS, 24)
