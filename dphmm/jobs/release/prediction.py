@@ -20,7 +20,8 @@ releases, default budget), for users who were outside at half of the timesteps, 
 ERROR_RATE = 0.01
 """The largest probability of a warning if all users of a run move as the model states.
 
-The noise must not depend on the state. Tables (`optimal`, `graph-exponential`) do.
+It holds if the noise does not depend on the state, as tables (`optimal`, `graph-exponential`) do, and no belief
+restarts at a gap, after which the user is not at a random location.
 """
 
 # Between 0 and 1: of users who move farther, a small weight needs more releases, and a large one loses more at each
