@@ -90,7 +90,8 @@ class ReleaseRecord:
         Expected distance of `estimate` from the user's location, for an adversary who knows the model and all releases
         so far. It is correct on average for users who move as the model states, and too small for those who move
         farther. Models with calibrated radii multiply it by the factor that makes it correct on average over users like
-        the training users and over the noise of the calibration; with weak noise it is too small.
+        the training users and over the noise of the calibration. With weak noise or frequent releases it may be too
+        small.
     adversary_error
         Lower bound of the expected error of the adversary's best point estimate, the point with the smallest expected
         distance from the user. If the user cannot be outside the region, it is at most 2 % too small for users at the
