@@ -1,16 +1,22 @@
 """The command `dphmm`, also available as ``python -m dphmm``.
 
 A keyboard interrupt ends it with exit code 130 and without a traceback. Before the command is parsed and after it has
-finished, it ends immediately; in between, after the command has cleaned up.
+finished, it ends immediately; in between, after the command has cleaned up. ``python -m dphmm`` ends by the signal,
+which a shell reports as 130 too, after an interrupt of code that `exec` or `eval` compiled from a string.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
+import threading
+from typing import Any
 
 _INTERRUPTED_EXIT_CODE = 130
+# Enough for most destructors to end; the interrupt of one that has not is repeated again.
+_REPEAT_SECONDS = 0.01
 
 
 def main() -> None:
@@ -25,6 +31,19 @@ def main() -> None:
         is_interrupted = True
         raise KeyboardInterrupt
 
+    report = sys.unraisablehook
+
+    def repeat_interrupt(ignored: Any) -> None:
+        # Python ignores exceptions in destructors and in callbacks of weak references and of compiled code. Imports and
+        # the compiler run many of these, and the command would continue after an interrupt there.
+        if ignored.exc_type is not KeyboardInterrupt:
+            report(ignored)
+            return
+        timer = threading.Timer(_REPEAT_SECONDS, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = repeat_interrupt
     try:
         signal.signal(signal.SIGINT, interrupt)
         command(prog_name="dphmm")

@@ -278,7 +278,7 @@ _ADVERSARY = (
 _UTILITY = (
     Row("median_estimate_error_m", "median expected error of estimates", _METRES),
     Row("min_user_median_estimate_error_m", "median of estimates, user with the smallest", _METRES),
-    Row("median_release_rmse_m", "median RMS error of releases", _METRES),
+    Row("median_release_rmse_m", "median RMS noise of releases", _METRES),
 )
 
 # Labels of private rows; others are shown under their own names.

@@ -406,8 +406,9 @@ class CalibratedRadii:
     The calibration is cross-conformal: releases were simulated for users who were held out of a fit, on whole days. The
     factor of a class of timesteps is the smallest with which the radius contained `COVERAGE` of the timesteps, with
     equal weights of users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps, with the rank
-    of split conformal prediction (one additional user). The coverage holds on average over users who are exchangeable
-    with these, days included. With few users it is itself uncertain, and the coverage of individual users may be lower.
+    of split conformal prediction (one additional user). The coverage holds on average over the simulated scales of
+    noise, and over users who are exchangeable with these, days included. With weak noise and frequent releases it may
+    be lower. With few users it is itself uncertain, and the coverage of individual users may be lower.
 
     Parameters
     ----------

@@ -89,8 +89,9 @@ class ReleaseRecord:
     expected_estimate_error
         Expected distance of `estimate` from the user's location, for an adversary who knows the model and all releases
         so far. It is correct on average for users who move as the model states, and too small for those who move
-        farther. Models with calibrated radii multiply it by the factor that makes it correct on average for users like
-        the training users.
+        farther. Models with calibrated radii multiply it by the factor that makes it correct on average over users like
+        the training users and over the noise of the calibration. With weak noise or frequent releases it may be too
+        small.
     adversary_error
         Lower bound of the expected error of the adversary's best point estimate, the point with the smallest expected
         distance from the user. If the user cannot be outside the region, it is at most 2 % too small for users at the
@@ -129,8 +130,9 @@ class ReleaseRecord:
         Why the timestep was withheld, decided from public information: ``"target"`` or ``"budget"`` by a `Schedule`, or
         ``"caps"`` on events. Empty if it was not withheld.
     calibrated_radius_90
-        Radius of a circle about `estimate` that contains the user at 90 % of timesteps, on average over users who are
-        not training users, if these resemble the training users who were followed; see `dphmm.model.point_estimate`.
+        Radius of a circle about `estimate` that contains the user at 90 % of timesteps, on average over the noise of
+        the calibration and over users who are not training users, if these resemble the training users who were
+        followed; see `dphmm.model.point_estimate`.
         None if the model contains no radii, or the time of the last release is unknown.
     """
 

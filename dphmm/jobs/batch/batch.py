@@ -43,7 +43,7 @@ from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
 from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
-from dphmm.jobs.release.prediction import PredictionCheck
+from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
 from dphmm.jobs.release.stored import UserFile, publishable_settings
 from dphmm.model import MarkovModel
@@ -86,8 +86,8 @@ class UserResult:
         The accuracy under a window budget, and of alternatives; None without one.
     costly_repair
         The repair that raised the expected error most among all plans of the worker, if by more than a tenth.
-    prediction_ratio
-        The `PredictionCheck.ratio` of the user; None with few releases.
+    prediction
+        The distances of the releases from their predictions.
     errors
         The true and the expected errors of the user's estimates. Private.
     """
@@ -99,7 +99,7 @@ class UserResult:
     smoothed: tuple[tuple[float, float], ...] = field(default=(), repr=False)
     sampling: SamplingSummary | None = None
     costly_repair: CostlyRepair | None = None
-    prediction_ratio: float | None = None
+    prediction: PredictionCheck = field(default_factory=PredictionCheck)
     errors: UserErrors | None = field(default=None, repr=False)
 
     @property
@@ -130,15 +130,8 @@ class Tally:
     """The means of the users' `SamplingSummary`."""
     costly_repair: CostlyRepair | None = None
     """The repair that raised the expected error most, if by more than a tenth."""
-    prediction_ratios: tuple[float, int] = (0.0, 0)
-    """The sum of the users' `PredictionCheck.ratio` and the number of these users."""
+    predictions: PredictionSummary = field(default_factory=PredictionSummary)
     larger_errors: LargerErrors = field(default_factory=LargerErrors)
-
-    @property
-    def prediction_ratio(self) -> float | None:
-        """The mean over users of `PredictionCheck.ratio`; None if none has one."""
-        total, count = self.prediction_ratios
-        return total / count if count else None
 
     def add(self, user: UserResult) -> None:
         """Add one user."""
@@ -156,9 +149,7 @@ class Tally:
         repair = user.costly_repair
         if repair is not None and (self.costly_repair is None or repair.ratio > self.costly_repair.ratio):
             self.costly_repair = repair
-        if user.prediction_ratio is not None:
-            total, count = self.prediction_ratios
-            self.prediction_ratios = total + user.prediction_ratio, count + 1
+        self.predictions.add(user.prediction)
         if user.errors is not None:
             self.larger_errors.add(user.errors)
         if user.sampling is not None:
@@ -252,9 +243,8 @@ class Batch(Result):
             One warning per element.
         """
         tally = self.tally
-        return collect_warnings(
-            tally.most_exposed_users, self.settings.policy, tally.costly_repair, tally.prediction_ratio
-        )
+        warnings = collect_warnings(tally.most_exposed_users, self.settings.policy, tally.costly_repair)
+        return warnings + tally.predictions.warnings()
 
     def _derived(self) -> dict[str, Any]:
         tally = self.tally
@@ -284,7 +274,7 @@ class Batch(Result):
             "max_epsilon_total": tally.epsilon,
             **likelihood_ratios(self.ratio_levels, self.is_private and bool(exposure)),
             "randomness": "system" if self.is_private else "seeded",
-            "prediction_distance_ratio": tally.prediction_ratio,
+            "prediction_distance_ratio": tally.predictions.ratio,
             **exposure,
             "settings_hash": settings.content_hash,
         }
@@ -715,7 +705,7 @@ def _release_user(work: UserTask) -> UserResult:
         smoothed,
         sampling,
         repair,
-        check.ratio,
+        check,
         MovementCheck(model).compare(releases, whole),
     )
 

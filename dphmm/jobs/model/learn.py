@@ -196,11 +196,11 @@ def learn(
         on the data, so outside states must be requested, and all border states have the same parameters.
     calibrate_radii
         Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain 90 %
-        of the timesteps of exchangeable users (`dphmm.model.calibrated_radii`). Provide whole days of the training
-        users, inside and outside the region, if whole days are released. It takes some seconds, up to minutes for
-        `dphmm.model.calibrated_radii.MAX_USERS`. Of more users, those with the smallest hashes of their names are
-        simulated. Defaults to true with 20 users or more, if counts are shrunk without `min_users` and there is no
-        budget.
+        of the timesteps of exchangeable users, on average over scales of noise (`dphmm.model.calibrated_radii`).
+        Provide whole days of the training users, inside and outside the region, if whole days are released. It takes
+        some seconds, up to minutes for `dphmm.model.calibrated_radii.MAX_USERS`. Of more users, those with the smallest
+        hashes of their names are simulated. Defaults to true with 20 users or more, if counts are shrunk without
+        `min_users` and there is no budget.
     region_map
         A public map that determines the attraction of cells without data
         (`dphmm.jobs.region_map.build_region_map`). It does not change which moves are possible. Defaults to equal

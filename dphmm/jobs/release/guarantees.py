@@ -17,7 +17,6 @@ from dphmm.formatting import duration_in_words, metres, odds_in_words, power_of_
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
-from dphmm.jobs.release.prediction import MAX_DISTANCE_RATIO, describe_deviation
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.mechanisms.base import MECHANISMS
 from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
@@ -41,7 +40,6 @@ def collect_warnings(
     rows: Sequence[Mapping[str, Any]],
     policy: str,
     costly_repair: CostlyRepair | None = None,
-    prediction_ratio: float | None = None,
 ) -> list[str]:
     """Return warnings about disclosure and accuracy, each with a remedy.
 
@@ -55,8 +53,6 @@ def collect_warnings(
         The policy as a string.
     costly_repair
         The repair that raised the expected error most, if by more than a tenth.
-    prediction_ratio
-        The mean over users of `PredictionCheck.ratio`; None if not computed.
 
     Examples
     --------
@@ -94,8 +90,6 @@ def collect_warnings(
         )
     if costly_repair is not None:
         warnings.append(costly_repair.describe())
-    if prediction_ratio is not None and prediction_ratio > MAX_DISTANCE_RATIO:
-        warnings.append(describe_deviation(prediction_ratio))
     return warnings
 
 
@@ -330,7 +324,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     median = "min_user_median_adversary_error_m"
     least = "min_adversary_error_m"
     return (
-        ("RMS error of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
+        ("RMS noise of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
         (
             "expected error of the published estimate (median)",
             distance(exposure[estimate]),

@@ -106,15 +106,21 @@ class MovementCheck:
         a uniform variable. Therefore the negative logarithms sum to at most a gamma variable (Fisher). The smallest of
         the p-values of the lags is multiplied by their number (Bonferroni).
 
-        It is 1 for models with outside states, because the state does not determine the next one, and for those with
-        more than ten million possible moves, for which a simulation needs much memory.
+        In models with outside states, simulated users leave the region and return. A user outside is at the nearest
+        border state. It is 1 for models with more than ten million possible moves, for which a simulation needs much
+        memory.
         """
-        if self._model.outside is not None or self._model.num_possible_moves > _MAX_POSSIBLE_MOVES:
+        model = self._model
+        if model.num_possible_moves > _MAX_POSSIBLE_MOVES:
             return 1.0
-        states, _ = locate_states(self._model.space, track.latitude, track.longitude, "clamp")
-        return min(1.0, len(_LAGS) * min(self._compute_lag_p_value(track.slots, states, lag) for lag in _LAGS))
+        if model.outside is None:
+            contexts, _ = locate_states(model.space, track.latitude, track.longitude, "clamp")
+        else:
+            # The state does not determine the next one: users outside move differently from those in the border state.
+            contexts = model.outside.locate_contexts(model.space, track.latitude, track.longitude)
+        return min(1.0, len(_LAGS) * min(self._compute_lag_p_value(track.slots, contexts, lag) for lag in _LAGS))
 
-    def _compute_lag_p_value(self, slots: IntArray, states: IntArray, lag: int) -> float:
+    def _compute_lag_p_value(self, slots: IntArray, contexts: IntArray, lag: int) -> float:
         begins = np.flatnonzero(((slots - slots[0]) % lag == 0) & np.isin(slots + lag, slots))
         if not len(begins):
             return 1.0
@@ -122,14 +128,14 @@ class MovementCheck:
         begins = begins[np.linspace(0, len(begins) - 1, min(len(begins), _MAX_BLOCKS)).astype(np.int64)]
         ends = np.searchsorted(slots, slots[begins] + lag)
         count = _NUM_SIMULATED // len(begins)
-        walkers = np.repeat(states[begins], count)
+        walkers = np.repeat(contexts[begins], count)
         for step in range(1, lag + 1):
             classes = np.repeat(self._model.get_classes(slots[begins] + step), count)
             walkers = self._sampler.step(walkers, classes)
-        points = self._model.space.points
-        origins = points[states[begins]]
+        points = self._model.space.points[self._model.state_of_context]
+        origins = points[contexts[begins]]
         simulated = np.linalg.norm(points[walkers].reshape(len(begins), count, -1) - origins[:, None], axis=2)
-        moved = np.linalg.norm(points[states[ends]] - origins, axis=1)
+        moved = np.linalg.norm(points[contexts[ends]] - origins, axis=1)
         # Equal displacements in two directions differ by rounding.
         is_as_far = simulated >= moved[:, None] - 1e-9 * (1.0 + moved[:, None])
         shares = (1 + is_as_far.sum(axis=1)) / (1 + count)

@@ -2,44 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import exp, log1p
+
 import numpy as np
 
 from dphmm.release.engine import Releaser
 
 MAX_DISTANCE_RATIO = 1.5
-"""A warning is given above this ratio.
+"""A warning requires a larger ratio.
 
-For held-out users like the training users it was 1.08 ± 0.34 (mean and standard deviation over users, default budget),
-for users who were outside at half of the timesteps, with a model of users who were not, 2.16 ± 0.80.
+For held-out users like the training users it was 1.08 ± 0.34 (mean and standard deviation over users with at least 30
+releases, default budget), for users who were outside at half of the timesteps, with a model of users who were not, 2.16
+± 0.80.
 """
 
+ERROR_RATE = 0.01
+"""The largest probability of a warning if all users of a run move as the model states.
 
-MIN_RELEASES = 30
-"""The number of a user's releases from which the ratio is stated.
-
-For simulated users of region models with 30 releases each, the ratio was 0.99 ± 0.27 (mean and standard deviation) and
-above `MAX_DISTANCE_RATIO` for 3.5 % of 200 users (everyday movement, ε = 1), 1.00 ± 0.30 and 6 % of 100 (driving, ε =
-1), and 1.00 ± 0.58 and 14 % of 100 (everyday, ε = 4). With fewer releases chance alone would cause more warnings.
+It holds if the noise does not depend on the state, as tables (`optimal`, `graph-exponential`) do, and no belief
+restarts at a gap, after which the user is not at a random location.
 """
+
+# Between 0 and 1: of users who move farther, a small weight needs more releases, and a large one loses more at each
+# release that is near.
+_WEIGHT = 0.2
+# The sum over users remains finite.
+_MAX_LOG = 500.0
 
 
 class PredictionCheck:
     """The mean squared distance of a user's releases from their predictions.
 
     It is relative to the expected one. The prediction is the mean of the belief just before the release. If the user
-    moves as the model states, the squared distance of the released location from it has the mean ``variance of the
-    belief + mean square of the noise``. The ratio depends on the model and the releases only, and is public. With
-    strong noise, it is near 1 for every user.
+    moves as the model states, and the noise does not depend on the state, the squared distance of the released location
+    from it has the mean ``variance of the belief + mean square of the noise``, given all earlier releases. The ratio
+    depends on the model and the releases only, and is public. With strong noise, it is near 1 for every user.
     """
 
     def __init__(self) -> None:
         self._sum = 0.0
         self._count = 0
+        self._log_evidence = 0.0
 
     @property
     def ratio(self) -> float | None:
-        """The mean over releases of squared distance / expectation; None below `MIN_RELEASES`."""
-        return self._sum / self._count if self._count >= MIN_RELEASES else None
+        """The mean over releases of squared distance / expectation; None without releases."""
+        return self._sum / self._count if self._count else None
+
+    @property
+    def evidence(self) -> float:
+        """A positive number, the mean of which is at most 1 for users of the model.
+
+        It is the product over releases of ``1 + w (squared distance / expectation - 1)`` with a constant ``w``. The
+        mean of each factor is 1, given all earlier releases.
+        """
+        return exp(min(self._log_evidence, _MAX_LOG))
 
     def add(self, engine: Releaser) -> None:
         """Add the last timestep of an engine. Timesteps without a released location do not count."""
@@ -49,18 +67,49 @@ class PredictionCheck:
         if record.released is None:
             return
         points = engine.measurements.points
-        probabilities = plan.prior.probabilities
+        # The probability that each state is released, as itself or as the surrogate of another.
+        states = np.flatnonzero(plan.prior.support)
+        released = engine.planner.map_to_released(states, plan.constraint)
+        probabilities = np.bincount(released, plan.prior.probabilities[states], len(points)).astype(np.float64)
         mean = probabilities @ points
-        expected = float(probabilities @ ((points - mean) ** 2).sum(axis=1)) + record.expected_error**2
+        noise = plan.noise.mean_squared_error(probabilities) * plan.noise.query.unit**2
+        expected = float(probabilities @ ((points - mean) ** 2).sum(axis=1)) + noise
         if expected > 0:
-            self._sum += float(((np.array(record.released) - mean) ** 2).sum()) / expected
+            ratio = float(((np.array(record.released) - mean) ** 2).sum()) / expected
+            self._sum += ratio
             self._count += 1
+            self._log_evidence += log1p(_WEIGHT * (ratio - 1))
 
 
-def describe_deviation(ratio: float) -> str:
-    """Return the warning about users who move differently from the model."""
-    return (
-        f"the mean squared distance of releases from the model's predictions is {ratio:.2g} times the expected one "
-        "(averaged over users): these users may move differently from the model, and stated errors and radii may be "
-        "too small; learn a model from whole days of users like these, or use a larger region"
-    )
+@dataclass
+class PredictionSummary:
+    """The ratios and the evidence of the users of a run."""
+
+    num_users: int = 0
+    """The number of users with a ratio."""
+    sum_ratios: float = 0.0
+    sum_evidence: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """The mean over users of `PredictionCheck.ratio`; None if none has one."""
+        return self.sum_ratios / self.num_users if self.num_users else None
+
+    def add(self, check: PredictionCheck) -> None:
+        """Add one user."""
+        if check.ratio is not None:
+            self.num_users += 1
+            self.sum_ratios += check.ratio
+            self.sum_evidence += check.evidence
+
+    def warnings(self) -> list[str]:
+        """Return the warning about users unlike the model; empty if chance explains them."""
+        ratio = self.ratio
+        # Its mean over users of the model has a mean of at most 1, so it exceeds 100 in at most 1 % of runs (Markov).
+        if ratio is None or ratio <= MAX_DISTANCE_RATIO or ERROR_RATE * self.sum_evidence < self.num_users:
+            return []
+        return [
+            f"the mean squared distance of releases from the model's predictions is {ratio:.2g} times the expected one "
+            "(averaged over users): these users may move differently from the model, and stated errors and radii may "
+            "be too small; learn a model from whole days of users like these, or use a larger region"
+        ]

@@ -37,7 +37,7 @@ from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
 from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
-from dphmm.jobs.release.prediction import PredictionCheck
+from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
 from dphmm.jobs.release.stored import compute_session_hindsight, publishable_settings
 from dphmm.model.model import MarkovModel
@@ -116,9 +116,9 @@ class ReleaseResult(Result):
         The repair of the policy that raised the expected error of releases most, if by more than a tenth. Public.
     scope
         The releases that the guarantee covers: those of this file, or all of the users' sessions.
-    prediction_ratio
-        The mean squared distance of releases from the model's predictions, relative to the expected one, averaged over
-        users; see `dphmm.jobs.release.prediction.PredictionCheck`. None for durable sessions. Public.
+    predictions
+        The squared distances of releases from the model's predictions, relative to the expected ones; see
+        `dphmm.jobs.release.prediction`. Empty for durable sessions. Public.
     user_errors
         The true and the expected errors of each user's estimates. Private.
     """
@@ -138,7 +138,7 @@ class ReleaseResult(Result):
     map_hindsight: Hindsight | None = None
     costly_repair: CostlyRepair | None = None
     scope: Scope = "file"
-    prediction_ratio: float | None = None
+    predictions: PredictionSummary = field(default_factory=PredictionSummary)
     user_errors: tuple[UserErrors, ...] = field(default=(), repr=False)
 
     @cached_property
@@ -183,7 +183,8 @@ class ReleaseResult(Result):
         list of str
             One warning per element.
         """
-        warnings = collect_warnings(self._by_user, self.settings.policy, self.costly_repair, self.prediction_ratio)
+        warnings = collect_warnings(self._by_user, self.settings.policy, self.costly_repair)
+        warnings += self.predictions.warnings()
         gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
         num_without_gain = int((gains < NO_GAIN).sum())
         if num_without_gain:
@@ -220,7 +221,7 @@ class ReleaseResult(Result):
             **exposure,
             **compute_medians(table, self.hindsight),
             "median_release_rmse_m": float(np.median(errors)) if len(errors) else None,
-            "prediction_distance_ratio": self.prediction_ratio,
+            "prediction_distance_ratio": self.predictions.ratio,
             "min_possible_states": int(table["possible_states"].min()),
             "min_degree_of_protection": int(table["min_degree_of_protection"].min()),
             "isolated_states": self.isolated_states,
@@ -417,7 +418,7 @@ def release(
         earlier = read_histories(read_tracks_by_user(auxiliary_data), loaded_model, first_slots)
         habit_models = None if auxiliary_data is None else HabitModels(loaded_model, tuple(earlier.values()))
         map_model = None if adversary_map is None else build_map_adversary(adversary_map, loaded_model).model
-        releases, user_errors, public_hindsight, informed_hindsight, map_hindsight, prediction_ratio = _release_tracks(
+        releases, user_errors, public_hindsight, informed_hindsight, map_hindsight, predictions = _release_tracks(
             tracks,
             engine,
             sessions,
@@ -446,7 +447,7 @@ def release(
         map_hindsight,
         find_costly_repair(engine, get_state_names(space)),
         "file" if session is None else "session",
-        prediction_ratio,
+        predictions,
         tuple(user_errors),
     )
     if output is not None:
@@ -587,7 +588,9 @@ def _release_tracks(
     map_model: MarkovModel | None,
     certificate_writer: CertificateWriter | None,
     watch: ProgressCallback,
-) -> tuple[list[TimedRelease], list[UserErrors], Hindsight | None, Hindsight | None, Hindsight | None, float | None]:
+) -> tuple[
+    list[TimedRelease], list[UserErrors], Hindsight | None, Hindsight | None, Hindsight | None, PredictionSummary
+]:
     private = None if diagnostics is None else diagnostics.append
     model = engine.model
     points = engine.measurements.points
@@ -596,7 +599,7 @@ def _release_tracks(
     public_hindsight: list[tuple[FloatArray, FloatArray]] = []
     informed_hindsight: list[tuple[FloatArray, FloatArray]] = []
     map_hindsight: list[tuple[FloatArray, FloatArray]] = []
-    ratios: list[float] = []
+    predictions = PredictionSummary()
 
     def release_all() -> Iterator[TimedRecord]:
         for index, track in enumerate(tracks):
@@ -642,13 +645,12 @@ def _release_tracks(
                     map_hindsight.append(recorder.compute_smoothed_inference(points, engine.cell, map_model))
             if recorder is not None:
                 recorder.close()
-            if check.ratio is not None:
-                ratios.append(check.ratio)
+            predictions.add(check)
 
     for _ in watch(release_all(), "Releasing", sum(len(track) for track in tracks)):
         pass
     public, informed, mapped = map(_in_metres, (public_hindsight, informed_hindsight, map_hindsight))
-    return releases, user_errors, public, informed, mapped, fmean(ratios) if ratios else None
+    return releases, user_errors, public, informed, mapped, predictions
 
 
 def _in_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:

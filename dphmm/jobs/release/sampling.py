@@ -27,7 +27,8 @@ class SamplingSummary(Result):
     num_released, num_unprotected, num_timesteps
         The number of sampled locations, of the unprotected ones among them, which are exact, and of timesteps.
     median_release_rmse_m
-        The median root mean square error of the protected sampled locations, metres. NaN if there are none.
+        The median root mean square distance of the protected sampled locations from the points of the states to which
+        noise was added, metres. NaN if there are none. A user outside the region is farther away.
     median_prediction_error_m
         The median expected error of the estimates at the other timesteps, metres. NaN if there are none.
     window_epsilon, window_hours
@@ -37,8 +38,8 @@ class SamplingSummary(Result):
     even_epsilon
         The budget of each release if the window budget is spread evenly over these timesteps, rounded down.
     even_release_rmse_m
-        The root mean square error of such a release, metres. Norm noise errs by ``c / epsilon``, and the lattice
-        nearly so. NaN for noise by table, or without a protected sampled location.
+        This distance of such a release, metres. It is ``c / epsilon`` for norm noise, and nearly so for the lattice.
+        NaN for noise by table, or without a protected sampled location.
     median_epsilon
         The median budget of the sampled locations. NaN if there are none.
     required_window_epsilon
@@ -81,14 +82,14 @@ class SamplingSummary(Result):
             sentences[0] += ", all of them exact"
         elif not isnan(self.median_release_rmse_m):
             exact = f", {self.num_unprotected:,} unprotected and exact, the others" if self.num_unprotected else ","
-            sentences[0] += f"{exact} with a median RMS error of {_length(self.median_release_rmse_m)}{over_users}"
+            sentences[0] += f"{exact} with a median RMS noise of {_length(self.median_release_rmse_m)}{over_users}"
         sentences[0] += "."
         if not isnan(self.median_prediction_error_m):
             sentences.append(
                 "The estimates at the other timesteps are predictions. If users move as the model assumes, these have "
                 f"a median expected error of {_length(self.median_prediction_error_m)}{over_users}."
             )
-        error = "" if isnan(self.even_release_rmse_m) else f", with an RMS error of {_length(self.even_release_rmse_m)}"
+        error = "" if isnan(self.even_release_rmse_m) else f", with an RMS noise of {_length(self.even_release_rmse_m)}"
         sentences.append(
             f"To sample every timestep within this budget, use --epsilon {self.even_epsilon:g}{error} "
             f"({self.window_epsilon:g} spread over {self.num_timesteps_per_window:,} timesteps)."

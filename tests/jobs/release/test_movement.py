@@ -13,11 +13,15 @@ from scipy.stats import binom
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.jobs import blank_model, release
 from dphmm.jobs.release.movement import ERROR_RATE, LargerErrors, MovementCheck, UserErrors
+from dphmm.model.outside_states import OutsideStates, find_border_states
 from dphmm.model.path_sampling import PathSampler, sample_paths
 from dphmm.space import Grid, SlottedTrajectory, Trajectory
+from dphmm.space.states import OUTSIDE
 from tests import command_line
+from tests.sizes import fewer
 
 GRID = Grid.over((45.0, 7.0, 45.1, 7.2), 1.0)
+SMALL_GRID = Grid.over((45.0, 7.0, 45.05, 7.1), 1.0)
 SETTINGS = ReleaseSettings("utility:1km", 1.0)
 
 
@@ -67,6 +71,70 @@ def test_p_values_fail_if_simulated_users_stay_too_often(monkeypatch):
 
     monkeypatch.setattr(PathSampler, "step", lazy_step)
     assert count_small_p_values(model, tracks) > MAX_SMALL_P_VALUES
+
+
+def build_model_with_outside_states() -> MarkovModel:
+    """Build a model of users who mostly stay while inside, and drive while outside."""
+    border = find_border_states(SMALL_GRID)
+    points = SMALL_GRID.points[np.concatenate([np.arange(SMALL_GRID.size), border])]
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    is_outside = np.arange(len(points)) >= SMALL_GRID.size
+    moves = np.exp(-distances / np.where(is_outside, 5.0, 0.3)[:, None])
+    moves *= np.where(is_outside[:, None] == is_outside, 0.9, 0.1)
+    ones = np.ones(len(border))
+    outside = OutsideStates(SMALL_GRID.size, border, 2 * ones, 5 * ones, 0.5 * ones)
+    initial = np.full(SMALL_GRID.size, 1 / SMALL_GRID.size)
+    moves /= moves.sum(axis=1, keepdims=True)
+    return MarkovModel(moves, initial, states=SMALL_GRID, step_seconds=300.0, outside=outside)
+
+
+def sample_tracks_with_outside_states(model: MarkovModel, count: int, length: int) -> list[SlottedTrajectory]:
+    """Return users of a model (seed 6). Outside, they are 2 km from a border cell."""
+    rng = np.random.default_rng(6)
+    ends = np.cumsum(model.transitions[0].toarray(), axis=1)
+    contexts = np.empty((count, length), dtype=np.int64)
+    contexts[:, 0] = rng.integers(len(ends), size=count)
+    for k in range(1, length):
+        contexts[:, k] = (ends[contexts[:, k - 1]] < rng.random((count, 1)) * (1 - 1e-9)).sum(axis=1)
+    points = SMALL_GRID.points[model.state_of_context]
+    centre = (points.min(axis=0) + points.max(axis=0)) / 2
+    is_edge = np.isclose(abs(points - centre), abs(points - centre).max(axis=0))
+    points[SMALL_GRID.size :] += (2 * np.sign(points - centre) * is_edge)[SMALL_GRID.size :]
+    latitude, longitude = SMALL_GRID.projection.to_latlon(points).T
+    assert (SMALL_GRID.nearest(latitude, longitude) == model.state_of_context).all()
+    assert ((SMALL_GRID.locate(latitude, longitude) == OUTSIDE) == (np.arange(len(points)) >= SMALL_GRID.size)).all()
+    return [SlottedTrajectory("ann", model.step, np.arange(length), latitude[row], longitude[row]) for row in contexts]
+
+
+NUM_RUNS = fewer(1000, 100)
+# Type I error 1e-6: exceeded by a binomial variable of that many trials with the probability of a warning.
+MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
+
+
+def count_false_warnings() -> int:
+    """Count the runs with one user, of 24 timesteps, that warn if errors are larger."""
+    model = build_model_with_outside_states()
+    check = MovementCheck(model)
+    tracks = sample_tracks_with_outside_states(model, NUM_RUNS, 24)
+    return sum(check.compute_p_value(track) <= ERROR_RATE for track in tracks)
+
+
+@pytest.mark.slow
+def test_users_of_model_with_outside_states_cause_warning_in_one_percent_of_runs():
+    assert count_false_warnings() <= MAX_FALSE_WARNINGS
+
+
+@pytest.mark.slow
+def test_rate_of_warnings_fails_if_users_outside_count_as_in_border_state(monkeypatch):
+    """A broken twin."""
+    monkeypatch.setattr(OutsideStates, "locate_contexts", lambda self, space, *degrees: space.nearest(*degrees))
+    assert count_false_warnings() > MAX_FALSE_WARNINGS
+
+
+def test_long_moves_inside_region_are_detected_by_model_with_outside_states():
+    model = build_model_with_outside_states()
+    track = follow(model, np.tile([0, model.size - 1], 12)).resample(model.step)
+    assert MovementCheck(model).compute_p_value(track) < ERROR_RATE
 
 
 @pytest.mark.parametrize("lag", [1, 4])

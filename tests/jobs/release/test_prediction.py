@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.jobs import batch, release
-from dphmm.jobs.release.prediction import MAX_DISTANCE_RATIO, PredictionCheck
+from dphmm.jobs.release.prediction import ERROR_RATE, MAX_DISTANCE_RATIO, PredictionCheck, PredictionSummary
+from dphmm.release.noise import StepNoise
 from dphmm.release.trajectory import release_records
 from dphmm.space import Grid, Trajectory
+from tests.sizes import fewer
 
 GRID = Grid.over((45.0, 7.0, 45.03, 7.04), 0.5)
 SETTINGS = ReleaseSettings("utility:1km", 3.0)
@@ -50,6 +53,53 @@ def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
     assert abs(np.mean(ratios) - 1) < 5 * np.std(ratios, ddof=1) / np.sqrt(8)
     corners = np.random.default_rng(4).choice([0, GRID.columns - 1, GRID.size - 1], 60)
     assert compute_ratio(model, corners, 0) > MAX_DISTANCE_RATIO
+
+
+NUM_RUNS = fewer(1000, 100)
+# Type I error 1e-6: exceeded by a binomial variable of that many trials with the probability of a warning.
+MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
+
+
+def collect_evidence(settings: ReleaseSettings, num_releases: int) -> np.ndarray:
+    """Return the evidence of users of the model (seeds 8 and 9)."""
+    model, rng, evidence = town(), np.random.default_rng(8), []
+    engine = settings.engine(model, 9)
+    for _ in range(NUM_RUNS):
+        check = PredictionCheck()
+        engine.restart()
+        state = int(rng.choice(GRID.size, p=model.initial))
+        for _ in range(num_releases):
+            engine.release(state)
+            check.add(engine)
+            state = state if rng.random() < 0.7 else int(rng.choice(GRID.size, p=model.initial))
+        evidence.append(check.evidence)
+    return np.array(evidence)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "num_releases"),
+    [({}, 12), ({"delta": 0.3, "noise_scope": "component"}, 4)],
+    ids=["plain", "surrogates"],
+)
+def test_users_of_the_model_cause_warning_in_one_percent_of_runs(options, num_releases):
+    """Five standard errors of the mean (normal, alpha 3e-7)."""
+    evidence = collect_evidence(ReleaseSettings("utility:1km", 3.0, **options), num_releases)
+    assert (evidence >= 1 / ERROR_RATE).sum() <= MAX_FALSE_WARNINGS
+    assert evidence.mean() - 1 < 5 * evidence.std() / np.sqrt(len(evidence))
+
+
+@pytest.mark.slow
+def test_rate_of_warnings_fails_if_noise_is_not_expected(monkeypatch):
+    """A broken twin: the expected distance is that of exact releases."""
+    monkeypatch.setattr(StepNoise, "mean_squared_error", lambda *_: 0.0)
+    assert (collect_evidence(ReleaseSettings("utility:1km", 3.0), 12) >= 1 / ERROR_RATE).sum() > MAX_FALSE_WARNINGS
+
+
+def test_warning_needs_a_large_ratio_and_evidence():
+    for ratio, evidence, is_warned in ((2.0, 200.0, True), (2.0, 198.0, False), (1.5, 200.0, False)):
+        summary = PredictionSummary(2, 2 * ratio, evidence)
+        assert bool(summary.warnings()) == is_warned
 
 
 @pytest.mark.parametrize("is_far", [False, True])

@@ -39,7 +39,7 @@ def test_summary_states_numbers_and_errors_of_samples_and_predictions(run):
     assert sampling.median_prediction_error_m == np.median(table["estimate_error_m"][~sampled])
     text = sampling.describe()
     assert text.startswith(f"{sampled.sum():,} of {len(table):,} timesteps have a sampled location, with a median RMS")
-    assert f"use --epsilon {sampling.even_epsilon:g}, with an RMS error of " in text
+    assert f"use --epsilon {sampling.even_epsilon:g}, with an RMS noise of " in text
     assert result.to_dict()["sampling"]["even_epsilon"] == sampling.even_epsilon
 
 
@@ -103,7 +103,7 @@ def test_errors_of_samples_exclude_unprotected_ones(run):
     assert sampling.median_release_rmse_m == 3 * np.median(table["expected_error_m"][sampled[1::2]])
     assert sampling.even_release_rmse_m == pytest.approx(3 * run[1].sampling.even_release_rmse_m, rel=0.01)
     text = f"{len(sampled):,} of {len(table):,} timesteps have a sampled location, {len(sampled[::2]):,} unprotected "
-    assert sampling.describe().startswith(f"{text}and exact, the others with a median RMS error of ")
+    assert sampling.describe().startswith(f"{text}and exact, the others with a median RMS noise of ")
     assert result_error(run, table) == sampling.median_release_rmse_m
     everywhere = ReleaseTable({**table.columns, "unprotected": ~table["withheld"]})
     assert summarize_sampling(everywhere, SETTINGS).describe().partition(".")[0].endswith("location, all of them exact")
