@@ -10,7 +10,7 @@ import click
 
 from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, progress, render, say_json, warn
 from dphmm.cli.keys import NUMBER, named, settings_key
-from dphmm.cli.options import READING, build_data, input_options, own_model_option, parse_kilometres, refuse
+from dphmm.cli.shared_options import READING, build_data, input_options, own_model_option, parse_kilometres, refuse
 from dphmm.errors import ConfigurationError, need
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli import options
+from dphmm.cli import shared_options as options
 from dphmm.cli.attack import print_channels
 from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, format_use, progress, render, say_json, shown, warn
 from dphmm.cli.keys import NAME_LIST, named, settings_key

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli import options
+from dphmm.cli import shared_options as options
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, warn_of_seed
 from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.errors import ConfigurationError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, plural, progress, say, say_json, say_table
-from dphmm.cli.options import build_engine, engine_options
+from dphmm.cli.shared_options import build_engine, engine_options
 
 if TYPE_CHECKING:
     from dphmm.evaluation.figures import Claim, FigureBuilder, PaperFigure

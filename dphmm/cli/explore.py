@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dphmm.cli.console import PATH, Once, echo
-from dphmm.cli.options import print_town
+from dphmm.cli.shared_options import print_town
 
 # As in `dphmm.jobs.explore.users` and `dphmm.serve.explore_page`, which help does not import.
 _NUM_STEPS = 48

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli import options
+from dphmm.cli import shared_options as options
 from dphmm.cli.console import FILE, Once, Row, Table, progress, render, say, say_json, shown, warn_of_seed
 from dphmm.cli.keys import NUMBER, as_keys, naming, settings_key
 from dphmm.errors import ConfigurationError, need

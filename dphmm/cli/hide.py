@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json, say_paragraph
-from dphmm.cli.options import build_options, get_columns, parse_kilometres
+from dphmm.cli.shared_options import build_options, get_columns, parse_kilometres
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.input_data import Data
 

@@ -11,7 +11,7 @@ import click
 from dphmm.cli.console import FILE, PATH, Once, progress, say, warn_of_seed
 from dphmm.cli.keys import NUMBER, as_keys, settings_key
 from dphmm.cli.leakage import check_picture, draw
-from dphmm.cli.options import (
+from dphmm.cli.shared_options import (
     READING,
     build_data,
     build_options,

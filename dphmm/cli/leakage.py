@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli import options
+from dphmm.cli import shared_options as options
 from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_table
 from dphmm.cli.keys import named
 from dphmm.errors import ConfigurationError, InvalidInputError

@@ -9,7 +9,7 @@ import click
 
 from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table, warn
 from dphmm.cli.keys import NUMBER, as_keys, named, naming, settings_key
-from dphmm.cli.options import (
+from dphmm.cli.shared_options import (
     COUNT,
     POSITIVE,
     READING,

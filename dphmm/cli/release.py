@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from dphmm.cli import options
+from dphmm.cli import shared_options as options
 from dphmm.cli.console import (
     FILE,
     FOLDER,

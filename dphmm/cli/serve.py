@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
-from dphmm.cli.options import parse_kilometres, parse_seconds, parse_store, print_town, refuse
+from dphmm.cli.shared_options import parse_kilometres, parse_seconds, parse_store, print_town, refuse
 from dphmm.errors import ConfigurationError
 
 # Options of 'run' that have an effect on one of its three uses only.

@@ -1,4 +1,7 @@
-"""The state of the Bayes filter between two releases, with the epsilon spent so far."""
+"""The state of the Bayes filter between two releases, with the epsilon spent so far.
+
+Bayes' rule is in `dphmm.model.belief.Belief.update`.
+"""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Migration:
 def _add_leases_and_access(execute: Execute) -> None:
     """Let several processes send messages, and the store contain devices.
 
-    See `dphmm.serve.store.RecipientTables` and `dphmm.serve.access.AccessTable`.
+    See `dphmm.serve.recipient_tables.RecipientTables` and `dphmm.serve.access.AccessTable`.
     """
     for column in ("leased_until", "waiting_since", "failures", "errors"):
         execute(f"ALTER TABLE delivery ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
@@ -113,7 +113,7 @@ def _add_recipients(execute: Execute) -> None:
 
 
 def _add_preferred_devices(execute: Execute) -> None:
-    """Let a device of a user be preferred; see `dphmm.serve.store.RecipientTables.admit`."""
+    """Let a device of a user be preferred; see `dphmm.serve.recipient_tables.RecipientTables.admit`."""
     execute("ALTER TABLE access ADD COLUMN preferred INTEGER NOT NULL DEFAULT 0")
     execute("ALTER TABLE access ADD COLUMN mqtt_device TEXT NOT NULL DEFAULT ''")
     execute(

@@ -28,8 +28,8 @@ from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.outgoing import Message
+from dphmm.serve.recipient_tables import FOREVER, RecipientState, now
 from dphmm.serve.sessions import Sessions
-from dphmm.serve.store import FOREVER, RecipientState, now
 
 _MAX_LISTED = 500  # locations in a list, and releases in one response; the page asks for more
 _TRAIL_DAYS = 3  # days of the trail that the page shows at first

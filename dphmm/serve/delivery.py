@@ -38,8 +38,8 @@ from dphmm.serve.outgoing import (
     get_location_topic,
     get_zone_topic,
 )
+from dphmm.serve.recipient_tables import Lease, now
 from dphmm.serve.sessions import Sessions
-from dphmm.serve.store import Lease, now
 
 _FIRST_WAIT_S = 1.0
 _MAX_WAIT_S = 300.0

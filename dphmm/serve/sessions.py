@@ -39,7 +39,7 @@ from dphmm.serve.incoming import Fix, Received, to_seconds
 from dphmm.serve.map_adversary import build_map_model
 from dphmm.serve.outgoing import Message
 from dphmm.serve.precision import PrecisionGrid
-from dphmm.serve.store import FOREVER, Lease, RecipientState, RecipientTables, now
+from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables, now
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json

@@ -1,6 +1,7 @@
 """Square grids of states on an exact integer lattice, and global `Square` cells.
 
-A `Square` depends on the location only through the square in which it lies.
+A `Square` depends on the location only through the square in which it lies. `StateSpace.locate` and `latlon` convert
+from and to degrees.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from dphmm import Measurements, PolicyGraph, ReleaseSettings, read
 from dphmm.attack import TableChannel
 from dphmm.audit.tables import build_policy_graph, read_edges, read_prior, read_secrets, read_states
 from dphmm.cli.model import show as show_model
-from dphmm.cli.options import build_caps, build_settings
 from dphmm.cli.release import answer_lines, release_command
+from dphmm.cli.shared_options import build_caps, build_settings
 from dphmm.errors import DphmmError
 from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable

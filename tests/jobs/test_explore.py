@@ -15,7 +15,7 @@ import pytest
 
 from dphmm import Grid, MarkovModel, Releaser, ReleaseSettings
 from dphmm.cli import main
-from dphmm.cli.options import build_settings
+from dphmm.cli.shared_options import build_settings
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, InvalidInputError
 from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses, learn, sample_users
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer

@@ -37,7 +37,7 @@ from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDataba
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
-from dphmm.serve.store import FOREVER, RecipientTables
+from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from tests.release.engines import STICKY, engine
 
 STEP = 300

@@ -26,7 +26,7 @@ from dphmm.serve.broker import NUM_SHARES, Listener, SharedListener, Shares, get
 from dphmm.serve.config import Broker
 from dphmm.serve.delivery import POLL_INTERVAL_S
 from dphmm.serve.metrics import Metrics
-from dphmm.serve.store import RecipientTables
+from dphmm.serve.recipient_tables import RecipientTables
 from scripts.relay.servers import Postgres, find_program
 from tests.serve.conftest import START, TOKEN, count_messages, location, read_metrics, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases

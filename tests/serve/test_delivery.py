@@ -21,7 +21,7 @@ from starlette.routing import Route
 from dphmm.serve import delivery
 from dphmm.serve.config import Recipient
 from dphmm.serve.metrics import Metrics
-from dphmm.serve.store import Lease
+from dphmm.serve.recipient_tables import Lease
 from tests.serve.conftest import START, TOKEN, count_messages, get_page_token, location, relay, serve_app, wait_for
 from tests.serve.test_endpoints import ANN, releases
 

@@ -12,8 +12,8 @@ import pytest
 from dphmm.errors import OutputError
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
-from dphmm.serve import store as relay_store
-from dphmm.serve.store import FOREVER, RecipientTables
+from dphmm.serve import recipient_tables
+from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from tests.release.engines import engine
 from tests.serve.conftest import make_recipient
 
@@ -78,11 +78,11 @@ def test_messages_of_a_removed_user_wait_and_raise_no_alarm(shared_store):
 def test_lease_of_a_dead_process_ends_and_its_late_progress_is_ignored(shared_store, monkeypatch):
     with SessionStore(shared_store) as store:
         tables = add_waiting(store, 1, ("r0",))
-        monkeypatch.setattr(relay_store, "_LEASE_MS", 500)
+        monkeypatch.setattr(recipient_tables, "_LEASE_MS", 500)
         (lost,) = tables.claim("a", 9)
         assert tables.claim("b", 9) == []
         time.sleep(0.6)
-        monkeypatch.setattr(relay_store, "_LEASE_MS", 60_000)  # longer than a busy machine takes for the rest
+        monkeypatch.setattr(recipient_tables, "_LEASE_MS", 60_000)  # longer than a busy machine takes for the rest
         (lease,) = tables.claim("b", 9)
         assert tables.set_sent(lost, "a", 1) is None
         assert tables.get_state("r0", 1).num_sent == 0
@@ -123,7 +123,7 @@ def test_message_that_is_not_sent_no_longer_waits(shared_store, change):
             store.prune(store.session("p00"), 1)
             assert tables.count_unsent() == {"r0": 1}
         elif change == "pause":
-            tables.pause("r0", 1, relay_store.FOREVER)
+            tables.pause("r0", 1, recipient_tables.FOREVER)
         else:
             store.database.execute("UPDATE delivery SET absent = 1")
             tables.set_active(1, {"r0": make_recipient("r0")})
@@ -135,7 +135,7 @@ def test_message_that_is_not_sent_no_longer_waits(shared_store, change):
 def test_link_of_an_exported_store_is_not_ended(shared_store):
     with SessionStore(shared_store) as store:
         tables = add_waiting(store, 1, ("r0",))
-        tables.add_link(1, "Bea", 0, relay_store.FOREVER)
+        tables.add_link(1, "Bea", 0, recipient_tables.FOREVER)
         (link,) = tables.list_links(1)
         with store.database.transaction():
             store.set_mark({"state": "moved", "file": "e", "at": "now"})

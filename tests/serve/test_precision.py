@@ -24,7 +24,7 @@ from dphmm.serve.config import Recipient
 from dphmm.serve.content import PageContent, _describe_message
 from dphmm.serve.outgoing import FORMATS, Message
 from dphmm.serve.precision import PrecisionGrid
-from dphmm.serve.store import FOREVER, RecipientState
+from dphmm.serve.recipient_tables import FOREVER, RecipientState
 from dphmm.space import LocalProjection
 from tests.serve.conftest import START, relay, wait_for
 from tests.serve.test_choices import named_recipient, read_inbox

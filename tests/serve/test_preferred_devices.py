@@ -14,7 +14,7 @@ from dphmm.serve import RelayConfig, add_device, prefer_device, rotate_token
 from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
 from dphmm.serve.endpoints import make_app
-from dphmm.serve.store import RecipientTables
+from dphmm.serve.recipient_tables import RecipientTables
 from tests.serve.conftest import START, location, read_metrics, relay, serve_app, wait_for
 from tests.serve.test_access import get_tokens
 from tests.serve.test_broker import Mosquitto

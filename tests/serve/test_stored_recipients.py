@@ -16,7 +16,7 @@ from dphmm.release.session_transfer import export_store, import_store
 from dphmm.serve import RelayConfig, add_device, add_recipient, list_recipients, pause_recipient, remove_recipient
 from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import StoredRecipient
-from dphmm.serve.store import RecipientTables
+from dphmm.serve.recipient_tables import RecipientTables
 from tests.serve.conftest import START, TOKEN, get_page_token, location, read_metrics, relay, wait_for
 from tests.serve.test_delivery import STEP
 

@@ -15,8 +15,8 @@ from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
+from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
-from dphmm.serve.store import FOREVER, RecipientTables
 from tests.release.engines import engine
 from tests.serve.conftest import START, count_messages, location, make_recipient, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
