@@ -359,6 +359,16 @@ def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
     np.testing.assert_allclose(mechanism.privacy_loss(z, (0, 0)), float(exponent), rtol=4 * np.finfo(float).eps)
 
 
+def test_losses_are_exact_where_products_of_coordinates_exceed_doubles():
+    """The corners ``u`` and ``v`` of this thin hull have determinant -1, so ``a u + b v`` has the norm ``|a| + |b|``."""
+    u, v = np.array([2**27 + 1, 2**27]), np.array([2**27, 2**27 - 1])
+    mechanism = LatticeKNormMechanism(SensitivityHull([u, v]), 1)
+    counts = np.array([(1, 0), (0, 1), (2, -1), (1000, -999), (-12_345, 12_346), (2**20, 1 - 2**20)])
+    points = counts @ np.array([u, v])
+    assert mechanism.privacy_loss(points, [0, 0]).tolist() == np.abs(counts).sum(axis=1).tolist()
+    assert mechanism.planar_law(float(np.abs(points).max())) is None
+
+
 # -- the public interface ----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from dphmm import Measurements, PolicyGraph, exposed_states
 from dphmm.geometry import least_error
+from dphmm.policy import component_repair
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
 from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
@@ -154,6 +155,18 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
     for oracle in build_oracles(kind, objective, 4):
         for limit in (0, 10**5, 10**6, 3 * 10**6, 10**7):
             check(oracle, limit)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_bound_is_valid_and_positive_if_search_is_skipped(objective, monkeypatch):
+    """With too many exposed states only the floor of all repairs is proven."""
+    monkeypatch.setattr(component_repair, "_MAX_SEARCHED_STATES", 1)
+    for oracle in build_oracles(MergingOracle, objective, 10):
+        incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()))
+        skipped = _MergeSearch(oracle.problem).run(incumbent)
+        assert (skipped.added, skipped.value) == (incumbent.added, incumbent.value)
+        assert 0 < skipped.bound <= min(oracle.values.values()) * (1 + 1e-9) or objective == "volume"
+        assert not skipped.is_optimal
 
 
 def test_bound_is_valid_if_completions_are_not_exhaustive(monkeypatch):
