@@ -360,7 +360,7 @@ def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
 
 
 def test_losses_are_exact_where_products_of_coordinates_exceed_doubles():
-    """The corners ``u`` and ``v`` of this thin hull have determinant -1, so ``a u + b v`` has the norm ``|a| + |b|``."""
+    """The corners have determinant -1, so the norm of ``a u + b v`` is ``|a| + |b|``."""
     u, v = np.array([2**27 + 1, 2**27]), np.array([2**27, 2**27 - 1])
     mechanism = LatticeKNormMechanism(SensitivityHull([u, v]), 1)
     counts = np.array([(1, 0), (0, 1), (2, -1), (1000, -999), (-12_345, 12_346), (2**20, 1 - 2**20)])

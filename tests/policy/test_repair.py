@@ -172,6 +172,40 @@ def test_shortest_flat_repair_is_used_and_covered_states_get_no_edge():
     assert (repaired.added, repaired.hull.volume, np.abs(repaired.hull.vertices).max()) == (((2, 3),), 0.0, 60.0)
 
 
+def find_shortest_reach(points):
+    """Return the squared length of the shortest repair in one direction, None if there is none."""
+    reaches = []
+    for direction in (points[:, None] - points[None]).reshape(-1, 2):
+        reach = 0
+        for state, point in enumerate(points):
+            vectors = np.delete(points, state, axis=0) - point
+            on_line = vectors[vectors[:, 0] * direction[1] == vectors[:, 1] * direction[0]]
+            reach = max(reach, min((on_line**2).sum(axis=1), default=np.inf))
+        reaches += [reach] if direction.any() and reach < np.inf else []
+    return min(reaches, default=None)
+
+
+def test_repair_in_one_direction_is_the_shortest_of_all_directions():
+    """Without edges every state is exposed. A part of a grid often has several directions without volume."""
+    # From the first state the nearest partner is to the right, the next one above; there other states need a reach of
+    # 12 instead of 6.
+    instances = [np.array([[0, 0], [1, 0], [0, 2], [6, 2], [6, 12], [1, 12]])]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        columns, rows = np.cumsum(rng.integers(1, 9, (2, 3)), axis=1)
+        grid = np.array([[x, y] for x in columns for y in rows])
+        instances.append(rng.permutation(grid)[: rng.integers(4, 9)])
+    reaches = []
+    for points in instances:
+        if (reach := find_shortest_reach(points)) is not None:
+            repaired = protect(PolicyGraph.from_edges(len(points), []), points, objective="volume")
+            assert (repaired.objective_value, repaired.is_optimal) == (0.0, True)
+            assert (repaired.hull.vertices**2).sum(axis=1).max() == reach
+            reaches.append(reach)
+    assert reaches[0] == 36
+    assert len(reaches) > 20
+
+
 def test_repair_with_point_one_lattice_step_off_the_line_has_volume():
     """The cross product with the direction is 1, while the largest is 3e10: exact in integers."""
     far = 100_000
