@@ -147,6 +147,29 @@ def test_exact_repair_matches_exhaustive_search_and_other_methods_are_valid(body
                 assert repaired.objective_value == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize(("body", "objective"), [("hull", "error"), ("cross-polytope", "volume"), ("disc", "error")])
+def test_sequential_repair_takes_partner_of_least_added_cost_in_turn(body, objective):
+    """A state that an earlier one has chosen needs no partner. Ties take the nearest one."""
+    order = 1 if body == "cross-polytope" else 2
+    for f, policy, mask, prior in map(instance, range(fewer(24, 12))):
+        added = frozenset()
+        for state in find_isolated_states(policy, mask):
+            if any(state in edge for edge in added):
+                continue
+            partners = [partner for partner in np.flatnonzero(mask).tolist() if partner != state]
+            repairs = [added | {(min(state, partner), max(state, partner))} for partner in partners]
+            values = compute_component_values(f, policy, mask, repairs, objective, prior, body)
+            costs = [values[repair] for repair in repairs]
+            lengths = np.linalg.norm(f[partners] - f[state], ord=order, axis=1)
+            ties = np.array(costs) <= min(costs) * (1 + 1e-9)
+            added = repairs[int(np.where(ties, lengths, np.inf).argmin())]
+        if mask.sum() > 1:
+            repaired = protect(policy, f, mask, "sequential", objective, body, noise_scope="component", prior=prior)
+            (value,) = compute_component_values(f, policy, mask, [added], objective, prior, body).values()
+            assert repaired.objective_value == pytest.approx(value, rel=1e-9, abs=1e-12)
+            assert len(repaired.added) == len(added)
+
+
 def test_repair_without_work_is_valid_and_reports_gap():
     f = np.random.default_rng(2).integers(0, 30, (12, 2))
     policy = PolicyGraph.from_edges(12, [[0, 1]])

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, exposed_states, protect
-from tests.policy.instances import build_small_instance, find_best_value
+from tests.policy.instances import build_hulls, build_small_instance, find_best_value, get_objective
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
 
@@ -55,6 +55,33 @@ def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, s
 def test_repair_in_other_dimensions_matches_exhaustive_search(objective, seed, d):
     f = np.random.default_rng(seed).integers(0, 5, (6, d))
     check_exact(f, PolicyGraph.from_edges(6, [(0, 1), (1, 2), (0, 3)]), np.ones(6, bool), objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_sequential_repair_takes_partner_of_least_volume_in_turn(objective):
+    """The objective does not change it. States that the grown hull protects get no partner."""
+    num_spared = 0
+    for seed in range(fewer(40, 20)):
+        f, policy, mask = build_small_instance(seed)
+        if mask.sum() < 2:
+            continue
+        exposed = exposed_states(policy, f, mask).tolist()
+        added = frozenset()
+        for state in exposed:
+            partners = [partner for partner in np.flatnonzero(mask).tolist() if partner != state]
+            (hull,) = build_hulls(f, policy, mask, [added]).values()
+            if hull.contains(f[partners] - f[state]).any():
+                num_spared += 1
+                continue
+            repairs = [added | {(min(state, partner), max(state, partner))} for partner in partners]
+            volumes = np.array([hull.volume for hull in build_hulls(f, policy, mask, repairs).values()])
+            lengths = np.linalg.norm(f[partners] - f[state], axis=1)
+            added = repairs[int(np.where(volumes <= volumes.min() * (1 + 1e-9), lengths, np.inf).argmin())]
+        (hull,) = build_hulls(f, policy, mask, [added]).values()
+        repaired = protect(policy, f, mask, "sequential", objective)
+        assert set(repaired.added) == added
+        assert repaired.objective_value == pytest.approx(get_objective(hull, objective), rel=1e-9, abs=1e-12)
+    assert num_spared > 2
 
 
 @pytest.mark.parametrize(
