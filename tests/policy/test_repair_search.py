@@ -27,10 +27,15 @@ from tests.sizes import fewer
 
 OBJECTIVES = ["volume", "error"]
 UNLIMITED = 10**12
+# The seed of an instance in which the best repair grows a component once, for two states.
+ON_A_LINE = -1
 
 
 def instance(seed: int):
     """Build two edges or a path of three, three or four other states, and a prior."""
+    if seed == ON_A_LINE:
+        f = np.array([[0, 0], [1, 0], [6, 0], [-6, 0]])
+        return f, PolicyGraph.from_edges(4, [(0, 1)]), np.ones(4, dtype=bool), np.ones(4)
     rng = np.random.default_rng(seed)
     count = 4 if seed >= 22 else 3
     f = np.concatenate([rng.integers(0, 6, (4, 2)), rng.integers(0, 14, (count, 2))])
@@ -161,12 +166,13 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
 def test_bound_is_valid_and_positive_if_search_is_skipped(objective, monkeypatch):
     """With too many exposed states only the floor of all repairs is proven."""
     monkeypatch.setattr(component_repair, "_MAX_SEARCHED_STATES", 1)
-    for oracle in build_oracles(MergingOracle, objective, 10):
-        incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()))
+    for oracle in [MergingOracle(ON_A_LINE, objective), *build_oracles(MergingOracle, objective, 10)]:
+        incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()) + 1)
         skipped = _MergeSearch(oracle.problem).run(incumbent)
         assert (skipped.added, skipped.value) == (incumbent.added, incumbent.value)
-        assert 0 < skipped.bound <= min(oracle.values.values()) * (1 + 1e-9) or objective == "volume"
         assert not skipped.is_optimal
+        assert skipped.bound <= min(oracle.values.values()) * (1 + 1e-9)
+        assert skipped.bound > 0 or objective == "volume"
 
 
 def test_bound_is_valid_if_completions_are_not_exhaustive(monkeypatch):
