@@ -6,6 +6,7 @@ Tables are integer parts, and undecided words use more bits.
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import chain, cycle, product, repeat
 
@@ -47,6 +48,20 @@ def test_tables_are_integer_parts(rate, size):
         assert table._digits(len(table._table) + 3, 64) == compute_with_mpmath(rate, len(table._table) + 3, None, 64)
     else:
         assert len(table._table) == size - 1
+
+
+@pytest.mark.parametrize("bits", [1, 32, 96])
+@pytest.mark.parametrize("distance", [Fraction(1, 10**60), Fraction(-1, 10**60), Fraction(1, 7)], ids=str)
+@pytest.mark.parametrize("error", ["0.99", "-0.99"])
+def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance, error):
+    """The number is next to a half, and has nearly the largest relative error that its digits allow."""
+    exact = Fraction(1, 2) + distance
+
+    def value(digits):
+        with localcontext(decimal_context(200)):
+            return Decimal(exact.numerator) / exact.denominator * (1 + Decimal(error) * Decimal(10) ** -digits)
+
+    assert thresholds.whole_part(value, bits) == (exact.numerator << bits) // exact.denominator
 
 
 @pytest.mark.parametrize(
