@@ -40,12 +40,14 @@ def test_tables_are_integer_parts(rate, size):
         rate = max(rate, Fraction(23, 1024))
     table = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
     assert table._table.dtype == np.uint32
-    for place in {0, 1, 5, 77, len(table._table) - 1} & set(range(len(table._table))):
+    for place in {0, 1, 3, 5, 11, 77, len(table._table) - 1} & set(range(len(table._table))):
         assert int(table._table[place]) == compute_with_mpmath(rate, place, size, 32)
         assert table._digits(place, 96) == compute_with_mpmath(rate, place, size, 96)
     if size is None:
         assert table._table[-1] == 2**32 - 1
-        assert table._digits(len(table._table) + 3, 64) == compute_with_mpmath(rate, len(table._table) + 3, None, 64)
+        for beyond, bits in ((3, 64), (5, 96)):
+            place = len(table._table) + beyond
+            assert table._digits(place, bits) == compute_with_mpmath(rate, place, None, bits)
     else:
         assert len(table._table) == size - 1
 

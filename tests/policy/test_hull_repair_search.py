@@ -49,6 +49,33 @@ def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, s
     check_exact(f, PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)]), np.ones(7, bool), objective)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [[13, 15], [15, 11], [9, 8], [10, 10], [15, 1], [11, 16], [1, 1]],
+        [[6, 16], [1, 15], [6, 14], [1, 13], [13, 4], [10, 16], [19, 16]],
+    ],
+)
+def test_volumes_of_repairs_are_compared_in_the_unit_of_measurements(steps):
+    """In both cases the search improves on the heuristic repairs. A step has an area of 0.05."""
+    policy = PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)])
+    check_exact(np.array(steps) * [0.5, 0.1], policy, np.ones(7, bool), "volume")
+
+
+@pytest.mark.parametrize(
+    ("f", "num_connected"),
+    [
+        ([[4, 4, 3], [8, 3, 5], [3, 4, 8], [1, 5, 3], [6, 6, 2], [6, 6, 4]], 3),
+        ([[8, 5, 1], [2, 4, 0], [3, 8, 1], [7, 0, 0], [8, 1, 0], [4, 6, 2], [0, 0, 2]], 5),
+        ([[5, 8, 2], [6, 0, 1], [4, 4, 1], [2, 1, 2], [7, 1, 1]], 3),
+    ],
+)
+def test_further_edges_lower_the_error_in_space(f, num_connected):
+    """A repair without edges that only lower the error is worse."""
+    policy = PolicyGraph.from_groups(len(f), [list(range(num_connected))])
+    check_exact(np.array(f), policy, np.ones(len(f), bool), "error")
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(30, 15))
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))

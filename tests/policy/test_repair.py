@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -93,11 +95,13 @@ def test_no_state_is_exposed_after_any_repair(method, body, seed, scale):
 
 
 @settings(max_examples=fewer(40, 20))
-@given(seed=st.integers(0, 10**6))
-def test_ball_repair_has_smallest_sufficient_radius(seed):
-    f, policy, mask = build_small_instance(seed)
+@given(seed=st.integers(0, 10**6), spacing=st.sampled_from([(1, 1), (0.5, 0.1), (1.0, 4.2)]))
+def test_ball_repair_has_smallest_sufficient_radius(seed, spacing):
+    f, labelled, mask = build_small_instance(seed)
     assume(mask.sum() >= 2)
-    for body, order in (("cross-polytope", 1), ("disc", 2)):
+    f = f * np.array(spacing)
+    kinds = (("cross-polytope", 1), ("disc", 2))
+    for policy, (body, order) in itertools.product((labelled, PolicyGraph.from_edges(8, [])), kinds):
         edges = policy.restrict(mask).edge_array()
         lengths = [np.linalg.norm(f[i] - f[j], ord=order) for i, j in edges]
         nearest = [min(np.linalg.norm(f[i] - f[j], ord=order) for j in np.flatnonzero(mask) if j != i)
