@@ -147,6 +147,7 @@ def test_exact_repair_matches_exhaustive_search_and_other_methods_are_valid(body
                 assert repaired.objective_value == pytest.approx(best, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "objective"), [("hull", "error"), ("cross-polytope", "volume"), ("disc", "error")])
 def test_sequential_repair_takes_partner_of_least_added_cost_in_turn(body, objective):
     """A state that an earlier one has chosen needs no partner. Ties take the nearest one."""

@@ -50,16 +50,18 @@ def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, s
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("objective", "steps"),
     [
-        [[13, 15], [15, 11], [9, 8], [10, 10], [15, 1], [11, 16], [1, 1]],
-        [[6, 16], [1, 15], [6, 14], [1, 13], [13, 4], [10, 16], [19, 16]],
+        ("volume", [[13, 15], [15, 11], [9, 8], [10, 10], [15, 1], [11, 16], [1, 1]]),
+        ("volume", [[6, 16], [1, 15], [6, 14], [1, 13], [13, 4], [10, 16], [19, 16]]),
+        ("error", [[17, 5], [5, 9], [17, 2], [4, 10], [4, 8], [6, 1], [0, 1]]),
+        ("error", [[14, 13], [14, 9], [17, 8], [2, 8], [9, 1], [5, 11], [4, 18]]),
     ],
 )
-def test_volumes_of_repairs_are_compared_in_the_unit_of_measurements(steps):
-    """In both cases the search improves on the heuristic repairs. A step has an area of 0.05."""
+def test_repairs_are_compared_in_the_unit_of_measurements(objective, steps):
+    """The search improves on the heuristic repairs. Coordinates are steps of 0.5 and 0.1."""
     policy = PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)])
-    check_exact(np.array(steps) * [0.5, 0.1], policy, np.ones(7, bool), "volume")
+    check_exact(np.array(steps) * [0.5, 0.1], policy, np.ones(7, bool), objective)
 
 
 @pytest.mark.parametrize(

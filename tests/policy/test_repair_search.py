@@ -13,7 +13,7 @@ from dphmm.geometry import least_error
 from dphmm.policy import component_repair
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
-from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
+from dphmm.policy.hull_repair import HullProblem, _HullSearch, _Options, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
 from dphmm.policy.repair_search import Repair, RepairProblem, RepairSearch, Work
 from tests.policy.instances import (
@@ -162,6 +162,35 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
             check(oracle, limit)
 
 
+@pytest.mark.parametrize("bounds", [(3.0, 5.0), (5.0, 3.0), (3.0, 12.0), (12.0, 11.0)])
+def test_smallest_bound_left_open_is_returned(bounds):
+    class NoNodes(RepairProblem):
+        def roots(self, search):
+            yield from ()
+
+        branch = key = roots
+
+    search = RepairSearch(NoNodes(), Repair(((0, 1),), 10.0, 0.0), Work(1), floor=2.0)
+    for bound in bounds:
+        search.leave_open(bound)
+    assert search.run() == Repair(((0, 1),), 10.0, min(*bounds, 10.0))
+
+
+def test_edges_are_matched_to_different_exposed_states():
+    """State 0 has both differences and state 1 the first only. It is matched to state 0 first, and then leaves it."""
+    measurements = Measurements(np.array([[0, 0], [10, 10], [1, 0], [11, 10], [0, 1], [3, 3]]))
+    candidates, _ = list_candidates(measurements, np.array([0, 1]), np.ones(6, dtype=bool))
+    cost = noise_cost(measurements.spacing, "hull", "volume")
+    problem = HullProblem(measurements.build_body(PolicyGraph.from_edges(6, []).hull(measurements)), candidates, cost)
+    options = _Options(problem, 1e9)
+    along, across, other = (options.index_of_vector[vector] for vector in ((1, 0), (0, 1), (3, 3)))
+    pairs = options.assign([along, across])
+    assert {option: options.edge(problem, pair) for option, pair in pairs.items()} == {along: (1, 3), across: (0, 4)}
+    assert options.assign([across, other]) is None
+    assert options.assign([along, across, other]) is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_bound_is_valid_and_positive_if_search_is_skipped(objective, monkeypatch):
     """With too many exposed states only the floor of all repairs is proven."""

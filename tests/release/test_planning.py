@@ -12,6 +12,7 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.model import Belief
 from dphmm.release.planning import Planner, StepPlan, as_state, check_steps
 from tests.running_example import F, graph
+from tests.sizes import slow
 
 UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 FIRST = Belief.from_probabilities(np.array([0.3, 0.1, 0.2, 0.2, 0.1, 0.1]))
@@ -44,7 +45,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", [slow(name) if "table" in name else name for name in SETTINGS])
 def test_planner_with_earlier_plans_matches_new_one(name):
     """Beliefs, edges that are added before the repair, and budgets change in turn, each separately."""
     policy, mechanism, settings = SETTINGS[name]
