@@ -162,7 +162,7 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
             check(oracle, limit)
 
 
-@pytest.mark.parametrize("bounds", [(3.0, 5.0), (5.0, 3.0), (3.0, 12.0), (12.0, 11.0)])
+@pytest.mark.parametrize("bounds", [(3.0, 5.0), (5.0, 3.0), (3.0, 12.0), (12.0, 11.0), (1.0, 5.0)])
 def test_smallest_bound_left_open_is_returned(bounds):
     class NoNodes(RepairProblem):
         def roots(self, search):
@@ -173,7 +173,7 @@ def test_smallest_bound_left_open_is_returned(bounds):
     search = RepairSearch(NoNodes(), Repair(((0, 1),), 10.0, 0.0), Work(1), floor=2.0)
     for bound in bounds:
         search.leave_open(bound)
-    assert search.run() == Repair(((0, 1),), 10.0, min(*bounds, 10.0))
+    assert search.run() == Repair(((0, 1),), 10.0, min(max(2.0, min(bounds)), 10.0))
 
 
 def test_edges_are_matched_to_different_exposed_states():
