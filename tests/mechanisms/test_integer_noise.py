@@ -30,7 +30,10 @@ def test_cost_above_remaining_budget_or_not_positive_raises(epsilon):
 
 
 def test_scale_of_noise_is_sensitivity_over_epsilon():
-    """Up to `MAX_SCALE` it is accepted. Below it the mean of 4,000 magnitudes is within 10 %: alpha 1e-9, seed 2."""
+    """The largest scale is accepted. The mean of 4,000 magnitudes is within 10 % of it.
+
+    Alpha 1e-9, seed 2.
+    """
     for sensitivity in (1, 2**41, 2**20):
         noise = CountNoise(Fraction(2), random_source(2))
         epsilon = Fraction(sensitivity, MAX_SCALE)
@@ -44,7 +47,7 @@ def test_scale_of_noise_is_sensitivity_over_epsilon():
 @pytest.mark.parametrize("decay", [2.3e-13, 3e-13, 1e-12, 1e-9, 1e-6, 0.003, 0.1, 0.7, 3.0, 50.0, 1e4])
 @pytest.mark.parametrize("confidence", [0.0, 0.05, 0.5, 0.95, 1 - 1e-6, 1 - 1e-12])
 def test_interval_of_noise_is_shortest_of_its_confidence(decay, confidence):
-    """For decays below 1e-8 the rounding of ``exp(-decay)`` changes the interval by many steps."""
+    """With decays below 1e-8 the rounding of ``exp(-decay)`` is worth many steps."""
     within = laplace_within(decay, confidence)
     with mpmath.workdps(50):
         q = mpmath.exp(-mpmath.mpf(decay))

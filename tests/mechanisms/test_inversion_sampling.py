@@ -56,7 +56,7 @@ def test_tables_are_integer_parts(rate, size):
 @pytest.mark.parametrize("distance", [Fraction(1, 10**60), Fraction(-1, 10**60), Fraction(1, 7)], ids=str)
 @pytest.mark.parametrize("error", ["0.99", "-0.99"])
 def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance, error):
-    """The number is next to a half, and has nearly the largest relative error that its digits allow."""
+    """The number has nearly the largest relative error that its digits allow."""
     exact = Fraction(1, 2) + distance
 
     def value(digits):

@@ -177,7 +177,7 @@ def test_shortest_flat_repair_is_used_and_covered_states_get_no_edge():
 
 
 def find_shortest_reach(points):
-    """Return the squared length of the shortest repair in one direction, None if there is none."""
+    """Return the squared length of the shortest repair in one direction, or None."""
     reaches = []
     for direction in (points[:, None] - points[None]).reshape(-1, 2):
         reach = 0
@@ -190,7 +190,7 @@ def find_shortest_reach(points):
 
 
 def test_repair_in_one_direction_is_the_shortest_of_all_directions():
-    """Without edges every state is exposed. A part of a grid often has several directions without volume."""
+    """Every state is exposed. Parts of a grid often have several directions without volume."""
     # From the first state the nearest partner is to the right, the next one above; there other states need a reach of
     # 12 instead of 6.
     instances = [np.array([[0, 0], [1, 0], [0, 2], [6, 2], [6, 12], [1, 12]])]

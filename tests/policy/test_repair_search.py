@@ -177,7 +177,7 @@ def test_smallest_bound_left_open_is_returned(bounds):
 
 
 def test_edges_are_matched_to_different_exposed_states():
-    """State 0 has both differences and state 1 the first only. It is matched to state 0 first, and then leaves it."""
+    """The first difference is matched to state 0, which alone has the second one, then to 1."""
     measurements = Measurements(np.array([[0, 0], [10, 10], [1, 0], [11, 10], [0, 1], [3, 3]]))
     candidates, _ = list_candidates(measurements, np.array([0, 1]), np.ones(6, dtype=bool))
     cost = noise_cost(measurements.spacing, "hull", "volume")

@@ -47,7 +47,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", [slow(name) if "table" in name else name for name in SETTINGS])
 def test_planner_with_earlier_plans_matches_new_one(name):
-    """Beliefs, edges that are added before the repair, and budgets change in turn, each separately."""
+    """Beliefs, budgets, and edges that are added before the repair change separately."""
     policy, mechanism, settings = SETTINGS[name]
     planner = make_planner(policy, mechanism, **settings)
     cases = [
