@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, SingletonConstraintError
+from dphmm.policy.repair_objective import find_minimum
 from tests.policy.instances import build_small_instance
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
@@ -174,6 +175,15 @@ def test_shortest_flat_repair_is_used_and_covered_states_get_no_edge():
     line = np.array([[0, 0], [1, 0], [100, 0], [40, 0], [-7, 0]])
     repaired = protect(PolicyGraph.from_edges(5, [(0, 1)]), line, np.ones(5, dtype=bool), objective="volume")
     assert (repaired.added, repaired.hull.volume, np.abs(repaired.hull.vertices).max()) == (((2, 3),), 0.0, 60.0)
+
+
+def test_nearest_states_of_each_other_share_one_edge():
+    repaired = protect(PolicyGraph.from_edges(4, []), [[0, 0], [1, 0], [9, 0], [9, 2]], method="greedy")
+    assert repaired.added == ((0, 1), (2, 3))
+
+
+def test_ties_of_the_objective_take_the_shortest_difference_and_then_the_first():
+    assert find_minimum(np.array([2.0, 1.0, 1.0 + 1e-13, 1.0]), np.array([1.0, 3.0, 2.0, 2.0])) == 2
 
 
 def find_shortest_reach(points):

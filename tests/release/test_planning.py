@@ -36,6 +36,7 @@ def describe(plan: StepPlan) -> tuple[object, ...]:
 
 SETTINGS = {
     "one hull": (REPAIRED, "k-norm", {}),
+    "one hull with repair": (PolicyGraph.from_edges(6, [(1, 2)]), "k-norm", {}),
     "components": (REPAIRED, "k-norm", {"noise_scope": "component"}),
     "components without repair": (UNREPAIRED, "k-norm", {"noise_scope": "component"}),
     "optimal table": (REPAIRED, "optimal", {}),
