@@ -107,7 +107,7 @@ def test_unprotected_states_do_not_count_towards_degrees_under_a_shared_hull():
     """State 3 lies within the hull around states 0 and 1."""
     policy = PolicyGraph.from_edges(4, [(0, 1)]).with_open([2, 3])
     f = [[0, 0], [4, 0], [9, 9], [2, 0]]
-    assert degree_of_protection(policy, f).tolist() == [2, 2, 1, 1]
+    assert degree_of_protection(policy, f).tolist() == protect(policy, f).degrees.tolist() == [2, 2, 1, 1]
     assert exposed_states(policy, f).tolist() == []
 
 
@@ -139,6 +139,7 @@ def test_volumes_of_balls_in_space_are_cubes_of_their_radius(body, volume):
     repaired = protect(policy, f, objective="volume", body=body, noise_scope="component")
     assert repaired.added == ((2, 3),)
     assert repaired.objective_value == pytest.approx(volume * (3**3 + 5**3) / 2)
+    assert protect(policy, f, objective="volume", body=body).objective_value == pytest.approx(volume * 5**3)
 
 
 def find_best_value(f, policy: PolicyGraph, mask, prior, body: str, objective: str) -> float:
