@@ -86,6 +86,7 @@ def laplace_within(decay: float, confidence: float) -> int:
     """
     q = exp(-decay)
     bound = max(0, int(log((1.0 - confidence) * (1.0 + q) / 2.0) / -decay) - 2)
-    while 2.0 * q ** (bound + 1) / (1.0 + q) > 1.0 - confidence:
+    # A power of q would amplify its rounding error: with a small decay the loop would take billions of steps.
+    while 2.0 * exp(-decay * (bound + 1)) / (1.0 + q) > 1.0 - confidence:
         bound += 1
     return bound

@@ -6,6 +6,7 @@ Tables are integer parts, and undecided words use more bits.
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import chain, cycle, product, repeat
 
@@ -39,14 +40,30 @@ def test_tables_are_integer_parts(rate, size):
         rate = max(rate, Fraction(23, 1024))
     table = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
     assert table._table.dtype == np.uint32
-    for place in {0, 1, 5, 77, len(table._table) - 1} & set(range(len(table._table))):
+    for place in {0, 1, 3, 5, 11, 77, len(table._table) - 1} & set(range(len(table._table))):
         assert int(table._table[place]) == compute_with_mpmath(rate, place, size, 32)
         assert table._digits(place, 96) == compute_with_mpmath(rate, place, size, 96)
     if size is None:
         assert table._table[-1] == 2**32 - 1
-        assert table._digits(len(table._table) + 3, 64) == compute_with_mpmath(rate, len(table._table) + 3, None, 64)
+        for beyond, bits in ((3, 64), (5, 96)):
+            place = len(table._table) + beyond
+            assert table._digits(place, bits) == compute_with_mpmath(rate, place, None, bits)
     else:
         assert len(table._table) == size - 1
+
+
+@pytest.mark.parametrize("bits", [1, 32, 96])
+@pytest.mark.parametrize("distance", [Fraction(1, 10**60), Fraction(-1, 10**60), Fraction(1, 7)], ids=str)
+@pytest.mark.parametrize("error", ["0.99", "-0.99"])
+def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance, error):
+    """The number has nearly the largest relative error that its digits allow."""
+    exact = Fraction(1, 2) + distance
+
+    def value(digits):
+        with localcontext(decimal_context(200)):
+            return Decimal(exact.numerator) / exact.denominator * (1 + Decimal(error) * Decimal(10) ** -digits)
+
+    assert thresholds.whole_part(value, bits) == (exact.numerator << bits) // exact.denominator
 
 
 @pytest.mark.parametrize(

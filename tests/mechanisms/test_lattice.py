@@ -172,14 +172,24 @@ def test_word_undecided_by_floats_is_settled_by_decimals(monkeypatch):
     settled = Thresholds.settled
     monkeypatch.setattr(Thresholds, "settled", lambda *arguments: calls.append(arguments) or settled(*arguments))
     for place, threshold in enumerate(noise._exact._digits(k, 64) for k in range(6)):
-        for step in (-5, 5):
+        for step in (-5, -1, 1, 5):
             word = threshold + step
             stream = iter([word >> 2 << 2, (word & 3) << 2] + [0] * 100)
             bits = RandomBits(
                 RandomSource(lambda n, s=stream: b"".join(next(s).to_bytes(8, "little") for _ in range(n // 8)))
             )
             assert noise._place(bits) == place + (step > 0)
-    assert len(calls) == 12
+    assert len(calls) == 24
+
+
+@pytest.mark.parametrize("count", [1, 299, 300, 301])
+def test_blocks_of_draws_fill_every_row(count, monkeypatch):
+    rows = []
+    monkeypatch.setattr(lattice_noise, "_DRAW_BLOCK", 100)
+    monkeypatch.setattr(lattice_noise, "_MIN_TABLE_DRAWS", 0)
+    monkeypatch.setattr(lattice_noise.LatticeNoise, "_fill", lambda _noise, out, _source: rows.append(len(out)))
+    LatticeKNormMechanism(RUNNING_EXAMPLE, 1).sample([0, 0], rng=1, size=count)
+    assert sum(rows) == count
 
 
 def test_running_example_has_published_probabilities():
@@ -198,6 +208,15 @@ def test_probabilities_match_enumeration_and_sum_to_one(name):
     assert densities.sum() == pytest.approx(1, abs=1e-8)
     squared = float((probabilities * (points**2).sum(axis=1)).sum())
     assert mechanism.squared_error == pytest.approx(squared, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", ["1e-6", "0.5", "1", "3", "30"])
+def test_normalizer_and_error_on_a_line_match_closed_forms(epsilon):
+    mechanism = LatticeKNormMechanism(SensitivityHull([[1]]), epsilon)
+    with mpmath.workdps(40):
+        half = mpmath.mpf(epsilon) / 2
+        assert mechanism.log_normaliser == pytest.approx(float(mpmath.log(mpmath.coth(half))), rel=1e-13)
+        assert mechanism.squared_error == pytest.approx(float(1 / (2 * mpmath.sinh(half) ** 2)), rel=1e-13)
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 100), 1, 20], ids=str)
@@ -357,6 +376,16 @@ def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
     assert exponent / mechanism.epsilon == Fraction(z[0] * w[1] - z[1] * w[0] + v[0] * z[1] - v[1] * z[0], det)
     assert exponent != Fraction(float(exponent))
     np.testing.assert_allclose(mechanism.privacy_loss(z, (0, 0)), float(exponent), rtol=4 * np.finfo(float).eps)
+
+
+def test_losses_are_exact_where_products_of_coordinates_exceed_doubles():
+    """The corners have determinant -1, so the norm of ``a u + b v`` is ``|a| + |b|``."""
+    u, v = np.array([2**27 + 1, 2**27]), np.array([2**27, 2**27 - 1])
+    mechanism = LatticeKNormMechanism(SensitivityHull([u, v]), 1)
+    counts = np.array([(1, 0), (0, 1), (2, -1), (1000, -999), (-12_345, 12_346), (2**20, 1 - 2**20)])
+    points = counts @ np.array([u, v])
+    assert mechanism.privacy_loss(points, [0, 0]).tolist() == np.abs(counts).sum(axis=1).tolist()
+    assert mechanism.planar_law(float(np.abs(points).max())) is None
 
 
 # -- the public interface ----------------------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ def test_integers_off_wider_lattice_raise():
 def test_integers_beyond_step_limit_raise():
     with pytest.raises(CoordinateError, match="wider spacing"):
         Spacing().steps([STEP_LIMIT + 1, 0])
+    with pytest.raises(CoordinateError, match="wider spacing"):
+        Spacing().steps([0, -STEP_LIMIT - 1])
 
 
 @pytest.mark.parametrize("step", [0, -1, float("nan"), float("inf"), "metre", None, 1j])

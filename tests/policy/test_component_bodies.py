@@ -103,6 +103,45 @@ def test_private_corner_does_not_increase_noise_elsewhere():
     assert not len(exposed_states(policy, GRID, noise_scope="component"))
 
 
+def test_unprotected_states_do_not_count_towards_degrees_under_a_shared_hull():
+    """State 3 lies within the hull around states 0 and 1."""
+    policy = PolicyGraph.from_edges(4, [(0, 1)]).with_open([2, 3])
+    f = [[0, 0], [4, 0], [9, 9], [2, 0]]
+    assert degree_of_protection(policy, f).tolist() == protect(policy, f).degrees.tolist() == [2, 2, 1, 1]
+    assert exposed_states(policy, f).tolist() == []
+
+
+@pytest.mark.parametrize("method", ["greedy", "sequential", "exact"])
+def test_graph_without_exposed_states_is_optimal_by_every_method(method):
+    policy = PolicyGraph.from_groups(6, [[0, 1, 2], [3, 4, 5]])
+    repaired = protect(policy, F, method=method, noise_scope="component")
+    assert (repaired.added, repaired.is_optimal, repaired.optimality_gap) == ((), True, 0.0)
+    assert repaired.lower_bound == repaired.objective_value
+
+
+@pytest.mark.parametrize("method", ["greedy", "sequential", "exact"])
+def test_lower_bound_is_valid_if_an_edge_lowers_the_error(method):
+    """The best edge makes the hull less elongated. That to the nearest partner does not."""
+    f = np.array([[0, 0], [10, 1], [10, -1], [3, -1]])
+    policy = PolicyGraph.from_edges(4, [(0, 1), (0, 2)])
+    prior = np.array([0.33, 0.33, 0.33, 0.01])
+    before = 0.99 * SensitivityHull(f[1:3]).squared_error
+    best = find_best_value(f, policy, np.ones(4, dtype=bool), prior, "hull", "error")
+    assert best < 0.95 * before
+    repaired = protect(policy, f, method=method, noise_scope="component", prior=prior)
+    assert 0 < repaired.lower_bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("body", "volume"), [("cross-polytope", 4 / 3), ("disc", 4 * np.pi / 3)])
+def test_volumes_of_balls_in_space_are_cubes_of_their_radius(body, volume):
+    f = np.array([[0, 0, 0], [3, 0, 0], [9, 9, 9], [9, 9, 14]])
+    policy = PolicyGraph.from_edges(4, [(0, 1)])
+    repaired = protect(policy, f, objective="volume", body=body, noise_scope="component")
+    assert repaired.added == ((2, 3),)
+    assert repaired.objective_value == pytest.approx(volume * (3**3 + 5**3) / 2)
+    assert protect(policy, f, objective="volume", body=body).objective_value == pytest.approx(volume * 5**3)
+
+
 def find_best_value(f, policy: PolicyGraph, mask, prior, body: str, objective: str) -> float:
     """Return the smallest mean over all choices of one partner per exposed state."""
     repairs = enumerate_repairs(find_isolated_states(policy, mask), mask)
@@ -145,6 +184,30 @@ def test_exact_repair_matches_exhaustive_search_and_other_methods_are_valid(body
             if method == "exact":
                 assert repaired.is_optimal
                 assert repaired.objective_value == pytest.approx(best, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("body", "objective"), [("hull", "error"), ("cross-polytope", "volume"), ("disc", "error")])
+def test_sequential_repair_takes_partner_of_least_added_cost_in_turn(body, objective):
+    """A state that an earlier one has chosen needs no partner. Ties take the nearest one."""
+    order = 1 if body == "cross-polytope" else 2
+    for f, policy, mask, prior in map(instance, range(fewer(24, 12))):
+        added = frozenset()
+        for state in find_isolated_states(policy, mask):
+            if any(state in edge for edge in added):
+                continue
+            partners = [partner for partner in np.flatnonzero(mask).tolist() if partner != state]
+            repairs = [added | {(min(state, partner), max(state, partner))} for partner in partners]
+            values = compute_component_values(f, policy, mask, repairs, objective, prior, body)
+            costs = [values[repair] for repair in repairs]
+            lengths = np.linalg.norm(f[partners] - f[state], ord=order, axis=1)
+            ties = np.array(costs) <= min(costs) * (1 + 1e-9)
+            added = repairs[int(np.where(ties, lengths, np.inf).argmin())]
+        if mask.sum() > 1:
+            repaired = protect(policy, f, mask, "sequential", objective, body, noise_scope="component", prior=prior)
+            (value,) = compute_component_values(f, policy, mask, [added], objective, prior, body).values()
+            assert repaired.objective_value == pytest.approx(value, rel=1e-9, abs=1e-12)
+            assert len(repaired.added) == len(added)
 
 
 def test_repair_without_work_is_valid_and_reports_gap():

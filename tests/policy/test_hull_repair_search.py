@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, exposed_states, protect
-from tests.policy.instances import build_small_instance, find_best_value
+from tests.policy.instances import build_hulls, build_small_instance, find_best_value, get_objective
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
 
@@ -49,12 +49,68 @@ def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, s
     check_exact(f, PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)]), np.ones(7, bool), objective)
 
 
+@pytest.mark.parametrize(
+    ("objective", "steps"),
+    [
+        ("volume", [[13, 15], [15, 11], [9, 8], [10, 10], [15, 1], [11, 16], [1, 1]]),
+        ("volume", [[6, 16], [1, 15], [6, 14], [1, 13], [13, 4], [10, 16], [19, 16]]),
+        ("error", [[17, 5], [5, 9], [17, 2], [4, 10], [4, 8], [6, 1], [0, 1]]),
+        ("error", [[14, 13], [14, 9], [17, 8], [2, 8], [9, 1], [5, 11], [4, 18]]),
+    ],
+)
+def test_repairs_are_compared_in_the_unit_of_measurements(objective, steps):
+    """The search improves on the heuristic repairs. Coordinates are steps of 0.5 and 0.1."""
+    policy = PolicyGraph.from_edges(7, [(0, 1), (1, 2), (2, 3)])
+    check_exact(np.array(steps) * [0.5, 0.1], policy, np.ones(7, bool), objective)
+
+
+@pytest.mark.parametrize(
+    ("f", "num_connected"),
+    [
+        ([[4, 4, 3], [8, 3, 5], [3, 4, 8], [1, 5, 3], [6, 6, 2], [6, 6, 4]], 3),
+        ([[8, 5, 1], [2, 4, 0], [3, 8, 1], [7, 0, 0], [8, 1, 0], [4, 6, 2], [0, 0, 2]], 5),
+        ([[5, 8, 2], [6, 0, 1], [4, 4, 1], [2, 1, 2], [7, 1, 1]], 3),
+    ],
+)
+def test_further_edges_lower_the_error_in_space(f, num_connected):
+    """A repair without edges that only lower the error is worse."""
+    policy = PolicyGraph.from_groups(len(f), [list(range(num_connected))])
+    check_exact(np.array(f), policy, np.ones(len(f), bool), "error")
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @settings(max_examples=fewer(30, 15))
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
 def test_repair_in_other_dimensions_matches_exhaustive_search(objective, seed, d):
     f = np.random.default_rng(seed).integers(0, 5, (6, d))
     check_exact(f, PolicyGraph.from_edges(6, [(0, 1), (1, 2), (0, 3)]), np.ones(6, bool), objective)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_sequential_repair_takes_partner_of_least_volume_in_turn(objective):
+    """The objective does not change it. States that the grown hull protects get no partner."""
+    num_spared = 0
+    for seed in range(fewer(40, 20)):
+        f, policy, mask = build_small_instance(seed)
+        if mask.sum() < 2:
+            continue
+        exposed = exposed_states(policy, f, mask).tolist()
+        added = frozenset()
+        for state in exposed:
+            partners = [partner for partner in np.flatnonzero(mask).tolist() if partner != state]
+            (hull,) = build_hulls(f, policy, mask, [added]).values()
+            if hull.contains(f[partners] - f[state]).any():
+                num_spared += 1
+                continue
+            repairs = [added | {(min(state, partner), max(state, partner))} for partner in partners]
+            volumes = np.array([hull.volume for hull in build_hulls(f, policy, mask, repairs).values()])
+            lengths = np.linalg.norm(f[partners] - f[state], axis=1)
+            added = repairs[int(np.where(volumes <= volumes.min() * (1 + 1e-9), lengths, np.inf).argmin())]
+        (hull,) = build_hulls(f, policy, mask, [added]).values()
+        repaired = protect(policy, f, mask, "sequential", objective)
+        assert set(repaired.added) == added
+        assert repaired.objective_value == pytest.approx(get_objective(hull, objective), rel=1e-9, abs=1e-12)
+    assert num_spared > 2
 
 
 @pytest.mark.parametrize(

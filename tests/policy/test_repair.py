@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
 from dphmm.errors import InvalidInputError, SingletonConstraintError
+from dphmm.policy.repair_objective import find_minimum
 from tests.policy.instances import build_small_instance
 from tests.running_example import F, graph, states
 from tests.sizes import fewer
@@ -93,11 +96,13 @@ def test_no_state_is_exposed_after_any_repair(method, body, seed, scale):
 
 
 @settings(max_examples=fewer(40, 20))
-@given(seed=st.integers(0, 10**6))
-def test_ball_repair_has_smallest_sufficient_radius(seed):
-    f, policy, mask = build_small_instance(seed)
+@given(seed=st.integers(0, 10**6), spacing=st.sampled_from([(1, 1), (0.5, 0.1), (1.0, 4.2)]))
+def test_ball_repair_has_smallest_sufficient_radius(seed, spacing):
+    f, labelled, mask = build_small_instance(seed)
     assume(mask.sum() >= 2)
-    for body, order in (("cross-polytope", 1), ("disc", 2)):
+    f = f * np.array(spacing)
+    kinds = (("cross-polytope", 1), ("disc", 2))
+    for policy, (body, order) in itertools.product((labelled, PolicyGraph.from_edges(8, [])), kinds):
         edges = policy.restrict(mask).edge_array()
         lengths = [np.linalg.norm(f[i] - f[j], ord=order) for i, j in edges]
         nearest = [min(np.linalg.norm(f[i] - f[j], ord=order) for j in np.flatnonzero(mask) if j != i)
@@ -170,6 +175,49 @@ def test_shortest_flat_repair_is_used_and_covered_states_get_no_edge():
     line = np.array([[0, 0], [1, 0], [100, 0], [40, 0], [-7, 0]])
     repaired = protect(PolicyGraph.from_edges(5, [(0, 1)]), line, np.ones(5, dtype=bool), objective="volume")
     assert (repaired.added, repaired.hull.volume, np.abs(repaired.hull.vertices).max()) == (((2, 3),), 0.0, 60.0)
+
+
+def test_nearest_states_of_each_other_share_one_edge():
+    repaired = protect(PolicyGraph.from_edges(4, []), [[0, 0], [1, 0], [9, 0], [9, 2]], method="greedy")
+    assert repaired.added == ((0, 1), (2, 3))
+
+
+def test_ties_of_the_objective_take_the_shortest_difference_and_then_the_first():
+    assert find_minimum(np.array([2.0, 1.0, 1.0 + 1e-13, 1.0]), np.array([1.0, 3.0, 2.0, 2.0])) == 2
+
+
+def find_shortest_reach(points):
+    """Return the squared length of the shortest repair in one direction, or None."""
+    reaches = []
+    for direction in (points[:, None] - points[None]).reshape(-1, 2):
+        reach = 0
+        for state, point in enumerate(points):
+            vectors = np.delete(points, state, axis=0) - point
+            on_line = vectors[vectors[:, 0] * direction[1] == vectors[:, 1] * direction[0]]
+            reach = max(reach, min((on_line**2).sum(axis=1), default=np.inf))
+        reaches += [reach] if direction.any() and reach < np.inf else []
+    return min(reaches, default=None)
+
+
+def test_repair_in_one_direction_is_the_shortest_of_all_directions():
+    """Every state is exposed. Parts of a grid often have several directions without volume."""
+    # From the first state the nearest partner is to the right, the next one above; there other states need a reach of
+    # 12 instead of 6.
+    instances = [np.array([[0, 0], [1, 0], [0, 2], [6, 2], [6, 12], [1, 12]])]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        columns, rows = np.cumsum(rng.integers(1, 9, (2, 3)), axis=1)
+        grid = np.array([[x, y] for x in columns for y in rows])
+        instances.append(rng.permutation(grid)[: rng.integers(4, 9)])
+    reaches = []
+    for points in instances:
+        if (reach := find_shortest_reach(points)) is not None:
+            repaired = protect(PolicyGraph.from_edges(len(points), []), points, objective="volume")
+            assert (repaired.objective_value, repaired.is_optimal) == (0.0, True)
+            assert (repaired.hull.vertices**2).sum(axis=1).max() == reach
+            reaches.append(reach)
+    assert reaches[0] == 36
+    assert len(reaches) > 20
 
 
 def test_repair_with_point_one_lattice_step_off_the_line_has_volume():

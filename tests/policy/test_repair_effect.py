@@ -62,6 +62,15 @@ def test_graph_without_exposed_states_has_no_effect():
     assert protect(PolicyGraph.from_edges(len(points), edges), points).effect is None
 
 
+@pytest.mark.parametrize("noise_scope", ["graph", "component"])
+def test_graph_in_which_every_state_is_exposed_has_no_effect(noise_scope):
+    """There is no error without the repair to compare with."""
+    points, _ = _grid_with_island(2.0)
+    repaired = protect(PolicyGraph.from_edges(4, []), points[:4], noise_scope=noise_scope)
+    assert repaired.added
+    assert repaired.effect is None
+
+
 @pytest.mark.parametrize("weight", [0.01, 0.5])
 def test_effect_by_component_is_weighted_by_prior(weight):
     """The island joins one of two components. Only the states of that one get larger noise."""

@@ -10,9 +10,10 @@ import pytest
 
 from dphmm import Measurements, PolicyGraph, exposed_states
 from dphmm.geometry import least_error
+from dphmm.policy import component_repair
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
-from dphmm.policy.hull_repair import HullProblem, _HullSearch, list_candidates
+from dphmm.policy.hull_repair import HullProblem, _HullSearch, _Options, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
 from dphmm.policy.repair_search import Repair, RepairProblem, RepairSearch, Work
 from tests.policy.instances import (
@@ -26,10 +27,15 @@ from tests.sizes import fewer
 
 OBJECTIVES = ["volume", "error"]
 UNLIMITED = 10**12
+# The seed of an instance in which the best repair grows a component once, for two states.
+ON_A_LINE = -1
 
 
 def instance(seed: int):
     """Build two edges or a path of three, three or four other states, and a prior."""
+    if seed == ON_A_LINE:
+        f = np.array([[0, 0], [1, 0], [6, 0], [-6, 0]])
+        return f, PolicyGraph.from_edges(4, [(0, 1)]), np.ones(4, dtype=bool), np.ones(4)
     rng = np.random.default_rng(seed)
     count = 4 if seed >= 22 else 3
     f = np.concatenate([rng.integers(0, 6, (4, 2)), rng.integers(0, 14, (count, 2))])
@@ -154,6 +160,48 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
     for oracle in build_oracles(kind, objective, 4):
         for limit in (0, 10**5, 10**6, 3 * 10**6, 10**7):
             check(oracle, limit)
+
+
+@pytest.mark.parametrize("bounds", [(3.0, 5.0), (5.0, 3.0), (3.0, 12.0), (12.0, 11.0), (1.0, 5.0)])
+def test_smallest_bound_left_open_is_returned(bounds):
+    class NoNodes(RepairProblem):
+        def roots(self, search):
+            yield from ()
+
+        branch = key = roots
+
+    search = RepairSearch(NoNodes(), Repair(((0, 1),), 10.0, 0.0), Work(1), floor=2.0)
+    for bound in bounds:
+        search.leave_open(bound)
+    assert search.run() == Repair(((0, 1),), 10.0, min(max(2.0, min(bounds)), 10.0))
+
+
+def test_edges_are_matched_to_different_exposed_states():
+    """The first difference is matched to state 0, which alone has the second one, then to 1."""
+    measurements = Measurements(np.array([[0, 0], [10, 10], [1, 0], [11, 10], [0, 1], [3, 3]]))
+    candidates, _ = list_candidates(measurements, np.array([0, 1]), np.ones(6, dtype=bool))
+    cost = noise_cost(measurements.spacing, "hull", "volume")
+    problem = HullProblem(measurements.build_body(PolicyGraph.from_edges(6, []).hull(measurements)), candidates, cost)
+    options = _Options(problem, 1e9)
+    along, across, other = (options.index_of_vector[vector] for vector in ((1, 0), (0, 1), (3, 3)))
+    pairs = options.assign([along, across])
+    assert {option: options.edge(problem, pair) for option, pair in pairs.items()} == {along: (1, 3), across: (0, 4)}
+    assert options.assign([across, other]) is None
+    assert options.assign([along, across, other]) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_bound_is_valid_and_positive_if_search_is_skipped(objective, monkeypatch):
+    """With too many exposed states only the floor of all repairs is proven."""
+    monkeypatch.setattr(component_repair, "_MAX_SEARCHED_STATES", 1)
+    for oracle in [MergingOracle(ON_A_LINE, objective), *build_oracles(MergingOracle, objective, 10)]:
+        incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()) + 1)
+        skipped = _MergeSearch(oracle.problem).run(incumbent)
+        assert (skipped.added, skipped.value) == (incumbent.added, incumbent.value)
+        assert not skipped.is_optimal
+        assert skipped.bound <= min(oracle.values.values()) * (1 + 1e-9)
+        assert skipped.bound > 0 or objective == "volume"
 
 
 def test_bound_is_valid_if_completions_are_not_exhaustive(monkeypatch):

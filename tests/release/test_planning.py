@@ -1,0 +1,157 @@
+"""Plans are reused exactly where nothing that determines them differs."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+import pytest
+
+from dphmm import MarkovModel, PolicyGraph, Releaser
+from dphmm.errors import InvalidInputError, StateError
+from dphmm.model import Belief
+from dphmm.release.planning import Planner, StepPlan, as_state, check_steps
+from tests.running_example import F, graph
+from tests.sizes import slow
+
+UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
+FIRST = Belief.from_probabilities(np.array([0.3, 0.1, 0.2, 0.2, 0.1, 0.1]))
+SECOND = Belief.from_probabilities(np.array([0.1, 0.3, 0.1, 0.1, 0.2, 0.2]))
+FEWER = Belief.from_probabilities(np.array([0.0, 0.3, 0.2, 0.1, 0.2, 0.2]))
+# State 1 of the running example is exposed, and no state is if it is adjacent to state 2.
+REPAIRED = graph()
+UNREPAIRED = graph().with_edges([(0, 1)])
+
+
+def make_planner(policy: PolicyGraph, mechanism: str = "k-norm", **settings) -> Planner:
+    return Releaser(UNIFORM, F, policy, 1.0, mechanism, rng=1, **settings).planner
+
+
+def describe(plan: StepPlan) -> tuple[object, ...]:
+    """Return what determines the distribution of the release."""
+    protection = plan.protection
+    masses = [plan.noise.log_density(output).tolist() for output in F.astype(float)]
+    return plan.constraint.tolist(), protection.added, protection.graph.edge_array().tolist(), masses
+
+
+SETTINGS = {
+    "one hull": (REPAIRED, "k-norm", {}),
+    "one hull with repair": (PolicyGraph.from_edges(6, [(1, 2)]), "k-norm", {}),
+    "components": (REPAIRED, "k-norm", {"noise_scope": "component"}),
+    "components without repair": (UNREPAIRED, "k-norm", {"noise_scope": "component"}),
+    "optimal table": (REPAIRED, "optimal", {}),
+    "optimal table without repair": (UNREPAIRED, "optimal", {}),
+    "graph-exponential table": (REPAIRED, "graph-exponential", {}),
+    "delta": (REPAIRED, "k-norm", {"delta": 0.15}),
+}
+
+
+@pytest.mark.parametrize("name", [slow(name) if "table" in name else name for name in SETTINGS])
+def test_planner_with_earlier_plans_matches_new_one(name):
+    """Beliefs, budgets, and edges that are added before the repair change separately."""
+    policy, mechanism, settings = SETTINGS[name]
+    planner = make_planner(policy, mechanism, **settings)
+    cases = [
+        (belief, extra, epsilon)
+        for extra in ((), ((2, 3),))
+        for epsilon in (1.0, 0.5)
+        for belief in (FIRST, SECOND, FEWER)
+    ]
+    cases += [cases[index] for index in np.random.default_rng(1).integers(0, len(cases), 6)]
+    for belief, extra, epsilon in cases:
+        plan = planner.with_epsilon(planner.build_plan(belief, extra), epsilon, steps=3, version=7)
+        fresh = make_planner(policy, mechanism, **settings)
+        assert describe(plan) == describe(fresh.with_epsilon(fresh.build_plan(belief, extra), epsilon))
+        assert plan.prior is belief
+        assert set(extra) <= set(plan.protection.added)
+        assert (plan.extra_edges, plan.epsilon, plan.steps, plan.version) == (extra, epsilon, 3, 7)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_repair_depends_on_masses_of_belief_for_tables_and_components_with_added_edges(name):
+    policy, mechanism, settings = SETTINGS[name]
+    planner = make_planner(policy, mechanism, **settings)
+    first, again, second = (planner.build_plan(belief) for belief in (FIRST, FIRST, SECOND))
+    assert first.repair_id == again.repair_id
+    is_table = mechanism in ("optimal", "graph-exponential")
+    # With delta the masses also determine the constraint set.
+    uses_masses = is_table or name in ("components", "delta")
+    assert (first.repair_id == second.repair_id) != uses_masses
+    assert planner.build_noise(first, 1.0) is planner.build_noise(again, 1.0)
+
+
+def test_optimal_table_has_least_error_under_the_belief_of_its_plan():
+    planner = make_planner(UNREPAIRED, "optimal")
+    squares = ((F[:, None] - F[None]) ** 2).sum(axis=2)
+    errors = np.empty((2, 2))
+    for row, belief in enumerate((FIRST, SECOND)):
+        noise = planner.build_noise(planner.build_plan(belief), 1.0)
+        table = np.exp([noise.log_density(output) for output in F.astype(float)])
+        errors[row] = [(squares * table).sum(axis=0) @ other.probabilities for other in (FIRST, SECOND)]
+    assert errors[0, 0] < 0.999 * errors[1, 0]
+    assert errors[1, 1] < 0.999 * errors[0, 1]
+
+
+def test_withheld_timestep_has_current_belief_and_support():
+    planner = make_planner(REPAIRED)
+    for version, belief in enumerate((FIRST, SECOND, FEWER, FIRST)):
+        plan = planner.withhold(belief, "budget", 2 + version, version, (0.25,))
+        assert plan.prior is belief
+        assert plan.constraint.tolist() == belief.support.tolist()
+        assert plan.num_possible == plan.min_degree_of_protection == belief.support.sum()
+        assert (plan.steps, plan.version, plan.reason, plan.max_event_probabilities) == (
+            2 + version, version, "budget", (0.25,)
+        )  # fmt: skip
+        assert plan.withheld
+        assert plan.epsilon == 0.0
+        assert not planner.build_plan(belief).withheld
+
+
+def test_outputs_belong_to_their_plan():
+    """The outputs of another constraint set bound other likelihood ratios."""
+    planner = make_planner(REPAIRED)
+    outputs = {}
+    for name, belief in (("all", FIRST), ("fewer", FEWER), ("all again", FIRST)):
+        outputs[name] = planner.build_outputs(planner.build_plan(belief), 1.0)
+    assert outputs["all"] is not outputs["fewer"]
+    assert outputs["fewer"] is not outputs["all again"]
+    plan = planner.build_plan(FIRST)
+    assert planner.build_outputs(plan, 1.0) is planner.build_outputs(plan, 0.5)
+
+
+def test_planner_of_another_user_starts_with_the_same_noise_and_adds_its_own():
+    planner = make_planner(REPAIRED)
+    plan = planner.build_plan(FIRST)
+    noise = planner.build_noise(plan, 1.0)
+    other = copy(planner)
+    assert other.build_noise(plan, 1.0) is noise
+    other.build_noise(plan, 0.5)
+    assert len(planner._noises) == 1
+    assert other.repairs is planner.repairs
+
+
+def test_surrogates_leave_the_states_unchanged():
+    planner = make_planner(REPAIRED)
+    states = np.arange(6)
+    released = planner.map_to_released(states, states != 2)
+    assert released.tolist() == [0, 1, 1, 3, 4, 5]
+    assert states.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("state", [0, 5, np.int64(5), 5.0, np.array([5])])
+def test_integer_states_are_read(state):
+    assert as_state(state, 6) == int(np.asarray(state).item())
+
+
+@pytest.mark.parametrize("state", [-1, 6, True, np.True_, 1.5, "1", None, np.array([1, 2])])
+def test_other_states_raise(state):
+    with pytest.raises(StateError, match="state must be an integer from 0 to 5, got"):
+        as_state(state, 6)
+
+
+@pytest.mark.parametrize("steps", [0, -1, True, 1.0, np.timedelta64(1, "s"), "1", None])
+def test_steps_that_are_not_a_positive_integer_raise(steps):
+    check_steps(1)
+    check_steps(np.int64(3))
+    with pytest.raises(InvalidInputError, match="steps must be a positive integer, got"):
+        check_steps(steps)
