@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import exp, log
+from math import exp, expm1, log
 
 import numpy as np
 import numpy.typing as npt
@@ -69,8 +69,7 @@ class CountNoise:
 
 def laplace_variance(decay: float) -> float:
     """Return the variance of integers with probabilities proportional to ``exp(-decay |x|)``."""
-    q = exp(-decay)
-    return 2.0 * q / (1.0 - q) ** 2
+    return 2.0 * exp(-decay) / expm1(-decay) ** 2  # 1 - exp(-decay) would cancel with a small decay
 
 
 def laplace_within(decay: float, confidence: float) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise, laplace_within
+from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise, laplace_variance, laplace_within
 from dphmm.random import random_source
 
 
@@ -55,3 +55,10 @@ def test_interval_of_noise_is_shortest_of_its_confidence(decay, confidence):
         probabilities = [2 * q ** (bound + 1) / (1 + q) for bound in (within, within - 1)]
         assert probabilities[0] <= miss
         assert within == 0 or probabilities[1] > miss
+
+
+@pytest.mark.parametrize("decay", [3e-13, 1e-9, 1e-3, 1.0, 50.0])
+def test_variance_agrees_with_fifty_digits(decay):
+    with mpmath.workdps(50):
+        q = mpmath.exp(-mpmath.mpf(decay))
+        assert laplace_variance(decay) == pytest.approx(float(2 * q / (1 - q) ** 2), rel=1e-14)
