@@ -112,8 +112,8 @@ def _add_recipients(execute: Execute) -> None:
     execute("CREATE TABLE recipient (name TEXT PRIMARY KEY, body TEXT NOT NULL)")
 
 
+def _add_preferred_devices(execute: Execute) -> None:
     """Let a device of a user be preferred; see `dphmm.serve.recipient_tables`."""
-    """Let a device of a user be preferred; see `dphmm.serve.recipient_tables.RecipientTables.admit`."""
     execute("ALTER TABLE access ADD COLUMN preferred INTEGER NOT NULL DEFAULT 0")
     execute("ALTER TABLE access ADD COLUMN mqtt_device TEXT NOT NULL DEFAULT ''")
     execute(
