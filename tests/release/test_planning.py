@@ -9,6 +9,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import InvalidInputError, StateError
+from dphmm.events.outputs import OddsBounds
 from dphmm.model import Belief
 from dphmm.release.planning import Planner, StepPlan, as_state, check_steps
 from tests.running_example import F, graph
@@ -155,3 +156,97 @@ def test_steps_that_are_not_a_positive_integer_raise(steps):
     check_steps(np.int64(3))
     with pytest.raises(InvalidInputError, match="steps must be a positive integer, got"):
         check_steps(steps)
+
+
+# Two components, of which the second has a location in common with the first, and impossible states next to each.
+PLACES = np.array([[0, 0], [2, 0], [5, 1], [5, 1], [8, 2], [9, 2], [0, 1], [7, 3]])
+BELIEF = Belief.from_probabilities(np.array([0.25, 0.2, 0.1, 0.15, 0.12, 0.12, 0.03, 0.03]))
+COMPONENTS = PolicyGraph.from_edges(8, [(0, 1), (1, 2), (3, 4), (4, 5), (1, 6), (5, 7)])
+
+
+def make_plan_with_surrogates(mechanism: str) -> tuple[Planner, StepPlan, np.ndarray]:
+    """Return a planner, its plan, and the state that is released for each state, by brute force."""
+    model = MarkovModel(np.full((8, 8), 1 / 8), np.full(8, 1 / 8))
+    settings = {"delta": 0.07, "noise_scope": "component"}
+    planner = Releaser(model, PLACES, COMPONENTS, 1.0, mechanism, rng=1, **settings).planner
+    plan = planner.build_plan(BELIEF)
+    possible = np.flatnonzero(plan.constraint)
+    assert possible.tolist() == [0, 1, 2, 3, 4, 5]
+    distances = np.linalg.norm(PLACES[:, np.newaxis] - PLACES[possible], axis=2)
+    surrogates = possible[distances.argmin(axis=1)]
+    return planner, plan, np.where(plan.constraint, np.arange(8), surrogates)
+
+
+def largest_odds(bounds: OddsBounds, odds: float, densities: np.ndarray) -> float:
+    """Return the largest odds over some outputs, ``(c, N)`` densities in each state."""
+    without = bounds.against[:, 0] / odds
+    with_event = bounds.plus[:, 0] - bounds.minus[:, 0] + bounds.against[:, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):  # outputs of the other part have no density
+        return float(np.nanmax(densities @ with_event / (densities @ without)))
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential", "k-norm"])
+def test_bounds_of_outputs_hold_with_surrogates_in_several_parts(mechanism):
+    """Tables are compared at every output with exact probabilities, norm noise on a grid of outputs."""
+    planner, plan, released = make_plan_with_surrogates(mechanism)
+    noise = planner.build_noise(plan, 1.0)
+    members = [set(states.tolist()) for states in noise.members]
+    assert [states for states in members if states] == [{0, 1, 2}, {3, 4, 5}]
+    part = [next(index for index, states in enumerate(members) if state in states) for state in released]
+    if mechanism == "k-norm":
+        grid = np.stack(np.meshgrid(np.linspace(-9, 18, 55), np.linspace(-9, 12, 43)), axis=-1).reshape(-1, 2)
+        columns = [
+            np.exp(noise.parts[index].log_density(grid, PLACES[state].astype(float)))
+            for index, state in zip(part, released, strict=True)
+        ]
+        densities = np.array(columns).T
+        densities = densities[densities.max(axis=1) > 0]
+        at_places = np.array(
+            [
+                [
+                    np.exp(noise.parts[index].log_density(place, PLACES[state].astype(float)))
+                    for index, state in zip(part, released, strict=True)
+                ]
+                for place in PLACES[:6].astype(float)
+            ]
+        )
+    else:
+        points = np.unique(PLACES[:6], axis=0)
+        rows = [
+            [
+                noise.parts[index].probability(point, PLACES[state])
+                if any((PLACES[other] == point).all() for other in members[index])
+                else 0
+                for point in points
+            ]
+            for index, state in zip(part, released, strict=True)
+        ]
+        assert all(sum(row) == 1 for row in rows)
+        densities = np.array(rows, dtype=float).T
+    rng = np.random.default_rng(3)
+    outputs = planner.build_outputs(plan, 1.0)
+    num_certain = 0
+    for case in range(200):
+        masses = rng.dirichlet(np.full(16, 0.7)).reshape(2, 8, 1)
+        if case % 2:  # one state with the event and one without
+            with_state, without_state = rng.choice(8, 2)
+            masses[:] = 0
+            masses[0, with_state], masses[1, without_state] = rng.uniform(0.1, 1, (2, 1))
+        odds = float(np.exp(rng.uniform(-1, 4)))
+        with np.errstate(divide="ignore"):
+            bounds = OddsBounds.from_masses(*np.log(masses), np.log([odds]))
+        largest = largest_odds(bounds, odds, densities)
+        check = outputs.check(bounds, 1.0)
+        num_certain += check.is_certain
+        if mechanism == "k-norm":
+            assert not check.is_certain or largest <= odds * (1 + 1e-9)
+            if (
+                case % 2 and part[with_state] == part[without_state] and largest < odds / 2
+            ):  # the check need not be tight
+                assert check.is_certain
+            reached = largest_odds(bounds, odds, at_places)
+            assert check.max_log_odds[0] == pytest.approx(np.log(reached), abs=1e-9)
+        else:
+            assert check.is_certain == (largest <= odds)
+            assert check.max_log_odds[0] == pytest.approx(np.log(largest), abs=1e-9)
+    assert 20 < num_certain < 180
