@@ -165,7 +165,7 @@ COMPONENTS = PolicyGraph.from_edges(8, [(0, 1), (1, 2), (3, 4), (4, 5), (1, 6), 
 
 
 def make_plan_with_surrogates(mechanism: str) -> tuple[Planner, StepPlan, np.ndarray]:
-    """Return a planner, its plan, and the state that is released for each state, by brute force."""
+    """Return a planner, its plan, and the state released for each state by brute force."""
     model = MarkovModel(np.full((8, 8), 1 / 8), np.full(8, 1 / 8))
     settings = {"delta": 0.07, "noise_scope": "component"}
     planner = Releaser(model, PLACES, COMPONENTS, 1.0, mechanism, rng=1, **settings).planner
@@ -187,7 +187,7 @@ def largest_odds(bounds: OddsBounds, odds: float, densities: np.ndarray) -> floa
 
 @pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential", "k-norm"])
 def test_bounds_of_outputs_hold_with_surrogates_in_several_parts(mechanism):
-    """Tables are compared at every output with exact probabilities, norm noise on a grid of outputs."""
+    """Tables are compared at every output, with exact probabilities, norm noise on a grid."""
     planner, plan, released = make_plan_with_surrogates(mechanism)
     noise = planner.build_noise(plan, 1.0)
     members = [set(states.tolist()) for states in noise.members]
