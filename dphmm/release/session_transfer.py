@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +40,13 @@ from dphmm.tables import iso_time
 from dphmm.tables.output import check_output, sync_folder
 from dphmm.validation import checked
 
-# Time by which clocks of phones may be ahead, so that a store may have released timesteps of it.
-_MAX_CLOCK_LEAD_S = 3600
-_ROWS_PER_QUERY = 1000
+# Time by which clocks of phones may be ahead, so that a store may have released timesteps of it: the largest
+# ``clock_skew_seconds`` of a relay.
+_MAX_CLOCK_LEAD_S = 86_400
+_ROWS_PER_QUERY = 1000  # bounds the memory only
 # Closes a new store until it contains the copy.
 _INCOMPLETE_MARK = {"state": "importing", "id": "", "key": ""}
-_WAIT_S = 30.0
+_WAIT_S = 30.0  # the default of `Database`
 clock = time.time  # replaceable in tests
 
 
@@ -243,7 +245,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
         is undone.
     withhold
         Whether a copy that may lack releases is accepted: a backup, a file that was imported already, or a copy that
-        was not exported. Nothing is released then from before the import, nor within one window and an hour after
+        was not exported. Nothing is released then from before the import, nor within one window and a day after
         it. Not for sessions with a total limit or event caps, which depend on all releases.
 
     Returns
@@ -293,7 +295,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, key)
                 _set_mark(target, None)
                 return Import(*result)
-            until = int(clock()) + _MAX_CLOCK_LEAD_S
+            until = ceil(clock()) + _MAX_CLOCK_LEAD_S
             with target.database.transaction():
                 target.database.lock_tables()
                 result = _copy_tables(source, target)

@@ -37,6 +37,7 @@ from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDataba
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
+from dphmm.serve.config import RelayConfig
 from dphmm.serve.store import FOREVER, RecipientTables
 from tests.release.engines import STICKY, engine
 
@@ -341,6 +342,25 @@ def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
         release(target, user, [first])
     with SessionStore(target) as opened:
         assert opened.get_restored_at() == until
+
+
+def test_restored_copy_gives_no_second_value_for_the_largest_clock_skew_of_a_relay(tmp_path, store, monkeypatch):
+    """The original released a fix of a phone with a clock that is ahead, just before the import."""
+    bounds = RelayConfig.model_fields["clock_skew_seconds"].metadata
+    skew = int(next(bound.le for bound in bounds if hasattr(bound, "le")))
+    step = 2 * 3600
+    begin = NOW // step * step
+    monkeypatch.setattr(session_transfer, "clock", lambda: begin + 0.5)
+    release_ann = partial(release, name="ann", releaser=engine(step=step))
+    release_ann(store, slots=[begin // step - 1])
+    export_store(store, tmp_path / "copy", backup=True)
+    slot = -(-(begin + 1 + skew) // step)  # the timestep that contains the fix
+    release_ann(store, slots=[slot])
+    import_store(tmp_path / "copy", tmp_path / "restored.db", withhold=True)
+    for withheld in (slot, slot + 86400 // step - 1):  # a second value, and a window with two budgets
+        with pytest.raises(TimeOrderError, match="restored from a copy"):
+            release_ann(tmp_path / "restored.db", slots=[withheld])
+    release_ann(tmp_path / "restored.db", slots=[slot + 86400 // step])
 
 
 def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_them(tmp_path, store):
@@ -725,11 +745,11 @@ def test_restored_copy_continues_after_one_window_within_the_budget(tmp_path, st
     release_ann = partial(release, name="ann", limits=None, releaser=engine)
     values = release_ann(store, slots=range(SLOT - 80, SLOT - 40))
     export_store(store, tmp_path / "copy", backup=True)
-    values |= release_ann(store, slots=range(SLOT - 40, SLOT + 3600 // STEP + 1))  # by a phone with a wrong clock
+    values |= release_ann(store, slots=range(SLOT - 40, SLOT + DAY + 1))  # by a phone with a wrong clock
     target = tmp_path / "restored.db"
     done = run("session", "import", tmp_path / "copy", target, "--withhold")
-    first = SLOT + 3600 // STEP + window
-    assert "until a day, or one longer window of a limit or schedule, after 2024-03-07T10:00:00Z." in done.output
+    first = SLOT + DAY + window
+    assert "until a day, or one longer window of a limit or schedule, after 2024-03-08T09:00:00Z." in done.output
     with pytest.raises(TimeOrderError, match=f"slot {first}, because"):
         release_ann(target, slots=[first - 1])
     values |= release_ann(target, slots=range(first, first + 40))
