@@ -424,6 +424,76 @@ def test_existing_file_is_never_replaced_by_an_export(tmp_path, store):
     )
 
 
+def test_file_that_appears_during_an_export_is_kept(tmp_path, store, monkeypatch):
+    values = release(store, "ann", [SLOT])
+    file, original = tmp_path / "e", session_transfer._set_exact
+
+    def appear(part):
+        file.write_text("of another program")
+        original(part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_transfer, "_set_exact", appear)
+        with pytest.raises(OutputError, match="e was created in the meantime; move it away, and repeat the export"):
+            export_store(store, file)
+    assert file.read_text() == "of another program"
+    file.unlink()
+    assert export_store(store, file).is_move
+    import_store(file, tmp_path / "new.db")
+    assert release(tmp_path / "new.db", "ann", [SLOT], state=0) == values
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["before", "after"])
+def test_export_is_refused_while_its_log_has_a_part_of_it(tmp_path, store, is_closed, monkeypatch):
+    """Another process has opened the copy, before or after the store is closed: SQLite keeps the log."""
+    values = release(store, "ann", [SLOT])
+    file, part = tmp_path / "e", tmp_path / "e.part"
+    name = "_set_exact" if is_closed else "_copy_tables"
+    original, others = getattr(session_transfer, name), []
+
+    def open_too(*arguments):
+        others.append(sqlite3.connect(part))
+        others[0].execute("SELECT * FROM session").fetchall()
+        return original(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_transfer, name, open_too)
+        with pytest.raises(OutputError, match="is incomplete"):
+            export_store(store, file)
+    assert not file.exists()
+    others[0].close()
+    if not is_closed:
+        assert release(store, "ann", [SLOT], state=0) == values, "the store is open"
+    assert export_store(store, file).is_move
+    import_store(file, tmp_path / "new.db")
+    assert release(tmp_path / "new.db", "ann", [SLOT], state=0) == values
+
+
+def test_keys_of_all_tables_consist_of_their_first_three_columns():
+    """A copy is read in pages, of which the order must be total."""
+    with closing(sqlite3.connect(":memory:")) as opened:
+        session_database._create_tables(lambda statement: opened.execute(statement), MIGRATIONS)
+        for table in session_database.list_tables(get_format()):
+            keys = [column[5] for column in opened.execute(f"PRAGMA table_info({table})")]
+            assert 1 in keys, f"{table} has a primary key"
+            assert not any(keys[3:]), table
+
+
+@pytest.mark.slow
+@STORES
+def test_copy_in_pages_contains_each_row_once(tmp_path, store, where, monkeypatch):
+    """Rows with equal first columns are stored in an order that is not that of their keys."""
+    release(store, "ann", [SLOT])
+    numbers = np.random.default_rng(3).permutation(3000).tolist()
+    with SessionStore(store) as opened, opened.database.transaction():
+        for number in numbers:
+            opened.database.execute("INSERT INTO set_aside VALUES ('r', 1, ?, 4, 'status 400')", (number,))
+            opened.database.execute("INSERT INTO device_contact VALUES ('ann', ?, 4)", (str(number),))
+    monkeypatch.setattr(session_transfer, "_ROWS_PER_QUERY", 700)
+    export_store(store, tmp_path / "e", backup=True)
+    assert read_rows(tmp_path / "e") == read_rows(store)
+
+
 # ---- migrations ------------------------------------------------------------------------------------------------------
 
 NEXT = get_format() + 1
