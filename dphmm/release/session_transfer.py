@@ -40,6 +40,40 @@ from dphmm.tables import iso_time
 from dphmm.tables.output import check_output, sync_folder
 from dphmm.validation import checked
 
+# A mark closes its store or file: no process releases from it. ``id`` names an export. ``key`` names a store, so that
+# only one store completes the import of an exact file.
+#
+# state        where                     meaning                                next state, by
+# -----------  ------------------------  -------------------------------------  ------------------------------------
+# none         store                     releases                               moved, by an export without --backup
+# moved        exported store            all releases are in the file of `id`   none, by the import of that file
+# backup       part, file of a backup    may lack releases                      exact, if the store of `id` is moved
+# exact        part, file of a move      has all releases                       imported, by the first import
+# imported     file                      continues in the store of key `into`   same, by a repeat into that store
+# importing    new store, `id` empty     contains no rows                       importing with `id`, or none if withheld
+# importing    new store, with `id`      contains all rows                      none, once the file is imported
+# copy         file of a migration       may lack releases                      never changes
+#
+# A file that is not exact, or has no mark, may lack releases: a new store accepts it with ``withhold`` only, and the
+# file stays unchanged. The moved store of `id` also accepts a part that is backup, which becomes imported.
+#
+# A kill leaves, before each step of an export,
+#     1. commit of the part as backup:  an open store, an empty part without a mark
+#     2. commit of the store as moved:  an open store, a part that is backup. A repeat asks to remove the part
+#     3. commit of the part as exact:   a moved store, a part that is backup. A repeat completes it
+#     4. link of the part to the file:  a moved store, a part that is exact. A repeat completes it
+#     5. removal of the part:           a moved store, and two names of one complete file
+# (a backup has no steps 2 and 3; each has its own part), and before each step of an import of an exact file,
+#     1. new store that is importing:   no file; if it existed, or on a server, an open store without rows
+#     2. commit of rows and `id`:       a store without rows that is importing, an exact file. A repeat begins again
+#     3. commit of file as imported:    a store that is importing with `id`, an exact file. A repeat completes it
+#     4. commit of store without mark:  a store that is importing with `id`, an imported file. A repeat completes it
+# Step 2 of the import of any other file is the last: it removes the mark and withholds in the same transaction. The
+# import of an export into its moved store consists of steps 3 and 4.
+#
+# The order is the guarantee: a part becomes exact only after its store is moved, and a store opens only after its exact
+# file is imported. In the other order, a kill could leave an open store and an exact file, which another could continue.
+
 # Time by which clocks of phones may be ahead, so that a store may have released timesteps of it: the largest
 # ``clock_skew_seconds`` of a relay.
 _MAX_CLOCK_LEAD_S = 86_400
@@ -225,7 +259,7 @@ def _close_completely(copy: SessionStore) -> None:
 
 def _rename_export(part: Path, path: Path) -> None:
     try:
-        os.link(part, path)
+        os.link(part, path)  # unlike a rename, it never replaces a file that has appeared in the meantime
     except FileExistsError:
         raise OutputError(f"{path} was created in the meantime; move it away, and repeat the export") from None
     part.unlink()
@@ -382,7 +416,7 @@ def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
     target.database.execute("DELETE FROM identity")
     for table in list_tables(get_format()):
         first = 0
-        # Every key consists of some of the first three columns.
+        # Every key consists of some of the first three columns: without a total order, pages could repeat or lack rows.
         num_columns = len(next(iter(source.database.execute(f"SELECT * FROM {table} LIMIT 1")), ()))
         order = ", ".join(map(str, range(1, min(num_columns, 3) + 1)))
         while num_columns:
