@@ -72,7 +72,7 @@ from dphmm.validation import checked
 # import of an export into its moved store consists of steps 3 and 4.
 #
 # The order is the guarantee: a part becomes exact only after its store is moved, and a store opens only after its exact
-# file is imported. In the other order, a kill could leave an open store and an exact file, which another could continue.
+# file is imported. In the other order, a kill could leave an open store and an exact file, which a second continues.
 
 # Time by which clocks of phones may be ahead, so that a store may have released timesteps of it: the largest
 # ``clock_skew_seconds`` of a relay.

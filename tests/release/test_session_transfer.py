@@ -345,7 +345,7 @@ def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
 
 
 def test_restored_copy_gives_no_second_value_for_the_largest_clock_skew_of_a_relay(tmp_path, store, monkeypatch):
-    """The original released a fix of a phone with a clock that is ahead, just before the import."""
+    """The original released a fix of a phone with a fast clock just before the import."""
     bounds = RelayConfig.model_fields["clock_skew_seconds"].metadata
     skew = int(next(bound.le for bound in bounds if hasattr(bound, "le")))
     step = 2 * 3600
@@ -445,7 +445,7 @@ def test_file_that_appears_during_an_export_is_kept(tmp_path, store, monkeypatch
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["before", "after"])
 def test_export_is_refused_while_its_log_has_a_part_of_it(tmp_path, store, is_closed, monkeypatch):
-    """Another process has opened the copy, before or after the store is closed: SQLite keeps the log."""
+    """SQLite keeps the log of the copy while another process has opened it."""
     values = release(store, "ann", [SLOT])
     file, part = tmp_path / "e", tmp_path / "e.part"
     name = "_set_exact" if is_closed else "_copy_tables"
