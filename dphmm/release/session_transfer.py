@@ -6,7 +6,8 @@ and the imported store continues exactly. After its import the file is marked, t
 
 Any other copy may lack releases, which its store, or another copy of it, made later. Such a copy is imported only on
 request. The new store then releases no timestep from before its import, nor any that shares a window of a limit or
-schedule with one from before. This excludes a second value if no other store of these users releases after the import.
+schedule with one from before. This excludes a second value if no other store of these users releases after the import,
+this machine's clock is right, and no clock of a phone was more than a day ahead.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ from dphmm.validation import checked
 
 # Time by which clocks of phones may be ahead, so that a store may have released timesteps of it: the largest
 # ``clock_skew_seconds`` of a relay.
-_MAX_CLOCK_LEAD_S = 86_400
+_MAX_CLOCK_SKEW_S = 86_400
 _ROWS_PER_QUERY = 1000  # bounds the memory only
 # Closes a new store until it contains the copy.
 _INCOMPLETE_MARK = {"state": "importing", "id": "", "key": ""}
@@ -329,7 +330,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, key)
                 _set_mark(target, None)
                 return Import(*result)
-            until = ceil(clock()) + _MAX_CLOCK_LEAD_S
+            until = ceil(clock()) + _MAX_CLOCK_SKEW_S
             with target.database.transaction():
                 target.database.lock_tables()
                 result = _copy_tables(source, target)
