@@ -157,7 +157,7 @@ def test_polygon_that_would_cut_its_own_corner_is_cleaned():
     polygon = np.array(half + [(-x, -y) for x, y in half])
 
     def find_excess(corners):
-        """Compute exactly by how much a corner of the polygon exceeds a half-plane."""
+        """Compute the largest excess of a corner of the polygon over a half-plane, exactly."""
         normals, offsets = planar.half_planes(np.array([list(map(Fraction, corner)) for corner in corners.tolist()]))
         heights = [
             [abs(sum(map(mul, normal, map(Fraction, corner)))) for normal in normals.tolist()]
