@@ -151,7 +151,7 @@ def test_polygon_without_rounding_edges_is_unchanged():
 
 
 def test_polygon_that_would_cut_its_own_corner_is_cleaned():
-    """A short edge, of which rounding tilts the direction, cuts a corner by more than the tolerance."""
+    """A short edge that rounding has tilted cuts a corner by more than the tolerance."""
     short, below = 1.5e-7, 1.0 - 2.0**-53
     half = [(1.0, -1.0), (1.0, 1.0), (1.0 - short, below)]
     polygon = np.array(half + [(-x, -y) for x, y in half])

@@ -175,7 +175,7 @@ def test_moments_of_truncated_count_have_no_pole(t, count):
 
 @pytest.mark.parametrize("count", [2, 3, 5, 20])
 def test_moments_of_truncated_count_keep_their_digits_around_the_end_of_the_series(count):
-    """Wider, the omitted terms of the series would matter; narrower, the cancellation of the closed form."""
+    """The series is used where the closed form cancels, but not where omitted terms matter."""
     steps = np.array([0.011, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.29, 0.31, 0.4, 0.6, 1.0])
     for sign in (1, -1):
         moments = lattice_sum._truncated_moments(sign * steps, np.full(len(steps), count))
