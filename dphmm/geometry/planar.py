@@ -38,6 +38,7 @@ _MIN_SIFTED_CHAIN = 48
 _MAX_FACETS = 20_000
 
 # Corners that stick out by at most this share of the largest coordinate are rounding errors of a few additions.
+# With one unit, some of those of sheared lattices stay, and half-planes through them cut the hull.
 _MAX_BLUR = 16 * float(np.finfo(np.float64).eps)
 
 Points = npt.NDArray[Any]
@@ -94,6 +95,7 @@ def without_blur(polygon: Points) -> Points:
     normals, offsets = half_planes(polygon)
     blur = _MAX_BLUR * float(np.abs(polygon).max())
     # A quarter of the tolerance with which points count as inside: a hull that is kept must contain its own corners.
+    # Any share below one does that if it leaves room for the rounding of heights.
     heights = np.abs(polygon @ normals.T)
     if (np.abs(normals).max(axis=1) > blur).all() and (heights <= offsets * (1.0 + 0.25 * RELATIVE_TOLERANCE)).all():
         return polygon

@@ -27,10 +27,10 @@ MAX_MOVES = 40_000_000
 
 # Ends of the first rings, in units of the smallest distance. They separate the neighbours of a grid cell: 1 (side),
 # 1.41 (corner), 2, 2.24 to 2.83, 3 to 3.61. Later ones grow by a factor, so that a ring of far moves, of which few are
-# counted, is wider.
+# counted, is wider. Other values change how well models are learned, but not which moves are possible.
 _RING_ENDS = (1.2, 1.6, 2.1, 2.9, 3.7)
 _RING_GROWTH = 1.3
-# The rings of moves are stored as ``uint8``, with 0 for staying.
+# The rings of moves are stored as ``uint8``, with 0 for staying and one more for moves beyond all ends: at most 254.
 _MAX_RINGS = 200
 _BLOCK_MOVES = 1 << 22
 # Segments of streets of which the moves are found together: few enough to refuse too many moves early.
@@ -207,6 +207,7 @@ def _on_grid(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray,
     Distances are between nearest corners. Also return the number of states to process at a time, the ends of the rings,
     and their unit.
     """
+    # The quotient of a distance of N cells can be rounded to less than N.
     cells = distance / space.cell_km * (1 + RELATIVE_TOLERANCE)
     widest = np.minimum(int(min(cells, 1e9)) + 1, [space.columns - 1, space.rows - 1])
     dx, dy = (axis.ravel() for axis in np.meshgrid(*(np.arange(-w, w + 1) for w in widest)))

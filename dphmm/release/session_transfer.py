@@ -6,7 +6,8 @@ and the imported store continues exactly. After its import the file is marked, t
 
 Any other copy may lack releases, which its store, or another copy of it, made later. Such a copy is imported only on
 request. The new store then releases no timestep from before its import, nor any that shares a window of a limit or
-schedule with one from before. This excludes a second value if no other store of these users releases after the import.
+schedule with one from before. This excludes a second value if no other store of these users releases after the import,
+this machine's clock is right, and no clock of a phone was more than a day ahead.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +41,47 @@ from dphmm.tables import iso_time
 from dphmm.tables.output import check_output, sync_folder
 from dphmm.validation import checked
 
-# Time by which clocks of phones may be ahead, so that a store may have released timesteps of it.
-_MAX_CLOCK_LEAD_S = 3600
-_ROWS_PER_QUERY = 1000
+# A mark closes its store or file: no process releases from it. ``id`` names an export. ``key`` names a store, so that
+# only one store completes the import of an exact file.
+#
+# state        where                     meaning                                next state, by
+# -----------  ------------------------  -------------------------------------  ------------------------------------
+# none         store                     releases                               moved, by an export without --backup
+# moved        exported store            all releases are in the file of `id`   none, by the import of that file
+# backup       part, file of a backup    may lack releases                      exact, if the store of `id` is moved
+# exact        part, file of a move      has all releases                       imported, by the first import
+# imported     file                      continues in the store of key `into`   same, by a repeat into that store
+# importing    new store, `id` empty     contains no rows                       importing with `id`, or none if withheld
+# importing    new store, with `id`      contains all rows                      none, once the file is imported
+# copy         file of a migration       may lack releases                      never changes
+#
+# A file that is not exact, or has no mark, may lack releases: a new store accepts it with ``withhold`` only, and the
+# file stays unchanged. The moved store of `id` also accepts a part that is backup, which becomes imported.
+#
+# A kill leaves, before each step of an export,
+#     1. commit of the part as backup:  an open store, an empty part without a mark
+#     2. commit of the store as moved:  an open store, a part that is backup. A repeat asks to remove the part
+#     3. commit of the part as exact:   a moved store, a part that is backup. A repeat completes it
+#     4. link of the part to the file:  a moved store, a part that is exact. A repeat completes it
+#     5. removal of the part:           a moved store, and two names of one complete file
+# (a backup has no steps 2 and 3; each has its own part), and before each step of an import of an exact file,
+#     1. new store that is importing:   no file; if it existed, or on a server, an open store without rows
+#     2. commit of rows and `id`:       a store without rows that is importing, an exact file. A repeat begins again
+#     3. commit of file as imported:    a store that is importing with `id`, an exact file. A repeat completes it
+#     4. commit of store without mark:  a store that is importing with `id`, an imported file. A repeat completes it
+# Step 2 of the import of any other file is the last: it removes the mark and withholds in the same transaction. The
+# import of an export into its moved store consists of steps 3 and 4.
+#
+# The order is the guarantee: a part becomes exact only after its store is moved, and a store opens only after its exact
+# file is imported. In the other order, a kill could leave an open store and an exact file, which a second continues.
+
+# Time by which clocks of phones may be ahead, so that a store may have released timesteps of it: the largest
+# ``clock_skew_seconds`` of a relay.
+_MAX_CLOCK_SKEW_S = 86_400
+_ROWS_PER_QUERY = 1000  # bounds the memory only
 # Closes a new store until it contains the copy.
 _INCOMPLETE_MARK = {"state": "importing", "id": "", "key": ""}
-_WAIT_S = 30.0
+_WAIT_S = 30.0  # the default of `Database`
 clock = time.time  # replaceable in tests
 
 
@@ -223,7 +260,7 @@ def _close_completely(copy: SessionStore) -> None:
 
 def _rename_export(part: Path, path: Path) -> None:
     try:
-        os.link(part, path)
+        os.link(part, path)  # unlike a rename, it never replaces a file that has appeared in the meantime
     except FileExistsError:
         raise OutputError(f"{path} was created in the meantime; move it away, and repeat the export") from None
     part.unlink()
@@ -243,7 +280,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
         is undone.
     withhold
         Whether a copy that may lack releases is accepted: a backup, a file that was imported already, or a copy that
-        was not exported. Nothing is released then from before the import, nor within one window and an hour after
+        was not exported. Nothing is released then from before the import, nor within one window and a day after
         it. Not for sessions with a total limit or event caps, which depend on all releases.
 
     Returns
@@ -293,7 +330,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _consume(source, mark, key)
                 _set_mark(target, None)
                 return Import(*result)
-            until = int(clock()) + _MAX_CLOCK_LEAD_S
+            until = ceil(clock()) + _MAX_CLOCK_SKEW_S
             with target.database.transaction():
                 target.database.lock_tables()
                 result = _copy_tables(source, target)
@@ -380,7 +417,7 @@ def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
     target.database.execute("DELETE FROM identity")
     for table in list_tables(get_format()):
         first = 0
-        # Every key consists of some of the first three columns.
+        # Every key consists of some of the first three columns: without a total order, pages could repeat or lack rows.
         num_columns = len(next(iter(source.database.execute(f"SELECT * FROM {table} LIMIT 1")), ()))
         order = ", ".join(map(str, range(1, min(num_columns, 3) + 1)))
         while num_columns:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from operator import mul
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -145,3 +148,31 @@ def test_polygon_without_rounding_edges_is_unchanged():
         points = rng.normal(size=(30, 2)) * [1.0, thin]
         polygon = planar.convex_polygon(np.concatenate([points, -points]))
         assert planar.without_blur(polygon) is polygon
+
+
+def test_polygon_that_would_cut_its_own_corner_is_cleaned():
+    """A short edge that rounding has tilted cuts a corner by more than the tolerance."""
+    short, below = 1.5e-7, 1.0 - 2.0**-53
+    half = [(1.0, -1.0), (1.0, 1.0), (1.0 - short, below)]
+    polygon = np.array(half + [(-x, -y) for x, y in half])
+
+    def find_excess(corners):
+        """Compute the largest excess of a corner of the polygon over a half-plane, exactly."""
+        normals, offsets = planar.half_planes(np.array([list(map(Fraction, corner)) for corner in corners.tolist()]))
+        heights = [
+            [abs(sum(map(mul, normal, map(Fraction, corner)))) for normal in normals.tolist()]
+            for corner in polygon.tolist()
+        ]
+        return max(height / offset - 1 for row in heights for height, offset in zip(row, offsets, strict=True))
+
+    assert 1e-9 < find_excess(polygon) < 2e-9
+    assert find_excess(planar.without_blur(polygon)) <= 2.0**-52
+
+
+@pytest.mark.parametrize(("num_units", "is_kept"), [(8, False), (15, False), (17, True), (32, True)])
+def test_only_corners_within_sixteen_units_of_rounding_are_removed(num_units, is_kept):
+    tip = 1.0 + num_units * 2.0**-52
+    half = [(1.0, -1.0), (1.0, 1.0), (1.0 - 2.0**-52, 1.0), (0.0, tip)]
+    polygon = np.array(half + [(-x, -y) for x, y in half])
+    corners = planar.without_blur(polygon).tolist()
+    assert [0.0, tip] in corners if is_kept else len(corners) == 4

@@ -173,6 +173,22 @@ def test_moments_of_truncated_count_have_no_pole(t, count):
     np.testing.assert_allclose(squares[0], float(variance + mean**2), rtol=1e-11, atol=1e-12 * largest)
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 20])
+def test_moments_of_truncated_count_keep_their_digits_around_the_end_of_the_series(count):
+    """The series is used where the closed form cancels, but not where omitted terms matter."""
+    steps = np.array([0.011, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.29, 0.31, 0.4, 0.6, 1.0])
+    for sign in (1, -1):
+        moments = lattice_sum._truncated_moments(sign * steps, np.full(len(steps), count))
+        with mpmath.workdps(50):
+            for step, mean, variance in zip(sign * steps, *moments, strict=True):
+                weights = [mpmath.exp(-mpmath.mpf(step) * k) for k in range(count)]
+                shares = [weight / mpmath.fsum(weights) for weight in weights]
+                wanted = mpmath.fsum(k * share for k, share in enumerate(shares))
+                spread = mpmath.fsum((k - wanted) ** 2 * share for k, share in enumerate(shares))
+                assert abs(mean / wanted - 1) < 1e-14
+                assert abs(variance / spread - 1) < 1e-13
+
+
 def test_float_and_decimal_normalizers_agree_for_huge_thin_polygon():
     big = 2**28 - 1
     sums = LatticeSum(2, half_sails([(big, big - 1), (-1, 0), (-big, 1 - big), (1, 0)]))

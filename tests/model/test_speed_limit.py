@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -47,6 +48,33 @@ def test_rings_are_ordered_by_distance_and_start_with_staying():
     order = np.argsort(length, kind="stable")
     assert (np.diff(limit.rings[order].astype(int)) >= 0).all()
     assert limit.rings.max() < limit.ring_count <= 20
+
+
+def test_rings_separate_the_neighbours_of_a_cell():
+    limit = SpeedLimit(_grid(1, 30, 20, 1.0), 300, 100)
+    sources = np.repeat(np.arange(limit.size), np.diff(limit.moves.indptr))
+    squares = np.square(limit.space.lattice[sources] - limit.space.lattice[limit.targets]).sum(axis=1)
+    for ring, neighbours in enumerate(([0], [1], [2], [4], [5, 8], [9, 10, 13])):
+        assert np.unique(squares[limit.rings == ring]).tolist() == neighbours
+
+
+def test_rings_fit_their_type_at_all_distances():
+    lengths = np.logspace(-1, 300, 5000)
+    ends = reach._ring_ends(np.inf)
+    rings = reach._rings(lengths, np.zeros(len(lengths), dtype=bool), ends).astype(int)
+    assert (np.diff(rings) >= 0).all()
+    assert (rings[0], rings[-1]) == (1, len(ends) + 1)
+
+
+@pytest.mark.parametrize(("cell_km", "kmh", "step"), [("0.1", 9, 120), ("0.1", 144, 60), ("0.1", 15, 72)])
+def test_distance_of_an_exact_number_of_cells_is_possible(cell_km, kmh, step):
+    """In floating point, the quotient of distance and cell is less than the integer."""
+    cells = Fraction(kmh) * step / 3600 / Fraction(cell_km)
+    assert cells.denominator == 1
+    assert kmh * step / 3600 / float(cell_km) < cells, "the case is one of rounding"
+    grid = Grid(LocalProjection(45.0, 7.0), (0, 0), float(cell_km), 40, 1, np.ones((1, 40), dtype=bool))
+    # The nearest corners of two cells are one cell closer than the cells.
+    assert SpeedLimit(grid, step, kmh).moves.toarray()[0].sum() == 1 + cells + 1
 
 
 def test_place_distance_accounts_for_place_widths():

@@ -37,6 +37,7 @@ from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDataba
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
+from dphmm.serve.config import RelayConfig
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from tests.release.engines import STICKY, engine
 
@@ -343,6 +344,25 @@ def test_restored_copy_never_gives_a_second_value(tmp_path, store, where, kind):
         assert opened.get_restored_at() == until
 
 
+def test_restored_copy_gives_no_second_value_for_the_largest_clock_skew_of_a_relay(tmp_path, store, monkeypatch):
+    """The original released a fix of a phone with a fast clock just before the import."""
+    bounds = RelayConfig.model_fields["clock_skew_seconds"].metadata
+    skew = int(next(bound.le for bound in bounds if hasattr(bound, "le")))
+    step = 2 * 3600
+    begin = NOW // step * step
+    monkeypatch.setattr(session_transfer, "clock", lambda: begin + 0.5)
+    release_ann = partial(release, name="ann", releaser=engine(step=step))
+    release_ann(store, slots=[begin // step - 1])
+    export_store(store, tmp_path / "copy", backup=True)
+    slot = -(-(begin + 1 + skew) // step)  # the timestep that contains the fix
+    release_ann(store, slots=[slot])
+    import_store(tmp_path / "copy", tmp_path / "restored.db", withhold=True)
+    for withheld in (slot, slot + 86400 // step - 1):  # a second value, and a window with two budgets
+        with pytest.raises(TimeOrderError, match="restored from a copy"):
+            release_ann(tmp_path / "restored.db", slots=[withheld])
+    release_ann(tmp_path / "restored.db", slots=[slot + 86400 // step])
+
+
 def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_them(tmp_path, store):
     release(store, "ann", [SLOT], limits=Limits(epsilon=9))
     export_store(store, tmp_path / "e", backup=True)
@@ -402,6 +422,76 @@ def test_existing_file_is_never_replaced_by_an_export(tmp_path, store):
         2,
         f"Error: {tmp_path / 'e'} exists; name another file\n",
     )
+
+
+def test_file_that_appears_during_an_export_is_kept(tmp_path, store, monkeypatch):
+    values = release(store, "ann", [SLOT])
+    file, original = tmp_path / "e", session_transfer._set_exact
+
+    def appear(part):
+        file.write_text("of another program")
+        original(part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_transfer, "_set_exact", appear)
+        with pytest.raises(OutputError, match="e was created in the meantime; move it away, and repeat the export"):
+            export_store(store, file)
+    assert file.read_text() == "of another program"
+    file.unlink()
+    assert export_store(store, file).is_move
+    import_store(file, tmp_path / "new.db")
+    assert release(tmp_path / "new.db", "ann", [SLOT], state=0) == values
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["before", "after"])
+def test_export_is_refused_while_its_log_has_a_part_of_it(tmp_path, store, is_closed, monkeypatch):
+    """SQLite keeps the log of the copy while another process has opened it."""
+    values = release(store, "ann", [SLOT])
+    file, part = tmp_path / "e", tmp_path / "e.part"
+    name = "_set_exact" if is_closed else "_copy_tables"
+    original, others = getattr(session_transfer, name), []
+
+    def open_too(*arguments):
+        others.append(sqlite3.connect(part))
+        others[0].execute("SELECT * FROM session").fetchall()
+        return original(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session_transfer, name, open_too)
+        with pytest.raises(OutputError, match="is incomplete"):
+            export_store(store, file)
+    assert not file.exists()
+    others[0].close()
+    if not is_closed:
+        assert release(store, "ann", [SLOT], state=0) == values, "the store is open"
+    assert export_store(store, file).is_move
+    import_store(file, tmp_path / "new.db")
+    assert release(tmp_path / "new.db", "ann", [SLOT], state=0) == values
+
+
+def test_keys_of_all_tables_consist_of_their_first_three_columns():
+    """A copy is read in pages, of which the order must be total."""
+    with closing(sqlite3.connect(":memory:")) as opened:
+        session_database._create_tables(lambda statement: opened.execute(statement), MIGRATIONS)
+        for table in session_database.list_tables(get_format()):
+            keys = [column[5] for column in opened.execute(f"PRAGMA table_info({table})")]
+            assert 1 in keys, f"{table} has a primary key"
+            assert not any(keys[3:]), table
+
+
+@pytest.mark.slow
+@STORES
+def test_copy_in_pages_contains_each_row_once(tmp_path, store, where, monkeypatch):
+    """Rows with equal first columns are stored in an order that is not that of their keys."""
+    release(store, "ann", [SLOT])
+    numbers = np.random.default_rng(3).permutation(3000).tolist()
+    with SessionStore(store) as opened, opened.database.transaction():
+        for number in numbers:
+            opened.database.execute("INSERT INTO set_aside VALUES ('r', 1, ?, 4, 'status 400')", (number,))
+            opened.database.execute("INSERT INTO device_contact VALUES ('ann', ?, 4)", (str(number),))
+    monkeypatch.setattr(session_transfer, "_ROWS_PER_QUERY", 700)
+    export_store(store, tmp_path / "e", backup=True)
+    assert read_rows(tmp_path / "e") == read_rows(store)
 
 
 # ---- migrations ------------------------------------------------------------------------------------------------------
@@ -725,11 +815,11 @@ def test_restored_copy_continues_after_one_window_within_the_budget(tmp_path, st
     release_ann = partial(release, name="ann", limits=None, releaser=engine)
     values = release_ann(store, slots=range(SLOT - 80, SLOT - 40))
     export_store(store, tmp_path / "copy", backup=True)
-    values |= release_ann(store, slots=range(SLOT - 40, SLOT + 3600 // STEP + 1))  # by a phone with a wrong clock
+    values |= release_ann(store, slots=range(SLOT - 40, SLOT + DAY + 1))  # by a phone with a wrong clock
     target = tmp_path / "restored.db"
     done = run("session", "import", tmp_path / "copy", target, "--withhold")
-    first = SLOT + 3600 // STEP + window
-    assert "until a day, or one longer window of a limit or schedule, after 2024-03-07T10:00:00Z." in done.output
+    first = SLOT + DAY + window
+    assert "until a day, or one longer window of a limit or schedule, after 2024-03-08T09:00:00Z." in done.output
     with pytest.raises(TimeOrderError, match=f"slot {first}, because"):
         release_ann(target, slots=[first - 1])
     values |= release_ann(target, slots=range(first, first + 40))
