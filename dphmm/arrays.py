@@ -23,7 +23,10 @@ RELATIVE_TOLERANCE = 1e-9
 """The relative tolerance of geometry: a point is in a convex body if its norm is at most ``1 + RELATIVE_TOLERANCE``.
 
 It is used only for real-valued input; decisions about integers and lattice points are exact. Its cost is at most a
-factor ``1 + 1e-9`` on epsilon, for a state that counts as protected although it lies slightly outside.
+factor ``1 + 1e-9`` on epsilon, for a state that counts as protected although it lies slightly outside. Rounding of
+real-valued hulls comes on top: the norms of a hull's own differences were at most ``1 + 3e-7`` among 2,600 random hulls
+that were 10^4 to 10^9 times as long as wide, and at most ``1 + 1e-9`` up to 10^6 times. Flatter ones are segments, or
+refused when they are released.
 """
 
 MIN_SCALE = 1e-30
