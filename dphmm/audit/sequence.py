@@ -737,22 +737,22 @@ class Thresholds:
 
 
 def summarize_inference(audit: SequenceAudit) -> str:
-    """Summarize an adversary's expected error and odds in one sentence."""
+    """Summarize an adversary's expected error and odds in sentences, without the last full stop."""
     metrics_by_time = {
         "without releases": audit.prior_metrics,
         "given past releases": audit.filtered_metrics,
         "given all releases": audit.smoothed_metrics,
     }
     errors = ", ".join(
-        f"{metres(float(np.median(metrics.error)))} {label} (minimum {metres(metrics.error.min())})"
-        for label, metrics in metrics_by_time.items()
+        f"{metres(float(np.median(metrics.error)))} {label}" for label, metrics in metrics_by_time.items()
     )
+    least = ", ".join(metres(metrics.error.min()) for metrics in metrics_by_time.values())
     odds = ", ".join(
         f"{odds_in_words(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
     )
     return (
         f"If the model is correct, the median expected error of {describe_adversary(audit.auxiliary_knowledge)} about "
-        f"{audit.user} is {errors}. The odds of the most probable location are at most {odds}"
+        f"{audit.user} is {errors}. The minima are {least}. The odds of the most probable location are at most {odds}"
     )
 
 

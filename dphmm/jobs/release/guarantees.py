@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphmm.formatting import duration_in_words, metres, odds_in_words, power_of_e, ratio_bound, ratio_in_words
+from dphmm.formatting import duration_in_words, metres, odds_in_words, percent, power_of_e, ratio_bound, ratio_in_words
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
@@ -319,7 +319,9 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
         return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
 
     sampled = table["component_error_m"][~table["withheld"] & ~table["unprotected"]]
-    unprotected = f"{int(table['unprotected'].sum()):,} of {len(table):,}"
+    num_unprotected = int(table["unprotected"].sum())
+    label = "unprotected timesteps, released unchanged and excluded above"
+    unprotected = ((label, f"{num_unprotected:,} of {len(table):,}", ""),) if num_unprotected else ()
     estimate = "min_user_median_estimate_error_m"
     median = "min_user_median_adversary_error_m"
     least = "min_adversary_error_m"
@@ -341,7 +343,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
             _odds(exposure["max_posterior"]),
             smoothed("max_posterior", _odds),
         ),
-        ("unprotected timesteps, released unchanged and excluded above", unprotected, ""),
+        *unprotected,
     )
 
 
@@ -350,7 +352,7 @@ def _odds(probability: float | None) -> str:
         return _UNPROTECTED_ONLY
     if probability >= 1.0 - 1e-6:
         return "certain"
-    return f"{100 * probability:.3g} % (odds {odds_in_words(probability)})"
+    return f"{percent(probability)} (odds {odds_in_words(probability)})"
 
 
 def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: bool | None) -> tuple[str, ...]:
