@@ -737,7 +737,7 @@ class Thresholds:
 
 
 def summarize_inference(audit: SequenceAudit) -> str:
-    """Summarize an adversary's expected error and odds in sentences, without the last full stop."""
+    """Summarize an adversary's expected error and odds, without the last full stop."""
     metrics_by_time = {
         "without releases": audit.prior_metrics,
         "given past releases": audit.filtered_metrics,
