@@ -1,4 +1,4 @@
-"""The `dphmm` command, one module per subject; the subcommands are listed in `dphmm.cli.commands`."""
+"""The `dphmm` command, one module per subject, with subcommands in `dphmm.cli.commands`."""
 
 from dphmm.cli.commands import COMMANDS as COMMANDS
 from dphmm.cli.commands import Program as Program

@@ -13,7 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphmm.formatting import duration_in_words, metres, odds_in_words, percent, power_of_e, ratio_bound, ratio_in_words
+from dphmm.formatting import (
+    duration_in_words,
+    metres,
+    odds_in_words,
+    percent,
+    power_of_e,
+    ratio_bound,
+    ratio_in_words,
+    upper_bound,
+)
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
@@ -146,8 +155,9 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
     if largest is not None and not isnan(largest):
         covered = f"{_support(settings, 'at every timestep')} and " if settings.delta else ""
         day = (
-            f" For two trajectories {covered}that the policy connects at every timestep, the releases of the 24 hours "
-            f"with the largest total epsilon ({largest:,.4g}) are {_ratio(largest)}."
+            " The releases of a user within 24 hours have a total epsilon of at most "
+            f"{float(upper_bound(largest)):,.6g}. For two trajectories {covered}that the policy connects at every "
+            f"timestep, they are {_ratio(largest)}."
         )
     release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
     return (

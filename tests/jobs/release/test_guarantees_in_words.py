@@ -264,10 +264,10 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
         rf"Take any two locations {support} and that the policy connects \(any two locations\)\. One release is at "
         r"most (e\^)?([\d,.]+) times as likely from one as from the other \(ε = ([\d.,]+)\)"
         r"(, which is not a meaningful limit)?\. "
-        rf"Releases accumulate without a limit\. For two trajectories {covered}that the policy connects at every "
-        r"timestep, the releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as "
-        r"likely under one as under the other, which is not a meaningful limit\. Other files of the same user add to "
-        r"this, [^.]*\.",
+        r"Releases accumulate without a limit\. The releases of a user within 24 hours have a total epsilon of at most "
+        rf"40\. For two trajectories {covered}that the policy connects at every timestep, they are at most e\^40 times "
+        r"as likely under one as under the other, which is not a meaningful limit\. Other files of the same user add "
+        r"to this, [^.]*\.",
         text,
     )
     assert match, text
