@@ -720,7 +720,10 @@ class Thresholds:
             One sentence for each violated limit, empty without violations.
         """
         violations = []
-        for label, metrics in (("given past releases", audit.filtered_metrics), ("given all", audit.smoothed_metrics)):
+        for label, metrics in (
+            ("given past releases", audit.filtered_metrics),
+            ("given all releases", audit.smoothed_metrics),
+        ):
             if self.min_adversary_error is not None and metrics.error.min() < self.min_adversary_error:
                 violations.append(
                     f"{label}, the expected error is {metres(metrics.error.min())} at release "
