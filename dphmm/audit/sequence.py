@@ -720,7 +720,10 @@ class Thresholds:
             One sentence for each violated limit, empty without violations.
         """
         violations = []
-        for label, metrics in (("given past releases", audit.filtered_metrics), ("given all", audit.smoothed_metrics)):
+        for label, metrics in (
+            ("given past releases", audit.filtered_metrics),
+            ("given all releases", audit.smoothed_metrics),
+        ):
             if self.min_adversary_error is not None and metrics.error.min() < self.min_adversary_error:
                 violations.append(
                     f"{label}, the expected error is {metres(metrics.error.min())} at release "
@@ -737,22 +740,22 @@ class Thresholds:
 
 
 def summarize_inference(audit: SequenceAudit) -> str:
-    """Summarize an adversary's expected error and odds in one sentence."""
+    """Summarize an adversary's expected error and odds, without the last full stop."""
     metrics_by_time = {
         "without releases": audit.prior_metrics,
         "given past releases": audit.filtered_metrics,
         "given all releases": audit.smoothed_metrics,
     }
     errors = ", ".join(
-        f"{metres(float(np.median(metrics.error)))} {label} (minimum {metres(metrics.error.min())})"
-        for label, metrics in metrics_by_time.items()
+        f"{metres(float(np.median(metrics.error)))} {label}" for label, metrics in metrics_by_time.items()
     )
+    least = ", ".join(metres(metrics.error.min()) for metrics in metrics_by_time.values())
     odds = ", ".join(
         f"{odds_in_words(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
     )
     return (
         f"If the model is correct, the median expected error of {describe_adversary(audit.auxiliary_knowledge)} about "
-        f"{audit.user} is {errors}. The odds of the most probable location are at most {odds}"
+        f"{audit.user} is {errors}. The minima are {least}. The odds of the most probable location are at most {odds}"
     )
 
 

@@ -148,6 +148,8 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         result["smoothing"] = options["smoothing"]
     else:
         result["max_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
+    if not as_json:
+        result = {key: value for key, value in result.items() if value or key not in _OMITTED_IF_ZERO}
     say("Learned", {**files, **result}, as_json, learned.dropped, "private_dropped", _LABELS)
 
 
@@ -155,6 +157,14 @@ _PICTURES = (".png", ".svg", ".pdf")
 
 NO_MAP = "none"
 """The value of --map for a model without a map."""
+
+_OMITTED_IF_ZERO = (
+    "num_skipped_fixes",
+    "num_merged_fixes",
+    "num_locations_outside",
+    "num_moves_too_fast",
+    "num_moves_too_rare",
+)
 
 _LABELS = {
     "transitions": "possible moves",

@@ -275,8 +275,8 @@ def _build_sequence_section(
             )
     cost = (
         f"The total epsilon of {stated['num_releases']:,} releases at {stated['num_timesteps']:,} timesteps is "
-        f"{audit.epsilon:.4g} (Theorem 7.1). Two possible "
-        f"sequences of states are indistinguishable within {_format_number(audit.constrained_epsilon)} (Theorem 7.2)."
+        f"{audit.epsilon:.4g} (Theorem 7.1). Any two possible sequences of states are distinguished by a "
+        f"log-likelihood ratio of at most {_format_number(audit.constrained_epsilon)} (Theorem 7.2)."
     )
     figures = [
         _build_picture("Uncertainty at each timestep", pictures.draw_entropy, audit),

@@ -145,9 +145,10 @@ class _PlottedFlows:
         """The numbers of flows and of those not drawn; empty without a table of flows."""
         if not self.has_flows:
             return ""
-        verb = "has" if len(self.flows) == 1 else "have"
+        verb = "has" if len(self.flows) <= 1 else "have"
         cut = f" The {self.num_omitted:,} smallest of them are not drawn." if self.num_omitted else ""
-        return f"{_count(len(self.flows), 'flow')} between areas {verb} an interval above zero.{cut}"
+        count = _count(len(self.flows), "flow") if self.flows else "No flow"
+        return f"{count} between areas {verb} an interval above zero.{cut}"
 
     @property
     def rest_sentence(self) -> str:
@@ -564,6 +565,6 @@ def _describe_half_widths(rows: FlowRows) -> list[tuple[str, str]]:
         for level in dict.fromkeys(columns["level"][columns["table"] == table].tolist()):
             mask = (columns["table"] == table) & (columns["level"] == level)
             half = np.maximum(columns["high"] - columns["count"], columns["count"] - columns["low"])[mask]
-            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({int(mask.sum()):,} numbers)")
+            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({_count(int(mask.sum()), 'number')})")
         rows_of_table.append((f"{table} ({unit})", "; ".join(levels)))
     return rows_of_table

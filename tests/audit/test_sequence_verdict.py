@@ -42,12 +42,12 @@ def test_thresholds_may_be_reached_but_not_exceeded(least, most, count):
 
 def test_violation_names_its_release():
     (nearer,) = Thresholds(0.45).violations(AUDIT)
-    assert nearer.startswith("given all, the expected error is 400 m at release 1, below 450 m")
+    assert nearer.startswith("given all releases, the expected error is 400 m at release 1, below 450 m")
     assert "at 50% of the releases" in nearer
     summary = summarize_inference(AUDIT)
     assert (
-        "5.7 km without releases (minimum 5.7 km), 700 m given past releases (minimum 500 m), "
-        "450 m given all releases (minimum 400 m)" in summary
+        "5.7 km without releases, 700 m given past releases, 450 m given all releases. "
+        "The minima are 5.7 km, 500 m, 400 m." in summary
     )
     assert "1 to 9 without releases, 1 to 1 given past releases, 3 to 1 given all releases" in summary
 

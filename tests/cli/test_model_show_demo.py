@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -30,7 +31,10 @@ def test_learn_counts_contents_of_table(world, run):
     model = MarkovModel.load(world / "out.npz")
     assert output["states"] == model.size == model.states.size
     assert output["transitions"] == model.transition.nnz
-    assert "observed moves" in run("learn", "walk.csv", *BOX, "-o", "again.npz").stdout
+    assert output["num_moves_too_rare"] == 0
+    printed = run("learn", "walk.csv", *BOX, "-o", "again.npz").stdout
+    assert "observed moves" in printed
+    assert not re.search(r"  0$", printed, re.MULTILINE), "counts of zero are omitted"
 
 
 def test_learn_allows_moves_within_maximum_speed(world, run):

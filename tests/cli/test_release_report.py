@@ -16,7 +16,9 @@ def test_page_is_written_and_its_name_printed(world, run):
     assert run(*RELEASED).exit_code == 0
     result = run(*REPORT, "page.html", "--policy", "utility:600m", "--seed", 1, "--title", "For the board")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "page.html\n", "")
-    assert "<h1>For the board</h1>" in (world / "page.html").read_text()
+    page = (world / "page.html").read_text()
+    assert "<h1>For the board</h1>" in page
+    assert "unprotected timesteps" not in page, "there are none"
     everything = ("--policy", "utility:600m", "--epsilon", 1, "--mechanism", "lattice")
     assert run(*REPORT, "again.html", *everything, "--users", "a").exit_code == 0
     assert "1: a" in (world / "again.html").read_text()

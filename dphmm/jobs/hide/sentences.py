@@ -24,9 +24,9 @@ _ASSUMPTIONS = {
 
 # From ``scripts/street_adversary.py``, with the adversaries' knowledge of which locations are possible.
 _WITHOUT_MAP = (
-    "An adversary with a street map does better: on real streets and with --within 500m, it located 30 % of 300 "
-    "simulated homes to within 100 m after ten rides, and these adversaries at most 22 %. Use --map FILE, such as an "
-    "extract of OpenStreetMap, to include it."
+    "An adversary with a street map does better. On real streets and with --within 500m, it located 30 % of 300 "
+    "simulated homes to within 100 m after ten rides, and these adversaries at most 22 %. To include it, use --map "
+    "FILE, such as an extract of OpenStreetMap."
 )
 _NOT_COVERED = (
     f"The map has no street near the track{{track}} where it leaves the zone, or up to {AHEAD_KM:g} km on: no "

@@ -13,7 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dphmm.formatting import duration_in_words, metres, odds_in_words, power_of_e, ratio_bound, ratio_in_words
+from dphmm.formatting import (
+    duration_in_words,
+    metres,
+    odds_in_words,
+    percent,
+    power_of_e,
+    ratio_bound,
+    ratio_in_words,
+    upper_bound,
+)
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
@@ -146,8 +155,9 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
     if largest is not None and not isnan(largest):
         covered = f"{_support(settings, 'at every timestep')} and " if settings.delta else ""
         day = (
-            f" For two trajectories {covered}that the policy connects at every timestep, the releases of the 24 hours "
-            f"with the largest total epsilon ({largest:,.4g}) are {_ratio(largest)}."
+            " The releases of a user within 24 hours have a total epsilon of at most "
+            f"{float(upper_bound(largest)):,.6g}. For two trajectories {covered}that the policy connects at every "
+            f"timestep, they are {_ratio(largest)}."
         )
     release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
     return (
@@ -319,7 +329,9 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
         return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
 
     sampled = table["component_error_m"][~table["withheld"] & ~table["unprotected"]]
-    unprotected = f"{int(table['unprotected'].sum()):,} of {len(table):,}"
+    num_unprotected = int(table["unprotected"].sum())
+    label = "unprotected timesteps, released unchanged and excluded above"
+    unprotected = ((label, f"{num_unprotected:,} of {len(table):,}", ""),) if num_unprotected else ()
     estimate = "min_user_median_estimate_error_m"
     median = "min_user_median_adversary_error_m"
     least = "min_adversary_error_m"
@@ -341,7 +353,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
             _odds(exposure["max_posterior"]),
             smoothed("max_posterior", _odds),
         ),
-        ("unprotected timesteps, released unchanged and excluded above", unprotected, ""),
+        *unprotected,
     )
 
 
@@ -350,7 +362,7 @@ def _odds(probability: float | None) -> str:
         return _UNPROTECTED_ONLY
     if probability >= 1.0 - 1e-6:
         return "certain"
-    return f"{100 * probability:.3g} % (odds {odds_in_words(probability)})"
+    return f"{percent(probability)} (odds {odds_in_words(probability)})"
 
 
 def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: bool | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.calibrate.budgets import epsilon_per_release, round_down
-from dphmm.formatting import Result, duration_in_words, exported, metres
+from dphmm.formatting import Result, duration_in_words, exported, metres, upper_bound
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.release.settings import Settings
 from dphmm.writers.table import ReleaseTable
@@ -95,9 +95,9 @@ class SamplingSummary(Result):
             f"({self.window_epsilon:g} spread over {self.num_timesteps_per_window:,} timesteps)."
         )
         sentences.append(
-            f"To sample every timestep as accurately as now, use --epsilon {self.median_epsilon:.3g}: the timesteps of "
-            f"any {duration_in_words(round(3600.0 * self.window_hours, 6))} then spend up to "
-            f"{self.required_window_epsilon:,.4g}."
+            f"To sample every timestep as accurately as now, use --epsilon {round_down(self.median_epsilon):g}: the "
+            f"timesteps of any {duration_in_words(round(3600.0 * self.window_hours, 6))} then spend up to "
+            f"{float(upper_bound(self.required_window_epsilon)):,.6g}."
         )
         return " ".join(sentences)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ def test_session_audit_is_equal_in_python_and_command(town, monkeypatch):
     (anna,) = output["users"]
     assert (anna["user"], anna["randomness_was_private"], output["private"]) == ("002", False, True)
     assert _SEEDED in output["in_words"]
+    assert max(len(sentence.split()) for sentence in re.split(r"[.:] ", output["in_words"])) <= 30
     assert anna["num_releases"] > 20
     assert anna["epsilon"] == pytest.approx(0.8 * anna["num_releases"])
     bits = [anna["inference"][key]["mean_entropy_bits"] for key in ("without_releases", "filtered", "smoothed")]

@@ -126,7 +126,9 @@ def test_figures_are_those_of_most_exposed_user(world):
         float(done.table["adversary_max_posterior"][done.table["user"] == user].max()) for user in ("000", "001")
     )
     (confidence,) = (row for name, row in rows.items() if name.startswith("posterior probability"))
-    assert confidence[0].startswith(f"{100 * worst:.3g} %")
+    printed = float(confidence[0].split(" %")[0])
+    assert 0 <= printed - 100 * worst < 0.1, "a largest probability is rounded up, as by 'dphmm release'"
+    assert not any(name.startswith("unprotected timesteps") for name in rows)
     least = min(float(done.table["adversary_error_m"][done.table["user"] == user].min()) for user in ("000", "001"))
     assert rows["expected error of this adversary (minimum)"][0] in (f"{least:.3g} m", f"{least / 1000:.3g} km")
     hindsight = done.to_dict()["smoothed_min_adversary_error_m"]
@@ -149,6 +151,8 @@ def test_limitations_are_stated_only_if_applicable(world, skip_smoothing):
     for sentence, rows in cases.items():
         assert sentence in " ".join(build_guarantee(rows, engine).limitations)
         assert sentence not in plain
+    unprotected = build_guarantee(change_columns(table, unprotected=marked), engine).disclosure[-1]
+    assert unprotected == ("unprotected timesteps, released unchanged and excluded above", f"3 of {count}", "")
     assert "timesteps outside it have no release" in " ".join(
         build_guarantee(table, replace(SETTINGS, outside="drop").engine(model)).limitations
     )
@@ -260,10 +264,10 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
         rf"Take any two locations {support} and that the policy connects \(any two locations\)\. One release is at "
         r"most (e\^)?([\d,.]+) times as likely from one as from the other \(ε = ([\d.,]+)\)"
         r"(, which is not a meaningful limit)?\. "
-        rf"Releases accumulate without a limit\. For two trajectories {covered}that the policy connects at every "
-        r"timestep, the releases of the 24 hours with the largest total epsilon \(40\) are at most e\^40 times as "
-        r"likely under one as under the other, which is not a meaningful limit\. Other files of the same user add to "
-        r"this, [^.]*\.",
+        r"Releases accumulate without a limit\. The releases of a user within 24 hours have a total epsilon of at most "
+        rf"40\. For two trajectories {covered}that the policy connects at every timestep, they are at most e\^40 times "
+        r"as likely under one as under the other, which is not a meaningful limit\. Other files of the same user add "
+        r"to this, [^.]*\.",
         text,
     )
     assert match, text

@@ -157,3 +157,12 @@ def test_sentences_are_whole_for_every_window_and_budget(run, seconds, window, e
         last,
     )
     assert f"({epsilon:g} spread over 48 timesteps)." in summary.describe()
+
+
+@pytest.mark.parametrize("budget", [2.12132, 3.53553, 0.7071, 12.0])
+def test_stated_epsilon_spends_at_most_stated_total(run, budget):
+    summary = replace(run[1].sampling, median_epsilon=budget, required_window_epsilon=264 * budget)
+    last = summary.describe().rpartition(". ")[2]
+    epsilon, total = (float(number.replace(",", "").rstrip(".")) for number in re.findall(r"[\d.,]*\d", last)[::2])
+    assert 0.999 * budget < epsilon <= budget
+    assert 264 * epsilon <= total
