@@ -32,5 +32,5 @@ for ax, noise_scope in zip(axes, ("graph", "component"), strict=True):
         )
     ax.set_title(f'noise_scope="{noise_scope}"', fontsize=10)
     ax.set(xticks=[], yticks=[])
-figure.colorbar(image, ax=axes, label="RMS error of a release at ε = 1, metres")
+figure.colorbar(image, ax=axes, label="RMS noise of a release at ε = 1, metres")
 plt.show()

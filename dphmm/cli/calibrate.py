@@ -24,7 +24,7 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 
 @click.command(cls=Once, name="calibrate")
 @click.option("--model", type=click.Path(), help="Model file of 'dphmm learn'.")
-@click.option("--error", metavar="LENGTH", help="Minimum RMS error of a release: 300m, 1.2km.")
+@click.option("--error", metavar="LENGTH", help="Minimum RMS noise of a release: 300m, 1.2km.")
 @click.option("--estimate-error", metavar="LENGTH", help="Minimum mean expected error of the estimate.")
 @click.option("--adversary-error", metavar="LENGTH", help="Minimum mean adversary error given all releases.")
 @click.option(
@@ -202,7 +202,7 @@ _PRIVACY = (
     Row("achieved", "mean max posterior, all releases", _format_max_posterior),
 )
 _UTILITY = (
-    Row("achieved/released_error_m", "RMS error of a release (m)"),
+    Row("achieved/released_error_m", "RMS noise of a release (m)"),
     Row("achieved/estimate_error_m", "mean expected error of estimates (m)", has_margin=True),
 )
 

@@ -267,7 +267,7 @@ def draw_body(
 
 @checked
 def draw_noise(ax: Axes, hull: SensitivityHull | None, error_km: float) -> None:
-    """Plot the shape of the noise and the RMS error of a release next to the data.
+    """Plot the shape of the noise and its root mean square next to the data.
 
     The limits of the axes are extended to the east. Noise that is too wide for the map is plotted at a part of the
     scale, which the picture states.
@@ -299,7 +299,7 @@ def draw_noise(ax: Axes, hull: SensitivityHull | None, error_km: float) -> None:
     if radius:
         ring: dict[str, Any] = {"fill": False, "edgecolor": RELEASE_COLOUR, "lw": 1.2, "linestyle": "--", "zorder": 9}
         ax.add_patch(Circle((float(centre[0]), float(centre[1])), radius / part, **ring))
-        ax.plot([], [], "--", color=RELEASE_COLOUR, lw=1.2, label="RMS error of a release")
+        ax.plot([], [], "--", color=RELEASE_COLOUR, lw=1.2, label="RMS noise of a release")
     caption = "noise, to scale" if part == 1 else f"noise, at 1/{part}\nof the scale"
     below = north - side - 0.01 * (north - south)
     _write(ax, centre[0], below, caption, 2.5, va="top", fontsize=7, color=_NAME, zorder=9)

@@ -354,7 +354,7 @@ function latest(layer, i) {
 }
 
 function drawNoise() {
-  // The shape of the noise and the RMS error of a release, in a corner, at the scale of the map or a part of it.
+  // The shape of the noise and its root mean square, in a corner, at the scale of the map or a part of it.
   corner = null;
   if (!policy?.visible || !(policy.hull.length || policy.error)) return;
   const middle = map.getCenter().lat, perKm = pixels(1000, middle);
