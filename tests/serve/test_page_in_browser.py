@@ -258,6 +258,7 @@ def test_link_is_created_opened_and_ended(config, browser, clock):
         reader = page.context.new_page()
         reader.goto(address)
         reader.wait_for_selector("#where:has-text('Nothing has been shared')")
+        clock.at += 1  # the rest of the second in which the link was created counts as a pause
         client.post("/owntracks", json=location(int(time.time()) // 300 * 300), auth=ANN)
         reader.wait_for_selector("#where:has-text('ann is probably')")
         page.wait_for_selector("#recipients li:has-text('Bea'):has-text('last message')")  # replaces the list
