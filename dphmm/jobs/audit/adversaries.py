@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,24 @@ def read_histories(
     tracks: Mapping[str, Trajectory], model: MarkovModel, begins: Mapping[str, int | None]
 ) -> dict[str, LocationHistory | None]:
     """Return each user's `history_before` the first release, None for users without data."""
-    return {user: history_before(tracks[user], model, at) if user in tracks else None for user, at in begins.items()}
+    histories = {
+        user: history_before(tracks[user], model, at) if user in tracks else None for user, at in begins.items()
+    }
+    warn_of_single_days([history for history in histories.values() if history is not None], model)
+    return histories
+
+
+def warn_of_single_days(histories: Collection[LocationHistory], model: MarkovModel) -> None:
+    """Log a warning if some histories are from one day, from which `with_habits` learns nothing."""
+    day_steps = steps_per_day(model.step) or 1
+    count = sum(len(np.unique(slots[states >= 0] // day_steps)) == 1 for slots, states in histories)
+    if count:
+        logging.getLogger(__name__).warning(
+            "the auxiliary data of %d of %d users are from one day: habits are learned from days that predict each "
+            "other, so the adversary knows no more than the model about these users; use data of several days",
+            count,
+            len(histories),
+        )
 
 
 def build_habit_model(public: MarkovModel, history: LocationHistory) -> MarkovModel:

@@ -23,6 +23,7 @@ from dphmm.jobs.audit.adversaries import (
     missing_history_error,
     omission_sentence,
     read_tracks_by_user,
+    warn_of_single_days,
 )
 from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, locate_true_states
 from dphmm.jobs.audit.target import Prior, check_prior
@@ -395,6 +396,7 @@ def audit_identity(
         for user, track in read_tracks_by_user(auxiliary_data).items()
         if (history := history_before(track, learned, begins.get(user))) is not None
     }
+    warn_of_single_days(histories.values(), learned)
     released = tuple(replay for replay in released if replay.sequence.user in histories)
     if not released:
         raise missing_history_error(next(iter(begins)))

@@ -21,6 +21,7 @@ from dphmm.jobs.audit.adversaries import (
     build_map_adversary,
     history_before,
     read_tracks_by_user,
+    warn_of_single_days,
 )
 from dphmm.jobs.audit.uses import UsesComparison, UsesSettings, compare_uses, sample_users
 from dphmm.jobs.calibrate.results import BudgetOutcome, CalibrationResult, CalibrationTargets
@@ -283,6 +284,7 @@ def _build_habit_models(tracks: Iterable[Trajectory], model: MarkovModel, seed: 
     if len(histories) > _MAX_HABITS:
         chosen = np.random.default_rng(seed).choice(len(histories), _MAX_HABITS, replace=False)
         histories = [histories[i] for i in chosen]
+    warn_of_single_days(histories, model)
     return tuple(build_habit_model(model, history) for history in histories)
 
 

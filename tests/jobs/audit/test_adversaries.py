@@ -343,3 +343,23 @@ def test_conflicting_arguments_raise(tmp_path, town):
     far.write_text("user,time,latitude,longitude\na,2024-03-01T00:00:00Z,10,10\n")
     with pytest.raises(ConfigurationError, match="auxiliary data"):
         calibrate(model, SETTINGS, CalibrationTargets(adversary_error=0.2), auxiliary_data=Data((str(far),)))
+
+
+@pytest.mark.parametrize(("num_days", "count"), [(1, 3), (2, 0)])
+def test_habits_from_a_single_day_are_the_model_and_are_warned_of(tmp_path, town, caplog, num_days, count):
+    """One day predicts no other, so the adversary with habits would be mistaken for a strong one."""
+    model, states_by_user = town
+    first_days = {user: states[: num_days * DAY] for user, states in states_by_user.items()}
+    write_tracks(tmp_path / "days.csv", first_days, 0)
+    audit_result = audit_session("r.csv", model, SETTINGS, adversaries=Adversaries(Data(("days.csv",))))
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == (count > 0)
+    assert all(f"{count} of 3 users are from one day" in line for line in warned)
+    for user in states_by_user:
+        public, informed = (
+            audit.smoothed_metrics.top_1_probability for audit in audit_result.audits if audit.user == user
+        )
+        if count:
+            np.testing.assert_allclose(informed, public, rtol=1e-9)
+        else:
+            assert not np.allclose(informed, public)
