@@ -31,7 +31,7 @@ class Habits:
         The user's model.
     weight, start_weight
         The weights of the model of all users: in each row, in moves, and in the initial distribution, in timesteps.
-        Infinite if the earlier days do not predict each other.
+        Infinite if the earlier days do not predict each other, always for a single day.
     moves, days
         The number of moves counted, and the number of days that they are from.
     """
