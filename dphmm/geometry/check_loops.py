@@ -71,7 +71,7 @@ def measure_extent(
 ) -> float:
     """Return the largest extent of points along normals, relative to the limits; 0 if empty.
 
-    Heights between the first and the last point of a row are never extreme.
+    It is NaN if any number is. Heights between the first and the last point of a row are never extreme.
 
     Parameters
     ----------
@@ -100,6 +100,11 @@ def measure_extent(
     along = normals[:, 1].copy()
     low = np.full(num_halfspaces, np.inf)
     high = np.full(num_halfspaces, -np.inf)
+    # Compiled minima and maxima can drop NaN, and a comparison with NaN is false: the check would pass.
+    if np.isnan(across).any() or np.isnan(along).any() or np.isnan(limits).any():
+        return np.nan
+    if np.isnan(x[:count]).any() or np.isnan(y[:count]).any():
+        return np.nan
     for k in range(count):
         for m in range(num_halfspaces):
             height = across[m] * x[k] + along[m] * y[k]
