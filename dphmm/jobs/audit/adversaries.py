@@ -191,7 +191,7 @@ def read_histories(
 
 
 def warn_of_single_days(histories: Collection[LocationHistory], model: MarkovModel) -> None:
-    """Log a warning if some histories are from one day, from which `with_habits` learns nothing."""
+    """Log a warning about histories of one day, from which `with_habits` learns nothing."""
     day_steps = steps_per_day(model.step) or 1
     count = sum(len(np.unique(slots[states >= 0] // day_steps)) == 1 for slots, states in histories)
     if count:

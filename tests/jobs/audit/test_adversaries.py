@@ -346,8 +346,8 @@ def test_conflicting_arguments_raise(tmp_path, town):
 
 
 @pytest.mark.parametrize(("num_days", "count"), [(1, 3), (2, 0)])
-def test_habits_from_a_single_day_are_the_model_and_are_warned_of(tmp_path, town, caplog, num_days, count):
-    """One day predicts no other, so the adversary with habits would be mistaken for a strong one."""
+def test_habits_of_single_day_equal_model_with_warning(tmp_path, town, caplog, num_days, count):
+    """One day predicts no other, so the adversary with habits is only the public one."""
     model, states_by_user = town
     first_days = {user: states[: num_days * DAY] for user, states in states_by_user.items()}
     write_tracks(tmp_path / "days.csv", first_days, 0)
