@@ -7,11 +7,9 @@ which a shell reports as 130 too, after an interrupt of code that `exec` or `eva
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
-import threading
 from typing import Any
 
 _INTERRUPTED_EXIT_CODE = 130
@@ -39,16 +37,17 @@ def main() -> None:
         if ignored.exc_type is not KeyboardInterrupt:
             report(ignored)
             return
-        timer = threading.Timer(_REPEAT_SECONDS, _thread.interrupt_main)
-        timer.daemon = True
-        timer.start()
+        # An alarm, as starting a thread takes so long that the interrupt could be repeated, and ignored, right here.
+        signal.setitimer(signal.ITIMER_REAL, _REPEAT_SECONDS)
 
     sys.unraisablehook = repeat_interrupt
     try:
+        signal.signal(signal.SIGALRM, interrupt)
         signal.signal(signal.SIGINT, interrupt)
         command(prog_name="dphmm")
     except BaseException:
         signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGALRM, _end)
         if is_interrupted:  # also if a library that was being imported raised another error instead
             sys.exit(_INTERRUPTED_EXIT_CODE)
         raise
