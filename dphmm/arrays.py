@@ -24,9 +24,9 @@ RELATIVE_TOLERANCE = 1e-9
 
 It is used only for real-valued input; decisions about integers and lattice points are exact. Its cost is at most a
 factor ``1 + 1e-9`` on epsilon, for a state that counts as protected although it lies slightly outside. Rounding of
-real-valued hulls comes on top: the norms of a hull's own differences were at most ``1 + 3e-7`` among 2,600 random hulls
-that were 10^4 to 10^9 times as long as wide, and at most ``1 + 1e-9`` up to 10^6 times. Flatter ones are segments, or
-refused when they are released.
+real-valued hulls comes on top: the norms of a hull's own differences were at most ``1 + 2e-7`` among 1,000 random hulls
+that were 10^4 to 10^8 times as long as wide, and at most ``1 + 1e-9`` up to 10^6 times. From about 10^9 times on, hulls
+are segments; if differences lie off a segment, the release is refused.
 """
 
 MIN_SCALE = 1e-30
