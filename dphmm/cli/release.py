@@ -337,6 +337,7 @@ def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: 
     echo(f"Released {result['num_released']:,} of {count:,} timesteps for {users} to {cell(str(result['output']))}.")
     private = {name: value for name, value in result["private"].items() if name not in ("dropped", "warnings")}
     private_rows = [Row(f"private/{name}", _PRIVATE_LABELS.get(name, "")) for name in private]
+    private_rows += dropped_rows(done.dropped, "private/dropped")
     shown_result = {
         **result,
         "ratio": levels if result["randomness"] == "system" else {},
@@ -353,7 +354,7 @@ def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: 
         Block("Privacy", _PRIVACY, omits_zeros=True),
         Block("Adversary with the model (most exposed user)", _ADVERSARY, omits_zeros=True),
         Block("Utility", _UTILITY, omits_zeros=True),
-        Block("Private: do not publish", [*private_rows, *dropped_rows(done.dropped, "private/dropped")]),
+        Block("Private: do not publish", private_rows, omits_zeros=True),
     )
 
 

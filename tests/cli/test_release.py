@@ -94,6 +94,8 @@ def test_default_budget_is_per_day_and_stated_first(world, run):
         "Utility",
         "Private: do not publish",
     ]
+    assert output["private"]["num_skipped_fixes"] == 0
+    assert "skipped fixes" not in body, "what is zero is not printed"
     assert read_releases(world / "out.csv")["epsilon_24h"].max() <= 3
     for more, settings in (
         (("--target-error", "500m"), ReleaseSettings(epsilon=4, schedule=Schedule(0.5))),
