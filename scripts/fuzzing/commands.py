@@ -124,8 +124,8 @@ def use(path: Path) -> None:
             "control characters reach the terminal": ORDERS.search(done.stdout + done.stderr),
             "left behind": any(".part" in file for file in left) or (done.exit_code == 2 and left - kept),
         }
-        if found := [fault for fault, is_present in faults.items() if is_present]:
-            raise BadEndError(found[0], f"{done.stderr[-300:]!r}, files {sorted(left)}")
+        if present := [fault for fault, is_present in faults.items() if is_present]:
+            raise BadEndError(present[0], f"{done.stderr[-300:]!r}, files {sorted(left)}")
 
 
 def find_command(name: str) -> tuple[click.Command, list[str]]:
