@@ -307,11 +307,11 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
         leakage = population.by_user[user]
         numbers = (leakage.epsilons[t], leakage.backward[t], leakage.forward[t], leakage.temporal[t])
         rows.append([str(t + 1), *(upper_bound(value) for value in numbers), *([str(user)] if has_users else [])])
-    columns = ["time", "ε", "BPL (past)", "FPL (future)", "TPL (all)", *(["user"] if has_users else [])]
+    columns = ["time", "budget", "BPL (past)", "FPL (future)", "TPL (all)", *(["user"] if has_users else [])]
     if rows:
         title = (
             "Temporal privacy leakage: bounds on the log-likelihood ratio between any two states at a time, for its "
-            "own release (ε), and for past, future and all releases"
+            "own release (budget), and for past, future and all releases"
         )
         say_table(columns, rows, title, _MAX_ROWS)
     if len(listed) < population.temporal.size and not result.unbounded_times:

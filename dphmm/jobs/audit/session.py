@@ -100,10 +100,11 @@ class SessionAudit(Result):
         str
             Some sentences.
         """
+        exception = ", except unprotected ones," if any(replay.engine.policy.open.any() for replay in self.replays) else ""
         exposure = (
             "A state is exposed by some release."
             if self.has_exposed_state
-            else "No state is exposed: each release leaves every possible state, except unprotected ones, "
+            else f"No state is exposed: each release leaves every possible state{exception} "
             "indistinguishable from another one within a factor of e^epsilon."
         )
         names = sorted({replay.engine.settings.mechanism for replay in self.replays} - set(MECHANISMS))

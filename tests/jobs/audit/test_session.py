@@ -106,6 +106,20 @@ def test_releases_of_graph_engine_are_audited_with_policy_text(tmp_path):
         list(replay(tmp_path / "r.csv", model, "complete"))
 
 
+def test_audit_excepts_unprotected_states_only_if_policy_has_them(town, tmp_path):
+    west, east = -30.02, -29.99
+    ring = [[west, 44.98], [east, 44.98], [east, 45.01], [west, 45.01], [west, 44.98]]
+    zone = tmp_path / "zone.geojson"
+    zone.write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    for policy, is_excepted in ((POLICY, False), (f"zone:{zone}", True)):
+        out = tmp_path / f"{is_excepted}.csv"
+        settings = ReleaseSettings(policy=policy, epsilon=0.8, noise_scope="component")
+        release(ANNA, town / "m.npz", settings, out, rng=4)
+        audit_result = audit_session(out, town / "m.npz", settings)
+        assert not audit_result.has_exposed_state
+        assert ("except unprotected ones" in audit_result.describe()) is is_excepted
+
+
 @pytest.mark.slow
 def test_scheduled_releases_need_their_schedule(town, tmp_path):
     model = load_model(town / "m.npz")
