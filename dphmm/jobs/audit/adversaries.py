@@ -192,15 +192,22 @@ def read_histories(
 
 def warn_of_single_days(histories: Collection[LocationHistory], model: MarkovModel) -> None:
     """Log a warning about histories of one day, from which `with_habits` learns nothing."""
-    day_steps = steps_per_day(model.step) or 1
-    count = sum(len(np.unique(slots[states >= 0] // day_steps)) == 1 for slots, states in histories)
-    if count:
-        logging.getLogger(__name__).warning(
-            "the auxiliary data of %d of %d users are from one day: habits are learned from days that predict each "
-            "other, so the adversary knows no more than the model about these users; use data of several days",
-            count,
-            len(histories),
-        )
+    if count := sum(has_single_day(history, model) for history in histories):
+        logging.getLogger(__name__).warning("%s", single_day_warning(count, len(histories)))
+
+
+def has_single_day(history: LocationHistory, model: MarkovModel) -> bool:
+    """Return whether the known states of a history are from one day."""
+    slots, states = history
+    return len(np.unique(slots[states >= 0] // (steps_per_day(model.step) or 1))) == 1
+
+
+def single_day_warning(count: int, num_users: int) -> str:
+    """Return the warning about users with histories of one day."""
+    return (
+        f"the auxiliary data of {count:,} of {num_users:,} users are from one day: habits are learned from days that "
+        "predict each other, so the adversary knows no more than the model about these users; use data of several days"
+    )
 
 
 def build_habit_model(public: MarkovModel, history: LocationHistory) -> MarkovModel:

@@ -100,7 +100,9 @@ class SessionAudit(Result):
         str
             Some sentences.
         """
-        exception = ", except unprotected ones," if any(replay.engine.policy.open.any() for replay in self.replays) else ""
+        exception = (
+            ", except unprotected ones," if any(replay.engine.policy.open.any() for replay in self.replays) else ""
+        )
         exposure = (
             "A state is exposed by some release."
             if self.has_exposed_state

@@ -20,7 +20,14 @@ from dphmm.audit.sequence import PUBLIC, SmoothingRecorder
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.errors import ConfigurationError, DphmmError, SingletonConstraintError, StochasticError, need
 from dphmm.formatting import Result, likelihood_ratios
-from dphmm.jobs.audit.adversaries import HABITS, build_habit_model, history_before, read_tracks_by_user
+from dphmm.jobs.audit.adversaries import (
+    HABITS,
+    build_habit_model,
+    has_single_day,
+    history_before,
+    read_tracks_by_user,
+    single_day_warning,
+)
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.batch.run_folder import (
     KEY,
@@ -296,6 +303,8 @@ class Batch(Result):
                 metrics[f"smoothed_min_user_median_adversary_error_m_{suffix}"] = error
                 metrics[f"smoothed_max_posterior_{suffix}"] = posterior
         metrics["warnings"] = self.tally.larger_errors.warnings()
+        if count := self.tally.sums["single_day"]:
+            metrics["warnings"].append(single_day_warning(count, self.tally.users["timesteps"]))
         metrics["dropped"] = [dropped._asdict() for dropped in self.dropped]
         return metrics
 
@@ -692,6 +701,7 @@ def _release_user(work: UserTask) -> UserResult:
     entry = Entry(user, len(releases), file_hash(work.part))
     smoothed: tuple[tuple[float, float], ...] = ()
     if history is not None:
+        counts["single_day"] = int(has_single_day(history, model))
         informed = _infer_smoothed(recorder, releaser, build_habit_model(model, history))
         smoothed = _compare_adversaries(table, hindsight, informed)
     sampling = summarize_sampling(table, job.settings)

@@ -186,7 +186,16 @@ def test_batch_private_summary_matches_session_audits(tmp_path, town):
             key = f"smoothed_max_posterior_knowing_{knows.replace(' ', '_')}"
             assert facts[key] == pytest.approx(most)
         assert facts["num_users_without_earlier_days"] == 0
+        assert facts["warnings"] == []
         assert not [name for name in done.to_dict() if "habits" in name]
+
+
+def test_batch_warns_of_auxiliary_data_from_one_day(tmp_path, town):
+    header, *rows = Path("known.csv").read_text().splitlines(keepends=True)
+    day = min(re.findall(r"\d{4}-\d\d-\d\d", "".join(rows)))
+    Path("day.csv").write_text(header + "".join(row for row in rows if day in row))
+    done = batch("later.csv", tmp_path / "out", "m.npz", SETTINGS, kind="csv", rng=3, auxiliary_data=Data(("day.csv",)))
+    assert [warning for warning in done.to_private_dict()["warnings"] if "are from one day" in warning]
 
 
 @pytest.mark.slow
