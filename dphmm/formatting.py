@@ -111,13 +111,27 @@ def as_plain(value: Any, *context: Any) -> Any:
         value = value.tolist()
     if isinstance(value, float):
         return value if isfinite(value) else None
-    if isinstance(value, Fraction | Path):
+    if isinstance(value, Fraction):
+        return exact_number(value)
+    if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
         return {name: as_plain(item, *context) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_plain(item, *context) for item in value]
     return value.to_dict(*context) if hasattr(value, "to_dict") else value
+
+
+def exact_number(value: Fraction) -> str:
+    """Format a fraction exactly: as a decimal if it has at most 28 digits, otherwise as a quotient.
+
+    Examples
+    --------
+    >>> exact_number(Fraction(1197, 10000)), exact_number(Fraction(1, 3)), exact_number(Fraction(20))
+    ('0.1197', '1/3', '20')
+    """
+    decimal = Decimal(value.numerator) / Decimal(value.denominator)
+    return f"{decimal:f}" if Fraction(decimal) == value else str(value)
 
 
 def metres(kilometres: float) -> str:

@@ -132,7 +132,7 @@ def test_learn_without_region_reports_choice_and_its_epsilon(tmp_path, monkeypat
     assert private.private.spent["region"] == Fraction(3, 10)
     provenance = private.model.provenance
     assert provenance is not None
-    assert (provenance["epsilon"], provenance["spent_on"]["region"]) == ("3", "3/10")
+    assert (provenance["epsilon"], provenance["spent_on"]["region"]) == ("3", "0.3")
 
 
 def test_region_too_wide_for_cells_raises(monkeypatch):
