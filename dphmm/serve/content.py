@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, PlaceName, around, build_basemap, coded_basemap, shipped_basemap
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.repair import exposed_states
+from dphmm.policy.protection import exposed_states
 from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, default_zones, policy_without_zones
