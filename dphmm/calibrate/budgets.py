@@ -19,7 +19,7 @@ from dphmm.events import Event, EventOdds, Split
 from dphmm.events.outputs import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
+from dphmm.release.cap_trackers import make_chain
 from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, checked
 
 # Decimal digits of the formulas, so that conversion to a double rounds epsilon down, never up.

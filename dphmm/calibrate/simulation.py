@@ -28,7 +28,7 @@ from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
+from dphmm.release.cap_trackers import make_chain
 from dphmm.space.trajectory import microseconds
 from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
 

@@ -14,7 +14,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model.model import MarkovModel
-from dphmm.release.caps import EventCaps, make_chain
+from dphmm.release.cap_trackers import EventCaps, make_chain
 from dphmm.release.engine import Releaser
 from dphmm.release.filter_state import FilterState
 from dphmm.release.planning import StepPlan

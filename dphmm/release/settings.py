@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.cap import Cap
+from dphmm.events.cap_budget import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
 from dphmm.mechanisms.exact import Rational, rational

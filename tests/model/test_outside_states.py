@@ -20,7 +20,7 @@ from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states
 from dphmm.model.point_estimate import Inference, expected_distance
-from dphmm.release.caps import make_chain
+from dphmm.release.cap_trackers import make_chain
 from dphmm.space import Grid, Trajectory
 from tests.sizes import few_every_day
 

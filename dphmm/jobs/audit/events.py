@@ -26,7 +26,7 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
 from dphmm.model.model import MarkovModel
-from dphmm.release.caps import has_ended
+from dphmm.release.cap_trackers import has_ended
 from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
 from dphmm.validation import Interval, checked

@@ -44,7 +44,7 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.mechanisms.exact import rational
 from dphmm.model import Belief, MarkovModel
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
+from dphmm.release.cap_trackers import make_chain
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day
 from dphmm.space.trajectory import Trajectory
 

@@ -158,7 +158,8 @@ class CapTracker:
     without
         Indices of caps to ignore.
     earlier
-        Function that starts the model some steps before the first release; see `dphmm.release.caps.make_earlier_start`.
+        Function that starts the model some steps before the first release; see
+        `dphmm.release.cap_trackers.make_earlier_start`.
         An event in text form that begins before the first release is tracked from its beginning.
 
     Raises

@@ -10,7 +10,7 @@ from dphmm.arrays import FloatArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import CapState, CapTracker, EarlierStart, read_priors
+from dphmm.events.cap_budget import CapState, CapTracker, EarlierStart, read_priors
 from dphmm.events.event import Event
 from dphmm.events.expression import EventText
 from dphmm.events.product_chain import Chain
