@@ -38,7 +38,7 @@ from dphmm.hide.streets import (
     candidate_posteriors,
     choose_square,
 )
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch
+from dphmm.hide.zone_inference import ADVERSARIES, Gate, HiddenZone, Stretch
 from dphmm.space.grid import Square
 from dphmm.space.projection import LocalProjection
 from dphmm.tables.street_map import STREET_CLASSES, read_street_map

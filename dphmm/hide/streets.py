@@ -31,7 +31,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference, find_gates
+from dphmm.hide.zone_inference import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference, find_gates
 from dphmm.model.point_estimate import Inference
 from dphmm.space.grid import Square
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap

@@ -27,9 +27,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.streets import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
-from dphmm.hide.zone import TURN_STD, Gate, HiddenZone, Stretch, infer_location
+from dphmm.hide.zone_inference import TURN_STD, Gate, HiddenZone, Stretch, infer_location
 from dphmm.jobs.hide.hide import hide
 from dphmm.readers.synthetic_city import City, build_city
 from dphmm.space.grid import Square

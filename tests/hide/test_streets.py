@@ -17,7 +17,7 @@ from dphmm.hide.streets import (
     find_candidates,
     infer_candidates,
 )
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch
+from dphmm.hide.zone_inference import ADVERSARIES, Gate, HiddenZone, Stretch
 from dphmm.space.grid import Square
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 

@@ -13,8 +13,8 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
-from dphmm.hide.recordings import RECORDING_FORMATS, write_recording
-from dphmm.hide.zone import CELLS, HiddenZone
+from dphmm.hide.recording_formats import RECORDING_FORMATS, write_recording
+from dphmm.hide.zone_inference import CELLS, HiddenZone
 from dphmm.jobs import hide
 from dphmm.readers.reading import read_recording
 from dphmm.space.grid import Square

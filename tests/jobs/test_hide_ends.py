@@ -9,9 +9,9 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.streets import AHEAD_KM
-from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
+from dphmm.hide.zone_inference import HiddenZone, distance_outside, tolerance_km
 from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory
 from dphmm.jobs.hide.squares import SquareRule

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.points import publish
-from dphmm.hide.recordings import write_recording
-from dphmm.hide.zone import ADVERSARIES, CELLS, HiddenZone
+from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.zone_inference import ADVERSARIES, CELLS, HiddenZone
 from dphmm.jobs.hide.hide import hide
 from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.streets import STREET, ZoneStreets, choose_square, find_candidates
-from dphmm.hide.zone import HiddenZone
+from dphmm.hide.zone_inference import HiddenZone
 from dphmm.jobs import hide
 from dphmm.jobs.hide.squares import find_map_bounds
 from dphmm.readers.reading import read_recording

@@ -36,14 +36,14 @@ from dphmm.hide.points import (
     find_jumps,
     publish,
 )
-from dphmm.hide.recordings import check_recording, find_losses, write_recording
+from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.streets import (
     MAP_MARGIN_KM,
     MAX_CORE_KM,
     ZoneStreets,
     infer_candidates,
 )
-from dphmm.hide.zone import (
+from dphmm.hide.zone_inference import (
     Gate,
     HiddenZone,
     Stretch,

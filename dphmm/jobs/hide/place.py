@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphmm.hide.streets import STREET, Candidates
-from dphmm.hide.zone import HiddenZone, Stretch, ZoneInference
+from dphmm.hide.zone_inference import HiddenZone, Stretch, ZoneInference
 
 
 @dataclass(frozen=True)

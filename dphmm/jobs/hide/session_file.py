@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.zone import (
+from dphmm.hide.zone_inference import (
     ADVERSARIES,
     CELLS,
     HiddenZone,

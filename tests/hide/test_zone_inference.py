@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError
-from dphmm.hide.zone import (
+from dphmm.hide.zone_inference import (
     ADVERSARIES,
     CELLS,
     TURN_STD,
