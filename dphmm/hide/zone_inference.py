@@ -35,8 +35,8 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import InvalidInputError
+from dphmm.model.blank_model import get_kind, region_prior
 from dphmm.model.point_estimate import Inference
-from dphmm.model.region_priors import get_kind, region_prior
 from dphmm.space.grid import Grid, Square
 from dphmm.space.projection import LocalProjection
 from dphmm.validation import checked
@@ -139,7 +139,7 @@ class HiddenZone:
     within_km
         The minimum width of the ring, kilometres.
     kind
-        The type of movement, one of `dphmm.model.region_priors.KINDS` with a typical speed.
+        The type of movement, one of `dphmm.model.blank_model.KINDS` with a typical speed.
     others
         Squares that take precedence, each with a distance in kilometres: a location of the core that
         is not farther outside one of them belongs to that square's zone.
