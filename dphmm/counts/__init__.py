@@ -8,7 +8,7 @@ coupled estimators; they begin at a `Start`.
 """
 
 from dphmm.counts.chain_estimate import ChainFilter, Start, smooth_counts
-from dphmm.counts.repair import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
+from dphmm.counts.post_processing import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
 from dphmm.counts.stream import count_states, release
 
 __all__ = [

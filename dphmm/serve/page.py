@@ -29,8 +29,8 @@ from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
 from dphmm.serve.config import RelayConfig, find_entry
-from dphmm.serve.content import PageContent, compute_policy_effects
 from dphmm.serve.map_adversary import MapAdversary
+from dphmm.serve.page_content import PageContent, compute_policy_effects
 from dphmm.serve.recipient_tables import FOREVER, Login, now
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions

@@ -25,8 +25,8 @@ from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import recipient_tables
-from dphmm.serve.content import compute_policy_effects
 from dphmm.serve.page import STATIC, TEXTS
+from dphmm.serve.page_content import compute_policy_effects
 from dphmm.serve.sessions import Engines
 from tests.certificate.certificates import verifier
 from tests.openstreetmap import write_extract
