@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import PolicyGraph, Releaser
-from dphmm.audit.realized import audit_events
+from dphmm.audit.realized_leakage import audit_events
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.events import Cap, EventOdds, Pattern, Presence, happened_by
 from dphmm.release.cap_trackers import make_chain

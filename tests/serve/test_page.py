@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from dphmm.audit.realized import compute_realized_leakage
+from dphmm.audit.realized_leakage import compute_realized_leakage
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import learn, region

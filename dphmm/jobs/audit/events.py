@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.realized import EventAudit, audit_events, get_first_step
+from dphmm.audit.realized_leakage import EventAudit, audit_events, get_first_step
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Event, EventText, parse_event
