@@ -24,7 +24,7 @@ from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import to_degrees
-from dphmm.serve import recipient_tables
+from dphmm.serve.clock import now
 from dphmm.serve.page import STATIC, TEXTS
 from dphmm.serve.page_content import compute_policy_effects
 from dphmm.serve.sessions import Engines
@@ -85,7 +85,7 @@ def test_login_ends_with_token_and_with_time(config, monkeypatch):
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").json()["user"] == "ann"
         later = time.time() + 8 * 86400
-        monkeypatch.setattr("dphmm.serve.recipient_tables.clock", lambda: later)
+        monkeypatch.setattr("dphmm.serve.clock.clock", lambda: later)
         assert client.get("/page/state").status_code == 401
 
 
@@ -333,7 +333,7 @@ def elsewhere(folder):
 
 
 def link(client, **more):
-    request = {"name": "Bea", "precision_m": 0, "ends": recipient_tables.now() + 3600, **more}
+    request = {"name": "Bea", "precision_m": 0, "ends": now() + 3600, **more}
     return client.post("/page/link", json=request)
 
 
