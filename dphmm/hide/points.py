@@ -18,7 +18,7 @@ import shapely
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.zone_inference import HiddenZone
+from dphmm.hide.zone import HiddenZone
 from dphmm.model.blank_model import KINDS
 from dphmm.space.trajectory import Recording, Segment
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.formatting import metres
-from dphmm.hide.zone_inference import find_gates
+from dphmm.hide.zone import find_gates
 from dphmm.jobs.hide.hide import HideResult
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.plots import canvas

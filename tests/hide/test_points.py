@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dphmm.errors import ConfigurationError
 from dphmm.hide.points import Points, check_errors, distance_km, find_ends, find_errors, find_jumps, max_speeds, publish
 from dphmm.space.trajectory import Recording, Segment
-from tests.hide.test_zone_inference import ZONE
+from tests.hide.test_zone import ZONE
 
 HOUR = 3600
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
 from dphmm.hide.points import find_gaps
 from dphmm.hide.streets import AHEAD_KM
-from dphmm.hide.zone_inference import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
+from dphmm.hide.zone import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
 from dphmm.space.trajectory import Segment
 
 # A direction is computed over this distance, which is large compared with the errors of fixes, some metres.
