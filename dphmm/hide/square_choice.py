@@ -1,4 +1,4 @@
-"""The choice of the public square that contains a protected location, by size or by candidates."""
+"""The choice of the public square around a location, by its size or its candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zones around protected locations, and the stretches of a recording that are removed in them.
+"""Zones around protected locations, and the stretches of a recording in them.
 
 A zone is a square of `dphmm.hide.square` (the core, which contains the protected location) and a ring around it.
 """

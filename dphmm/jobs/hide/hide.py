@@ -24,22 +24,14 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, IntArray, as_floats, content_hash
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, metres
-from dphmm.hide.points import (
-    MOVEMENT_OF_ACTIVITY,
-    Points,
-    are_many,
-    check_errors,
-    describe_point,
-    distance_km,
-    find_ends,
-    find_errors,
-    find_jumps,
-    publish,
-)
+from dphmm.hide.points import Points, describe_point, distance_km
+from dphmm.hide.publication import publish
+from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
 from dphmm.hide.square_choice import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.hide.streets import MAP_MARGIN_KM, ZoneStreets, infer_candidates
+from dphmm.hide.trip_ends import find_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
 from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.place import HiddenPlace
