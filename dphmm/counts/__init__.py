@@ -1,4 +1,4 @@
-"""Population counts over time: release with noise, and post-processing with known mobility.
+"""Population counts over time: release with noise, post-processing with known mobility.
 
 A curator knows the location of each of ``n`` users at each of ``T`` times (`count_states`) and adds noise to the counts
 (`release`). Recipients can repair the noisy counts with public knowledge (`post_process`): the number of users and
