@@ -30,16 +30,11 @@ from scipy.stats import beta
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.streets import (
-    AHEAD_KM,
-    RING_RATIO,
-    STREET,
-    ZoneStreets,
-    candidate_posteriors,
-    choose_square,
-)
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch
-from dphmm.space.grid import Square
+from dphmm.hide.square import Square
+from dphmm.hide.square_choice import RING_RATIO, choose_square
+from dphmm.hide.streets import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
+from dphmm.hide.zone import Gate, HiddenZone, Stretch
+from dphmm.hide.zone_inference import ADVERSARIES, compute_log_likelihoods
 from dphmm.space.projection import LocalProjection
 from dphmm.tables.street_map import STREET_CLASSES, read_street_map
 
@@ -306,7 +301,7 @@ def _measure_home(network: Network, number: int) -> dict[str, Any]:
             ends = [stretch for ride in stretches[:count] for stretch in ride]
             uses_all = variant == VARIANTS[0]  # the Markov model of a large zone takes seconds
             flat = dict.fromkeys(ADVERSARIES, np.zeros(len(zone.core)))
-            likelihoods = [zone.log_likelihoods(end) if uses_all else flat for end in ends]
+            likelihoods = [compute_log_likelihoods(zone, end) if uses_all else flat for end in ends]
             posteriors = candidate_posteriors(streets, likelihoods, ends)
             names = (*ADVERSARIES, STREET) if uses_all else (STREET,)
             results[count] = {name: _score(streets, posteriors[name], at) for name in names}

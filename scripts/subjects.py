@@ -45,7 +45,7 @@ SHARED = {
 """Layer → its modules that serve several subjects."""
 
 ASPECTS = {
-    "audit": {"events", "model", "policy"},
+    "audit": {"events", "leakage", "model", "policy"},
     "attack": {"flows"},
     "certificate": {"events"},
     "evaluation": {"counts", "landmarks", "leakage"},

@@ -20,7 +20,7 @@ from dphmm.audit.policy import (
     audit_entries,
     support_sequence,
 )
-from dphmm.audit.realized import EventAudit, audit_events
+from dphmm.audit.realized_leakage import EventAudit, audit_events
 from dphmm.audit.sequence import (
     Adversary,
     ReleasedSequence,

@@ -24,7 +24,7 @@ from dphmm.model.forward_backward import Beliefs, forward_pass
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.component_bodies import NoiseBodies, degrees_within, noise_body
-from dphmm.policy.repair import Protection
+from dphmm.policy.protection import Protection
 from dphmm.validation import checked
 
 DEFAULT_TOP_K = 5
@@ -365,7 +365,7 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     Parameters
     ----------
     protection
-        The repaired graph and noise body of the step, from `dphmm.policy.repair.protect`.
+        The repaired graph and noise body of the step, from `dphmm.policy.protection.protect`.
     f
         ``(N, d)`` measurements.
     support

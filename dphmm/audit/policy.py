@@ -33,7 +33,7 @@ from dphmm.policy.component_bodies import (
     noise_body,
 )
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names, over_measurements
-from dphmm.policy.repair import Method, Protection, protect
+from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair_objective import Objective
 from dphmm.random import random_source
 from dphmm.release.engine import Releaser
@@ -253,7 +253,7 @@ def audit_constraint(
     mechanisms
         The mechanisms to audit. A state may be exposed under one and protected under another.
     objective
-        Objective of the exact repair, see `dphmm.policy.repair.protect`. For bodies other than the hull all methods
+        Objective of the exact repair, see `dphmm.policy.protection.protect`. For bodies other than the hull all methods
         agree, and only the exact repair is listed.
     noise_scope
         Whether the noise is calibrated to the whole graph or to each component.

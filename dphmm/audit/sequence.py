@@ -30,7 +30,7 @@ from dphmm.model import (
 from dphmm.model.forward_backward import Beliefs, smooth_in_blocks
 from dphmm.model.gaps import Gap
 from dphmm.model.row_file import RowFile
-from dphmm.policy.repair import exposed_states
+from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import sum_budgets
 from dphmm.release.planning import StepPlan

@@ -16,10 +16,10 @@ from dphmm.arrays import MAX_SCALE, MIN_SCALE
 from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, Split
+from dphmm.events.chain_start import make_chain
 from dphmm.events.outputs import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
 from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, checked
 
 # Decimal digits of the formulas, so that conversion to a double rounds epsilon down, never up.

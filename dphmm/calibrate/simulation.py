@@ -19,6 +19,7 @@ from dphmm.audit.inference import compute_inference_metrics, predict_without_rel
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
+from dphmm.events.chain_start import make_chain
 from dphmm.formatting import exported
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
@@ -28,7 +29,6 @@ from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
 from dphmm.space.trajectory import microseconds
 from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
 

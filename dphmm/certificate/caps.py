@@ -12,9 +12,10 @@ from dphmm.arrays import BoolArray, FloatArray, runs
 from dphmm.certificate.canonical_forms import Lines, Plain, expand_initial
 from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
+from dphmm.events.chain_start import make_chain
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model.model import MarkovModel
-from dphmm.release.caps import EventCaps, make_chain
+from dphmm.release.cap_trackers import EventCaps
 from dphmm.release.engine import Releaser
 from dphmm.release.filter_state import FilterState
 from dphmm.release.planning import StepPlan

@@ -32,7 +32,7 @@ from dphmm.formatting import metres
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
-    from dphmm.audit.realized import EventAudit
+    from dphmm.audit.realized_leakage import EventAudit
     from dphmm.audit.sequence import SequenceAudit
     from dphmm.jobs.audit.target import AuditTarget, Constraint
     from dphmm.plots.audit_report import Audit

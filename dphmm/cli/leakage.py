@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dphmm.arrays import FloatArray
-    from dphmm.audit.realized import RealizedLeakage
+    from dphmm.audit.realized_leakage import RealizedLeakage
     from dphmm.jobs.leakage import Adversaries, Adversary, LeakageResult
     from dphmm.leakage import Supremum
 

@@ -29,7 +29,7 @@ from dphmm.cli.shared_options import (
 )
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.input_data import Data
-from dphmm.model.region_priors import KINDS
+from dphmm.model.blank_model import KINDS
 
 if TYPE_CHECKING:
     from dphmm.jobs.model.synthesis import Comparison

@@ -578,7 +578,7 @@ def build_caps(values: Mapping[str, Any]) -> tuple[Any, ...] | None:
         raise ConfigurationError(
             f"{missing} is missing: use --max-event-probability 0.7 --event 'at:home on 2024-03-04', for example"
         )
-    from dphmm.events.cap import Cap
+    from dphmm.events.cap_budget import Cap
 
     bounds = ("max_event_probability", max_probabilities), ("min_event_probability", min_probabilities)
     for name, probabilities in bounds:

@@ -1,4 +1,4 @@
-"""Population counts over time: release with noise, and repair with known mobility.
+"""Population counts over time: release with noise, post-processing with known mobility.
 
 A curator knows the location of each of ``n`` users at each of ``T`` times (`count_states`) and adds noise to the counts
 (`release`). Recipients can repair the noisy counts with public knowledge (`post_process`): the number of users and
@@ -8,7 +8,7 @@ coupled estimators; they begin at a `Start`.
 """
 
 from dphmm.counts.chain_estimate import ChainFilter, Start, smooth_counts
-from dphmm.counts.repair import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
+from dphmm.counts.post_processing import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
 from dphmm.counts.stream import count_states, release
 
 __all__ = [

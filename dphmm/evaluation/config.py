@@ -17,7 +17,7 @@ from dphmm.mechanisms.base import resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy
-from dphmm.policy.repair import Method
+from dphmm.policy.protection import Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule

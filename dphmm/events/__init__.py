@@ -11,7 +11,7 @@ Source: Y. Cao, Y. Xiao, L. Xiong, L. Bai, "PriSTE: From Location Privacy to Spa
 from __future__ import annotations
 
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import Cap, CapTracker, Choice, read_priors
+from dphmm.events.cap_budget import Cap, CapTracker, Choice, read_priors
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, Times
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.product_chain import EventOdds, Split, happened_by, log_odds

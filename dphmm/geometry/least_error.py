@@ -189,7 +189,7 @@ def _grown_excess(corners: FloatArray, vectors: FloatArray, level: float) -> Flo
 _MIN_GAIN = 1e-12
 # Maximum number of points in a graph, which has as many edges as there are pairs of points.
 _MAX_GRAPH_POINTS = 2000
-# Units of work of a round (see `dphmm.policy.repair_search.Work`): per pair of points, per point, and constant.
+# Units of work of a round (see `dphmm.policy.branch_and_bound.Work`): per pair of points, per point, and constant.
 _WORK_PER_EDGE = 150
 _WORK_PER_POINT = 3_000
 _WORK_PER_ROUND = 500_000

@@ -30,12 +30,10 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.errors import ConfigurationError
-from dphmm.hide.zone import ADVERSARIES, Gate, HiddenZone, Stretch, ZoneInference, find_gates
+from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
+from dphmm.hide.zone_inference import ADVERSARIES, ZoneInference
 from dphmm.model.point_estimate import Inference
-from dphmm.space.grid import Square
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
-from dphmm.validation import checked
 
 STREET = "street"
 """The name of the adversary."""
@@ -51,12 +49,6 @@ DEPENDENCE = 0.3
 
 AHEAD_KM = 2.0
 """The way along the kept track from the gate to the location at which the adversary assumes that the user aimed."""
-
-RING_RATIO = 1.6
-"""The side of a core that is chosen by its candidates is this multiple of the distance to its locations."""
-
-MAX_CORE_KM = 6.4
-"""The largest core that is chosen by its candidates alone, kilometres."""
 
 MAP_MARGIN_KM = AHEAD_KM + 0.5
 """The streets within this distance of the zone are needed."""
@@ -382,7 +374,7 @@ def candidate_posteriors(
     streets
         The streets of the zone.
     likelihoods
-        The result of `HiddenZone.log_likelihoods` for each stretch.
+        The result of `dphmm.hide.zone_inference.compute_log_likelihoods` for each stretch.
     stretches
         The stretches.
 
@@ -442,59 +434,3 @@ def infer_candidates(
             )
         )
     return tuple(inferences)
-
-
-@checked
-def choose_square(
-    street_map: StreetMap, latitude: float, longitude: float, min_candidates: float, min_side_km: float
-) -> Square:
-    """Return the smallest square around a location that has enough candidates.
-
-    A square of `MAX_CORE_KM`, or of the minimum side if that is larger, is halved while each quarter has no candidate
-    or at least `min_candidates`. A quarter of fewer would single out the locations in it, and a location in another
-    quarter would reveal that it is not there. Therefore every location in the square yields this square.
-
-    Parameters
-    ----------
-    street_map
-        The map.
-    latitude, longitude
-        The location, degrees.
-    min_candidates
-        The minimum of `Candidates.effective_number`.
-    min_side_km
-        The minimum side, kilometres.
-
-    Returns
-    -------
-    Square
-        The square.
-
-    Raises
-    ------
-    ConfigurationError
-        If the largest square has fewer candidates, or the square has none.
-    """
-    square = Square.around(latitude, longitude, max(MAX_CORE_KM, min_side_km))
-    number = _count_candidates(street_map, square)
-    if number < min_candidates:
-        raise ConfigurationError(
-            f"--among {min_candidates:g} needs as many addresses, buildings or places on streets in the square of "
-            f"{square.side_km:g} km around the location, the map has {number:.0f}: use a smaller number or another map"
-        )
-    level = Square.around(latitude, longitude, min_side_km).level
-    while square.level < level:
-        quarters = [Square(square.level + 1, 2 * square.row + i, 2 * square.column + j) for i in (0, 1) for j in (0, 1)]
-        if any(0 < _count_candidates(street_map, quarter) < min_candidates for quarter in quarters):
-            break
-        square = Square.around(latitude, longitude, square.side_km / 2)
-        number = _count_candidates(street_map, square)
-    if not number:
-        raise ConfigurationError("--among needs a location near streets of the map: use another map, or no --among")
-    return square
-
-
-def _count_candidates(street_map: StreetMap, square: Square) -> float:
-    """Return the effective number of candidates in a square; 0 without streets and homes."""
-    candidates = find_candidates(street_map, HiddenZone(square, square.side_km / RING_RATIO))
-    return 0.0 if candidates.kind == "cells" else candidates.effective_number

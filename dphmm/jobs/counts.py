@@ -16,7 +16,7 @@ from dphmm.certificate.streams import stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
 from dphmm.counts.map_estimate import first_distribution, occupancy
-from dphmm.counts.repair import RAW
+from dphmm.counts.post_processing import RAW
 from dphmm.counts.stream import SENSITIVITY, CountMechanism, NumUsers, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.formatting import Result, factor_in_words, unless_seeded

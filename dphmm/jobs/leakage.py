@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.audit.realized import RealizedLeakage, compute_realized_leakage
+from dphmm.audit.realized_leakage import RealizedLeakage, compute_realized_leakage
 from dphmm.caching import BoundedCache
 from dphmm.certificate.streams import stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 from dphmm.model.belief import Belief
+from dphmm.model.blank_model import region_prior
 from dphmm.model.expectation_maximisation import LearnedModel, learn_from_releases
 from dphmm.model.fitting import Extension, RegionKernel, ShrunkModel, extend, fit_shrunk
 from dphmm.model.forward_backward import Filtering, Observations, filter, filter_releases, smooth, smooth_releases
@@ -26,7 +27,6 @@ from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shanno
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence, state_sequences
 from dphmm.model.path_sampling import sample_paths, sample_paths_like
-from dphmm.model.region_priors import region_prior
 from dphmm.model.reversal import reverse, reverses, stationary
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
 from dphmm.model.time_classes import TimeClasses

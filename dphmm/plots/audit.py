@@ -11,7 +11,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy import BodyAudit, ConstraintAudit, EntryAudit
-from dphmm.audit.realized import EventAudit
+from dphmm.audit.realized_leakage import EventAudit
 from dphmm.audit.sequence import SequenceAudit
 from dphmm.geometry.hull import Disc
 from dphmm.jobs.audit.identity import LINKAGE_LENGTHS, IdentityAudit

@@ -26,8 +26,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.geometry.incremental_hull import GrowingBody, origin
+from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 from dphmm.policy.repair_objective import ROUNDING, NoiseCost, find_minimum, orders_by_cost
-from dphmm.policy.repair_search import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 
 # In units of work (see `Work`): a hull, the floor of its cost, one change of a repair, and one difference to a
 # partner.

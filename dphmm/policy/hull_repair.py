@@ -24,8 +24,8 @@ from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody
 from dphmm.geometry.least_error import best_enclosing
 from dphmm.geometry.measurements import Measurements
+from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, orders_by_cost
-from dphmm.policy.repair_search import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 
 # Pairs of an exposed state and a partner: differences of 10^7 pairs in the plane take 160 MB.
 _MAX_CANDIDATES = 10_000_000

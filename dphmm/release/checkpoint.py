@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.errors import InvalidInputError
-from dphmm.events.cap import CapState
+from dphmm.events.cap_budget import CapState
 from dphmm.model.belief import Belief
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content_hash
 from dphmm.errors import GuaranteeError, InvalidInputError, StateError
-from dphmm.events.cap import CapTracker
+from dphmm.events.cap_budget import CapTracker
 from dphmm.geometry.measurements import Measurements
 from dphmm.mechanisms.base import MECHANISMS, MechanismLike, named_failures
 from dphmm.model.belief import Belief
@@ -29,7 +29,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.random import Rng, random_source
-from dphmm.release.caps import EventCaps
+from dphmm.release.cap_trackers import EventCaps
 from dphmm.release.checkpoint import EngineState
 from dphmm.release.filter_state import FilterState, Spending
 from dphmm.release.joint_queries import compute_shared_edges, split_epsilon

@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Any
 
 from dphmm.arrays import FloatArray
-from dphmm.events.cap import CapTracker
+from dphmm.events.cap_budget import CapTracker
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.ledger import Account, steps_per_day

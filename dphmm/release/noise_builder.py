@@ -23,7 +23,7 @@ from dphmm.mechanisms.noise_tables import (
 )
 from dphmm.model.belief import Belief
 from dphmm.policy.component_bodies import NoiseBody
-from dphmm.policy.repair import Protection
+from dphmm.policy.protection import Protection
 from dphmm.release.noise import StepNoise, spread_over_quantiles
 from dphmm.release.query import Query
 from dphmm.release.settings import Settings

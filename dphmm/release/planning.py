@@ -21,7 +21,7 @@ from dphmm.events.outputs import Outputs, PartedOutputs, TableOutputs, make_outp
 from dphmm.mechanisms.base import TABLE_MECHANISMS, get_noise_body
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.repair import Protection, Protector
+from dphmm.policy.protection import Protection, Protector
 from dphmm.policy.repair_effect import RepairLog
 from dphmm.release.noise import LikeliestComponent, StepNoise
 from dphmm.release.noise_builder import NoiseBuilder, with_hop_distances

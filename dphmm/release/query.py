@@ -17,7 +17,7 @@ from dphmm.geometry.planar import doubled_area
 from dphmm.geometry.span import exact_span
 from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.mechanisms.lattice import Spacing
-from dphmm.policy.repair import Protection
+from dphmm.policy.protection import Protection
 from dphmm.release.settings import Settings
 
 # A table releases the location of a state, but a file may contain only the first digits of its coordinates. The

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray, content_hash
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.cap import budget_at_rung
+from dphmm.events.cap_budget import budget_at_rung
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import cell_rms_distance, expected_distance

@@ -25,7 +25,7 @@ from dphmm.errors import (
     TimeOrderError,
     WithheldTimestepError,
 )
-from dphmm.events.cap import CapTracker
+from dphmm.events.cap_budget import CapTracker
 from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser, share_filter_state
 from dphmm.release.ledger import Account, Ledger, Limits

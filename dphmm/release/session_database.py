@@ -113,7 +113,7 @@ def _add_recipients(execute: Execute) -> None:
 
 
 def _add_preferred_devices(execute: Execute) -> None:
-    """Let a device of a user be preferred; see `dphmm.serve.recipient_tables`."""
+    """Let a device of a user be preferred; see `dphmm.serve.device_tables`."""
     execute("ALTER TABLE access ADD COLUMN preferred INTEGER NOT NULL DEFAULT 0")
     execute("ALTER TABLE access ADD COLUMN mqtt_device TEXT NOT NULL DEFAULT ''")
     execute(

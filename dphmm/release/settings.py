@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypedDict
 
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.cap import Cap
+from dphmm.events.cap_budget import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
 from dphmm.mechanisms.exact import Rational, rational
@@ -26,7 +26,7 @@ from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph, PolicyLike
 from dphmm.policy.graph_text import policy_text
-from dphmm.policy.repair import REPAIR_MAX_WORK, Method
+from dphmm.policy.protection import REPAIR_MAX_WORK, Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.policy.zones import PolygonLayer
 from dphmm.release.ledger import DAY_SECONDS

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from dphmm.errors import DphmmError, need
+from dphmm.serve.clock import now
 from dphmm.serve.config import Recipient
 from dphmm.serve.incoming import Fix, to_seconds
 from dphmm.serve.metrics import DELIVERED, FAILED, SET_ASIDE, Metrics
@@ -38,7 +39,7 @@ from dphmm.serve.outgoing import (
     get_location_topic,
     get_zone_topic,
 )
-from dphmm.serve.recipient_tables import Lease, now
+from dphmm.serve.recipient_tables import Lease
 from dphmm.serve.sessions import Sessions
 
 _FIRST_WAIT_S = 1.0

@@ -192,7 +192,7 @@ class Relay:
             work = [self.outbox.send_all(), *(forwarder.send_all() for forwarder in self.forwarders)]
             if self.config.mqtt is not None:
                 users = self.sessions.access.users
-                identity = await run(self.sessions.tables.get_identity)
+                identity = await run(self.sessions.recipient_tables.get_identity)
                 arguments = self.config.mqtt, identity, users, self.take
                 if self.sessions.is_shared:
                     self.listener = SharedListener(*arguments, Shares(self.sessions.database), run)

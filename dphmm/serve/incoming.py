@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dphmm.errors import InvalidInputError
-from dphmm.serve.recipient_tables import now
+from dphmm.serve.clock import now
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.json_toml import parse_json

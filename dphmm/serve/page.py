@@ -28,10 +28,12 @@ from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
 from dphmm.plots.webmap import tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
+from dphmm.serve.clock import now
 from dphmm.serve.config import RelayConfig, find_entry
-from dphmm.serve.content import PageContent, compute_policy_effects
+from dphmm.serve.login_table import Login
 from dphmm.serve.map_adversary import MapAdversary
-from dphmm.serve.recipient_tables import FOREVER, Login, now
+from dphmm.serve.page_content import PageContent, compute_policy_effects
+from dphmm.serve.recipient_tables import FOREVER
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
 
@@ -176,8 +178,8 @@ class _Page:
         if body.get("add") is True:
             _, login = await self._authenticate(request, changes=True)
             earlier = login.tokens
-            await self._run(self._sessions.tables.log_out, request.cookies.get(_COOKIE, ""))
-        cookie, _ = await self._run(self._sessions.tables.log_in, token, earlier)
+            await self._run(self._sessions.login_table.log_out, request.cookies.get(_COOKIE, ""))
+        cookie, _ = await self._run(self._sessions.login_table.log_in, token, earlier)
         answer = _answer_ok()
         safe = request.url.scheme == "https"
         answer.set_cookie(_COOKIE, cookie, max_age=7 * 86400, httponly=True, samesite="strict", secure=safe)
@@ -187,7 +189,7 @@ class _Page:
         """Delete the login and its cookie."""
         cookie = request.cookies.get(_COOKIE, "")
         await self._authenticate(request, changes=True)
-        await self._run(self._sessions.tables.log_out, cookie)
+        await self._run(self._sessions.login_table.log_out, cookie)
         answer = _answer_ok()
         answer.delete_cookie(_COOKIE, httponly=True, samesite="strict")
         return answer
@@ -202,7 +204,7 @@ class _Page:
     async def _authenticate(self, request: Request, changes: bool) -> tuple[str, Login]:
         """Return the requested user, the first one by default, if the page is open for this user."""
         cookie = request.cookies.get(_COOKIE)
-        login = None if not cookie else await self._run(self._sessions.tables.find_login, cookie)
+        login = None if not cookie else await self._run(self._sessions.login_table.find_login, cookie)
         users = [] if login is None else self._list_users(login)
         if login is None or not users:
             raise HTTPException(401, "not logged in")

@@ -1,4 +1,4 @@
-"""Tables of the relay's store: delivery progress, pauses, links, logins and its name.
+"""Tables of the relay's store: delivery progress, pauses, links and its name.
 
 A recipient is identified by its name and address. Under a new address it is a new recipient, which is sent nothing from
 the time before. A recipient that is in neither the relay's file nor its database, or is paused there, is absent. While
@@ -17,20 +17,17 @@ variation 0.75.
 
 from __future__ import annotations
 
-import json
 import secrets
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
-from math import ceil
 from time import monotonic
 
 from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.serve.clock import end_of_second, now
 from dphmm.serve.config import Recipient, hash_token, new_token
-from dphmm.tables.json_toml import parse_json
 
 FOREVER = 253_402_300_799
 """The last second of the year 9999, used as the end of a pause until further notice."""
@@ -38,48 +35,13 @@ LEASE_S = 40.0
 """Length of a lease; see `RecipientTables.claim`. A message must end earlier."""
 _LEASE_MS = int(1000 * LEASE_S)
 _MAX_LEASE_MS = 600_000  # longer than the longest wait after a failure
-_LOGIN_LIFETIME_S = 7 * 86400
-# Users per login, to bound the size of a row.
-_MAX_TOKENS = 20
 # Links per user: at most this many are open, and this many expired ones are kept. Each open link has its own belief.
 _MAX_LINKS = 20
-# Difference between the clocks of machines that share a database.
-_MAX_CLOCK_LEAD_S = 60
 _LINK_PREFIX = "link "
 _IDENTITY_NAME = "relay"
 _PROBE_NAME = "probe"
 # Columns of a recipient to which no message is being sent.
 _NOTHING_WAITS = {"waiting_since": 0, "failures": 0, "errors": 0}
-
-
-clock = time.time  # replaceable in tests
-
-
-def now() -> int:
-    """Return the current time in whole seconds since 1970."""
-    return int(clock())
-
-
-def _end_of_second() -> int:
-    """Return the present time, rounded up to whole seconds since 1970."""
-    # Pauses are stored with whole seconds. A timestep that began within the present second touches the pause.
-    return ceil(clock())
-
-
-@dataclass(frozen=True)
-class Login:
-    """A login to the page with the tokens of one or several users.
-
-    Parameters
-    ----------
-    tokens : tuple of str
-        Digests of the tokens. The relay's file determines their users and whether they are still valid.
-    csrf : str
-        Secret that requests that change something must contain in addition to the cookie.
-    """
-
-    tokens: tuple[str, ...]
-    csrf: str
 
 
 @dataclass(frozen=True)
@@ -127,7 +89,7 @@ class RecipientState:
     @property
     def is_paused(self) -> bool:
         """Whether the user has paused it."""
-        return self.paused_until > _end_of_second()
+        return self.paused_until > end_of_second()
 
 
 @dataclass
@@ -159,7 +121,7 @@ class Lease:
 
 
 class RecipientTables:
-    """Tables of recipients, links, phones and logins in a store of sessions.
+    """Tables of recipients and links, and the name, of a store of sessions.
 
     Parameters
     ----------
@@ -267,7 +229,7 @@ class RecipientTables:
                     self._store_belief(state)
                     self._update(state, absent=1)
                 elif key in active and state.is_absent:
-                    since = max(state.paused_until, _end_of_second())
+                    since = max(state.paused_until, end_of_second())
                     self._update(state, absent=0, number=count, paused_until=since, **_NOTHING_WAITS)
             for key, recipient in active.items():
                 if key not in stored:
@@ -468,7 +430,7 @@ class RecipientTables:
             state = self.get_state(key, session)
             if state is not None and max(until, state.paused_until) > now():
                 self._store_belief(state)
-                self._update(state, number=count, paused_until=max(until, _end_of_second()), **_NOTHING_WAITS)
+                self._update(state, number=count, paused_until=max(until, end_of_second()), **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.
@@ -531,7 +493,7 @@ class RecipientTables:
             self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
             self._add(
-                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, _end_of_second(), False, ends),
+                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, end_of_second(), False, ends),
                 with_belief=True,
             )
         return token
@@ -623,97 +585,3 @@ class RecipientTables:
         """Return the number of releases of a query in a session, from a release on."""
         statement = "SELECT COUNT(*) FROM record WHERE session = ? AND number >= ? AND query = ?"
         return int(self._database.execute(statement, (session, number, query))[0][0])
-
-    # ---- phones --------------------------------------------------------------------------------------------------
-
-    def record_contact(self, user: str, outcomes: Mapping[str, int]) -> None:
-        """Store that a user's phone posted now, with the number of entries by outcome."""
-        with self._database.transaction(durable=False):
-            self._database.execute(
-                "INSERT INTO last_contact VALUES (?, ?, ?) ON CONFLICT (user_name) DO UPDATE "
-                "SET second = excluded.second, outcomes = excluded.outcomes",
-                (user, now(), json.dumps(outcomes)),
-            )
-
-    def admit(self, user: str, device: str, preferred: Collection[str], silence_s: float) -> bool:
-        """Return whether locations of a device are used now, and store a preferred post.
-
-        Locations of the preferred device are used always, those of other devices if the preferred one has been silent.
-        The result depends on the times of posts by this machine's clock, and not on any location or its time. Call it
-        while other messages of the user are excluded.
-
-        Parameters
-        ----------
-        user, device : str
-            The user, and the name of the device, see `dphmm.serve.access.Source`.
-        preferred : collection of str
-            Names of the preferred device.
-        silence_s : float
-            Time since the last post of the preferred device after which it counts as silent.
-        """
-        if device in preferred:
-            with self._database.transaction(durable=False):
-                self._database.execute(
-                    "INSERT INTO device_contact VALUES (?, ?, ?) ON CONFLICT (user_name, device) DO UPDATE "
-                    "SET second = excluded.second",
-                    (user, device, now()),
-                )
-            return True
-        places = ", ".join("?" * len(preferred))
-        statement = f"SELECT MAX(second) FROM device_contact WHERE user_name = ? AND device IN ({places})"
-        ((second,),) = self._database.execute(statement, (user, *preferred))
-        # A post in the future is one from before this machine's clock was set back.
-        return second is None or not -_MAX_CLOCK_LEAD_S <= now() - second < silence_s
-
-    def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
-        """Return when a user's phone last posted, and the outcomes of its entries.
-
-        The time is exact to half a minute.
-
-        Parameters
-        ----------
-        user : str
-            The user.
-
-        Returns
-        -------
-        tuple of int and dict, or None
-            The second, and the number of entries by outcome: `accepted`, `invalid`, `inaccurate`, `malformed`,
-            `no_timezone`, `encrypted`, `ahead` (of the clock), `clock` (the relay's clock is doubtful) or `refused`
-            (the model was trained on the user). It does not contain why a location has no
-            release. None if the phone never posted.
-        """
-        rows = self._database.execute("SELECT second, outcomes FROM last_contact WHERE user_name = ?", (user,))
-        return (rows[0][0], parse_json(rows[0][1])) if rows else None
-
-    # ---- logins --------------------------------------------------------------------------------------------------
-
-    def log_in(self, token: str, earlier: tuple[str, ...] = ()) -> tuple[str, Login]:
-        """Log in with a token and return the cookie and the login.
-
-        Parameters
-        ----------
-        token : str
-            Token of a page in the relay's file.
-        earlier : tuple of str
-            Digests of the other tokens for which the page is open.
-        """
-        tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MAX_TOKENS:]
-        cookie = secrets.token_urlsafe(32)
-        login = Login(tokens, secrets.token_urlsafe(32))
-        with self._database.transaction():
-            self._database.execute("DELETE FROM login WHERE until < ?", (now(),))
-            row = hash_token(cookie), " ".join(login.tokens), login.csrf, now() + _LOGIN_LIFETIME_S
-            self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
-        return cookie, login
-
-    def find_login(self, cookie: str) -> Login | None:
-        """Return the login of a cookie, or None if the cookie is unknown or has expired."""
-        query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
-        rows = self._database.execute(query, (hash_token(cookie), now()))
-        return Login(tuple(rows[0][0].split()), rows[0][1]) if rows else None
-
-    def log_out(self, cookie: str) -> None:
-        """End a login."""
-        with self._database.transaction():
-            self._database.execute("DELETE FROM login WHERE cookie = ?", (hash_token(cookie),))

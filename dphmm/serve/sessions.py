@@ -34,12 +34,15 @@ from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
 from dphmm.serve.access import Access, AccessTable
+from dphmm.serve.clock import now
 from dphmm.serve.config import Recipient, RelayConfig
+from dphmm.serve.device_tables import DeviceTables
 from dphmm.serve.incoming import Fix, Received, to_seconds
+from dphmm.serve.login_table import LoginTable
 from dphmm.serve.map_adversary import build_map_model
 from dphmm.serve.outgoing import Message
 from dphmm.serve.precision import PrecisionGrid
-from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables, now
+from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
@@ -306,7 +309,7 @@ class Sessions:
             preferred = self.access.preferred.get(user)
             if preferred is not None and received.fixes:
                 silence_s = self._config.preferred_silence_seconds
-                if not await self.run(self.tables.admit, user, device, preferred, silence_s):
+                if not await self.run(self.device_tables.admit, user, device, preferred, silence_s):
                     return others + Counter(other_device=len(received.fixes))
             for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
                 outcome += await self.run(self._release_fixes, user, fixes[start : start + _MAX_FIXES_PER_TURN])
@@ -322,7 +325,7 @@ class Sessions:
         recorded_at, names = self._recorded_contacts.get(user, (-_CONTACT_INTERVAL_S, set()))
         if monotonic() - recorded_at >= _CONTACT_INTERVAL_S or names != set(outcomes):
             self._recorded_contacts[user] = monotonic(), set(outcomes)
-            await self.run(self.tables.record_contact, user, outcomes)
+            await self.run(self.device_tables.record_contact, user, outcomes)
 
     def _select_best_fixes(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int, int]:
         """Return the most accurate fix of each timestep, and numbers of refused fixes.
@@ -373,7 +376,9 @@ class Sessions:
         """
         if monotonic() - self._probed_at >= _PROBE_INTERVAL_S:
             try:
-                await self.run(self.tables.write_probe, _PROBE_BYTES + _BYTES_PER_STATE * self.engines.model.size)
+                await self.run(
+                    self.recipient_tables.write_probe, _PROBE_BYTES + _BYTES_PER_STATE * self.engines.model.size
+                )
                 self._is_available = True
             except errors.DphmmError:
                 self._is_available = False
@@ -410,7 +415,7 @@ class Sessions:
         if not recipients:
             return []
         numbers = [self._get_session_number(user) for user in users]
-        leases = self.tables.claim(self._holder, max_per_recipient, numbers, recipients)
+        leases = self.recipient_tables.claim(self._holder, max_per_recipient, numbers, recipients)
         return [
             (recipient, lease)
             for lease in leases
@@ -420,21 +425,21 @@ class Sessions:
 
     def get_ages(self) -> dict[str, float]:
         """Return the age of the oldest waiting message by recipient, in seconds."""
-        ages = self.tables.list_ages()
+        ages = self.recipient_tables.list_ages()
         return {recipient.name: ages.get(recipient.key, 0.0) for recipient in self.access.recipients}
 
     def end_leases(self) -> None:
         """End the leases of this process."""
-        self.tables.end_leases(self._holder)
+        self.recipient_tables.end_leases(self._holder)
 
     def defer(self, lease: Lease, seconds: float) -> None:
         """Let a lease end after a time, in which the recipient is not sent the user's releases."""
-        self.tables.defer(lease, self._holder, seconds)
+        self.recipient_tables.defer(lease, self._holder, seconds)
 
     def count_waiting(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient that has any."""
         names = {recipient.key: recipient.name for recipient in self.access.recipients}
-        return {names[key]: count for key, count in self.tables.count_unsent().items() if key in names}
+        return {names[key]: count for key, count in self.recipient_tables.count_unsent().items() if key in names}
 
     def find_first_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's first release that a recipient has yet to be sent.
@@ -446,7 +451,7 @@ class Sessions:
         """
         more = True
         while more:
-            state = self.tables.get_state(lease.key, lease.session)
+            state = self.recipient_tables.get_state(lease.key, lease.session)
             if state is None or state.is_absent:
                 return None
             for number in range(state.num_sent, state.num_releases):
@@ -458,7 +463,7 @@ class Sessions:
 
     def find_last_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's last release that a recipient has yet to be sent, and its count."""
-        state = self.tables.get_state(lease.key, lease.session)
+        state = self.recipient_tables.get_state(lease.key, lease.session)
         if state is None or state.is_absent:
             return None
         for number in range(state.num_releases - 1, state.num_sent - 1, -1):
@@ -475,7 +480,7 @@ class Sessions:
         bool
             Whether this process has to send more.
         """
-        return bool(self.tables.set_sent(lease, self._holder, count, reason))
+        return bool(self.recipient_tables.set_sent(lease, self._holder, count, reason))
 
     def build_message(
         self, state: RecipientState, user: str, number: int, recipient: Recipient | None = None
@@ -544,11 +549,13 @@ class Sessions:
         self._to_close.append(self.stream.close)
         self._store = self.stream.store
         self.database = self.stream.store.database
-        self.tables = RecipientTables(self._store)
+        self.recipient_tables = RecipientTables(self._store)
+        self.device_tables = DeviceTables(self._store)
+        self.login_table = LoginTable(self._store)
         self._holder = secrets.token_hex(8)
         self.database.count_processes()
         if not self.is_shared:
-            self.tables.end_leases()  # of a process that was killed
+            self.recipient_tables.end_leases()  # of a process that was killed
         self._kept_clock = self._store.get_kept_clock()
         self._has_reported_clock = False
         self._read_cached = lru_cache(_MESSAGE_CACHE_SIZE)(self._read_release)
@@ -556,7 +563,7 @@ class Sessions:
         self._access_table = AccessTable(self._store)
         if self.is_shared:
             self.access.refresh(self._access_table)
-        self.tables.set_users(self.access.users)
+        self.recipient_tables.set_users(self.access.users)
         # Other users of the database are prepared by their first message: there may be many.
         for user in (*config.users, *self.list_changed_users()):
             self._prepare(user)
@@ -569,7 +576,7 @@ class Sessions:
         """Read the devices, pages and recipients in the database if they have changed."""
         earlier = self.access.recipients
         if self.access.refresh(self._access_table):
-            self.tables.set_users(self.access.users)
+            self.recipient_tables.set_users(self.access.users)
             if self.access.recipients != earlier:
                 self._prepared.clear()
 
@@ -577,7 +584,7 @@ class Sessions:
         """Return the users with other stored recipients, in random order."""
         changed = [
             user
-            for user, active in self.tables.list_active().items()
+            for user, active in self.recipient_tables.list_active().items()
             if user in self.access.users and active != set(self.access.get_active_recipients(user))
         ]
         return random.sample(changed, len(changed))  # several processes share the work
@@ -600,7 +607,7 @@ class Sessions:
         present = self.access.get_active_recipients(user)
         if present or user in self._session_numbers:
             number = self._get_session_number(user)
-            while not self.tables.set_active(number, present, self._is_access_current):
+            while not self.recipient_tables.set_active(number, present, self._is_access_current):
                 self.refresh_access()
                 present = self.access.get_active_recipients(user)
         self._prepared.add(user)
@@ -622,7 +629,7 @@ class Sessions:
 
     def _list_partial_recipients(self, _: str, session: int, slot: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query."""
-        return self.tables.list_partial_recipients(session, to_seconds(self.stream.slot_end(slot - 1)))
+        return self.recipient_tables.list_partial_recipients(session, to_seconds(self.stream.slot_end(slot - 1)))
 
     def _release_fixes(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
         outcome: Counter[str] = Counter()
@@ -645,7 +652,7 @@ class Sessions:
         recipients are sent nothing; ``late``, older than the last release; ``outside`` the region; ``ahead`` of the
         clock; ``clock``, beyond the last time kept while the relay's clock is doubtful; ``refused``, the model was
         trained on the user. Outcomes that do not depend on the location are also in the store: see
-        `RecipientTables.get_last_contact`.
+        `DeviceTables.get_last_contact`.
         """
         try:
             self._accepted.check(user, fix.time, None)  # before the location is inspected
@@ -716,7 +723,7 @@ class Sessions:
         return self._last_draw_slots[session, query][1]
 
     def _get_state(self, recipient: Recipient, user: str) -> RecipientState | None:
-        return self.tables.get_state(recipient.key, self._get_session_number(user))
+        return self.recipient_tables.get_state(recipient.key, self._get_session_number(user))
 
     def _get_session_number(self, user: str) -> int:
         """Return the number of a user's session in the store."""

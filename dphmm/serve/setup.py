@@ -40,8 +40,8 @@ from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable
+from dphmm.serve.clock import now
 from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, hash_token, new_token
-from dphmm.serve.recipient_tables import now
 from dphmm.tables import check_output, iso_time, new_file, write_text
 from dphmm.tables.json_toml import read_keys
 from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, checked

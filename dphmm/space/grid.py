@@ -1,14 +1,13 @@
-"""Square grids of states on an exact integer lattice, and global `Square` cells.
+"""Square grids of states on an exact integer lattice.
 
-A `Square` depends on the location only through the square in which it lies. `StateSpace.locate` and `latlon` convert
-from and to degrees.
+`StateSpace.locate` and `latlon` convert from and to degrees.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -393,111 +392,3 @@ def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], floa
     middle = (low + high) / 2
     east, north = np.round((middle - (count - 1) / 2 * cell_km) * 1000)
     return (int(east), int(north)), cell_km, int(count[0]), int(count[1])
-
-
-MAX_CELL_KM = 12.8
-_MAX_LATITUDE = 84.0
-_LEVELS = range(10)
-_ROW_LIMIT = 1 << 20
-# So many of the largest columns before the date line share the rest of a row: at most half a column in 64, 0.8 %.
-_NUM_FITTED_COLUMNS = 64
-
-
-@checked
-@dataclass(frozen=True)
-class Square:
-    """A square of one of ten sizes: 12.8 km, halved up to nine times.
-
-    Each square lies within a square of the next larger size. Rows of the largest size are counted from the equator,
-    columns from the meridian of Greenwich; both may be negative. The last columns of a row are up to 0.8 % wider or
-    narrower, so that the date line is a side of squares. Smaller squares are numbered by halving these. Therefore two
-    users with the same location and size have the same square. It does not reveal the location within it.
-
-    Parameters
-    ----------
-    level
-        Number of times that 12.8 km are halved, 0 to 9.
-    row, column
-        The indices of the square.
-
-    Examples
-    --------
-    >>> Square.around(45.01, -30.01, 0.8)
-    Square(level=4, row=6256, column=-2947)
-    >>> Square.around(45.01, -30.01, 0.8) == Square.around(45.0112, -30.0118, 0.8)
-    True
-    """
-
-    level: int
-    row: int
-    column: int
-
-    def __post_init__(self) -> None:
-        south, west, north, east = self.box if self.level in _LEVELS and abs(self.row) < _ROW_LIMIT else (99.0,) * 4
-        if not (max(abs(south), abs(north)) < 85 and -180 <= west < east <= 180):
-            raise CoordinateError(f"a square must lie on the Earth, got {self.level}, {self.row}, {self.column}")
-
-    @classmethod
-    @checked
-    def around(cls, latitude: float, longitude: float, min_km: float) -> Square:
-        """Return the smallest square around a location with at least a certain side.
-
-        Parameters
-        ----------
-        latitude, longitude
-            Degrees.
-        min_km
-            The minimum side, kilometres, up to 12.8.
-
-        Raises
-        ------
-        CoordinateError
-            If the location is out of range or within 6 degrees of a pole, or no square is as large.
-        """
-        if not (abs(latitude) <= _MAX_LATITUDE and abs(longitude) <= 180):
-            raise CoordinateError(
-                f"latitude and longitude must be in degrees, at most {_MAX_LATITUDE:g} from the equator, "
-                f"got {latitude}, {longitude}"
-            )
-        if not 0 < min_km <= MAX_CELL_KM:
-            raise CoordinateError(f"min_km must be in (0, {MAX_CELL_KM}] km, got {min_km}")
-        level = max(level for level in _LEVELS if level == 0 or MAX_CELL_KM / 2**level >= min_km)
-        row = math.floor(latitude * KM_PER_DEGREE / MAX_CELL_KM * 2**level)
-        columns, degrees = _columns(row >> level)
-        # The two longitudes of the date line, and those that are rounded to it, belong to one square.
-        column = math.floor(float(np.interp(longitude, degrees, columns)) * 2**level)
-        last = (int(columns[-1]) << level) - 1
-        return cls(level, row, -last - 1 if longitude == 180 else min(column, last))
-
-    @property
-    def side_km(self) -> float:
-        """The approximate length of each side, in kilometres."""
-        return MAX_CELL_KM / float(2**self.level)
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """South, west, north, east in degrees."""
-        high = self.side_km / KM_PER_DEGREE
-        sides = np.array([self.column, self.column + 1]) / 2**self.level
-        columns, degrees = _columns(self.row >> self.level)
-        west, east = np.interp(sides, columns, degrees, -np.inf, np.inf).tolist()
-        return self.row * high, west, (self.row + 1) * high, east
-
-    @cached_property
-    def centre(self) -> tuple[float, float]:
-        """Latitude and longitude of its centre, degrees."""
-        south, west, north, east = self.box
-        return (south + north) / 2, (west + east) / 2
-
-
-def _columns(row: int) -> tuple[IntArray, FloatArray]:
-    """Return largest columns of a row and the longitudes of their western sides.
-
-    The columns between two of them are equally wide.
-    """
-    # They measure 12.8 km at the row's middle.
-    middle = (row + 0.5) * MAX_CELL_KM / KM_PER_DEGREE
-    wide = MAX_CELL_KM / (KM_PER_DEGREE * math.cos(math.radians(middle)))
-    count = round(180 / wide)
-    inner = count - _NUM_FITTED_COLUMNS
-    return np.array([-count, -inner, inner, count]), np.array([-180, -inner * wide, inner * wide, 180])

@@ -27,12 +27,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.square import Square
 from dphmm.hide.streets import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
-from dphmm.hide.zone import TURN_STD, Gate, HiddenZone, Stretch, infer_location
+from dphmm.hide.zone import Gate, HiddenZone, Stretch
+from dphmm.hide.zone_inference import TURN_STD, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.hide import hide
 from dphmm.readers.synthetic_city import City, build_city
-from dphmm.space.grid import Square
 from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.street_map import StreetMap, read_street_map
@@ -208,7 +209,7 @@ def _zone(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[F
         out, back = (Gate(*end, towards) for end, towards in zip(ends, ahead, strict=True))
         ride_stretches = [Stretch(None, out), Stretch(back, None)]
         stretches += ride_stretches
-        likelihoods += [zone.log_likelihoods(stretch) for stretch in ride_stretches]
+        likelihoods += [compute_log_likelihoods(zone, stretch) for stretch in ride_stretches]
         if number in RIDES:
             guesses = [error.posterior @ zone.grid.points[zone.core] for error in infer_location(zone, likelihoods)]
             posterior = candidate_posteriors(streets, likelihoods, stretches)[STREET]

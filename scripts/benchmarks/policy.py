@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from dphmm import Grid, Measurements, PolicyGraph, degree_of_protection, exposed_states, protect, read
-from dphmm.policy.repair import Protection
+from dphmm.policy.protection import Protection
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, points
 

@@ -27,7 +27,7 @@ from dphmm.evaluation.config import load_config
 from dphmm.evaluation.run import StepTable
 from dphmm.evaluation.split import Split
 from dphmm.events import read_priors
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
 from dphmm.jobs import hide
 from dphmm.jobs.batch.run_folder import Checkpoint, Published
 from dphmm.jobs.counts import Counts

@@ -116,7 +116,7 @@ def test_suboptimal_counts_are_rejected(monkeypatch, tmp_path):
         best[1, 0] += 1
         return best
 
-    monkeypatch.setattr("dphmm.counts.repair.integer_map", broken)
+    monkeypatch.setattr("dphmm.counts.post_processing.integer_map", broken)
     lines, _ = certify_repairs(True, tmp_path)
     next(line for line in lines if line.get("time") == 1)["gap"] = "1e-6"
     assert "the gap is" in (refusal(lines) or "")

@@ -1,8 +1,6 @@
-"""Tests of hidden zones against enumerated paths and simulated walks."""
+"""Zones at random places on the Earth: their points, border and stops."""
 
 from __future__ import annotations
-
-from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -10,107 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError
-from dphmm.hide.zone import (
-    ADVERSARIES,
-    CELLS,
-    TURN_STD,
-    Gate,
-    HiddenZone,
-    Stretch,
-    ZoneMoves,
-    distance_outside,
-    infer_location,
-    is_certainly_far,
-    tolerance_km,
-)
-from dphmm.space.grid import Square
-from dphmm.space.projection import LocalProjection
-from tests.sizes import fewer
-
-INSIDE = np.array([True, True, True, False, False])
-ENTERED, LEFT, MAX_STEPS = 3, 4, 9
-
-
-@pytest.fixture
-def moves():
-    """A random chain with three hidden and two visible states.
-
-    With seed 5 each step inside leaves with probability at least 0.8.
-    """
-    matrix = np.random.default_rng(5).random((5, 5))
-    matrix[:3, :3] *= 0.2 / matrix[:3, :3].sum(axis=1, keepdims=True)
-    matrix[:3, 3:] *= 0.8 / matrix[:3, 3:].sum(axis=1, keepdims=True)
-    matrix[3:] /= matrix[3:].sum(axis=1, keepdims=True)
-    return matrix
-
-
-def paths(length):
-    """Yield every path of the given length through the hidden states."""
-    return product(range(3), repeat=length)
-
-
-def path_probability(moves, path):
-    return float(np.prod([moves[a, b] for a, b in pairwise(path)]))
-
-
-def enumerate_visits(moves, entered, left, steps):
-    """Sum, for each hidden state, the probability of all paths that look alike from outside.
-
-    A user who crosses the set stays at any state of the path for the rest of the steps.
-    """
-    weights = np.zeros(5)
-    for length in range(1, MAX_STEPS if steps is None else steps):
-        for path in paths(length):
-            whole = (*([] if entered is None else [entered]), *path, *([] if left is None else [left]))
-            mass = path_probability(moves, whole)
-            if entered is None:
-                weights[path[0]] += mass
-            elif left is None:
-                weights[path[-1]] += mass
-            else:
-                for state in path:
-                    weights[state] += mass
-    return weights
-
-
-@pytest.mark.parametrize(
-    "ways",
-    [(None, LEFT, None), (ENTERED, None, None), *((ENTERED, LEFT, n) for n in (2, 3, 5, 8))],
-    ids=["start", "end", "stop 2", "stop 3", "stop 5", "stop 8"],
-)
-def test_visits_match_path_enumeration(moves, ways):
-    """Paths of more than 8 timesteps have 0.2^8 = 3e-6 of the mass."""
-    np.testing.assert_allclose(ZoneMoves(moves, INSIDE).visits(*ways), enumerate_visits(moves, *ways), rtol=2e-5)
-    transposed = ZoneMoves(moves.T, INSIDE).visits(*ways)
-    assert not np.allclose(transposed, enumerate_visits(moves, *ways), rtol=2e-5)
-
-
-def test_entry_and_exit_are_independent_if_duration_of_stay_is_unknown(moves):
-    table = ZoneMoves(moves, INSIDE)
-    np.testing.assert_allclose(table.visits(ENTERED, LEFT), table.visits(ENTERED, None) * table.visits(None, LEFT))
-    with pytest.raises(InvalidInputError, match="entered or left"):
-        table.visits(None, None)
-
-
-def test_kept_results_equal_new_ones_to_the_bit(moves):
-    table = ZoneMoves(moves, INSIDE)
-    ways = [(ENTERED, LEFT, n) for n in (5, 2, 8, 3)] + [(ENTERED, None, None), (None, LEFT, None)]
-    for way in ways * 2:
-        assert np.array_equal(table.visits(*way), ZoneMoves(moves, INSIDE).visits(*way))
-
-
-@pytest.mark.parametrize("latitude", [-80, -45, 0, 60, 84])
-def test_location_within_two_sides_outside_a_square_is_not_certainly_far(latitude):
-    """Compare with the projection at 500 random locations for each latitude (seed 3)."""
-    rng = np.random.default_rng(3)
-    for level in (0, 4):
-        square = Square.around(latitude, 179.9, 12.8 / 2**level)
-        points = LocalProjection(*square.centre).to_latlon(rng.uniform(-8, 8, (500, 2)) * square.side_km)
-        outside = distance_outside(square, *points.T) / square.side_km
-        far = np.array([is_certainly_far(square, *point) for point in points])
-        assert (outside[far] > 2).all()
-        assert far[outside > 4.5].all()
-
+from dphmm.hide.square import Square, distance_outside
+from dphmm.hide.zone import Gate, HiddenZone, Stretch, tolerance_km
 
 ZONE = HiddenZone(Square.around(45.01, -30.01, 0.75), 0.5)
 
@@ -122,47 +21,6 @@ def gate(angle, ahead=None):
     return Gate(point, point + 0.2 * (turn if ahead is None else np.asarray(ahead)))
 
 
-@pytest.mark.slow
-def test_exit_weights_match_simulated_walks():
-    """Compare the weights of exit cells with 40,000 simulated walks (seed 1).
-
-    The walks start at uniform positions in the core and leave by cells next to a gate. The share of each fifth of the
-    core lies within 5 standard deviations (alpha 6e-7 each). A uniform posterior does not.
-    """
-    zone, rng, count = HiddenZone(ZONE.square, 0.08), np.random.default_rng(1), 40_000
-    exits = np.flatnonzero(~zone.inside & (zone.grid.points[:, 0] > zone.half_km) & (zone.grid.points[:, 1] > 0))
-    rows = (np.cumsum(zone.moves.matrix, axis=1) + np.arange(len(zone.moves.matrix))[:, None]).ravel()
-    begun = rng.choice(zone.core, count)
-    at, moving = begun.copy(), np.arange(count)
-    while len(moving):
-        at[moving] = np.searchsorted(rows, at[moving] + rng.random(len(moving))) - len(zone.moves.matrix) * at[moving]
-        moving = moving[zone.inside[at[moving]]]
-    fifth = np.floor((zone.grid.points[:, 0] / zone.square.side_km + 0.5) * 5 + 1e-9).astype(int)
-    left = np.isin(at, exits)
-    seen = np.bincount(fifth[begun[left]], minlength=5) / left.sum()
-    weight = sum(zone.moves.visits(None, int(exit_cell))[zone.core] for exit_cell in exits)
-    expected = np.bincount(fifth[zone.core], weight / weight.sum(), 5)
-    assert (np.abs(seen - expected) / np.sqrt(expected * (1 - expected) / left.sum())).max() < 5
-    assert (np.abs(seen - 0.2) / np.sqrt(0.16 / left.sum())).max() > 5
-
-
-def test_straight_line_adversary_weighs_turning_angles():
-    way = Stretch(None, gate(0.0, (1.0, 0.0)))
-    log = ZONE.log_likelihoods(way)[ADVERSARIES[1]]
-    points = ZONE.grid.points[ZONE.core]
-    turn = np.arctan2(way.left.point[1] - points[:, 1], way.left.point[0] - points[:, 0])
-    np.testing.assert_allclose(log, -0.5 * (turn / TURN_STD) ** 2, atol=1e-12)
-    unknown = ZONE.log_likelihoods(Stretch(None, Gate(way.left.point, np.full(2, np.nan))))
-    assert not unknown[ADVERSARIES[1]].any()
-
-
-def test_fast_passage_is_uninformative_and_stop_is_informative():
-    quick, slow = (Stretch(gate(0.0), gate(np.pi), seconds) for seconds in (400.0, 3600.0))
-    assert (ZONE.is_stop(quick), ZONE.is_stop(slow)) == (False, True)
-    assert not any(log_likelihood.any() for log_likelihood in ZONE.log_likelihoods(quick).values())
-    assert infer_location(ZONE, [ZONE.log_likelihoods(slow)])[0].max_posterior > 1 / CELLS**2
-
-
 @pytest.mark.parametrize("kind", ["walking", "cycling", "driving"])
 def test_crossing_counts_as_stop_if_it_takes_two_minutes_longer_than_straight_way(kind):
     zone = HiddenZone(ZONE.square, 0.5, kind)
@@ -172,46 +30,6 @@ def test_crossing_counts_as_stop_if_it_takes_two_minutes_longer_than_straight_wa
     times = (straight + 119, straight + 121)
     assert [zone.is_stop(Stretch(*gates, seconds)) for seconds in times] == [False, True]
     assert zone.is_stop(Stretch(*gates, times[0], has_stop=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["walking", "cycling", "driving"])
-def test_adversary_without_times_is_never_more_confident_about_a_stop(kind):
-    """Ten pairs of gates (seed 4), and stops of zero to ten hours."""
-    zone, rng = HiddenZone(ZONE.square, 0.5, kind), np.random.default_rng(4)
-    for first, last in rng.uniform(0, 2 * np.pi, (fewer(10, 3), 2)):
-        gates = gate(first), gate(last)
-        straight = np.hypot(*(gates[0].point - gates[1].point)) / zone.grid.cell_km * zone.step_seconds
-        seconds = [None, *(straight + stop for stop in (0, 120, 840, 3600, 36_000))]
-        surest = [
-            [
-                result.max_posterior
-                for result in infer_location(zone, [zone.log_likelihoods(Stretch(*gates, time, True))])
-            ]
-            for time in seconds
-        ]
-        assert (np.array(surest[0]) <= np.array(surest[1:]) * (1 + 1e-6)).all()
-
-
-def test_stretch_without_gates_is_uninformative():
-    way = Stretch(None, None)
-    assert not any(log.any() for log in ZONE.log_likelihoods(way).values())
-
-
-def test_prior_omits_parts_of_core_that_belong_to_another_square():
-    """The western neighbour takes 0.2 km of 0.8 km: 2.5 of ten columns of cells."""
-    square = ZONE.square
-    neighbour = Square(square.level, square.row, square.column - 1)
-    zone = HiddenZone(square, 0.5, others=[(neighbour, 0.2)])
-    east = zone.grid.points[zone.core][:, 0]
-    columns = [zone.prior[np.isclose(east, x)].sum() for x in np.unique(east.round(6))]
-    np.testing.assert_allclose(columns, np.array([0, 0, 0.5, *[1] * 7]) / 7.5, atol=0.01)
-    (result, _) = infer_location(zone, [])
-    assert result.prior == pytest.approx(1 / 75, rel=0.02)
-    assert not result.posterior[zone.prior == 0].any()
-    assert (
-        HiddenZone(square, 0.5, others=[(Square(square.level, square.row + 5, square.column), 0.2)]).prior.max() == 0.01
-    )
 
 
 @given(st.floats(-84, 84), st.floats(-180, 180), st.sampled_from([0.1, 0.5, 8.0]), st.integers(0, 99))
@@ -250,22 +68,6 @@ def test_locations_outside_core_by_tolerance_are_farther_than_distance_from_bord
     assert zone.half_km - np.abs(zone.projection.to_plane(*outside.T)).max() > within
 
 
-def test_prior_is_uniform_in_square():
-    """A uniform coordinate in a side ``s`` has variance ``s² / 12``, and there are two."""
-    for prior in infer_location(ZONE, []):
-        assert prior.prior_error_km == pytest.approx(ZONE.square.side_km / 6**0.5, rel=1e-9)
-        assert prior.error_km == pytest.approx(prior.prior_error_km, rel=1e-12)
-
-
-def test_log_likelihoods_of_stretches_add_up():
-    first, second = ZONE.log_likelihoods(Stretch(None, gate(0.2))), ZONE.log_likelihoods(Stretch(gate(0.4), None))
-    both = infer_location(ZONE, [first, second])
-    for result, adversary in zip(both, ADVERSARIES, strict=True):
-        mass = np.exp(first[adversary] + second[adversary])
-        np.testing.assert_allclose(result.posterior, mass / mass.sum(), rtol=1e-9)
-    assert both[0].error_km < both[0].prior_error_km
-
-
 @given(st.floats(-80, 80), st.floats(-179, 179), st.sampled_from([0.1, 0.3, 0.5, 2.0]), st.randoms())
 def test_zone_boundary_is_farther_than_distance_from_every_core_position(latitude, longitude, within, dice):
     square = Square.around(latitude, longitude, 1.5 * within)
@@ -283,28 +85,3 @@ def test_zone_boundary_is_farther_than_distance_from_every_core_position(latitud
 def test_invalid_distance_or_activity_raises(within, kind):
     with pytest.raises(InvalidInputError):
         HiddenZone(Square.around(45.01, -30.01, 0.75), within, kind)
-
-
-@pytest.mark.parametrize("far_km", [1.0, 3.0, 30.0])
-def test_sparse_recordings_have_finite_posteriors(far_km):
-    """Positions beyond one model step give nearly the posterior of positions at the border."""
-    edge = np.array([ZONE.half_km + 0.05, 0.1])
-    there = edge + np.array([far_km, 0.0])
-    far, near = (
-        infer_location(ZONE, [ZONE.log_likelihoods(Stretch(None, Gate(point, np.full(2, np.nan))))])[0]
-        for point in (there, edge)
-    )
-    assert np.isfinite([far.max_posterior, far.error_km]).all()
-    assert far.max_posterior > far.prior
-    assert abs(far.max_posterior - near.max_posterior) < 0.02, "the way to the border reveals little"
-
-
-def test_stop_shorter_than_model_allows_is_treated_as_unknown_duration():
-    through = [gate(0.0), gate(np.pi)]
-    ends = [ZONE._cell(gate_outside.point) for gate_outside in through]
-    assert not ZONE.moves.visits(*ends, 2).any(), "without special treatment this would be a division by zero"
-    zone = HiddenZone(ZONE.square, 0.5)
-    zone.is_stop = lambda _: True
-    quick, unknown = (zone.log_likelihoods(Stretch(*through, seconds)) for seconds in (1.0, None))
-    assert np.array_equal(quick[ADVERSARIES[0]], unknown[ADVERSARIES[0]])
-    assert np.isfinite(quick[ADVERSARIES[0]]).all()

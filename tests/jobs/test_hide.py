@@ -13,11 +13,12 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
-from dphmm.hide.recordings import RECORDING_FORMATS, write_recording
+from dphmm.hide.recording_formats import RECORDING_FORMATS, write_recording
+from dphmm.hide.square import Square
 from dphmm.hide.zone import CELLS, HiddenZone
+from dphmm.hide.zone_inference import find_gate_cell, get_moves
 from dphmm.jobs import hide
 from dphmm.readers.reading import read_recording
-from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
 from tests.documents import ROOT
 from tests.sizes import fewer
@@ -153,8 +154,8 @@ def test_sentences_match_recomputed_posterior(tmp_path):
     (place,) = done.places
     parts = read_recording(tmp_path / "public.gpx").segments
     first, last = ((parts[0].latitude[0], parts[0].longitude[0]), (parts[-1].latitude[-1], parts[-1].longitude[-1]))
-    moves, inside = ZONE.moves.matrix, ZONE.inside
-    out, back = (ZONE._cell(ZONE.projection.to_plane(*point)[0]) for point in (first, last))
+    moves, inside = get_moves(ZONE).matrix, ZONE.inside
+    out, back = (find_gate_cell(ZONE, ZONE.projection.to_plane(*point)[0]) for point in (first, last))
     stays = np.eye(inside.sum()) - moves[np.ix_(inside, inside)]
     both = np.linalg.inv(stays) @ moves[inside, out] * (moves[back, inside] @ np.linalg.inv(stays))
     mass = both[np.isin(np.flatnonzero(inside), ZONE.core)]

@@ -9,13 +9,13 @@ import pytest
 from pyproj import Geod
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.recordings import write_recording
+from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.square import Square, distance_outside
+from dphmm.hide.square_choice import SquareRule
 from dphmm.hide.streets import AHEAD_KM
-from dphmm.hide.zone import HiddenZone, distance_outside, tolerance_km
+from dphmm.hide.zone import HiddenZone, tolerance_km
 from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory
-from dphmm.jobs.hide.squares import SquareRule
-from dphmm.space.grid import Square
 from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 

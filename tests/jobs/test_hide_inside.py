@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.points import publish
-from dphmm.hide.recordings import write_recording
-from dphmm.hide.zone import ADVERSARIES, CELLS, HiddenZone
+from dphmm.hide.publication import publish
+from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.square import Square
+from dphmm.hide.zone import CELLS, HiddenZone
+from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.jobs.hide.hide import hide
-from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording
 
 HOME = (45.01, -30.01)
@@ -148,7 +149,7 @@ def differs(folder: Path, case, **options: object) -> bool:
 def _fast(monkeypatch):
     """Skip the adversaries, who do not influence the files."""
     nothing = dict.fromkeys(ADVERSARIES, np.zeros(CELLS**2))
-    monkeypatch.setattr(HiddenZone, "log_likelihoods", lambda *_: nothing)
+    monkeypatch.setattr(sys.modules[hide.__module__], "compute_log_likelihoods", lambda *_: nothing)
 
 
 OUT = Fix(1.0, 0.2, 0, 10.0, (("cad", 80),), "cycling")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.recordings import write_recording
-from dphmm.hide.streets import STREET, ZoneStreets, choose_square, find_candidates
+from dphmm.hide.recording_formats import write_recording
+from dphmm.hide.square import Square
+from dphmm.hide.square_choice import choose_square, find_map_bounds
+from dphmm.hide.streets import STREET, ZoneStreets, find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.jobs import hide
-from dphmm.jobs.hide.squares import find_map_bounds
 from dphmm.readers.reading import read_recording
-from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.street_map import read_street_map
 from tests.documents import ROOT

@@ -11,6 +11,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.audit.inference import compute_inference_metrics
 from dphmm.errors import ConfigurationError, StateError, StochasticError
 from dphmm.events import Presence
+from dphmm.events.chain_start import make_chain
 from dphmm.events.product_chain import EventOdds
 from dphmm.jobs import learn
 from dphmm.jobs.input_data import Data
@@ -20,7 +21,6 @@ from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states
 from dphmm.model.point_estimate import Inference, expected_distance
-from dphmm.release.caps import make_chain
 from dphmm.space import Grid, Trajectory
 from tests.sizes import few_every_day
 

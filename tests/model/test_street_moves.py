@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
+from dphmm.model.blank_model import KINDS, _ring_shares, region_prior
 from dphmm.model.model import MarkovModel
-from dphmm.model.region_priors import KINDS, _ring_shares, region_prior
 from dphmm.model.speed_limit import SpeedLimit
 from dphmm.space import Streets
 from tests.space.test_streets import build_graph, build_map, towns

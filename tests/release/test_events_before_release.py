@@ -10,10 +10,10 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.audit import ReleasedSequence, audit_events, replay_sequence
 from dphmm.errors import EventError
 from dphmm.events import Cap, Clock, EventOdds, parse_event
-from dphmm.events.cap import CapTracker, resolve_from_start
+from dphmm.events.cap_budget import CapTracker
+from dphmm.events.chain_start import make_earlier_start, resolve_from_start
 from dphmm.model import stationary
 from dphmm.model.time_classes import TimeClasses
-from dphmm.release.caps import make_earlier_start
 from dphmm.release.session import Session
 from tests.events.oracles import compute_joint, compute_odds, enumerate_paths, happens
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dphmm import PolicyGraph, Releaser
-from dphmm.audit.realized import audit_events
+from dphmm.audit.realized_leakage import audit_events
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.events import Cap, EventOdds, Pattern, Presence, happened_by
-from dphmm.release.caps import make_chain
+from dphmm.events.chain_start import make_chain
 from tests.release.test_extended_models import FIRST, F, _model, begun, list_paths
 
 EVENTS = [Presence([2], 1, 3), Pattern([[0, 1], [2]], 2), Presence([1], 0, 4)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
-from dphmm.events.cap import budget_at_rung
+from dphmm.events.cap_budget import budget_at_rung
 from dphmm.model.belief import Belief
 from dphmm.release.schedule import (
     BudgetEffect,

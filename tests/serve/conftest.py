@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dphmm.jobs import learn, region
-from dphmm.serve import recipient_tables
+from dphmm.serve import clock as clock_module
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.endpoints import make_app
 
@@ -160,7 +160,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     fixed_clock = Clock()
-    monkeypatch.setattr(recipient_tables, "clock", fixed_clock)
+    monkeypatch.setattr(clock_module, "clock", fixed_clock)
     return fixed_clock
 
 

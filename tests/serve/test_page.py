@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from dphmm.audit.realized import compute_realized_leakage
+from dphmm.audit.realized_leakage import compute_realized_leakage
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.jobs import learn, region
@@ -20,13 +20,13 @@ from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
 from dphmm.model.belief import Belief
-from dphmm.policy.repair import exposed_states
+from dphmm.policy.protection import exposed_states
 from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import to_degrees
-from dphmm.serve import recipient_tables
-from dphmm.serve.content import compute_policy_effects
+from dphmm.serve.clock import now
 from dphmm.serve.page import STATIC, TEXTS
+from dphmm.serve.page_content import compute_policy_effects
 from dphmm.serve.sessions import Engines
 from tests.certificate.certificates import verifier
 from tests.openstreetmap import write_extract
@@ -85,7 +85,7 @@ def test_login_ends_with_token_and_with_time(config, monkeypatch):
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").json()["user"] == "ann"
         later = time.time() + 8 * 86400
-        monkeypatch.setattr("dphmm.serve.recipient_tables.clock", lambda: later)
+        monkeypatch.setattr("dphmm.serve.clock.clock", lambda: later)
         assert client.get("/page/state").status_code == 401
 
 
@@ -333,7 +333,7 @@ def elsewhere(folder):
 
 
 def link(client, **more):
-    request = {"name": "Bea", "precision_m": 0, "ends": recipient_tables.now() + 3600, **more}
+    request = {"name": "Bea", "precision_m": 0, "ends": now() + 3600, **more}
     return client.post("/page/link", json=request)
 
 

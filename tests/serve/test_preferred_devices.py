@@ -13,8 +13,8 @@ from dphmm.release.session_store import SessionStore
 from dphmm.serve import RelayConfig, add_device, prefer_device, rotate_token
 from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
+from dphmm.serve.device_tables import DeviceTables
 from dphmm.serve.endpoints import make_app
-from dphmm.serve.recipient_tables import RecipientTables
 from tests.serve.conftest import START, location, read_metrics, relay, serve_app, wait_for
 from tests.serve.test_access import get_tokens
 from tests.serve.test_broker import Mosquitto
@@ -102,7 +102,7 @@ def test_messages_without_a_location_do_not_show_that_a_device_posts(config, clo
 
 def test_clock_that_is_set_back_does_not_silence_other_devices(postgres, clock):
     with SessionStore(postgres) as store:
-        tables = RecipientTables(store)
+        tables = DeviceTables(store)
         assert tables.admit("ann", "a", {"a"}, SILENCE_S)
         for moved, is_used in ((0, False), (-60, False), (-61, True), (SILENCE_S - 1, False), (SILENCE_S, True)):
             clock.at = START + moved

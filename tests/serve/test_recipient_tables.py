@@ -174,7 +174,7 @@ def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, cloc
     settings = config()
     sessions = Sessions(settings)
     try:
-        tables = sessions.tables
+        tables = sessions.recipient_tables
         session = sessions._get_session_number("ann")
         clock.at = START
         on_thread = lambda work, *values: sessions._thread.submit(work, *values).result()  # noqa: E731

@@ -24,7 +24,7 @@ from scipy.special import stdtrit
 from dphmm import counts, leakage
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.counts.map_estimate import first_distribution, integer_map, occupancy, real_map
-from dphmm.counts.repair import RAW, nearest_integers
+from dphmm.counts.post_processing import RAW, nearest_integers
 from dphmm.counts.stream import SENSITIVITY, as_transition
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Verdict

@@ -22,7 +22,7 @@ from dphmm.evaluation.run import StepTable, evaluate
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.repair import degree_of_protection, exposed_states, protect
+from dphmm.policy.protection import degree_of_protection, exposed_states, protect
 
 MEASUREMENTS = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
 """f(s1) to f(s6) of Example 3.2."""

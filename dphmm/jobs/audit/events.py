@@ -13,10 +13,11 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.realized import EventAudit, audit_events, get_first_step
+from dphmm.audit.realized_leakage import EventAudit, audit_events, get_first_step
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError, EventError
 from dphmm.events import Event, EventText, parse_event
+from dphmm.events.chain_start import has_ended
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries
 from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, load_prior_and_replays, select_informed
@@ -26,7 +27,6 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
 from dphmm.model.model import MarkovModel
-from dphmm.release.caps import has_ended
 from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
 from dphmm.validation import Interval, checked

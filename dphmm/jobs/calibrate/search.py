@@ -35,6 +35,7 @@ from dphmm.calibrate.simulation import (
 )
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import Cap, Event, EventOdds
+from dphmm.events.chain_start import make_chain
 from dphmm.formatting import metres
 from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory
@@ -44,7 +45,6 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.mechanisms.exact import rational
 from dphmm.model import Belief, MarkovModel
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.caps import make_chain
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day
 from dphmm.space.trajectory import Trajectory
 

@@ -13,7 +13,7 @@ from dphmm.caching import BoundedCache
 from dphmm.jobs.explore.users import ExploredUser
 from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
-from dphmm.policy.repair import Method
+from dphmm.policy.protection import Method
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account
 from dphmm.release.planning import StepPlan

@@ -24,33 +24,16 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, IntArray, as_floats, content_hash
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, metres
-from dphmm.hide.points import (
-    MOVEMENT_OF_ACTIVITY,
-    Points,
-    are_many,
-    check_errors,
-    describe_point,
-    distance_km,
-    find_ends,
-    find_errors,
-    find_jumps,
-    publish,
-)
-from dphmm.hide.recordings import check_recording, find_losses, write_recording
-from dphmm.hide.streets import (
-    MAP_MARGIN_KM,
-    MAX_CORE_KM,
-    ZoneStreets,
-    infer_candidates,
-)
-from dphmm.hide.zone import (
-    Gate,
-    HiddenZone,
-    Stretch,
-    ZoneInference,
-    find_gates,
-    infer_location,
-)
+from dphmm.hide.points import Points, describe_point, distance_km
+from dphmm.hide.publication import publish
+from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
+from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
+from dphmm.hide.square import Square
+from dphmm.hide.square_choice import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.hide.streets import MAP_MARGIN_KM, ZoneStreets, infer_candidates
+from dphmm.hide.trip_ends import find_ends
+from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
+from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.place import HiddenPlace
 from dphmm.jobs.hide.sentences import describe_place, format_odds
 from dphmm.jobs.hide.session_file import (
@@ -61,11 +44,9 @@ from dphmm.jobs.hide.session_file import (
     ZoneHistory,
     find_gate_places,
 )
-from dphmm.jobs.hide.squares import MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.jobs.hide.stretches import find_stretches
 from dphmm.readers.reading import read_recording
 from dphmm.space.coordinates import parse_coordinates
-from dphmm.space.grid import Square
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables import check_output, read_document
 from dphmm.tables.output import lock_folder
@@ -248,7 +229,8 @@ def hide(
         not depend on it.
     among
         The minimum effective number of addresses, buildings or places on streets in the square; see
-        `dphmm.hide.streets.choose_square`. Requires `map_file`. The square is at least as large as for `within_km`.
+        `dphmm.hide.square_choice.choose_square`. Requires `map_file`. The square is at least as large as for
+        `within_km`.
     overwrite
         Whether an existing output may be replaced.
     check
@@ -500,7 +482,7 @@ def _infer_places(
         if not stretches:
             continue
         likelihoods = [
-            {**zone.log_likelihoods(stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
+            {**compute_log_likelihoods(zone, stretch), GATES: find_gate_places(zone, stretch)} for stretch in stretches
         ]
         has_times = any(stretch.seconds is not None for stretch in stretches)
         key = RecordingKey(kept_hash, _hash_gates(stretches), has_times, len(kept))

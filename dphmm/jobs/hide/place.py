@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dphmm.hide.streets import STREET, Candidates
-from dphmm.hide.zone import HiddenZone, Stretch, ZoneInference
+from dphmm.hide.zone import HiddenZone, Stretch
+from dphmm.hide.zone_inference import ZoneInference
 
 
 @dataclass(frozen=True)

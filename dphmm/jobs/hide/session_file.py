@@ -12,17 +12,10 @@ import numpy as np
 
 from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.hide.zone import (
-    ADVERSARIES,
-    CELLS,
-    HiddenZone,
-    Stretch,
-    distance_outside,
-    is_certainly_far,
-    tolerance_km,
-)
-from dphmm.jobs.hide.squares import DEFAULT_WITHIN_KM, Place, SquareRule
-from dphmm.space.grid import Square
+from dphmm.hide.square import Square, distance_outside, is_certainly_far
+from dphmm.hide.square_choice import DEFAULT_WITHIN_KM, Place, SquareRule
+from dphmm.hide.zone import CELLS, HiddenZone, Stretch, tolerance_km
+from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten

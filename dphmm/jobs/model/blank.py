@@ -11,8 +11,8 @@ from dphmm.formatting import Result
 from dphmm.jobs.model.loading import check_model_output, credit_streets, summarize_size
 from dphmm.jobs.model.region import bounding_box, prepare_region, smallest_cell
 from dphmm.jobs.region_map import COAST
+from dphmm.model.blank_model import get_kind, region_prior
 from dphmm.model.model import MarkovModel
-from dphmm.model.region_priors import get_kind, region_prior
 from dphmm.space import Grid, StateSpace
 from dphmm.space.grid import Box
 from dphmm.tables import new_file

@@ -15,8 +15,8 @@ from pathlib import Path
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.input_data import Data, DataLike, UserTracks
 from dphmm.jobs.model.loading import Model
+from dphmm.model.blank_model import NO_USERS
 from dphmm.model.model import MarkovModel
-from dphmm.model.region_priors import NO_USERS
 from dphmm.tables import write_text
 
 _FORMAT = "dphmm-learned-from-1"

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
-from dphmm.audit.realized import compute_realized_leakage
+from dphmm.audit.realized_leakage import compute_realized_leakage
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, learn, realized_leakage, release

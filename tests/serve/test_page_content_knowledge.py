@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dphmm.plots.basemap import PlaceName
-from dphmm.serve import content
-from dphmm.serve.content import PosteriorSummary, describe_inference
+from dphmm.serve import page_content
+from dphmm.serve.page_content import PosteriorSummary, describe_inference
 
 TOWN = PlaceName("Town", 0.0, 10.0, 50.0)
 """On the equator a degree of longitude is as long as one of latitude."""
-KM = 1 / content._KM_PER_DEGREE
+KM = 1 / page_content._KM_PER_DEGREE
 SIDES = {
     side: (np.sin(np.radians(45 * k)), np.cos(np.radians(45 * k)))
     for k, side in enumerate(("n", "ne", "e", "se", "s", "sw", "w", "nw"))
@@ -83,5 +83,5 @@ def min_probability(rounds=4000, seed=0):
 @pytest.mark.slow
 def test_statements_have_probability_of_at_least_two_thirds(monkeypatch):
     assert min_probability() >= 2 / 3
-    monkeypatch.setattr(content, "_MARKOV_FACTOR", 0.5)  # with a lower threshold, statements are less probable
+    monkeypatch.setattr(page_content, "_MARKOV_FACTOR", 0.5)  # with a lower threshold, statements are less probable
     assert min_probability() < 2 / 3

@@ -7,8 +7,8 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.audit import ReleasedSequence, replay_sequence
-from dphmm.audit import realized as module
-from dphmm.audit.realized import compute_realized_leakage
+from dphmm.audit import realized_leakage as module
+from dphmm.audit.realized_leakage import compute_realized_leakage
 from tests.running_example import F, graph
 
 START = np.full(6, 1 / 6)

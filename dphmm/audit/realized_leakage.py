@@ -19,13 +19,12 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
-from dphmm.events.cap import resolve_from_start
+from dphmm.events.chain_start import make_chain, make_earlier_start, resolve_from_start
 from dphmm.events.product_chain import Chain
 from dphmm.formatting import Result, exported
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.caps import make_chain, make_earlier_start
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import steps_per_day
 from dphmm.validation import checked

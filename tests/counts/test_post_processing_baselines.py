@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from dphmm.counts.repair import least_squares, maximum_likelihood, nearest_integers
+from dphmm.counts.post_processing import least_squares, maximum_likelihood, nearest_integers
 from tests.counts.oracles import list_counts
 
 

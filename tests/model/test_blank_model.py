@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError
-from dphmm.model.region_priors import KINDS, NO_USERS, region_prior
+from dphmm.model.blank_model import KINDS, NO_USERS, region_prior
 from dphmm.model.speed_limit import SpeedLimit
 from dphmm.space.grid import Grid
 from dphmm.space.states import Places

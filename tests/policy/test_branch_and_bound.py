@@ -11,11 +11,11 @@ import pytest
 from dphmm import Measurements, PolicyGraph, exposed_states
 from dphmm.geometry import least_error
 from dphmm.policy import component_repair
+from dphmm.policy.branch_and_bound import Repair, RepairProblem, RepairSearch, Work
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
 from dphmm.policy.hull_repair import HullProblem, _HullSearch, _Options, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
-from dphmm.policy.repair_search import Repair, RepairProblem, RepairSearch, Work
 from tests.policy.instances import (
     build_hulls,
     compute_component_values,

@@ -15,6 +15,7 @@ from dphmm.errors import PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.policy.branch_and_bound import UNITS_PER_MAX_WORK, Repair
 from dphmm.policy.component_bodies import (
     NoiseBodies,
     NoiseBody,
@@ -32,7 +33,6 @@ from dphmm.policy.graph import PolicyGraph, PolicyLike, over_measurements
 from dphmm.policy.hull_repair import HullProblem, list_candidates
 from dphmm.policy.repair_effect import RepairEffect
 from dphmm.policy.repair_objective import Objective, noise_cost
-from dphmm.policy.repair_search import UNITS_PER_MAX_WORK, Repair
 from dphmm.validation import NonNegativeInt, checked
 
 Method = Literal["greedy", "sequential", "exact"]

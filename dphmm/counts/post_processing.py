@@ -1,6 +1,6 @@
-"""Estimators that repair noisy counts with public knowledge, and their errors.
+"""Post-processing of noisy counts by estimators with public knowledge, and their errors.
 
-Post-processing spends no epsilon. Baselines use the total only; the other estimators also use the transition matrix.
+It spends no epsilon. Baselines use the total only; the other estimators also use the transition matrix.
 """
 
 from __future__ import annotations

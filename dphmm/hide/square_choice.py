@@ -1,4 +1,4 @@
-"""The choice of the public square that contains a protected location."""
+"""The choice of the public square around a location, by its size or its candidates."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dphmm.hide.streets import RING_RATIO, choose_square
-from dphmm.space.grid import MAX_CELL_KM, Square
+from dphmm.errors import ConfigurationError
+from dphmm.hide.square import MAX_SIDE_KM, Square
+from dphmm.hide.streets import find_candidates
+from dphmm.hide.zone import HiddenZone
 from dphmm.space.projection import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
+from dphmm.validation import checked
+
+RING_RATIO = 1.6
+"""The side of a core that is chosen by its candidates is this multiple of the distance to its locations."""
+
+MAX_CORE_KM = 6.4
+"""The largest core that is chosen by its candidates alone, kilometres."""
 
 DEFAULT_WITHIN_KM = 0.5
 """The distance without `within_km` and `among`."""
 
 # The core is at least this multiple of the distance.
 _MIN_CORE_RATIO = 1.5
-MAX_WITHIN_KM = MAX_CELL_KM / _MIN_CORE_RATIO
+MAX_WITHIN_KM = MAX_SIDE_KM / _MIN_CORE_RATIO
 """The largest distance, for which the core is the largest square."""
 
 # The smallest core that is chosen by its candidates alone.
@@ -71,6 +80,62 @@ def min_side_km(within_km: float | None, among: float | None) -> float:
     if within_km is None and among is not None:
         return _MIN_CORE_KM
     return _MIN_CORE_RATIO * (DEFAULT_WITHIN_KM if within_km is None else within_km)
+
+
+@checked
+def choose_square(
+    street_map: StreetMap, latitude: float, longitude: float, min_candidates: float, min_side_km: float
+) -> Square:
+    """Return the smallest square around a location that has enough candidates.
+
+    A square of `MAX_CORE_KM`, or of the minimum side if that is larger, is halved while each quarter has no candidate
+    or at least `min_candidates`. A quarter of fewer would single out the locations in it, and a location in another
+    quarter would reveal that it is not there. Therefore every location in the square yields this square.
+
+    Parameters
+    ----------
+    street_map
+        The map.
+    latitude, longitude
+        The location, degrees.
+    min_candidates
+        The minimum of `Candidates.effective_number`.
+    min_side_km
+        The minimum side, kilometres.
+
+    Returns
+    -------
+    Square
+        The square.
+
+    Raises
+    ------
+    ConfigurationError
+        If the largest square has fewer candidates, or the square has none.
+    """
+    square = Square.around(latitude, longitude, max(MAX_CORE_KM, min_side_km))
+    number = _count_candidates(street_map, square)
+    if number < min_candidates:
+        raise ConfigurationError(
+            f"--among {min_candidates:g} needs as many addresses, buildings or places on streets in the square of "
+            f"{square.side_km:g} km around the location, the map has {number:.0f}: use a smaller number or another map"
+        )
+    level = Square.around(latitude, longitude, min_side_km).level
+    while square.level < level:
+        quarters = [Square(square.level + 1, 2 * square.row + i, 2 * square.column + j) for i in (0, 1) for j in (0, 1)]
+        if any(0 < _count_candidates(street_map, quarter) < min_candidates for quarter in quarters):
+            break
+        square = Square.around(latitude, longitude, square.side_km / 2)
+        number = _count_candidates(street_map, square)
+    if not number:
+        raise ConfigurationError("--among needs a location near streets of the map: use another map, or no --among")
+    return square
+
+
+def _count_candidates(street_map: StreetMap, square: Square) -> float:
+    """Return the effective number of candidates in a square; 0 without streets and homes."""
+    candidates = find_candidates(street_map, HiddenZone(square, square.side_km / RING_RATIO))
+    return 0.0 if candidates.kind == "cells" else candidates.effective_number
 
 
 def find_map_bounds(squares: Sequence[Square], reach_km: float) -> Box:

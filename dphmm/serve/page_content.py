@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dphmm.plots.basemap import MAX_EXTRACT_POINTS, PlaceName, around, build_basemap, coded_basemap, shipped_basemap
 from dphmm.policy.expression import policy_in_words
-from dphmm.policy.repair import exposed_states
+from dphmm.policy.protection import exposed_states
 from dphmm.policy.zones import PolygonLayer
 from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, default_zones, policy_without_zones
@@ -26,9 +26,10 @@ from dphmm.release.ledger import steps_per_day
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
+from dphmm.serve.clock import now
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.outgoing import Message
-from dphmm.serve.recipient_tables import FOREVER, RecipientState, now
+from dphmm.serve.recipient_tables import FOREVER, RecipientState
 from dphmm.serve.sessions import Sessions
 
 _MAX_LISTED = 500  # locations in a list, and releases in one response; the page asks for more
@@ -117,7 +118,8 @@ class PageContent:
     def __init__(self, config: RelayConfig, sessions: Sessions) -> None:
         self._config = config
         self._sessions = sessions
-        self._stream, self._tables = sessions.stream, sessions.tables
+        self._stream, self._tables = sessions.stream, sessions.recipient_tables
+        self._device_tables = sessions.device_tables
         self._step_s = float((self._stream.slot_end(1) - self._stream.slot_end(0)) / np.timedelta64(1, "s"))
         space = sessions.engines.model.space
         self._space, coordinates = space, space.latlon()
@@ -154,7 +156,7 @@ class PageContent:
             "recipients": list(self._list_recipients(user, session)),
             "links": list(self._list_links(user, session)),
             "precisions": list(self._sessions.access.list_precisions(user)),
-            "last_contact": self._tables.get_last_contact(user),
+            "last_contact": self._device_tables.get_last_contact(user),
             "phone": self._get_last_contact(user),
             "household": [
                 {"user": other, "last": self._get_last_message(other, _all_releases(self._stream.session(other)))}
@@ -171,7 +173,7 @@ class PageContent:
 
     def _get_last_contact(self, user: str) -> dict[str, Any]:
         """Return the last message of a user's phone and its outcome, if known."""
-        stored = self._tables.get_last_contact(user)
+        stored = self._device_tables.get_last_contact(user)
         contact = self._sessions.last_contacts.get(user)
         if contact is not None and (stored is None or contact["at"] >= stored[0] - _CONTACT_TOLERANCE_S):
             return contact

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.space.grid import Square
+from dphmm.hide.square import Square, distance_outside, is_certainly_far
 from dphmm.space.projection import LocalProjection
 
 PLACES = st.tuples(st.floats(-84, 84), st.floats(-180, 180))
@@ -78,3 +78,16 @@ def test_columns_of_a_row_cover_all_longitudes_without_overlap(latitude, level):
         assert Square.around(latitude, sum(square.box[1::2]) / 2, side) == square
     with pytest.raises(CoordinateError):
         Square(level, first.row, last.column + 1)
+
+
+@pytest.mark.parametrize("latitude", [-80, -45, 0, 60, 84])
+def test_location_within_two_sides_outside_a_square_is_not_certainly_far(latitude):
+    """Compare with the projection at 500 random locations for each latitude (seed 3)."""
+    rng = np.random.default_rng(3)
+    for level in (0, 4):
+        square = Square.around(latitude, 179.9, 12.8 / 2**level)
+        points = LocalProjection(*square.centre).to_latlon(rng.uniform(-8, 8, (500, 2)) * square.side_km)
+        outside = distance_outside(square, *points.T) / square.side_km
+        far = np.array([is_certainly_far(square, *point) for point in points])
+        assert (outside[far] > 2).all()
+        assert far[outside > 4.5].all()

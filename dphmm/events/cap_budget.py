@@ -1,4 +1,4 @@
-"""Event caps: the largest budget under which no output reveals too much about an event.
+"""The largest budget of one release under which no output exceeds an event cap.
 
 Before a release, everything known about an event, and everything that a release may add, is public: the belief, split
 by the event, and the shape of the noise. Therefore the budget can be chosen such that *no* output raises the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor, log, log2, log10
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, as_distribution, check_budget
 from dphmm.errors import DataFileError, EventError, InvalidInputError, StochasticError
-from dphmm.events.automaton import MAX_TOTAL_PROGRESS
 from dphmm.events.calendar import Clock
+from dphmm.events.chain_start import EarlierStart, resolve_from_start
 from dphmm.events.event import Event
 from dphmm.events.expression import EventText, parse_event
 from dphmm.events.outputs import OddsBounds, Outputs
-from dphmm.events.product_chain import Chain, EventOdds, Split, Transition
+from dphmm.events.product_chain import EventOdds, Split, Transition
 from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.table import Table
@@ -40,9 +40,6 @@ There are sixteen per factor of two, down to a sixty-fourth of the requested bud
 """
 
 _RUNGS_PER_OCTAVE = 16
-
-EarlierStart = Callable[[int], tuple[Chain, FloatArray] | None]
-"""A function from a number of steps before the first release to a chain and the distribution of its first state."""
 
 _Probability = Annotated[float, Interval(0, 1, "neither", error=EventError)]
 _MinProbability = Annotated[float, Interval(0, 1, "left", error=EventError)]
@@ -158,7 +155,7 @@ class CapTracker:
     without
         Indices of caps to ignore.
     earlier
-        Function that starts the model some steps before the first release; see `dphmm.release.caps.make_earlier_start`.
+        Function that starts the model some steps before the first release; see `make_earlier_start`.
         An event in text form that begins before the first release is tracked from its beginning.
 
     Raises
@@ -385,44 +382,6 @@ class CapTracker:
     def splits(self) -> tuple[Split, ...]:
         """The beliefs before a release at the next step, split by the event, for each tracked cap."""
         return tuple(tracked.odds.split() for tracked in self.tracked_caps)
-
-
-def resolve_from_start(
-    event: EventText, space: StateSpace | None, clock: Clock | None, earlier: EarlierStart | None
-) -> tuple[Event, int, tuple[Chain, FloatArray] | None]:
-    """Resolve an event over states, including the part before the first release.
-
-    Parameters
-    ----------
-    event
-        Event in text form.
-    space, clock
-        Arguments of `EventText.resolve`. The clock must have no lead.
-    earlier
-        Argument of `CapTracker`.
-
-    Returns
-    -------
-    tuple
-        The event, in steps from step 0; the number of steps by which step 0 precedes the first release; and, if it
-        does, the chain and the distribution of the state at step 0.
-
-    Raises
-    ------
-    EventError
-        If `EventText.resolve` raises it, for example because the event begins before the first release and the model
-        contains nothing about that time.
-    """
-    clock = clock or Clock()
-    lead = -event.first_step(clock)
-    if lead > MAX_TOTAL_PROGRESS:
-        raise EventError(
-            f"event '{event}' must begin at most {MAX_TOTAL_PROGRESS:,} steps before the first release, got {lead:,}"
-        )
-    earlier_start = earlier(lead) if lead and earlier is not None else None
-    if earlier_start is None:
-        return event.resolve(space, clock), 0, None
-    return event.resolve(space, replace(clock, lead=lead)), lead, earlier_start
 
 
 def budget_at_rung(epsilon: float, rung: int) -> float:

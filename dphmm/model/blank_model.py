@@ -1,4 +1,4 @@
-"""Mobility models of a region from published distributions, without data of users.
+"""Blank models of a region: mobility from published distributions, without data of users.
 
 In each step a user rests with probability ``rest``. Otherwise the distance of the move follows a published
 distribution, its direction is uniform, and the speed limit bounds it. Among the states at one distance, the target is

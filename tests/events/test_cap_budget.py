@@ -19,7 +19,7 @@ from dphmm import (
 )
 from dphmm.errors import EventError
 from dphmm.events import Cap, CapTracker, EventOdds, Pattern, Presence
-from dphmm.events.cap import NUM_RUNGS, budget_at_rung
+from dphmm.events.cap_budget import NUM_RUNGS, budget_at_rung
 from dphmm.events.outputs import ROUNDING, BoundedOutputs, OddsBounds, Sectors, TableOutputs, is_below, make_outputs
 from tests.sizes import few_every_day
 

@@ -1,30 +1,26 @@
-"""Event caps: the largest budget of a release under which no output exceeds a cap."""
+"""Trackers of an engine's event caps: created, resumed, updated and applied to plans.
+
+The budgets that they choose are computed by `dphmm.events.cap_budget`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from dphmm.arrays import FloatArray
 from dphmm.caching import BoundedCache
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events.calendar import Clock
-from dphmm.events.cap import CapState, CapTracker, EarlierStart, read_priors
-from dphmm.events.event import Event
+from dphmm.events.cap_budget import CapState, CapTracker, read_priors
+from dphmm.events.chain_start import has_ended, make_chain, make_earlier_start
 from dphmm.events.expression import EventText
-from dphmm.events.product_chain import Chain
 from dphmm.model.model import MarkovModel
 from dphmm.release.filter_state import FilterState
 from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Settings
-from dphmm.space.trajectory import microseconds
 
 # A batch, or a relay that begins many sessions in one timestep, needs the same initial trackers repeatedly.
 _TRACKER_CACHE_SIZE = 64
-_WEEK_MICROSECONDS = 7 * 24 * 3_600_000_000
-# After a period a stationary distribution returns up to the rounding of its steps, which is far below this.
-_STATIONARY_TOLERANCE = 1e-8
 
 
 class EventCaps:
@@ -141,81 +137,3 @@ class EventCaps:
         tracker = self.get_tracker(state).copy()
         tracker.update(log_likelihood, steps)
         return tracker
-
-
-def has_ended(event: Event | EventText, model: MarkovModel, first: int | None) -> bool:
-    """Return whether an event ended before the first release and is unknown to a model.
-
-    Parameters
-    ----------
-    event
-        The event.
-    model
-        The model.
-    first
-        Slot of the first release.
-
-    Raises
-    ------
-    EventError
-        If the event has dates, and the length of a step or the slot is unknown.
-    """
-    clock = Clock(model.step_seconds, first)
-    if isinstance(event, Event) or not event.is_past(clock):
-        return False
-    begin = event.first_step(clock)
-    return not begin or make_earlier_start(model, first)(-begin) is None
-
-
-def make_chain(model: MarkovModel, first: int | None) -> tuple[Chain, FloatArray]:
-    """Return a model as a chain for events, with its initial distribution.
-
-    The chain begins at the first release, in slot ``first``.
-
-    Raises
-    ------
-    ConfigurationError
-        If the model is time-dependent and the slot of the first release is unknown.
-    """
-    return Chain.from_model(model, first), model.initial_by_class[model.get_class(first)]
-
-
-def make_earlier_start(model: MarkovModel, first: int | None) -> EarlierStart:
-    """Return a function that starts a model some steps before the first release.
-
-    This is possible if the model starts in its stationary distribution: the distribution of the first state is the one
-    that a step, or with time classes a week, maps to itself. The time-reversed chain is then the same chain, started in
-    the stationary distribution earlier.
-
-    Parameters
-    ----------
-    model
-        The model.
-    first
-        Slot of the first release; None if it is unknown.
-
-    Returns
-    -------
-    EarlierStart
-        A function from a number of steps to the chain that starts that many steps before the first release, and the
-        distribution of its first state. It returns None if the model does not start in its stationary distribution or
-        has outside states.
-    """
-
-    def start_earlier(lead: int) -> tuple[Chain, FloatArray] | None:
-        if first is None or model.outside is not None:
-            return None
-        start = model.initial_logs(first)
-        period = 1
-        if model.time_classes is not None:
-            period, rest = divmod(_WEEK_MICROSECONDS, microseconds(model.step, "step"))
-            if rest:
-                return None
-        # If the chain is stationary (cyclostationary with time classes), shifting it by whole periods changes nothing.
-        then = model.operator(-lead % period, first).forward(start)
-        later = [model.operator(period, first).forward(start), model.operator(lead, first - lead).forward(then)]
-        if not all(np.allclose(np.exp(logs), np.exp(start), rtol=_STATIONARY_TOLERANCE, atol=1e-12) for logs in later):
-            return None
-        return Chain.from_model(model, first - lead), np.exp(then)
-
-    return start_earlier
