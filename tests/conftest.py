@@ -37,7 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=_parse_share,
         metavar="K/N",
-        help="of the slow tests, run share K of N (0/10 to 9/10 for ten shares) and all in a browser or with a server",
+        help="of the slow tests, run share K of N (0/10 to 9/10 for ten shares), and a case of each in a browser or with "
+        "a server",
     )
 
 
@@ -90,16 +91,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place in set(range(len(of_test))).difference(fast):
             of_test[place].add_marker(pytest.mark.slow)
     if config.getoption("share") is not None:
-        is_kept = [_is_in_share(item, *config.getoption("share")) for item in items]
-        config.hook.pytest_deselected(items=[item for item, kept in zip(items, is_kept, strict=True) if not kept])
-        items[:] = [item for item, kept in zip(items, is_kept, strict=True) if kept]
+        kept = _select_share(items, *config.getoption("share"))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
 
 
-def _is_in_share(item: pytest.Item, share: int, count: int) -> bool:
-    if item.get_closest_marker("slow") is None or SERVERS.intersection(getattr(item, "fixturenames", ())):
-        return True
-    # A checksum, as Python's hash of a text differs between the workers.
-    return zlib.crc32(item.nodeid.encode()) % count == share
+def _select_share(items: list[pytest.Item], share: int, count: int) -> set[pytest.Item]:
+    """Return the fast tests, a share of the slow ones, and a case of each test in a browser or with a server."""
+    kept = set()
+    cases = defaultdict(list)
+    for item in items:
+        # A checksum, as Python's hash of a text differs between the workers.
+        if item.get_closest_marker("slow") is None or zlib.crc32(item.nodeid.encode()) % count == share:
+            kept.add(item)
+        if SERVERS.intersection(getattr(item, "fixturenames", ())):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    # The case depends on the share: other commits run the other cases.
+    return kept.union(of_test[share % len(of_test)] for of_test in cases.values())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
