@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=_parse_share,
         metavar="K/N",
-        help="of the slow tests, run share K of N (0/10 to 9/10 for ten shares), and a case of each in a browser or with "
-        "a server",
+        help="of the slow tests, run share K of N (0/10 to 9/10 for ten shares), and a case of each that needs a "
+        "browser or a server",
     )
 
 
