@@ -123,7 +123,7 @@ def as_plain(value: Any, *context: Any) -> Any:
 
 
 def exact_number(value: Fraction) -> str:
-    """Format a fraction exactly: as a decimal if it has at most 28 digits, otherwise as a quotient.
+    """Format a fraction exactly, as a decimal of at most 28 digits or else as a quotient.
 
     Examples
     --------
