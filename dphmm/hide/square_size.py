@@ -9,7 +9,7 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.square import MAX_SIDE_KM, Square
-from dphmm.hide.streets import find_candidates
+from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.space.projection import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
