@@ -1,4 +1,4 @@
-"""The choice of the public square around a location, by its size or its candidates."""
+"""The size of the public square around a location, by a distance or by its candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the square by its candidates, for every home of a random town."""
+"""The size of the square by its candidates, for every home of a random town."""
 
 from __future__ import annotations
 
