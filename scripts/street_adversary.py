@@ -7,9 +7,9 @@ way is the shortest one if lengths are multiplied by random factors: lasting pre
 streets and paths, lasting preferences for quarters of 150 m, and new factors of each ride for quarters and for single
 pieces of street. Fixes have errors of 4 m. Homes are sampled from the prior of the zone of 500 m.
 
-``fit`` prints the constants of `dphmm.hide.streets`. It uses `FITTED` only, with other homes and ways than ``measure``.
-``measure`` appends a line per home to FILE, and continues a file that it finds. ``report`` prints tables, and plots the
-reliability of the stated probabilities.
+``fit`` prints the constants of `dphmm.hide.street_inference`. It uses `FITTED` only, with other homes and ways than
+``measure``. ``measure`` appends a line per home to FILE, and continues a file that it finds. ``report`` prints tables,
+and plots the reliability of the stated probabilities.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from scipy.stats import beta
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.hide.square import Square
-from dphmm.hide.square_choice import RING_RATIO, choose_square
-from dphmm.hide.streets import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
+from dphmm.hide.square_size import RING_RATIO, choose_square
+from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import ADVERSARIES, compute_log_likelihoods
 from dphmm.space.projection import LocalProjection

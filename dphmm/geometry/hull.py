@@ -2,7 +2,7 @@
 
 A symmetric polytope is ``{v : E v = 0, |A v| <= b}``. Its linear span is the null space of ``E``, and every pair of
 opposite facets is one row of ``A``. If ``E``, ``A`` and ``b`` are integers, membership of integer and rational vectors
-is decided without rounding.
+is decided without rounding. `dphmm.policy.edges` computes the hull of a policy's edges.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ stop (see `HiddenZone.is_stop`). A stop is at the location, and a crossing witho
 - The *extrapolating* adversary weights the angle between the direction at the border and the direction to the location
   by a normal density with standard deviation `TURN_STD`.
 
-Neither knows streets and buildings; see `dphmm.hide.streets` for an adversary who does.
+Neither knows streets and buildings; see `dphmm.hide.street_inference` for an adversary who does.
 """
 
 from __future__ import annotations

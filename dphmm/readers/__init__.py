@@ -5,7 +5,8 @@ from dphmm.readers.fetch import DATA_SETS, fetch_data
 from dphmm.readers.fixes import ReadResult
 from dphmm.readers.formats import FORMATS, Reader, register_reader
 from dphmm.readers.frames import read_frame
-from dphmm.readers.reading import read, recognise
+from dphmm.readers.reading import read
+from dphmm.readers.recognition import recognise
 from dphmm.readers.table import read_places
 
 __all__ = [

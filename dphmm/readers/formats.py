@@ -1,7 +1,6 @@
 """File formats of trajectories: those of this package, and readers of other packages.
 
-Registered readers precede the formats of this package: they know their files, while a table or JSON is recognised by
-its form alone. An extension alone never replaces a format of this package.
+The extension of a reader of another package alone never replaces a format of this package.
 """
 
 from __future__ import annotations
@@ -243,49 +242,15 @@ def _create(reader: type[Reader]) -> Reader:
         ) from problem
 
 
-def recognise_own(document: Document, readers: Iterable[Reader]) -> str | None:
-    """Return the name of the reader that recognises a file.
-
-    Parameters
-    ----------
-    document
-        The file, not empty.
-    readers
-        The readers.
-
-    Returns
-    -------
-    str or None
-        The name; None if no reader recognises it.
-
-    Raises
-    ------
-    ConfigurationError
-        If several readers recognise it.
-    DataFileError
-        If a reader fails.
-    """
-    names = []
-    for reader in readers:
-        with _refuse_failures(reader, document.source):
-            if reader.recognises(document.head(), get_suffix(document.name)):
-                names.append(reader.name)
-    if len(names) > 1:
-        raise ConfigurationError(
-            f"{document.source} is recognised by the readers {', '.join(names)}; set format= (--input-format)"
-        )
-    return names[0] if names else None
-
-
 def _read_own(reader: Reader, document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the fixes of a file that a reader of another package reads."""
-    with _refuse_failures(reader, document.source):
+    with refuse_failures(reader, document.source):
         result = reader.read(document)
     if not isinstance(result, Iterable):
         raise _build_error(reader, document.source, f"must return an iterable of Trajectory, got {_kind(result)}")
     tracks = iter(result)
     while True:
-        with _refuse_failures(reader, document.source):
+        with refuse_failures(reader, document.source):
             track = next(tracks, _END)
             if isinstance(track, Trajectory):
                 # Again: a subclass may omit the checks of its arrays.
@@ -311,7 +276,7 @@ def _kind(value: object) -> str:
 
 
 @contextmanager
-def _refuse_failures(reader: Reader, source: str) -> Iterator[None]:
+def refuse_failures(reader: Reader, source: str) -> Iterator[None]:
     """Convert errors of a reader, except those about a file, to one that names the reader."""
     try:
         yield

@@ -1,38 +1,31 @@
-"""Format detection, and the entry point that reads any format."""
+"""The entry points that read any format: trajectories, or the recording of one device."""
 
 from __future__ import annotations
 
 import codecs
 import logging
 import os
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from io import BytesIO
-from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotRecordingError
-from dphmm.readers.data_sets import CAB_NAME
 from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, trajectories
-from dphmm.readers.formats import FORMATS, Reader, find_format, find_readers, recognise_own
+from dphmm.readers.formats import Reader, find_format, find_readers
 from dphmm.readers.instants import Instants
+from dphmm.readers.recognition import check_zipped_document, find_data_set, recognise_document
 from dphmm.space.fix_quality import REASONS, ZERO_LOCATION, Region, find_refused
 from dphmm.space.trajectory import Recording, Segment
-from dphmm.tables.recognition import identify
-from dphmm.tables.source import Document, documents, get_suffix, is_archive, is_database_in_use, member_names
+from dphmm.tables.source import Document, documents, is_archive
 from dphmm.validation import checked
 
 _LOG = logging.getLogger(__name__)
 # The number of files that a warning names.
 _MAX_LISTED = 12
 _KMZ_MEMBER = ".kmz/doc.kml"
-_FORMAT_NAMES = ", ".join(sorted(FORMATS))
-# Folders of these contain other text files, and their archives are long: they are recognised by the names of files.
-_DATA_SETS = ("cabspotting", "geolife")
 
 
 @checked
@@ -191,7 +184,7 @@ class _Files:
             suffixes = None if format_name is None else find_format(format_name).suffixes
             is_single = Path(self._path).is_file() and not is_archive(self._path)
             if format_name is None:
-                _check_zipped_document(self._path)
+                check_zipped_document(self._path)
                 self._readers = find_readers()
             for part in documents(self._path, suffixes):
                 with suppress(*ignored):
@@ -201,7 +194,7 @@ class _Files:
     def _read(self, document: Document, format_name: str | None, is_single: bool) -> Iterator[Fixes]:
         recognised = None
         try:
-            recognised = format_name or _recognise_document(document, self._readers)
+            recognised = format_name or recognise_document(document, self._readers)
             self._check_format(recognised)
             self.formats.append(recognised)
             self.num_files += 1
@@ -256,125 +249,6 @@ def _whole_path(document: Document, path: str | Path) -> Document:
     if not (document.name.is_absolute() or Path(path).is_dir()):
         return document  # of an archive, the path of which is not one of its folders
     return replace(document, name=PurePosixPath(Path(os.path.abspath(Path(path, document.name))).as_posix()))
-
-
-@checked
-def recognise(path: str | Path) -> str:
-    """Recognise the format of a file, folder or archive.
-
-    Parameters
-    ----------
-    path
-        The file, folder or archive.
-
-    Returns
-    -------
-    str
-        A key of `FORMATS`, or the name of a registered reader.
-
-    Raises
-    ------
-    DataFileError
-        If it is unreadable or of no known format.
-    EmptyDataError
-        If it contains no file, or an empty one of a format that its extension does not determine.
-    ConfigurationError
-        If a folder or archive contains several formats, or several registered readers recognise a file.
-    MissingExtensionError
-        If a registered reader cannot be imported.
-    """
-    data_set = find_data_set(path)
-    if data_set is not None:
-        return data_set
-    _check_zipped_document(path)
-    readers = find_readers()
-    formats: set[str] = set()
-    problems = []
-    for document in documents(path):
-        try:
-            formats.add(_recognise_document(document, readers))
-        except DataFileError as problem:
-            problems.append(problem)
-    if len(formats) > 1:
-        raise ConfigurationError(
-            f"{path} contains several formats, {', '.join(sorted(formats))}; set format= (--input-format)"
-        )
-    if not formats:
-        raise problems[0]
-    return formats.pop()
-
-
-def find_data_set(path: str | Path) -> str | None:
-    """Return the format of a public data set, recognised by the names of its files.
-
-    Parameters
-    ----------
-    path
-        The file, folder or archive.
-
-    Returns
-    -------
-    str or None
-        ``"geolife"`` or ``"cabspotting"``; None for all others, and for a single file.
-
-    Raises
-    ------
-    DataFileError
-        If it cannot be read.
-    """
-    path = Path(path)
-    if path.is_file() and not is_archive(path):
-        return "cabspotting" if CAB_NAME.fullmatch(path.name) else None
-    for name in member_names(path):
-        if CAB_NAME.fullmatch(PurePosixPath(name).name):
-            return "cabspotting"
-        if get_suffix(name) in FORMATS["geolife"].suffixes:
-            return "geolife"
-    return None
-
-
-def _check_zipped_document(path: str | Path) -> None:
-    """Raise the error of a document that is stored as a ZIP archive, such as a workbook."""
-    path = Path(path)
-    if path.is_file() and not is_database_in_use(path) and zipfile.is_zipfile(path):
-        kind = identify(Document(str(path), PurePosixPath(path.name), lambda: path.open("rb")).head())
-        if kind is not None and kind.name != "ZIP":
-            raise kind.build_error(str(path))
-
-
-def _recognise_document(document: Document, readers: Sequence[Reader]) -> str:
-    """Return the format of a file.
-
-    Raises
-    ------
-    EmptyDataError
-        If it is empty, and its extension is not that of a format.
-    NotRecordingError
-        If it is of another format, or of no known one.
-    """
-    head = document.head()
-    if not head.strip():
-        suffix = get_suffix(document.name)
-        suffixes = {*chain.from_iterable(file_format.suffixes for file_format in FORMATS.values())}
-        if suffix in suffixes.union(*(reader.suffixes for reader in readers)):
-            raise EmptyDataError(document.source, "is empty; export or copy it again")
-        raise EmptyDataError(
-            document.source,
-            "is empty, so its format is unknown; set format= (--input-format) if it is one of " + _FORMAT_NAMES,
-        )
-    reader_name = recognise_own(document, readers)
-    if reader_name is not None:
-        return reader_name
-    kind = identify(head)
-    if kind is None:
-        raise NotRecordingError(
-            document.source, "is of no known format; set format= (--input-format) if it is one of " + _FORMAT_NAMES
-        )
-    if kind.name == "ZIP" and not zipfile.is_zipfile(BytesIO(document.data)):
-        raise NotRecordingError(document.source, "is a ZIP archive that is cut off or damaged; fetch or copy it again")
-    if kind.format is None:
-        raise kind.build_error(document.source)
-    return kind.format
 
 
 @checked

@@ -11,8 +11,8 @@ from pyproj import Geod
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.square import Square, distance_outside
-from dphmm.hide.square_choice import SquareRule
-from dphmm.hide.streets import AHEAD_KM
+from dphmm.hide.square_size import SquareRule
+from dphmm.hide.street_inference import AHEAD_KM
 from dphmm.hide.zone import HiddenZone, tolerance_km
 from dphmm.jobs.hide.hide import hide
 from dphmm.jobs.hide.session_file import ZoneHistory

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dphmm
-from dphmm.readers.reading import FORMATS
+from dphmm.readers.formats import FORMATS
 from scripts.fuzzing import changes
 from scripts.fuzzing.__main__ import main
 from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile, start_processes, try_inputs

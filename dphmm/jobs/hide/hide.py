@@ -29,8 +29,8 @@ from dphmm.hide.publication import publish
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
-from dphmm.hide.square_choice import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
-from dphmm.hide.streets import MAP_MARGIN_KM, ZoneStreets, infer_candidates
+from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.hide.street_inference import MAP_MARGIN_KM, ZoneStreets, infer_candidates
 from dphmm.hide.trip_ends import find_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
 from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
@@ -225,11 +225,11 @@ def hide(
         A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
     map_file
         A map with streets, and buildings or addresses, as for `dphmm.tables.street_map.read_street_map`. All
-        adversaries know it, and one of them the shortest ways; see `dphmm.hide.streets`. The published recording does
-        not depend on it.
+        adversaries know it, and one of them the shortest ways; see `dphmm.hide.street_inference`. The published
+        recording does not depend on it.
     among
         The minimum effective number of addresses, buildings or places on streets in the square; see
-        `dphmm.hide.square_choice.choose_square`. Requires `map_file`. The square is at least as large as for
+        `dphmm.hide.square_size.choose_square`. Requires `map_file`. The square is at least as large as for
         `within_km`.
     overwrite
         Whether an existing output may be replaced.

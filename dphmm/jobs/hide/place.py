@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dphmm.hide.streets import STREET, Candidates
+from dphmm.hide.street_inference import STREET, Candidates
 from dphmm.hide.zone import HiddenZone, Stretch
 from dphmm.hide.zone_inference import ZoneInference
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from dphmm.formatting import metres
-from dphmm.hide.streets import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
+from dphmm.hide.street_inference import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
 from dphmm.hide.zone import CELLS
 from dphmm.hide.zone_inference import ZoneInference
 from dphmm.jobs.hide.place import HiddenPlace, find_strongest, get_max_posterior, name_crossing

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
-from dphmm.hide.streets import AHEAD_KM
+from dphmm.hide.street_inference import AHEAD_KM
 from dphmm.hide.trip_ends import find_gaps
 from dphmm.hide.zone import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
 from dphmm.space.trajectory import Segment

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.hide.square import Square
-from dphmm.hide.streets import STREET, ZoneStreets, candidate_posteriors, find_candidates, infer_candidates
+from dphmm.hide.street_inference import STREET, ZoneStreets, candidate_posteriors, find_candidates, infer_candidates
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap

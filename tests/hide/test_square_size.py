@@ -1,4 +1,4 @@
-"""The choice of the square by its candidates, for every home of a random town."""
+"""The size of the square by its candidates, for every home of a random town."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.square import Square
-from dphmm.hide.square_choice import choose_square
-from dphmm.hide.streets import find_candidates
+from dphmm.hide.square_size import choose_square
+from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.tables.street_map import StreetMap
 

@@ -1,4 +1,4 @@
-"""The choice of the public square around a location, by its size or its candidates."""
+"""The size of the public square around a location, by a distance or by its candidates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.square import MAX_SIDE_KM, Square
-from dphmm.hide.streets import find_candidates
+from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone
 from dphmm.space.projection import LocalProjection, unwrap_longitudes
 from dphmm.tables.street_map import StreetMap
