@@ -69,10 +69,8 @@ def page() -> str:
         "",
         "Components and tables can be calibrated if the policy connects all states, unlike in the test.",
         "",
-        "`tests/release/test_pairs.py` releases a short walk in a session with each pair, and compares every record",
-        "with an enumeration: the possible states, the noise, the estimate and its radius, ε on every edge, another",
-        "indistinguishable state for every possible state, the cap, the change of the odds, and the results of the",
-        "audit. An enumeration without a feature must find a fault if the feature affects the output.",
+        "`tests/release/test_pairs.py` compares every record of a short walk with each pair, and the audit, with an",
+        "enumeration. An enumeration without a feature must find a fault if the feature affects the output.",
     ]
     return "\n".join(lines) + "\n"
 
