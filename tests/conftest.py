@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _select_share(items: list[pytest.Item], share: int, count: int) -> set[pytest.Item]:
-    """Return the fast tests, a share of the slow ones, and a case of each test in a browser or with a server."""
+    """Return the fast tests, a share of the slow ones, and a case of each with a server."""
     kept = set()
     cases = defaultdict(list)
     for item in items:
