@@ -61,10 +61,10 @@ class RealizedLeakage(Result):
         ``(T,)``: the same sum over the releases of the 24 hours that end with each one. NaN if the model has no step,
         or if the likelihoods of a day exceed the memory limit.
     num_distinguished, num_vacuous
-        ``(T, 3)``: number of policy edges that are distinguished, or for which the releases are vacuous. The columns
-        refer to each release, to all releases up to it, and to those of the 24 hours that end with it. The last is -1
-        if `log_odds_24h` is NaN. If `is_by_edge` is false, the number of states that were excluded while another state
-        of their component was not, and the number of other excluded states.
+        ``(T, 3)``: number of policy edges that are distinguished (one state was excluded), or for which the releases
+        are vacuous (both were). The columns refer to each release, to all releases up to it, and to those of the 24
+        hours that end with it. The last is -1 if `log_odds_24h` is NaN. If `is_by_edge` is false, the number of states
+        that were excluded while another state of their component was not, and the number of other excluded states.
     worst_pair
         The two states and the release of the largest sum. Ties keep the first.
     worst_pair_counts
