@@ -2,7 +2,7 @@
 
 Usage: ``python -m scripts.claims_page claims.csv``, a file that ``dphmm figures`` writes with both data sets. Claims
 that differ only in the data set or in the reading of the budget share a row, with a column for each. Claims of a figure
-that differ in at most two words and have equal verdicts share a row, with alternatives in brackets. A quantity that
+that differ in at most two words and have equal verdicts share a row by twos, with both in brackets. A quantity that
 both columns measure is stated with the claim. Text and figures of the page are kept.
 """
 
@@ -100,7 +100,7 @@ def _table(columns: Sequence[str], claims: Sequence[Claim]) -> list[str]:
 
 
 def combine(claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims, with those that share a row combined.
+    """Return the claims, with pairs that share a row combined.
 
     Measured values that contain a semicolon, or different quantities before a colon, are not combined: the row could be
     read in two ways.
@@ -108,7 +108,7 @@ def combine(claims: Sequence[Claim]) -> list[Claim]:
     groups: list[list[Claim]] = []
     for claim in claims:
         for group in groups:
-            if _can_share(group[0], claim) and _bracket([*(member[1] for member in group), claim[1]]):
+            if len(group) == 1 and _can_share(group[0], claim) and _bracket([group[0][1], claim[1]]):
                 group.append(claim)
                 break
         else:

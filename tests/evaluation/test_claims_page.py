@@ -37,8 +37,8 @@ EXAMPLES = [
 def _rows(text: str) -> list[tuple[str, str, str]]:
     """Return figure, claim and verdict of every claim, without the note.
 
-    A verdict is at the end of a cell. An empty first cell repeats the figure of the row above. A row with alternatives
-    in brackets contains a claim for each.
+    A verdict is at the end of a cell. An empty first cell repeats the figure of the row above. A row with two
+    claims has the difference in brackets.
     """
     claims, figure = [], ""
     for line in re.findall(r"^\| .* \|$", text, re.M):
@@ -50,7 +50,7 @@ def _rows(text: str) -> list[tuple[str, str, str]]:
 
 
 def _expand(claim: str) -> list[str]:
-    """Return the claims that a claim with alternatives in brackets contains."""
+    """Return the claims that a row with alternatives in brackets contains."""
     match = re.fullmatch(r"(.*)\[(.*)\](.*)", claim)
     return [f"{match[1]}{part}{match[3]}" for part in match[2].split("; ")] if match else [claim]
 
@@ -88,19 +88,20 @@ def test_shared_quantity_is_stated_with_the_claim(first, second, row):
     assert written.splitlines()[-1] == f"| Figure 1 | {row} |"
 
 
-def test_similar_claims_with_equal_verdicts_share_a_row():
+def test_two_similar_claims_with_equal_verdicts_share_a_row():
     rows = [
         ("Figure 1", "A has less noise than B.", "–", "b / a 2", "holds", ""),
         ("Figure 1", "Time grows with A.", "–", "5", "holds", ""),
         ("Figure 1", "A has less noise than C.", "–", "c / a 3", "holds", ""),
         ("Figure 1", "A has less noise than D.", "–", "1", "does not hold", ""),
+        ("Figure 1", "A has less noise than G.", "–", "g / a 4", "holds", ""),
         ("Figure 2", "A has less noise than E.", "–", "2; 3", "holds", ""),
         ("Figure 2", "A has less noise than F.", "–", "3", "holds", ""),
     ]
     written = tables(rows)
     assert sorted(_rows(written)) == sorted((figure, claim, verdict) for figure, claim, _, _, verdict, _ in rows)
     assert written.splitlines()[2] == "| Figure 1 | A has less noise than [B; C]. | – | b / a 2; c / a 3: holds |"
-    assert len(written.splitlines()) == 2 + 5
+    assert len(written.splitlines()) == 2 + 6
 
 
 def test_similar_claims_state_a_shared_quantity_once():
