@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
 from dphmm.evaluation.figures import FigureOptions, figure_builders
@@ -37,22 +36,15 @@ EXAMPLES = [
 def _rows(text: str) -> list[tuple[str, str, str]]:
     """Return figure, claim and verdict of every claim, without the note.
 
-    A verdict is at the end of a cell. An empty first cell repeats the figure of the row above. A row with two
-    claims has the difference in brackets.
+    A table with a column for each data set or reading has a verdict at the end of each cell. An empty first cell
+    repeats the figure of the row above.
     """
     claims, figure = [], ""
     for line in re.findall(r"^\| .* \|$", text, re.M):
         where, claim, _, *results = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
         figure = where or figure
-        verdicts = [match[1] for result in results if (match := VERDICT.search(result))]
-        claims += [(figure, part, verdict) for part in _expand(claim) for verdict in verdicts]
+        claims += [(figure, claim, match[1]) for result in results if (match := VERDICT.search(result))]
     return claims
-
-
-def _expand(claim: str) -> list[str]:
-    """Return the claims that a row with alternatives in brackets contains."""
-    match = re.fullmatch(r"(.*)\[(.*)\](.*)", claim)
-    return [f"{match[1]}{part}{match[3]}" for part in match[2].split("; ")] if match else [claim]
 
 
 def test_tables_contain_every_claim_once():
@@ -86,32 +78,6 @@ def test_shared_quantity_is_stated_with_the_claim(first, second, row):
     figures = zip(("Figure 1, GeoLife", "Figure 1, Gowalla"), (first, second), strict=True)
     written = tables([(figure, "C grows.", "not printed", cell, "holds", "") for figure, cell in figures])
     assert written.splitlines()[-1] == f"| Figure 1 | {row} |"
-
-
-def test_two_similar_claims_with_equal_verdicts_share_a_row():
-    rows = [
-        ("Figure 1", "A has less noise than B.", "–", "b / a 2", "holds", ""),
-        ("Figure 1", "Time grows with A.", "–", "5", "holds", ""),
-        ("Figure 1", "A has less noise than C.", "–", "c / a 3", "holds", ""),
-        ("Figure 1", "A has less noise than D.", "–", "1", "does not hold", ""),
-        ("Figure 1", "A has less noise than G.", "–", "g / a 4", "holds", ""),
-        ("Figure 2", "A has less noise than E.", "–", "2; 3", "holds", ""),
-        ("Figure 2", "A has less noise than F.", "–", "3", "holds", ""),
-    ]
-    written = tables(rows)
-    assert sorted(_rows(written)) == sorted((figure, claim, verdict) for figure, claim, _, _, verdict, _ in rows)
-    assert written.splitlines()[2] == "| Figure 1 | A has less noise than [B; C]. | – | b / a 2; c / a 3: holds |"
-    assert len(written.splitlines()) == 2 + 6
-
-
-def test_similar_claims_state_a_shared_quantity_once():
-    rows = [
-        (f"Figure 1, {data}", f"A has less noise than {other}.", "–", f"noise {value}", "holds", "")
-        for other, value in (("B", 1), ("C", 2))
-        for data in ("GeoLife", "Gowalla")
-    ]
-    row = "| Figure 1 | A has less noise than [B; C]: noise. | – | 1; 2: holds | 1; 2: holds |"
-    assert tables(rows).splitlines()[-1] == row
 
 
 def test_repeated_figure_is_written_once():
@@ -153,10 +119,9 @@ def test_measurements_count_the_verdicts_of_the_evaluation():
     table = page("claims.md").partition("| where | claim | paper | GeoLife | Gowalla |\n")[2].partition("\n\n")[0]
     cells = [re.split(r"(?<!\\)\|", line)[4:6] for line in table.splitlines()[1:]]
     matches = [[VERDICT.search(cell.strip()) for cell in row] for row in cells]
-    weights = np.array([len(_expand(line)) for line in table.splitlines()[1:]])
-    held = np.array([[match is not None and match[1] == "holds" for match in row] for row in matches])
-    num_claims = set((weights @ np.array([[match is not None for match in row] for row in matches])).tolist())
-    numbers = [*(weights @ held).tolist(), int(weights @ held.all(axis=1))]
+    held = [[match is not None and match[1] == "holds" for match in row] for row in matches]
+    num_claims = {sum(match is not None for match in column) for column in zip(*matches, strict=True)}
+    numbers = [sum(column) for column in zip(*held, strict=True)] + [sum(map(all, held))]
     text = " ".join(page("measurements.md").split())
     stated = re.search(
         r"Of the (\d+) claims of Section 8, (\d+) hold on GeoLife .*?, (\d+) on Gowalla and (\d+) on", text
