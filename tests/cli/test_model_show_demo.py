@@ -71,7 +71,7 @@ def test_learn_stores_guarantee_of_model(world, run):
         assert ("Do not publish" in done.stderr) == (name == "private")
     assert provenances["plain"]["guarantee"].startswith("none: moves were counted without noise")
     assert "not a privacy guarantee" in provenances["few"]["guarantee"]
-    assert provenances["private"]["epsilon"] == "1/2"
+    assert provenances["private"]["epsilon"] == "0.5"
     assert provenances["private"]["guarantee"].startswith("user-level differential privacy")
     assert sum(Fraction(part) for part in provenances["private"]["spent_on"].values()) == Fraction(1, 2)
     about = json.loads((world / "private.PRIVATE-users.json").read_text())
