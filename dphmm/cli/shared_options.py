@@ -138,7 +138,7 @@ EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 
 
 def parse_store(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - click's signature
     """Convert an argument to a path; the address of a server remains a string."""
-    from dphmm.release.session_database import is_server
+    from dphmm.release.database_backends import is_server
 
     return value if is_server(value) else Path(value)
 

@@ -27,7 +27,7 @@ from dphmm.jobs.release.stored import (
 )
 from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
-from dphmm.release.session_database import is_server, is_store
+from dphmm.release.database_backends import is_server, is_store
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.tables import check_output, new_file
 from dphmm.validation import checked

@@ -28,8 +28,8 @@ from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.policy.graph_text import policy_text
 from dphmm.policy.zones import read_polygons
+from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.session_database import is_server
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.space.grid import Grid
 from dphmm.space.projection import LocalProjection, unwrap_longitudes

@@ -20,8 +20,8 @@ from dphmm.plots.canvas import label_map, legend_below, new_figure, png, show_ar
 from dphmm.plots.maps import draw_space, draw_track
 from dphmm.plots.release import ReleaseMap, draw_ground, select_users, while_released
 from dphmm.random import Rng
+from dphmm.release.database_backends import is_store
 from dphmm.release.engine import Releaser
-from dphmm.release.session_database import is_store
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text

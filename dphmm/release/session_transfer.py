@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, OutputError
-from dphmm.release.session_database import (
+from dphmm.release.database_backends import (
     MIGRATIONS,
     Database,
     PostgresDatabase,

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
-from dphmm.release.session_database import Database, PostgresDatabase
+from dphmm.release.database_backends import Database, PostgresDatabase
 from dphmm.serve.access import Source
 from dphmm.serve.config import Broker, get_mqtt_name
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address

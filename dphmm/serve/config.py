@@ -23,9 +23,9 @@ from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.jobs.region_map import COAST
 from dphmm.plots.webmap import tile_host
 from dphmm.policy.lengths import kilometres
+from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
-from dphmm.release.session_database import is_server
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import first_flaw, read_keys

@@ -26,7 +26,7 @@ from typing import Annotated, Any, cast
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
 from dphmm.processes import ScriptlessContext
-from dphmm.release.session_database import is_server
+from dphmm.release.database_backends import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import migrate_store
 from dphmm.serve.config import RelayConfig

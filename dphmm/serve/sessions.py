@@ -26,10 +26,10 @@ from dphmm import errors
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model.model import MarkovModel
+from dphmm.release.database_backends import is_server
 from dphmm.release.drawn_zones import Zones, default_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import get_slot
-from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees

@@ -34,9 +34,9 @@ from dphmm.model.path_sampling import sample_paths
 from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
+from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
-from dphmm.release.session_database import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable

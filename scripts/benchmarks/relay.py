@@ -25,7 +25,7 @@ import numpy as np
 import tomli_w
 
 from dphmm import MarkovModel
-from dphmm.release.session_database import is_server
+from dphmm.release.database_backends import is_server
 from dphmm.release.session_store import SessionStore
 from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token

@@ -132,7 +132,7 @@ def test_share_above_has_exact_interval():
 
 
 @pytest.mark.slow
-def test_event_caps_are_respected_in_simulation():
+def test_cap_trackers_are_respected_in_simulation():
     from dphmm.events import Cap
 
     num_users = fewer(20, 8)

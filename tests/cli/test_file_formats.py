@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from dphmm.release.session_database import get_format
+from dphmm.release.database_backends import get_format
 from tests.documents import ROOT
 
 RIDE = ROOT / "data/sample/ride.gpx"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dphmm.errors import DataFileError, OutputError
+from dphmm.release.database_backends import APPLICATION, Database, get_format
 from dphmm.release.session import Session
-from dphmm.release.session_database import APPLICATION, Database, get_format
 from dphmm.release.session_store import SessionStore
 from tests.release.engines import engine
 

@@ -29,11 +29,11 @@ from dphmm.errors import (
 from dphmm.jobs import audit_session, region
 from dphmm.jobs.release import stored
 from dphmm.model.model import MarkovModel
-from dphmm.release import session_database, session_transfer
+from dphmm.release import database_backends, session_transfer
+from dphmm.release.database_backends import MIGRATIONS, Migration, PostgresDatabase, get_format
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits, sum_budgets
 from dphmm.release.session import Session
-from dphmm.release.session_database import MIGRATIONS, Migration, PostgresDatabase, get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store, migrate_store, plan_migration
 from dphmm.release.settings import Schedule
@@ -74,7 +74,7 @@ def release(where, name, slots, state=3, limits=LIMITS, releaser=None):
 def read_rows(where):
     """Return all rows but those of the copies themselves."""
     with SessionStore(where, readonly=True) as opened:
-        names = session_database.list_tables(session_database.get_format())
+        names = database_backends.list_tables(database_backends.get_format())
         rows = {name: set(map(tuple, opened.database.execute(f"SELECT * FROM {name}"))) for name in names}
     rows["identity"] = {row for row in rows["identity"] if row[0] not in ("closed", "restored")}
     return rows
@@ -472,8 +472,8 @@ def test_export_is_refused_while_its_log_has_a_part_of_it(tmp_path, store, is_cl
 def test_keys_of_all_tables_consist_of_their_first_three_columns():
     """A copy is read in pages, of which the order must be total."""
     with closing(sqlite3.connect(":memory:")) as opened:
-        session_database._create_tables(lambda statement: opened.execute(statement), MIGRATIONS)
-        for table in session_database.list_tables(get_format()):
+        database_backends._create_tables(lambda statement: opened.execute(statement), MIGRATIONS)
+        for table in database_backends.list_tables(get_format()):
             keys = [column[5] for column in opened.execute(f"PRAGMA table_info({table})")]
             assert 1 in keys, f"{table} has a primary key"
             assert not any(keys[3:]), table
@@ -522,19 +522,19 @@ def read_num_answers(where):
 def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, where, monkeypatch):
     values = fill(store)
     before = read_rows(store)
-    monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", fail_late)))
-    monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
+    monkeypatch.setattr(database_backends, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", fail_late)))
+    monkeypatch.setattr(session_transfer, "MIGRATIONS", database_backends.MIGRATIONS)
     with pytest.raises(DataFileError, match=f"is of format {NEXT - 1} and must be migrated to {NEXT}: start the relay"):
         SessionStore(store)
-    monkeypatch.setattr(session_database, "list_tables", lambda _: list(before))
+    monkeypatch.setattr(database_backends, "list_tables", lambda _: list(before))
     with pytest.raises(OutputError, match="the disk is full"):
         migrate_store(store)
     monkeypatch.undo()
     monkeypatch.setattr(session_transfer, "clock", lambda: NOW)
     assert read_rows(store) == before, "a failed migration changes nothing"
 
-    monkeypatch.setattr(session_database, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", add_table)))
-    monkeypatch.setattr(session_transfer, "MIGRATIONS", session_database.MIGRATIONS)
+    monkeypatch.setattr(database_backends, "MIGRATIONS", (*MIGRATIONS, Migration("adds numbers of answers", add_table)))
+    monkeypatch.setattr(session_transfer, "MIGRATIONS", database_backends.MIGRATIONS)
     done = run("session", "migrate", store)
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[:2] == [f"Format {NEXT - 1} becomes {NEXT}:", "  adds numbers of answers"]
@@ -582,7 +582,7 @@ def test_store_is_migrated_in_one_transaction_after_a_copy(tmp_path, store, wher
 @pytest.mark.slow
 def test_migration_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(session_database, "MIGRATIONS", ())
+        patch.setattr(database_backends, "MIGRATIONS", ())
         values = release(tmp_path / "original.db", "ann", [SLOT])
     states, number = set(), 1
     was_killed = True
@@ -611,7 +611,7 @@ def test_migration_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path, m
 def test_copy_of_other_releases_is_not_replaced_by_a_migration(tmp_path, store, harm, monkeypatch):
     copy = tmp_path / "users.db.format-1"
     with monkeypatch.context() as patch:
-        patch.setattr(session_database, "MIGRATIONS", ())
+        patch.setattr(database_backends, "MIGRATIONS", ())
         release(store, "ann", [SLOT])
         release(copy, "ann", [SLOT])
     if harm == "damaged":
@@ -628,7 +628,7 @@ def test_copy_of_other_releases_is_not_replaced_by_a_migration(tmp_path, store, 
 def test_store_of_an_earlier_format_is_migrated(store, where, store_format, monkeypatch):
     """Rows stay, and messages that waited under the first format can be leased."""
     with monkeypatch.context() as patch:
-        patch.setattr(session_database, "MIGRATIONS", MIGRATIONS[: store_format - 1])
+        patch.setattr(database_backends, "MIGRATIONS", MIGRATIONS[: store_format - 1])
         values = fill(store)
         before = read_rows(store)
     assert plan_migration(store).store_format == store_format

@@ -32,8 +32,8 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release import stored
 from dphmm.jobs.release.stored import read_sessions
 from dphmm.processes import ScriptlessProcess
+from dphmm.release.database_backends import get_format
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.session_database import get_format
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule

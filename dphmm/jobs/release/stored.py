@@ -27,9 +27,9 @@ from dphmm.policy.expression import restore_policy
 from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
+from dphmm.release.database_backends import is_server, is_store
 from dphmm.release.ledger import to_fraction
 from dphmm.release.session import get_slot
-from dphmm.release.session_database import is_server, is_store
 from dphmm.release.session_store import Pruned
 from dphmm.release.session_terms import MAIN_QUERY, Agreement
 from dphmm.release.settings import GRAPH_POLICY_PREFIX

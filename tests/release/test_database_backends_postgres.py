@@ -189,7 +189,7 @@ def test_unreachable_server_is_retried_with_backoff(postgres, monkeypatch):
     import psycopg
 
     now = 0.0
-    monkeypatch.setattr("dphmm.release.session_database.monotonic", lambda: now)
+    monkeypatch.setattr("dphmm.release.database_backends.monotonic", lambda: now)
     with SessionStore(postgres) as store:
         real, tries = store.database._connect, []
 
