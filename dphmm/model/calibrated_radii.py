@@ -53,9 +53,9 @@ def compute_calibrated_radii(
     Releases of each user are simulated under a model that was learned without them, on randomly selected whole days of
     which a part was in the region: from the first fix to the last, inside and outside. A day begins at midnight of
     local mean time. Releases have planar Laplace noise with scales of 2.5, 8 and 30 cell sides, at every timestep or at
-    one in ten. The factor of a radius is the smallest with which it contains `COVERAGE` of the timesteps on average
-    over users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps. The factor of an error is
-    the mean error over the mean expected error.
+    one in ten. The factor of a radius is the smallest with which, for each scale of the noise, it contains at least
+    `COVERAGE` of the timesteps on average over users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of
+    their timesteps. The factor of an error is the mean error over the mean expected error, of all scales together.
 
     Parameters
     ----------
@@ -76,8 +76,8 @@ def compute_calibrated_radii(
     if len(tracks) < MIN_USERS:
         return None
     simulations = run(_simulate, _build_folds(fit, tracks, seed))
-    columns = ((part.classes, part.errors, part.expected, part.owners) for part in simulations)
-    classes, errors, expected, owners = (np.concatenate(column) for column in zip(*columns, strict=True))
+    columns = ((part.classes, part.scales, part.errors, part.expected, part.owners) for part in simulations)
+    classes, scales, errors, expected, owners = (np.concatenate(column) for column in zip(*columns, strict=True))
     count = len(np.unique(owners))
     if count < MIN_USERS:
         return None
@@ -89,7 +89,10 @@ def compute_calibrated_radii(
             factors.append(max(factors, default=1.0))
             error_factors.append(max(error_factors, default=1.0))
             continue
-        factors.append(_quantile(errors[members] / expected[members], owners[members]))
+        # The noise of a later release is not known: the factor suffices for each scale, not only on average over them.
+        ratios = errors / expected
+        parts = [members & (scales == scale) for scale in np.unique(scales[members])]
+        factors.append(max(_quantile(ratios[part], owners[part]) for part in parts))
         # Users have equal weights. No adversary's best point estimate errs more than the published one, so the error
         # under the model, which is at least the adversary's, is never reduced.
         ratio = _user_mean(errors[members], owners[members]) / _user_mean(expected[members], owners[members])
@@ -135,6 +138,7 @@ class _Day:
     timesteps: IntArray
     places: FloatArray
     states: IntArray
+    scale_index: int
     scale: float
     release_rate: float
     noise: FloatArray
@@ -155,10 +159,12 @@ class Fold:
 class FoldErrors:
     """The errors of a fold.
 
-    Arrays have one entry for each timestep: the index of the factor, the error, the expected error, and the user.
+    Arrays have one entry for each timestep: the index of the factor, the index of the noise scale, the error, the
+    expected error, and the user.
     """
 
     classes: IntArray
+    scales: IntArray
     errors: FloatArray
     expected: FloatArray
     owners: IntArray
@@ -202,7 +208,7 @@ def _simulate(fold: Fold) -> FoldErrors:
     """
     model = fold.model
     days = fold.days
-    results: list[tuple[int, float, float, int]] = []
+    results: list[tuple[int, int, float, float, int]] = []
     if days:
         points = model.space.points
         chain = model.chain_size
@@ -237,10 +243,11 @@ def _simulate(fold: Fold) -> FoldErrors:
                     error = float(np.linalg.norm(belief @ points - day.places[fix]))
                     hours = float(t - last_release[column]) * stride * model.step / 3600
                     number = 0 if day.release_rate == 1 else 1 + bisect_left(HOURS_SINCE_RELEASE, hours)
-                    results.append((number, error, expected, day.user_index))
-    numbers, errors, expectations, owners = zip(*results, strict=True) if results else ((), (), (), ())
+                    results.append((number, day.scale_index, error, expected, day.user_index))
+    numbers, scales, errors, expectations, owners = zip(*results, strict=True) if results else ((), (), (), (), ())
     return FoldErrors(
         np.array(numbers, dtype=np.int64),
+        np.array(scales, dtype=np.int64),
         np.array(errors, dtype=np.float64),
         np.array(expectations, dtype=np.float64),
         np.array(owners, dtype=np.int64),
@@ -262,7 +269,7 @@ def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: n
     planes, states = (of(track.latitude, track.longitude) for of in (space.projection.to_plane, space.nearest))
     days = []
     side = space.cell_km or spacing(space.points)
-    for scale in _NOISE_SCALES:
+    for scale_index, scale in enumerate(_NOISE_SCALES):
         for rate in _RELEASE_RATES:
             for date in rng.choice(candidates, min(_NUM_DAYS, len(candidates)), replace=False).tolist():
                 rows = np.flatnonzero(dates == date)
@@ -273,7 +280,17 @@ def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: n
                 first_slot = int(track.slots[rows[0]])
                 noise = np.full((len(rows), 2), nan)
                 days.append(
-                    _Day(number, first_slot, timesteps[is_last], planes[rows], states[rows], scale * side, rate, noise)
+                    _Day(
+                        number,
+                        first_slot,
+                        timesteps[is_last],
+                        planes[rows],
+                        states[rows],
+                        scale_index,
+                        scale * side,
+                        rate,
+                        noise,
+                    )
                 )
     return days
 

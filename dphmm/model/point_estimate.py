@@ -406,9 +406,9 @@ class CalibratedRadii:
     The calibration is cross-conformal: releases were simulated for users who were held out of a fit, on whole days. The
     factor of a class of timesteps is the smallest with which the radius contained `COVERAGE` of the timesteps, with
     equal weights of users, and for `USER_SHARE` of the users at least `USER_COVERAGE` of their timesteps, with the rank
-    of split conformal prediction (one additional user). The coverage holds on average over the simulated scales of
-    noise, and over users who are exchangeable with these, days included. With weak noise and frequent releases it may
-    be lower. With few users it is itself uncertain, and the coverage of individual users may be lower.
+    of split conformal prediction (one additional user). It is the largest over the simulated scales of noise, so the
+    coverage may be higher with other noise. It holds over users who are exchangeable with these, days included. With
+    few users it is itself uncertain, and the coverage of individual users may be lower.
 
     Parameters
     ----------
@@ -421,7 +421,7 @@ class CalibratedRadii:
         The share of timesteps that is covered.
     error_factors
         The ratios of the mean error of estimates to the mean of their expected errors under the model, in the order of
-        `factors`, at least 1. Defaults to 1: files of earlier versions have none.
+        `factors`, at least 1.
 
     Raises
     ------
@@ -498,7 +498,7 @@ class CalibratedRadii:
         """
         try:
             factors = tuple(float(factor) for factor in values["factors"])
-            error_factors = tuple(float(factor) for factor in values.get("error_factors", [1.0] * len(factors)))
+            error_factors = tuple(float(factor) for factor in values["error_factors"])
             return cls(factors, int(values["num_users"]), float(values["coverage"]), error_factors)
         except (KeyError, TypeError, ValueError) as problem:
             raise InvalidInputError(f"calibrated radii are invalid ({problem}): learn the model again") from None

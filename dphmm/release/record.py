@@ -130,8 +130,8 @@ class ReleaseRecord:
         Why the timestep was withheld, decided from public information: ``"target"`` or ``"budget"`` by a `Schedule`, or
         ``"caps"`` on events. Empty if it was not withheld.
     calibrated_radius_90
-        Radius of a circle about `estimate` that contains the user at 90 % of timesteps, on average over the noise of
-        the calibration and over users who are not training users, if these resemble the training users who were
+        Radius of a circle about `estimate` that contains the user at 90 % of timesteps or more, with each noise of the
+        calibration, on average over users who are not training users, if these resemble the training users who were
         followed; see `dphmm.model.point_estimate`.
         None if the model contains no radii, or the time of the last release is unknown.
     """

@@ -187,7 +187,7 @@ column                        content
 ``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres,
                               times the calibrated factor if the model has one; too small for users who move
                               farther than the model assumes
-``calibrated_radius_90_m``    radius around the estimate that contains 90 % of timesteps on average over noise and
+``calibrated_radius_90_m``    radius around the estimate that contains at least 90 % of timesteps on average over
                               users like the training users, metres; empty if the model is not calibrated
 ``adversary_error_m``         lower bound of the expected error of the adversary's point estimate, metres; at most
                               2 % too small if the user cannot be outside the region

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.drawings import budgets, explore, flow_rows, flows, noises, policies, uses
+from scripts.drawings import budgets, explore, flow_rows, flows, noises, policies, radii, uses
 
 FIGURES = {
     "budgets": budgets,
@@ -15,6 +15,7 @@ FIGURES = {
     "flows": flows,
     "noises": noises,
     "policies": policies,
+    "radii": radii,
     "uses": uses,
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import InvalidInputError
-from dphmm.model.calibrated_radii import _quantile, compute_calibrated_radii
+from dphmm.model.calibrated_radii import FoldErrors, _quantile, compute_calibrated_radii
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import learn_outside_states
@@ -184,13 +184,15 @@ def test_radius_factors_are_saved_and_excluded_from_hash(tmp_path):
     assert [radii.apply(10.0, hour, True)[1] for hour in hours] == [15.0, 20.0, 20.0, 30.0, 25.0, 25.0]
     assert [radii.apply(10.0, hour, False)[1] for hour in (0.0, 0.5, np.inf)] == [12.0, 20.0, 25.0]
     assert [radii.apply(10.0, hour, True)[0] for hour in hours] == [10.0, 11.0, 11.0, 12.0, 13.0, 13.0]
-    earlier = {name: value for name, value in radii.to_dict().items() if name != "error_factors"}
-    assert CalibratedRadii.from_dict(earlier).error_factors == (1.0,) * 5, "files of earlier versions"
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"factors": factors, "num_users": 3, "coverage": 0.9} for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])]
+    [
+        {"factors": factors, "num_users": 3, "coverage": 0.9, "error_factors": [1, 1, 1, 1, 1]}
+        for factors in ([1, 2, 3, 4], [1, 2, 3, 4, 0])
+    ]
+    + [{"factors": [1, 2, 3, 4, 5], "num_users": 3, "coverage": 0.9}]
     + [
         {"factors": [1, 2, 3, 4, 5], "num_users": 3, "coverage": 0.9, "error_factors": factors}
         for factors in ([1, 1], [1, 1, 1, 1, 0.9])
@@ -200,6 +202,26 @@ def test_radius_factors_are_saved_and_excluded_from_hash(tmp_path):
 def test_invalid_radius_factors_raise(values):
     with pytest.raises(InvalidInputError):
         CalibratedRadii.from_dict(values)
+
+
+def test_radii_cover_90_percent_with_each_scale_of_noise():
+    """With the least noise, an eighth of the timesteps have twice the error.
+
+    Of all timesteps these are 4 %, so a factor that holds on average over the scales would be 1.
+    """
+    users, times = np.divmod(np.arange(20 * 8), 8)
+    errors = [np.where(times == 0, 2.0, 1.0), np.ones(160), np.ones(160)]
+    simulated = FoldErrors(
+        classes=np.zeros(480, dtype=np.int64),
+        scales=np.repeat([0, 1, 2], 160),
+        errors=np.concatenate(errors),
+        expected=np.ones(480),
+        owners=np.tile(users, 3),
+    )
+    radii = compute_calibrated_radii(lambda _: town(0.5), simulate_users(town(0.5), 20, 3), run=lambda *_: [simulated])
+    assert radii is not None
+    assert radii.factors[0] == 2.0
+    assert radii.error_factors[0] == pytest.approx(1 + 1 / 24)
 
 
 def test_radii_are_missing_for_too_few_users():

@@ -27,6 +27,7 @@ CASES = {
     ),
     "noises": ([], [], {"noises.csv", "noises.png"}),
     "policies": ([], [], {"policies.csv", "policies.png"}),
+    "radii": ([GEOLIFE, CHECKINS], IN_THE_SAMPLE[:5], {"PRIVATE-radii.csv"}),
     "uses": ([GEOLIFE, CHECKINS], IN_THE_SAMPLE[:5], {"PRIVATE-uses.csv"}),
 }
 

@@ -195,8 +195,9 @@ def learn(
         `user_epsilon`. Smoothing and `min_users` treat all users as inside. With a budget the decision must not depend
         on the data, so outside states must be requested, and all border states have the same parameters.
     calibrate_radii
-        Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain 90 %
-        of the timesteps of exchangeable users, on average over scales of noise (`dphmm.model.calibrated_radii`).
+        Whether to calibrate the published errors and radii by cross-validation over users, so that radii contain at
+        least 90 % of the timesteps of exchangeable users, with each of three scales of noise
+        (`dphmm.model.calibrated_radii`).
         Provide whole days of the training users, inside and outside the region, if whole days are released. It takes
         some seconds, up to minutes for `dphmm.model.calibrated_radii.MAX_USERS`. Of more users, those with the smallest
         hashes of their names are simulated. Defaults to true with 20 users or more, if counts are shrunk without
