@@ -1,4 +1,4 @@
-"""Coverage of calibrated radii, and stated errors, for held-out users of GeoLife and Gowalla.
+"""Coverage of calibrated radii for held-out users of GeoLife and Gowalla.
 
 In each run 24 random users are held out, and a model is learned from the others with the default settings. GeoLife
 users are released on whole days in the third ring of Beijing and in its centre (cells of 0.5 km, ``utility:1km``);
@@ -74,7 +74,7 @@ def measure(
     folder: Path,
     seed: int,
 ) -> dict[float | None, np.ndarray]:
-    """Return the true and the stated mean error in kilometres, and the coverage, of each held-out user."""
+    """Return true and stated mean error (km), and the coverage, of each held-out user."""
     *_, cell, policy, step, least = REGIONS[name]
     tracks = Data((path,)).read().trajectories
     users = sorted(track.user for track in tracks if len(track) >= least)
