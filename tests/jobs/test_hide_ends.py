@@ -39,7 +39,7 @@ def write(path, *tracks, activity="cycling", segment_of_track=None):
     segments = []
     for rows in tracks:
         times = START + (np.nan_to_num(rows[:, 2]) * 1e6).astype("timedelta64[us]")
-        times[np.isnan(rows[:, 2])] = np.datetime64("NaT")
+        times[np.isnan(rows[:, 2])] = np.datetime64("NaT", "us")
         segments.append(Segment(rows[:, 0], rows[:, 1], times, np.full(len(rows), np.nan)))
     write_recording(path, Recording(tuple(segments), activity), overwrite=True)
     text = path.read_text(encoding="utf-8")
@@ -87,7 +87,7 @@ def test_true_ends_are_hidden(tmp_path, parts):
     assert all(distance(result, end[:2]) > 1000 * WITHIN for end in ENDS)
     assert result.sentences == plain.sentences
     times = np.concatenate([part.times for part in result.public.segments])
-    assert (np.diff(times) >= np.timedelta64(0)).all()
+    assert (np.diff(times) >= np.timedelta64(0, "s")).all()
     assert len(result.public) == len(plain.public)
     assert len(result.errors) == sum(map(len, parts)) - len(RIDE)
 

@@ -456,7 +456,7 @@ def _remove_points(
     dropped = kept[is_dropped]
     # Only the removed points show that these are errors. Therefore they are not dropped. A recording with many of them
     # has another activity, and its location may be the one that is out of reach.
-    wrong = np.setdiff1d(np.flatnonzero(errors & ~removed & ~are_many(errors)), dropped)
+    wrong = np.setdiff1d(np.flatnonzero(errors & ~removed & (not are_many(errors))), dropped)
     return _Parts(public, masks, removed, dropped, wrong)
 
 
