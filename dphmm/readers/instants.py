@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -254,7 +255,10 @@ _SAMPLE = datetime(2001, 2, 3, 4, 5, 6, 7, UTC)
 def _has_date(form: str) -> bool:
     """Return whether a format determines a date: it reads what it writes."""
     try:
-        return datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE.date()
+        with warnings.catch_warnings():
+            # Python 3.13 warns of a day without a year, which later versions may refuse.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return datetime.strptime(_SAMPLE.strftime(form), form).date() == _SAMPLE.date()
     except ValueError:
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_all_formats_contain_equal_rows(flow_files):
         "is_significant",
     ]
     assert len(lines) == 1 + summary["num_rows"]
-    with sqlite3.connect(folder / "f.gpkg") as file:
+    with closing(sqlite3.connect(folder / "f.gpkg")) as file, file:
         assert file.execute("select count(*) from rows").fetchone() == (summary["num_rows"],)
         assert {name for (name,) in file.execute("select f_table_name from layer_styles")} == {"areas", "flows"}
         trips = dict(file.execute('select "area" || " " || "to", "count" from flows'))

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import stat
+from contextlib import closing
 from datetime import datetime
 
 import numpy as np
@@ -214,7 +215,7 @@ def test_files_with_guarantee_state_seeded_noise(world, run, way, seeded):
         files = [world / "out.gpkg", world / "out.gpx"]
         for file in files:
             assert run("release", *basic, *seed, "-o", file).exit_code == 0
-    with sqlite3.connect(files[0]) as database:
+    with closing(sqlite3.connect(files[0])) as database, database:
         ((package,),) = set(database.execute("SELECT metadata FROM gpkg_metadata WHERE metadata LIKE '%content%'"))
     for text in (package, *(file.read_text() for file in files[1:])):
         assert ("the noise is seeded" in text) == seeded

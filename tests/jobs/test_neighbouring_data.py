@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def _describe_file(path):
         with path.open(newline="") as file:
             return next(csv.reader(file))
     if path.suffix == ".gpkg":
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             return sorted(connection.execute("SELECT name, sql FROM sqlite_master").fetchall(), key=str)
     if path.suffix == ".json" and "PRIVATE" not in path.name:
         return sorted(json.loads(path.read_text()))

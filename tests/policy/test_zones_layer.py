@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -174,7 +175,7 @@ def test_nested_collections_are_flattened_and_endless_nesting_raises(tmp_path):
     gpd.GeoDataFrame({"name": ["west"]}, geometry=[inner], crs=4326).to_file(tmp_path / "a.gpkg")
     assert read_polygons(tmp_path / "a.gpkg")[0][1].equals(WEST)
     head = b"\x01\x07\x00\x00\x00\x01\x00\x00\x00"
-    with sqlite3.connect(tmp_path / "a.gpkg") as opened:
+    with closing(sqlite3.connect(tmp_path / "a.gpkg")) as opened, opened:
         opened.execute("DROP TRIGGER IF EXISTS rtree_a_geom_update6")
         for (trigger,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             opened.execute(f'DROP TRIGGER "{trigger}"')

@@ -485,7 +485,7 @@ def tracks(draw):
 @given(tracks(), st.sampled_from([".gpx", ".geojson", ".csv", ".kml", ".tcx"]), st.booleans())
 def test_written_recording_is_read_again(tmp_path_factory, recording, suffix, has_times):
     if not has_times and suffix != ".tcx":
-        nothing = [np.full(len(segment), np.datetime64("NaT", "us"), "datetime64[us]") for segment in recording.segments]
+        nothing = [np.full(len(segment), "NaT", "datetime64[us]") for segment in recording.segments]
         parts = [replace(segment, times=times) for segment, times in zip(recording.segments, nothing, strict=True)]
         recording = Recording(tuple(parts))
     path = tmp_path_factory.mktemp("written") / f"r{suffix}"

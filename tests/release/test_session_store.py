@@ -7,7 +7,7 @@ import random
 import shutil
 import sqlite3
 import tempfile
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ def text(path):
 def other_application(path):
     """Write an SQLite file of another application in WAL mode, with a log not yet in the file."""
     here = path.with_name("other")
-    with sqlite3.connect(here) as connection:
+    with closing(sqlite3.connect(here)) as connection, connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE t (a)")
         connection.execute("INSERT INTO t VALUES (1)")
@@ -72,7 +72,7 @@ def later_version(path):
 
 def no_tables(path):
     path.unlink()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"PRAGMA application_id={APPLICATION}")
         connection.execute(f"PRAGMA user_version={get_format()}")
     connection.close()
@@ -164,7 +164,7 @@ def test_every_flipped_bit_of_record_and_belief_is_detected(path):
     ],
 )
 def test_manually_changed_rows_raise(path, statement):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute(statement).rowcount > 0
     connection.close()
     with pytest.raises(DataFileError, match="damaged"):
@@ -183,7 +183,7 @@ def test_chunked_reading_matches_and_detects_changed_record(path, monkeypatch, a
         assert [cost[0] for cost in expected] == list(range(20))
         assert list(store.costs(1, 0, 20)) == expected
         assert list(store.costs(1, 5, 9)) == expected[5:9]
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
             "UPDATE record SET body = replace(body, '\"num_possible_states\": ', '\"num_possible_states\":  ') "
             "WHERE number = 7"
@@ -318,7 +318,7 @@ def test_deleted_record_is_not_released_again_by_a_process_that_is_running(tmp_p
         for slot in range(11):
             for query in ("place", "coarse"):
                 session.release(1, slot, query=query)
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(statement)
         connection.close()
         for query in ("place", "coarse"):
@@ -329,7 +329,7 @@ def test_deleted_record_is_not_released_again_by_a_process_that_is_running(tmp_p
 
 
 def test_rows_of_an_earlier_time_raise_an_error_of_the_package(path):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         query = "SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = 1"
         earlier = connection.execute(query).fetchone()
         with Session.open(path, "a", engine()) as session:
@@ -343,7 +343,7 @@ def test_rows_of_an_earlier_time_raise_an_error_of_the_package(path):
 
 @pytest.mark.parametrize(("name", "value"), [("closed", "abc"), ("closed", "[1]"), ("restored", "abc"), ("clock", "")])
 def test_damaged_identity_raises(path, name, value):
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO identity VALUES (?, ?)", (name, value))
     connection.close()
     message = f"damaged at the row '{name}' of its identity"
