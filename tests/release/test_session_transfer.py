@@ -189,7 +189,7 @@ def kill_within(number, function):
 
         def trace(frame, *_):
             nonlocal count
-            if not Path(frame.f_code.co_filename).name.startswith("session_"):
+            if not Path(frame.f_code.co_filename).name.startswith(("session_", "database_backends")):
                 return None
             count += 1
             if count == number:
