@@ -811,7 +811,7 @@ class Releaser:
             num_possible_states=plan.num_possible,
             min_degree_of_protection=plan.min_degree_of_protection,
             added_edges=protection.added,
-            hull_volume=self.query.compute_volume(protection),
+            hull_volume=plan.hull_volume,
             dimension=protection.hull.dimension,
             constrained_dp_factor=protection.diameter,
             repair_is_optimal=protection.is_optimal,

@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from secrets import randbits
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class StepPlan:
         Size of ``C``.
     min_degree_of_protection
         Smallest degree of protection over the protected states of ``C``; 1 if there are none.
+    hull_volume
+        Volume of the sensitivity hull.
     epsilon
         Budget; 0 if the timestep is withheld.
     steps
@@ -84,6 +86,7 @@ class StepPlan:
     repair_id: int = field(default_factory=lambda: randbits(62))
     num_possible: int = 0
     min_degree_of_protection: int = 1
+    hull_volume: float = 0.0
     epsilon: float = 0.0
     steps: int = 0
     version: int = -1
@@ -110,6 +113,13 @@ class StepPlan:
         Unless the timestep is withheld, the state is released exactly.
         """
         return self.num_possible == 1 and not self.protection.open[self.constraint].any()
+
+    def updated(self, **changes: Any) -> StepPlan:
+        """Return the plan for another belief, budget or timestep: a copy with other values of these fields."""
+        # `dataclasses.replace` takes three times as long, and every step makes two copies.
+        plan = object.__new__(StepPlan)
+        vars(plan).update(vars(self), **changes)
+        return plan
 
     def is_valid_for(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> bool:
         """Return whether the repair and the noise of this plan are those of another belief.
@@ -270,10 +280,10 @@ class Planner:
         constraint = prior.support if delta is None else prior.delta_location_set(delta)
         last = self._last
         if last is not None and last.is_valid_for(prior, constraint, extra_edges):
-            return replace(last, prior=prior)
+            return last.updated(prior=prior)
         if self._uses_tables and last is not None and last.repair_is_valid_for(constraint, extra_edges):
             # Tables depend on the prior, so the noise cached under the old identifier is not that of this belief.
-            self._last = plan = replace(last, prior=prior, repair_prior=prior, repair_id=randbits(62))
+            self._last = plan = last.updated(prior=prior, repair_prior=prior, repair_id=randbits(62))
             return plan
         protection = self._repair(prior, constraint, extra_edges)
         # The best partners depend on component probabilities, so such a plan is valid for this prior only.
@@ -287,7 +297,7 @@ class Planner:
     def with_epsilon(self, plan: StepPlan, epsilon: float, steps: int = 0, version: int = -1) -> StepPlan:
         """Return a plan with the noise of a budget, for a given step and filter version."""
         noise = self.build_noise(plan, epsilon)
-        return replace(plan, noise=noise, epsilon=epsilon, steps=steps, version=version)
+        return plan.updated(noise=noise, epsilon=epsilon, steps=steps, version=version)
 
     def withhold(
         self, prior: Belief, reason: Reason, steps: int, version: int, max_event_probabilities: tuple[float, ...] = ()
@@ -299,8 +309,7 @@ class Planner:
         if plan is None or not np.array_equal(plan.constraint, prior.support):
             protection = self._protect.without_noise(self._policy.restrict(prior.support))
             plan = self._last_withheld = self._new_plan(prior, prior.support, protection)
-        return replace(
-            plan,
+        return plan.updated(
             prior=prior,
             steps=steps,
             version=version,
@@ -375,6 +384,7 @@ class Planner:
             repair_prior,
             num_possible=int(np.count_nonzero(constraint)),
             min_degree_of_protection=int(degrees.min()) if len(degrees) else 1,
+            hull_volume=self.query.compute_volume(protection),
         )
 
     def _repair(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> Protection:

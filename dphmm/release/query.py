@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -13,7 +14,6 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.planar import doubled_area
 from dphmm.geometry.span import exact_span
 from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.mechanisms.lattice import Spacing
@@ -100,9 +100,10 @@ class Query:
             # Above two dimensions a hull that no noise is sampled from may have too many facets to enumerate.
             return (hull if hull.ambient_dimension <= 2 else protection.body).volume
         # Without rounding until the end, a verifier recomputes every digit.
-        corners = np.rint(protection.coordinate_hull.vertices).astype(np.int64).astype(object)
+        corners = np.rint(protection.coordinate_hull.vertices).astype(np.int64).tolist()
+        doubled_area = sum(ax * by - ay * bx for (ax, ay), (bx, by) in pairwise([*corners, corners[0]]))
         width, height = self.measurements.steps_per_coordinate.tolist()
-        return float(Fraction(int(doubled_area(corners)) * width * height, 2) * self.lattice.step**2)
+        return float(Fraction(doubled_area * width * height, 2) * self.lattice.step**2)
 
     def to_point(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """Convert a release from mechanism units to the unit of the measurements."""
