@@ -7,6 +7,7 @@ its own gauge. These checks compare what it samples, its densities, its privacy 
 from __future__ import annotations
 
 from math import exp, log, sqrt
+from operator import attrgetter, is_
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,12 @@ _METHODS = (
     *("draw", "sample", "noise", "norm", "table", "gauge", "corners", "log_density", "unchecked_log_density"),
     *("planar_law", "privacy_loss", "log_normaliser", "rank", "squared_error"),
 )
-_ORIGINALS = {kind: tuple((name, getattr(kind, name)) for name in _METHODS if hasattr(kind, name)) for kind in _SHIPPED}
+_NAMES = {kind: tuple(name for name in _METHODS if hasattr(kind, name)) for kind in _SHIPPED}
+# Every step compares them, so the functions that read them are prepared.
+_READERS = {kind: attrgetter(*names) for kind, names in _NAMES.items()}
+_ORIGINALS = {kind: read(kind) for kind, read in _READERS.items()}
+# A cached property is stored in the instance too, so only functions are searched for there.
+_FUNCTIONS = {kind: {name for name in names if callable(getattr(kind, name))} for kind, names in _NAMES.items()}
 
 
 def is_shipped(mechanism: Mechanism) -> bool:
@@ -62,13 +68,9 @@ def is_shipped(mechanism: Mechanism) -> bool:
         False for a subclass, a class with a replaced method, and an instance with a method of its own.
     """
     kind = type(mechanism)
-    originals = _ORIGINALS.get(kind)
-    if originals is None:
+    if kind not in _ORIGINALS or not _FUNCTIONS[kind].isdisjoint(vars(mechanism)):
         return False
-    # A cached property is stored in the instance too.
-    if any(name in vars(mechanism) for name, original in originals if callable(original)):
-        return False
-    return all(getattr(kind, name) is original for name, original in originals)
+    return all(map(is_, _READERS[kind](kind), _ORIGINALS[kind]))
 
 
 def check_origin(mechanism: Mechanism, name: str) -> bool:
