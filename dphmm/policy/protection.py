@@ -344,7 +344,7 @@ class Protector:
             # for all.
             value: float = part.body.volume if self.objective == "volume" else part.body.squared_error
             chosen = Repair(repair.added, value, value)
-        return replace(_single_body_protection(restricted, part, degrees, diameter, chosen), effect=effect)
+        return _single_body_protection(restricted, part, degrees, diameter, chosen, effect)
 
     def without_noise(self, restricted: PolicyGraph) -> Protection:
         """Return a protection without noise, for unchanged singletons and withheld timesteps.
@@ -454,6 +454,7 @@ def _single_body_protection(
     degrees: IntArray,
     diameter: float,
     repair: Repair,
+    effect: RepairEffect | None = None,
 ) -> Protection:
     """Return the protection with one noise body for all possible states."""
     components = locked(np.where(graph.node_mask, 0, -1))
@@ -472,6 +473,7 @@ def _single_body_protection(
         parts=(part,),
         part_of=components,
         is_shared=True,
+        effect=effect,
     )
 
 
