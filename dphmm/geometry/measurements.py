@@ -404,7 +404,8 @@ class Raster:
         rows = np.flatnonzero(occupied.any(axis=1))
         first = occupied.argmax(axis=1)[rows]
         last = self.width - 1 - occupied[:, ::-1].argmax(axis=1)[rows]
-        return planar.build_polygon(*(np.stack([columns, rows], axis=1) + self._low for columns in (first, last)))
+        # The transpose of an array of two lists is made in a fraction of the time that `np.stack` takes.
+        return planar.build_polygon(*(np.array([columns, rows]).T + self._low for columns in (first, last)))
 
 
 @lru_cache(maxsize=_POLYGON_CACHE_SIZE)
