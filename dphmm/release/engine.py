@@ -868,8 +868,8 @@ class Releaser:
         """Compute the log likelihood of a release in mechanism units, for `wanted` at least."""
         with named_failures(self.settings.mechanism):
             likelihood = plan.noise.log_density(released)
-        if not np.array_equal(wanted, plan.constraint):
-            outside = np.flatnonzero(wanted & ~plan.constraint)
+        # A plan for a new constraint set shares the array of its prior.
+        if wanted is not plan.constraint and len(outside := np.flatnonzero(wanted & ~plan.constraint)):
             likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]
         return likelihood
 

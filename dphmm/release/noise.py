@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
 from dphmm.mechanisms.base import Mechanism
 from dphmm.model.belief import Belief
 from dphmm.policy.protection import Protection
@@ -22,6 +22,9 @@ from dphmm.release.query import Query
 # sum of two doubles has an error of half an epsilon of the larger one. Four cover the additions of a sample and of its
 # density.
 _RELATIVE_FLAT_WIDTH = 4 * float(np.finfo(np.float64).eps)
+
+# The probabilities of the components if there is only one.
+_SINGLE_SHARE: FloatArray = locked(np.ones(1))
 
 # The seed of reference samples, which do not depend on the user and are never released.
 _REFERENCE_SEED = 7
@@ -287,10 +290,11 @@ class StepNoise:
         open_states
             ``(N,)``: the states that are released exactly.
         """
-        shares: FloatArray = np.ones(1)
+        shares: FloatArray = _SINGLE_SHARE
+        likeliest = 0
         if self.num_components > 1:
             shares = np.bincount(self.components + 1, probabilities)[1:].astype(np.float64)
-        likeliest = int(np.argmax(shares))
+            likeliest = int(np.argmax(shares))
         size = int(self.component_sizes[likeliest])
         # All states of a component have one part, so any of them has the component's noise. `members` is cached, and
         # saves a pass over the states in the usual case of one component.
