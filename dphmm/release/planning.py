@@ -114,13 +114,6 @@ class StepPlan:
         """
         return self.num_possible == 1 and not self.protection.open[self.constraint].any()
 
-    def updated(self, **changes: Any) -> StepPlan:
-        """Return the plan for another belief, budget or timestep: a copy with other values of these fields."""
-        # `dataclasses.replace` takes three times as long, and every step makes two copies.
-        plan = object.__new__(StepPlan)
-        vars(plan).update(vars(self), **changes)
-        return plan
-
     def is_valid_for(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> bool:
         """Return whether the repair and the noise of this plan are those of another belief.
 
@@ -161,6 +154,15 @@ class StepPlan:
         """
         is_unrepaired = len(self.protection.added) == len(extra_edges)
         return is_unrepaired and self.extra_edges == extra_edges and np.array_equal(self.constraint, constraint)
+
+
+def _copy_plan(plan: StepPlan, **changes: Any) -> StepPlan:
+    """Return a copy of a plan with another belief, budget or timestep."""
+    # Every step makes two copies, and `dataclasses.replace` takes longer. The cached `is_singleton` is that of the
+    # constraint set and the repair, which a copy keeps.
+    changed = copy(plan)
+    vars(changed).update(changes)
+    return changed
 
 
 def as_state(state: object, size: int) -> int:
@@ -280,10 +282,10 @@ class Planner:
         constraint = prior.support if delta is None else prior.delta_location_set(delta)
         last = self._last
         if last is not None and last.is_valid_for(prior, constraint, extra_edges):
-            return last.updated(prior=prior)
+            return _copy_plan(last, prior=prior)
         if self._uses_tables and last is not None and last.repair_is_valid_for(constraint, extra_edges):
             # Tables depend on the prior, so the noise cached under the old identifier is not that of this belief.
-            self._last = plan = last.updated(prior=prior, repair_prior=prior, repair_id=randbits(62))
+            self._last = plan = _copy_plan(last, prior=prior, repair_prior=prior, repair_id=randbits(62))
             return plan
         protection = self._repair(prior, constraint, extra_edges)
         # The best partners depend on component probabilities, so such a plan is valid for this prior only.
@@ -297,7 +299,7 @@ class Planner:
     def with_epsilon(self, plan: StepPlan, epsilon: float, steps: int = 0, version: int = -1) -> StepPlan:
         """Return a plan with the noise of a budget, for a given step and filter version."""
         noise = self.build_noise(plan, epsilon)
-        return plan.updated(noise=noise, epsilon=epsilon, steps=steps, version=version)
+        return _copy_plan(plan, noise=noise, epsilon=epsilon, steps=steps, version=version)
 
     def withhold(
         self, prior: Belief, reason: Reason, steps: int, version: int, max_event_probabilities: tuple[float, ...] = ()
@@ -309,7 +311,8 @@ class Planner:
         if plan is None or not np.array_equal(plan.constraint, prior.support):
             protection = self._protect.without_noise(self._policy.restrict(prior.support))
             plan = self._last_withheld = self._new_plan(prior, prior.support, protection)
-        return plan.updated(
+        return _copy_plan(
+            plan,
             prior=prior,
             steps=steps,
             version=version,
