@@ -421,7 +421,7 @@ class CalibratedRadii:
         The share of timesteps that is covered.
     error_factors
         The ratios of the mean error of estimates to the mean of their expected errors under the model, in the order of
-        `factors`, at least 1.
+        `factors`, at least 1. Defaults to 1.
 
     Raises
     ------

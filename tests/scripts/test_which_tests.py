@@ -6,9 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import _select_share
 
 ROOT = Path(__file__).parents[2]
 ALL_OF_THEM = ["pytest", "-n", str(os.cpu_count() + 1), "--dist", "worksteal"]
@@ -131,3 +134,28 @@ def test_with_server(postgres):
     always = {*fast, "test_size.py::test_with_server"}
     assert all(always < share for share in shares)
     assert sum(len(share - always) for share in shares) == len(set().union(*shares) - always) == 7
+
+
+@dataclass(frozen=True)
+class Item:
+    """A collected test."""
+
+    nodeid: str
+    is_slow: bool
+    fixturenames: tuple[str, ...] = ()
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if self.is_slow else None
+
+
+def test_shares_run_every_test_and_a_case_of_each_test_with_a_server():
+    fast = [Item(f"test_fast[{number}]", False) for number in range(5)]
+    slow = [Item(f"test_slow[{number}]", True) for number in range(200)]
+    served = [Item(f"test_served[{number}]", True, ("browser",)) for number in range(4)]
+    shares = [_select_share([*fast, *slow, *served], share, 10) for share in range(10)]
+    assert set().union(*shares) == {*fast, *slow, *served}
+    for kept in shares:
+        assert kept.issuperset(fast)
+        assert len(kept.intersection(slow)) < 60
+        assert 1 <= len(kept.intersection(served)) <= 3
+    assert sum(len(kept.intersection(slow)) for kept in shares) == 200, "a slow test is in one share"
