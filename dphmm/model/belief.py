@@ -256,13 +256,14 @@ class Belief:
         """
         logs = as_floats(log_likelihood, "log likelihoods", StochasticError)
         size = len(self._logs) if self.outside is None else self.outside.size
-        if logs.shape != (size,) or not logs.max(initial=-np.inf) < np.inf:
-            raise StochasticError(
-                f"log_likelihood must have shape ({size},) and entries below infinity, got shape {logs.shape}"
-            )
+        if logs.shape != (size,):
+            raise StochasticError(f"log_likelihood must have shape ({size},), got {logs.shape}")
         # Bayes' rule (Equation 2) in logs: -inf stays -inf, so no update makes an impossible state possible.
-        joint = self._logs + (logs if self.outside is None else self.outside.expand(logs))
+        with np.errstate(invalid="ignore"):  # infinity times no mass is NaN
+            joint = self._logs + (logs if self.outside is None else self.outside.expand(logs))
         top = float(joint.max())
+        if not top < np.inf:
+            raise StochasticError(f"log_likelihood must have entries below infinity, got {float(logs.max())}")
         if top == -np.inf:
             raise StochasticError(
                 "the observation is impossible in every possible state: model and release do not match"
@@ -274,7 +275,8 @@ class Belief:
         belief = Belief.from_normalized_logs(joint, self.outside)
         # Cache: the next step reads the probabilities.
         if self.outside is None:
-            vars(belief)["probabilities"] = locked(masses / total)
+            masses /= total  # in place: a new array for a million states takes longer than the division
+            vars(belief)["probabilities"] = locked(masses)
         return belief
 
     @checked

@@ -25,6 +25,9 @@ from dphmm.threads import one_thread
 LOG_RANGE = 600.0
 """Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow."""
 _NEXT_LEVEL = exp(-LOG_RANGE)
+# Terms of the next level below this share of it are skipped. Their products are subnormal numbers, for which processors
+# take a hundred times as long, and below e**-700, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE.
+_NEXT_LEVEL_MIN = 1e-48
 # The level of sums without a term.
 _NO_LEVEL = -1e300
 _MIN_LOG = -700.0
@@ -34,6 +37,9 @@ _MIN_SHARE = 2.0**-100
 # more states a dense array would take over 128 MiB for each direction.
 _DENSE_MAX_STATES = 4096
 _DENSE_MIN_FILL = 0.25
+
+# Number of masses of which the range is checked together.
+_RANGE_BLOCK = 1 << 14
 
 # Below this number of entries a sparse product is faster than restricting a dense one to one thread.
 _DENSE_MIN_ENTRIES = 100_000
@@ -134,9 +140,7 @@ class LogProduct:
             return self._log_domain_sums(below) + top
         if _exceeds_float_range(below):
             return self._by_levels(below, top)
-        sums = self.multiply(np.exp(below, out=below))
-        with np.errstate(divide="ignore"):
-            np.log(sums, out=sums)
+        sums = _log_of_sums(self.multiply(linear_masses(below)))
         sums += top
         return sums
 
@@ -146,20 +150,15 @@ class LogProduct:
         Each mass is a float times a power of ``e**LOG_RANGE``. ``logs`` are relative to ``top``, and overwritten.
         """
         # Allocating memory for a million states takes as long as a pass over it, so arrays are reused.
-        levels = logs / LOG_RANGE
-        np.ceil(levels, out=levels)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = levels * -LOG_RANGE
-            values += logs  # NaN for impossible states, of which the level is -inf
-            np.clip(values, -LOG_RANGE, 0.0, out=values)  # above 1e15 the difference is rounding error only
-            totals = np.empty(self.matrix.shape[0])
-            tops = logs if len(logs) == len(totals) else np.empty_like(totals)
-            _sums_by_levels(self.rows, np.exp(values, out=values), levels, totals, tops)
-            np.log(totals, out=totals)
-        tops *= LOG_RANGE
-        totals += tops
-        totals += top
-        return totals
+        levels = np.empty_like(logs)
+        _split_levels(logs, levels)
+        totals = np.empty(self.matrix.shape[0])
+        top_logs = np.empty_like(totals)
+        _sums_by_levels(self.rows, np.exp(logs, out=logs), levels, totals, top_logs)
+        sums = _log_of_sums(totals)
+        sums += top_logs
+        sums += top
+        return sums
 
     def _log_domain_sums(self, logs: FloatArray) -> FloatArray:
         """Return the sums for arbitrary entries, each relative to its largest term."""
@@ -207,8 +206,33 @@ class LogProduct:
         return self.matrix.indptr.view(np.uint32), self.matrix.indices.view(np.uint32), self.matrix.data
 
 
+def _split_levels_loop(logs: FloatArray, levels: FloatArray) -> None:
+    """Form of `_split_levels` that numba can compile."""
+    for i in range(logs.size):
+        level = np.ceil(logs[i] / LOG_RANGE)
+        value = level * -LOG_RANGE + logs[i]
+        levels[i] = level
+        # Above 1e15 the difference is rounding error only. For impossible states it is NaN.
+        value = value if value > -LOG_RANGE else -LOG_RANGE
+        logs[i] = value if value < 0.0 else 0.0
+
+
+@compile_if_hot(_split_levels_loop)
+def _split_levels(logs: FloatArray, levels: FloatArray) -> None:
+    """Write the levels of log masses, and replace these by their differences from their level.
+
+    The level of an impossible state is minus infinity, and its difference is without meaning.
+    """
+    np.divide(logs, LOG_RANGE, out=levels)
+    np.ceil(levels, out=levels)
+    with np.errstate(invalid="ignore"):
+        logs += levels * -LOG_RANGE
+    np.fmax(logs, -LOG_RANGE, out=logs)
+    np.fmin(logs, 0.0, out=logs)
+
+
 def _sums_by_levels_loop(
-    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray
+    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, top_logs: FloatArray
 ) -> None:
     """Form of `_sums_by_levels` that numba can compile."""
     starts, states, shares = lists
@@ -228,15 +252,15 @@ def _sums_by_levels_loop(
                 i = states[at]
                 if levels[i] == level:
                     total += values[i] * shares[at]
-                elif levels[i] == level - 1.0:
+                elif levels[i] == level - 1.0 and values[i] >= _NEXT_LEVEL_MIN:
                     total += values[i] * shares[at] * _NEXT_LEVEL
         totals[row] = total
-        tops[row] = level
+        top_logs[row] = level * LOG_RANGE
 
 
 @compile_if_hot(_sums_by_levels_loop, lambda lists, *_: 8 * len(lists[1]))
 def _sums_by_levels(
-    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, tops: FloatArray
+    lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, top_logs: FloatArray
 ) -> None:
     """Compute sums of entries times masses, relative to the highest level of each sum.
 
@@ -246,23 +270,38 @@ def _sums_by_levels(
     """
     starts, states, shares = lists
     # An empty sum keeps the lowest level and the total 0, of which the logarithm is -inf: impossible.
-    tops[:] = _NO_LEVEL
+    tops = np.full(len(totals), _NO_LEVEL)
     filled = np.flatnonzero(np.diff(starts))
     each = levels[states]
     if len(filled):
         tops[filled] = np.maximum(np.maximum.reduceat(each, starts[filled]), _NO_LEVEL)
     each -= np.repeat(tops, np.diff(starts))
-    counted = each >= -1.0
+    is_next = (each == -1.0) & (values[states] >= _NEXT_LEVEL_MIN)
+    counted = (each == 0.0) | is_next
     terms = np.zeros(len(each))
     terms[counted] = values[states[counted]] * shares[counted]
-    terms[each == -1.0] *= _NEXT_LEVEL
+    terms[is_next] *= _NEXT_LEVEL
     placed = csr_array((terms, np.arange(len(terms)), starts.astype(np.int64)), shape=(len(tops), len(terms)))
     totals[:] = np.asarray(placed @ np.ones(len(terms)))  # adds in storage order, as the loop does
+    np.multiply(tops, LOG_RANGE, out=top_logs)
+
+
+def _log_of_sums(sums: FloatArray) -> FloatArray:
+    """Return the logarithms of sums, which are overwritten; minus infinity for 0."""
+    # NumPy's logarithm takes four times as long for 0 as for other numbers.
+    is_positive = sums > 0.0
+    out = sums if is_positive.all() else np.full(sums.shape, -np.inf)
+    return np.log(sums, out=out, where=is_positive)
 
 
 def _exceeds_float_range(below: FloatArray) -> bool:
     """Return whether a non-zero mass is below ``e**-LOG_RANGE``; the largest is one."""
-    return bool(below.min() < -LOG_RANGE) and bool(((below < -LOG_RANGE) & (below > -np.inf)).any())
+    # In blocks, because the first one usually shows it if there is any.
+    for start in range(0, len(below), _RANGE_BLOCK):
+        block = below[start : start + _RANGE_BLOCK]
+        if block.min() < -LOG_RANGE and ((block < -LOG_RANGE) & (block > -np.inf)).any():
+            return True
+    return False
 
 
 class TransitionOperator(Operator):
@@ -333,11 +372,11 @@ def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
 
 
 def linear_masses(logs: FloatArray) -> FloatArray:
-    """Compute ``exp(logs)``, zero below ``e**-700``: underflow makes NumPy much slower."""
+    """Compute ``exp(logs)``, zero below ``e**-700``: underflow and minus infinity make NumPy much slower."""
     # A mask takes as long as the exponentials, so it is used only if needed.
     if logs.min(initial=0.0) >= _MIN_LOG:
         return np.asarray(np.exp(logs))
-    return np.exp(logs, out=np.zeros_like(logs), where=logs >= _MIN_LOG)
+    return np.exp(logs, out=np.zeros(logs.shape), where=logs >= _MIN_LOG)
 
 
 def as_linear_masses(logs: FloatArray) -> FloatArray | None:

@@ -739,8 +739,9 @@ class Releaser:
         """Sample a plan for the result of `_validate_draw` and update the belief."""
         place = None
         posterior = plan.prior
-        likelihood = np.zeros(self.model.size)
-        if not plan.withheld:
+        if plan.withheld:
+            likelihood = np.zeros(self.model.size)
+        else:
             released = self._sample(plan, released_state)
             place = self.query.to_point(released)
             # Event caps track paths through states that have been ruled out since, so they need all likelihoods.

@@ -72,7 +72,7 @@ class _Evidence:
 
     def equals(self, other: _Evidence) -> bool:
         is_equal = (self.epsilon, self.parts, self.added) == (other.epsilon, other.parts, other.added)
-        return is_equal and _are_equal(self.part_of, other.part_of) and _are_equal(self.constraint, other.constraint)
+        return is_equal and _are_equal(self.constraint, other.constraint) and _are_equal(self.part_of, other.part_of)
 
 
 class SoundnessCheck:
@@ -181,7 +181,7 @@ class SoundnessCheck:
         # States of different parts are released with different noise, and their likelihood ratio is not bounded.
         is_split = (part_of[added[:, 0]] != part_of[added[:, 1]]).any()
         is_split = is_split or (not is_only_part and self._policy.crosses(part_of, constraint))
-        if is_split or (part_of[constraint] < 0).any():
+        if is_split or (constraint & (part_of < 0)).any():
             raise GuaranteeError(
                 "an edge of the repaired graph joins two states with different noise mechanisms; the release was "
                 "aborted"

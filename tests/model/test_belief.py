@@ -83,6 +83,16 @@ def test_impossible_observation_raises():
         belief.update(np.array([-np.inf, -np.inf, 0.0]))
 
 
+@pytest.mark.parametrize("likelihood", [np.inf, np.nan])
+@pytest.mark.parametrize("state", [0, 2])
+def test_likelihoods_without_upper_bound_are_refused(likelihood, state):
+    belief = Belief.from_probabilities(np.array([0.5, 0.5, 0.0]))
+    logs = np.zeros(3)
+    logs[state] = likelihood
+    with pytest.raises(StochasticError, match="log_likelihood must have entries below infinity"):
+        belief.update(logs)
+
+
 def test_location_set_is_smallest_set_with_mass():
     belief = Belief.from_probabilities(np.array([0.05, 0.6, 0.3, 0.05, 0.0]))
     assert np.flatnonzero(belief.delta_location_set(0.1)).tolist() == [1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 
 import mpmath
@@ -66,6 +67,32 @@ def test_compiled_and_numpy_forms_agree_to_last_bit():
         for form, (totals, tops) in zip(list_forms(module._sums_by_levels), results, strict=True):
             form(lists, np.where(levels > -np.inf, values, np.nan), levels, totals, tops)
         assert all(result.tobytes() == results[0].tobytes() for result in results)
+
+
+def test_both_forms_split_levels_alike():
+    """Plain Python decides: a mass is the exponential of the difference plus a whole number of levels."""
+    logs = np.concatenate([-(10.0 ** np.arange(-3, 18)), [0.0, -600.0, np.nextafter(-600.0, 0), -np.inf]])
+    for form in list_forms(module._split_levels):
+        rest, levels = logs.copy(), np.empty_like(logs)
+        with np.errstate(invalid="ignore"):
+            form(rest, levels)
+        assert levels.tolist() == [math.ceil(log / 600) if log > -np.inf else log for log in logs.tolist()]
+        assert ((rest >= -600) & (rest <= 0)).all()
+        exact = logs > -1e15
+        np.testing.assert_array_equal(rest[exact], logs[exact] - levels[exact] * 600)
+
+
+@pytest.mark.parametrize("next_value", [1e-260, 1e-49, 1e-40, 1.0])
+def test_terms_of_the_next_level_count_above_rounding(next_value):
+    """The first mass is the smallest of its level, with the smallest entry; of the others some terms are skipped."""
+    smallest, share = math.exp(-600), 2.0**-100
+    lists = LogProduct(csr_array(np.array([[share, 1.0]]))).rows
+    exact = mpmath.exp(-600) * share + mpmath.mpf(next_value) * mpmath.exp(-600)
+    for form in list_forms(module._sums_by_levels):
+        total, top_log = np.empty((2, 1))
+        form(lists, np.array([smallest, next_value]), np.array([0.0, -1.0]), total, top_log)
+        assert total[0] == pytest.approx(float(exact), rel=1e-13)
+        assert top_log[0] == 0.0
 
 
 def test_float_sums_fail_comparison():
