@@ -24,6 +24,9 @@ ERROR_BOUND_ACCURACY = 0.02
 _UNIT_CELL_RMS = sqrt(1 / 6)
 _UNIT_CELL_MEAN = (sqrt(2) + asinh(1)) / 6
 
+# States of smaller probability contribute less than rounding to every sum, unless all others share one location. After
+# many releases they are most of the possible states.
+_MIN_PROBABILITY = 1e-100
 # With more states, those of negligible mass are omitted. The lower bound can only decrease.
 _EXACT_SEARCH_MAX_STATES = 4096
 # A state is omitted if its mass is below this share of a uniform mass. Omitted states have at most this mass together.
@@ -91,14 +94,14 @@ class Inference:
 
     @cached_property
     def _masses(self) -> tuple[FloatArray, FloatArray]:
-        """The masses and points, without impossible states if these are the majority."""
+        """The masses and points, without impossible and nearly impossible states if these are the majority."""
         p = self._probabilities
         columns = read_only(self._points.T)
-        is_positive = p != 0.0  # NumPy counts and locates booleans faster than floats
-        if 2 * np.count_nonzero(is_positive) >= len(p):
+        is_kept = p > _MIN_PROBABILITY  # NumPy counts and locates booleans faster than floats
+        if 2 * np.count_nonzero(is_kept) >= len(p):
             return read_only(p), columns
-        positive = np.flatnonzero(is_positive)
-        return read_only(p[positive]), read_only(columns.take(positive, axis=1))
+        kept = np.flatnonzero(is_kept)
+        return read_only(p[kept]), read_only(columns.take(kept, axis=1))
 
     @cached_property
     def _center(self) -> FloatArray:
