@@ -24,6 +24,8 @@ ERROR_BOUND_ACCURACY = 0.02
 _UNIT_CELL_RMS = sqrt(1 / 6)
 _UNIT_CELL_MEAN = (sqrt(2) + asinh(1)) / 6
 
+# Number of partial sums of a sum over states.
+_LANES = 64
 # States of smaller probability contribute less than rounding to every sum, unless all others share one location. After
 # many releases they are most of the possible states.
 _MIN_PROBABILITY = 1e-100
@@ -129,7 +131,7 @@ class Inference:
         if self._cell:
             p, columns = self._masses
             squares = np.add.reduce((columns - self._center[:, np.newaxis]) ** 2)
-            error = float(_in_order(p * np.sqrt(squares + cell_rms_distance(self._cell) ** 2)))
+            error = float(_sum_in_lanes(p * np.sqrt(squares + cell_rms_distance(self._cell) ** 2)))
         return (
             error
             if self._outside is None
@@ -323,38 +325,60 @@ Sums = tuple[int, float, float, float, float, float, float, float]
 def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
     """Form of `_sums_about` that numba can compile. Results are equal to the last bit."""
     dimension, size = columns.shape
-    near = 0
-    nearest = np.inf
-    mass = 0.0
-    error = 0.0
-    square = 0.0
-    weight = 0.0
-    xx = 0.0
-    xy = 0.0
+    last = dimension - 1
+    sums = np.zeros((5 + dimension, _LANES))
+    errors = sums[0]
+    squared_errors = sums[1]
+    weights = sums[2]
+    xxs = sums[3]
+    xys = sums[4]
+    squares = np.empty(_LANES)
+    pulls = np.empty(_LANES)
     distances = np.empty(size)
-    force[:] = 0.0
-    for i in range(size):
-        total = 0.0
+    for start in range(0, size, _LANES):
+        masses = p[start : start + _LANES]
+        lengths = distances[start : start + _LANES]
+        squares[:] = 0.0
         for k in range(dimension):
-            total += (columns[k, i] - at[k]) * (columns[k, i] - at[k])
-        distances[i] = np.sqrt(total)
-        error += p[i] * distances[i]
-        square += p[i] * total
-        if distances[i] < nearest:
+            column = columns[k, start : start + _LANES]
+            for j in range(column.size):
+                squares[j] += (column[j] - at[k]) * (column[j] - at[k])
+        for j in range(masses.size):
+            lengths[j] = np.sqrt(squares[j])
+            errors[j] += masses[j] * lengths[j]
+            squared_errors[j] += masses[j] * squares[j]
+    near = 0
+    for i in range(size):
+        if distances[i] < distances[near]:
             near = i
-            nearest = distances[i]
-    for i in range(size):
-        if i == near or distances[i] == 0.0:
+    nearest = distances[near]
+    mass = 0.0
+    for i in range(near, size if nearest == 0.0 else near + 1):
+        if distances[i] == nearest:
             mass += p[i]
-            continue
-        pull = p[i] / distances[i]
-        weight += pull
+            distances[i] = np.inf
+    for start in range(0, size, _LANES):
+        masses = p[start : start + _LANES]
+        lengths = distances[start : start + _LANES]
+        firsts = columns[0, start : start + _LANES]
+        lasts = columns[last, start : start + _LANES]
+        for j in range(masses.size):
+            pulls[j] = masses[j] / lengths[j]
+            along = pulls[j] * (firsts[j] - at[0]) / (lengths[j] * lengths[j])
+            weights[j] += pulls[j]
+            xxs[j] += along * (firsts[j] - at[0])
+            xys[j] += along * (lasts[j] - at[last])
         for k in range(dimension):
-            force[k] += pull * (columns[k, i] - at[k])
-        along = pull * (columns[0, i] - at[0]) / (distances[i] * distances[i])
-        xx += along * (columns[0, i] - at[0])
-        xy += along * (columns[-1, i] - at[-1])
-    return near, nearest, mass, error, square, weight, xx, xy
+            column = columns[k, start : start + _LANES]
+            forces = sums[5 + k]
+            for j in range(column.size):
+                forces[j] += pulls[j] * (column[j] - at[k])
+    totals = np.zeros(5 + dimension)
+    for k in range(5 + dimension):
+        for j in range(_LANES):
+            totals[k] += sums[k, j]
+    force[:] = totals[5:]
+    return near, nearest, mass, totals[0], totals[1], totals[2], totals[3], totals[4]
 
 
 @compile_if_hot(_sums_about_loop)
@@ -365,19 +389,26 @@ def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: Float
     distances = np.sqrt(squares)
     near = int(distances.argmin())
     nearest = float(distances[near])
-    here = distances == 0.0 if nearest == 0.0 else np.arange(len(p)) == near
-    terms = [p * distances, p * squares, p * here]
+    here = np.flatnonzero(distances == 0.0) if nearest == 0.0 else np.array([near])
+    terms = [p * distances, p * squares]
     distances[here] = inf
     pull = p / distances
     along = pull * offsets[0] / (distances * distances)
     terms += [pull, along * offsets[0], along * offsets[-1], *(pull * offsets)]
-    error, square, mass, weight, xx, xy, *force[:] = _in_order(np.array(terms)).tolist()
-    return near, nearest, mass, error, square, weight, xx, xy
+    error, square, weight, xx, xy, *force[:] = _sum_in_lanes(np.array(terms)).tolist()
+    return near, nearest, float(np.cumsum(p[here])[-1]), error, square, weight, xx, xy
 
 
-def _in_order(terms: FloatArray) -> FloatArray:
-    """Sum rows ``(..., N)`` in order, as a loop does: releases depend on the last bit."""
-    sums: FloatArray = np.cumsum(terms, axis=-1)[..., -1]
+def _sum_in_lanes(terms: FloatArray) -> FloatArray:
+    """Sum rows ``(..., N)`` in the order of the compiled loop: releases depend on the last bit.
+
+    Term ``i`` is added to lane ``i mod _LANES``, and the lanes are then added in order. Additions within a lane wait
+    for each other, those of different lanes do not.
+    """
+    missing = -terms.shape[-1] % _LANES
+    padded = np.concatenate([terms, np.zeros((*terms.shape[:-1], missing))], axis=-1)
+    lanes = np.add.reduce(padded.reshape(*terms.shape[:-1], -1, _LANES), axis=-2)
+    sums: FloatArray = np.cumsum(lanes, axis=-1)[..., -1]
     return sums
 
 
