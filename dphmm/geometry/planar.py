@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE
+from dphmm.arrays import RELATIVE_TOLERANCE, read_only
+from dphmm.compilation import compile_if_hot
 from dphmm.geometry.facets import estimate_facets
 
 COORDINATE_LIMIT = 2**28
@@ -107,11 +108,41 @@ def build_polygon(first: Points, last: Points) -> Points:
 
     The chain goes up along the last points and down along the first ones; nothing is sorted.
     """
-    right, left = (_half_chain(list(map(tuple, bending(chain).tolist()))) for chain in (last, first[::-1]))
+    right, left = (_build_chain(chain) for chain in (last, first[::-1]))
     corners = right[: len(right) - (right[-1] == left[0])] + left[: len(left) - (left[-1] == right[0])]
     lowest = corners.index(min(corners)) if corners else 0
     # Without corners all rows end at one point.
     return np.array(corners[lowest:] + corners[:lowest] or right, dtype=first.dtype)
+
+
+def _build_chain(points: Points) -> list[list[int]]:
+    """Return the points of a chain of integers ``(n, 2)`` at which their hull turns left."""
+    corners = np.empty_like(points, order="C")
+    return list(corners[: _write_chain(read_only(points), corners)].tolist())
+
+
+def _write_chain_loop(points: Points, corners: Points) -> int:
+    """Form of `_write_chain` that numba can compile."""
+    size = 0
+    for i in range(len(points)):
+        while size > 1:
+            last = corners[size - 1]
+            previous = corners[size - 2]
+            across = (last[0] - previous[0]) * (points[i, 1] - previous[1])
+            if across > (last[1] - previous[1]) * (points[i, 0] - previous[0]):
+                break
+            size -= 1
+        corners[size] = points[i]
+        size += 1
+    return size
+
+
+@compile_if_hot(_write_chain_loop)
+def _write_chain(points: Points, corners: Points) -> int:
+    """Write the corners of `_half_chain` of integers to an array, and return their number."""
+    chain = _half_chain(list(map(tuple, bending(points).tolist())))
+    corners[: len(chain)] = chain
+    return len(chain)
 
 
 def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:

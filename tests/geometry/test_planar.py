@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dphmm.arrays import read_only
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
+from tests.forms import list_forms
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
@@ -93,6 +95,18 @@ def test_polygon_of_rows_matches_all_points(points):
         for pick in (min, max)
     )
     np.testing.assert_array_equal(planar.build_polygon(first, last), planar.convex_polygon(np.array(points)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([3, 2**28 - 1]))
+def test_compiled_and_plain_chains_are_equal(seed, rows, largest):
+    rng = np.random.default_rng(seed)
+    rows_up = np.arange(rows) * max(1, largest // 300)
+    points = read_only(np.stack([rng.integers(-largest, largest + 1, rows), rows_up], axis=1))
+    chains = []
+    for form in list_forms(planar._write_chain):
+        corners = np.empty_like(points)
+        chains.append(corners[: form(points, corners)].tolist())
+    assert all(chain == chains[0] for chain in chains)
 
 
 @pytest.mark.parametrize("dimension", [2, 3])
