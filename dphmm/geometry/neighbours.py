@@ -124,7 +124,9 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     if body.holds_every_difference(constraint):
         return constraint * np.count_nonzero(constraint)
     if body.measurements.raster is not None and body.membership == "halfspace":
-        return _count_on_raster(body, body.measurements.raster, constraint) * constraint
+        on_raster = _count_on_raster(body, body.measurements.raster, constraint)
+        on_raster *= constraint
+        return on_raster
     counts = np.zeros(len(constraint), dtype=np.int64)
     within = _count_by_heights(body, constraint)
     counts[constraint] = _count_by_tree(body, constraint) if within is None else within
