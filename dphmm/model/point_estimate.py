@@ -96,7 +96,7 @@ class Inference:
 
     @cached_property
     def _masses(self) -> tuple[FloatArray, FloatArray]:
-        """The masses and points, without impossible and nearly impossible states if these are the majority."""
+        """The masses and points, without (nearly) impossible states if they are the majority."""
         p = self._probabilities
         columns = read_only(self._points.T)
         is_kept = p > _MIN_PROBABILITY  # NumPy counts and locates booleans faster than floats
@@ -400,7 +400,7 @@ def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: Float
 
 
 def _sum_in_lanes(terms: FloatArray) -> FloatArray:
-    """Sum rows ``(..., N)`` in the order of the compiled loop: releases depend on the last bit.
+    """Sum rows ``(..., N)`` in the order of the loop: releases depend on the last bit.
 
     Term ``i`` is added to lane ``i mod _LANES``, and the lanes are then added in order. Additions within a lane wait
     for each other, those of different lanes do not.

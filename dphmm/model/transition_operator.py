@@ -372,7 +372,7 @@ def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
 
 
 def linear_masses(logs: FloatArray) -> FloatArray:
-    """Compute ``exp(logs)``, zero below ``e**-700``: underflow and minus infinity make NumPy much slower."""
+    """Compute ``exp(logs)``, zero below ``e**-700``: NumPy takes much longer for these."""
     # A mask takes as long as the exponentials, so it is used only if needed.
     if logs.min(initial=0.0) >= _MIN_LOG:
         return np.asarray(np.exp(logs))

@@ -11,8 +11,8 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from dphmm import compilation
 from dphmm.__main__ import main
+from dphmm.compilation import compiled_at_first_call
 
 BBOX = "--bbox 44.97 -30.04 45.03 -29.96"
 COMMANDS = (
@@ -27,14 +27,14 @@ COMMANDS = (
 
 def run(data: Path) -> int:
     """Run the commands and return the number of compiled loops in the folder."""
-    compilation._WORTH = 0
-    for line in COMMANDS:
-        sys.argv = ["dphmm", *line.format(data=data).split()]
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                raise
+    with compiled_at_first_call():
+        for line in COMMANDS:
+            sys.argv = ["dphmm", *line.format(data=data).split()]
+            try:
+                main()
+            except SystemExit as end:
+                if end.code:
+                    raise
     return sum(1 for _ in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nbi"))
 
 

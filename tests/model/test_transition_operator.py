@@ -70,7 +70,7 @@ def test_compiled_and_numpy_forms_agree_to_last_bit():
 
 
 def test_both_forms_split_levels_alike():
-    """Plain Python decides: a mass is the exponential of the difference plus a whole number of levels."""
+    """Levels are compared with plain Python, and differences with their definition."""
     logs = np.concatenate([-(10.0 ** np.arange(-3, 18)), [0.0, -600.0, np.nextafter(-600.0, 0), -np.inf]])
     for form in list_forms(module._split_levels):
         rest, levels = logs.copy(), np.empty_like(logs)
@@ -84,7 +84,7 @@ def test_both_forms_split_levels_alike():
 
 @pytest.mark.parametrize("next_value", [1e-260, 1e-49, 1e-40, 1.0])
 def test_terms_of_the_next_level_count_above_rounding(next_value):
-    """The first mass is the smallest of its level, with the smallest entry; of the others some terms are skipped."""
+    """The first mass is the smallest of its level, and has the smallest entry."""
     smallest, share = math.exp(-600), 2.0**-100
     lists = LogProduct(csr_array(np.array([[share, 1.0]]))).rows
     exact = mpmath.exp(-600) * share + mpmath.mpf(next_value) * mpmath.exp(-600)

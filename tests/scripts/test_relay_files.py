@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -56,3 +58,21 @@ def test_wheel_contains_page_and_licences_of_vendored_files(tmp_path):
     assert {"space/ground/world.npz", "space/ground/README.md"} <= inside
     for library, script in (("leaflet", "leaflet.js"), ("leaflet-geoman", "leaflet-geoman.min.js")):
         assert {f"vendor/{library}/LICENSE", f"vendor/{library}/{script}"} <= inside
+
+
+@pytest.mark.slow
+def test_image_has_the_loops_of_every_release(tmp_path):
+    """Short commands call few loops often enough without eager compilation."""
+    pytest.importorskip("numba")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(RELAY / "compile_loops.py"), str(ROOT / "data" / "sample")]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    compiled = {file.name.split("-")[0] for file in tmp_path.rglob("*.nbi")}
+    assert compiled >= {
+        "base._fill_norms_loop",
+        "check_loops.find_without_partner",
+        "check_loops.write_halfspaces",
+        "forward_backward._dense_loop",
+        "planar._write_chain_loop",
+        "point_estimate._sums_about_loop",
+    }
