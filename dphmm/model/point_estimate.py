@@ -74,7 +74,7 @@ class Inference:
     Parameters
     ----------
     probabilities
-        ``(N,)``, non-negative, with sum one.
+        ``(N,)``, non-negative, with sum one. Probabilities below 1e-100 may be neglected.
     points
         ``(N, d)``: the coordinates of the states. Column-major arrays are not copied.
     cell

@@ -13,7 +13,7 @@ def now() -> int:
     return int(clock())
 
 
-def end_of_second() -> int:
+def compute_end_of_second() -> int:
     """Return the present time, rounded up to whole seconds since 1970."""
     # Pauses are stored with whole seconds. A timestep that began within the present second touches the pause.
     return ceil(clock())

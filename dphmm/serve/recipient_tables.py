@@ -26,7 +26,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.serve.clock import end_of_second, now
+from dphmm.serve.clock import compute_end_of_second, now
 from dphmm.serve.config import Recipient, hash_token, new_token
 
 FOREVER = 253_402_300_799
@@ -89,7 +89,7 @@ class RecipientState:
     @property
     def is_paused(self) -> bool:
         """Whether the user has paused it."""
-        return self.paused_until > end_of_second()
+        return self.paused_until > compute_end_of_second()
 
 
 @dataclass
@@ -229,7 +229,7 @@ class RecipientTables:
                     self._store_belief(state)
                     self._update(state, absent=1)
                 elif key in active and state.is_absent:
-                    since = max(state.paused_until, end_of_second())
+                    since = max(state.paused_until, compute_end_of_second())
                     self._update(state, absent=0, number=count, paused_until=since, **_NOTHING_WAITS)
             for key, recipient in active.items():
                 if key not in stored:
@@ -430,7 +430,7 @@ class RecipientTables:
             state = self.get_state(key, session)
             if state is not None and max(until, state.paused_until) > now():
                 self._store_belief(state)
-                self._update(state, number=count, paused_until=max(until, end_of_second()), **_NOTHING_WAITS)
+                self._update(state, number=count, paused_until=max(until, compute_end_of_second()), **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.
@@ -493,7 +493,9 @@ class RecipientTables:
             self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
             self._add(
-                RecipientState(key, session, name, MAIN_QUERY, precision_m, count, end_of_second(), False, ends),
+                RecipientState(
+                    key, session, name, MAIN_QUERY, precision_m, count, compute_end_of_second(), False, ends
+                ),
                 with_belief=True,
             )
         return token
