@@ -275,7 +275,7 @@ class Belief:
         belief = Belief.from_normalized_logs(joint, self.outside)
         # Cache: the next step reads the probabilities.
         if self.outside is None:
-            masses /= total  # in place: a new array for a million states takes longer than the division
+            masses /= total  # in place: large arrays take long to allocate
             vars(belief)["probabilities"] = locked(masses)
         return belief
 

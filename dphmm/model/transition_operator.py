@@ -25,8 +25,8 @@ from dphmm.threads import one_thread
 LOG_RANGE = 600.0
 """Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow."""
 _NEXT_LEVEL = exp(-LOG_RANGE)
-# Terms of the next level below this share of it are skipped. Their products are subnormal numbers, for which processors
-# take a hundred times as long, and below e**-700, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE.
+# Terms of the next level below this share of it are skipped. Their products are subnormal numbers, which slow
+# processors down, and below e**-710, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE.
 _NEXT_LEVEL_MIN = 1e-48
 # The level of sums without a term.
 _NO_LEVEL = -1e300

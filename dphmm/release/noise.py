@@ -272,7 +272,7 @@ class StepNoise:
     @cached_property
     def component_sizes(self) -> IntArray:
         """The number of possible states of each component."""
-        # A single component is the usual case, and counting it takes a fifth of the time.
+        # A single component is the usual case, and counting it takes a quarter of the time.
         if self.components.max() == 0:
             return np.array([np.count_nonzero(self.components == 0)])
         return np.asarray(np.bincount(self.components + 1)[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -68,6 +69,26 @@ def test_error_is_zero_for_point_mass_belief():
     guess = Inference(np.array([0.0, 1.0, 0.0]), np.array([[0.0, 0], [3, 4], [7, 7]]))
     assert guess.mean == (3.0, 4.0)
     assert (guess.mean_error, guess.rms_error, guess.error_lower_bound, guess.max_probability) == (0.0, 0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("largest", [1e-99, 1e-101, 1e-250])
+def test_nearly_impossible_states_change_no_figure(largest):
+    """Most states are nearly impossible; exact sums contain them."""
+    rng = np.random.default_rng(2)
+    p = np.concatenate([rng.dirichlet(np.ones(9)), largest * rng.random(300)])
+    places = rng.normal(size=(309, 2)) * 1e6
+    guess, without = Inference(p, places), Inference(p[:9], places[:9])
+    with mpmath.workdps(60):
+        rows = [[mpmath.mpf(x) for x in row] for row in places.tolist()]
+        masses = [mpmath.mpf(mass) for mass in p.tolist()]
+        mean = [mpmath.fsum(m * row[k] for m, row in zip(masses, rows, strict=True)) for k in range(2)]
+        error = mpmath.fsum(
+            m * mpmath.hypot(row[0] - mean[0], row[1] - mean[1]) for m, row in zip(masses, rows, strict=True)
+        )
+    np.testing.assert_allclose(guess.mean, [float(x) for x in mean], rtol=1e-9)
+    assert guess.mean_error == pytest.approx(float(error), rel=1e-9)
+    # The search may take another path, and ends within the accuracy.
+    assert guess.error_lower_bound == pytest.approx(without.error_lower_bound, rel=ERROR_BOUND_ACCURACY)
 
 
 @pytest.mark.parametrize("seed", range(4))
