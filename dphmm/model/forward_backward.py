@@ -579,8 +579,8 @@ def smooth_in_blocks(
 ) -> Iterator[tuple[int, FloatArray]]:
     """Compute `compute_smoothed_logs` in blocks of releases, from the last to the first.
 
-    Memory does not depend on the number of releases, except for their gaps. The forward pass is computed twice: for a
-    checkpoint at the start of each block, and again within the block.
+    Memory does not depend on the number of releases, except for their gaps: the results of the forward pass are in a
+    `RowFile`.
 
     Parameters
     ----------
@@ -607,20 +607,19 @@ def smooth_in_blocks(
         rows = read(start, min(start + length, len(gaps)))
         return rows if model.outside is None else np.ascontiguousarray(model.outside.expand(rows))
 
-    with closing(RowFile(model.chain_size)) as checkpoints:
+    with closing(RowFile(model.chain_size)) as filtered:
         state = model.initial_logs(first)
-        checkpoints.append(state)
-        for start in starts[:-1]:
-            state = forward_pass(operators[start : start + length], read_block(start), state, start).logs[-1].copy()
-            checkpoints.append(state)
+        for start in starts:
+            rows = read_block(start)
+            logs = forward_pass(operators[start : start + len(rows)], rows, state, start).logs
+            for state in logs:
+                filtered.append(state)
         later = _uniform_logs(model.chain_size)
-        for index in reversed(range(len(starts))):
-            start = starts[index]
+        for start in reversed(starts):
             rows = read_block(start)
             stop = start + len(rows)
-            filtered = forward_pass(operators[start:stop], rows, checkpoints.read(index, index + 1)[0], start).logs
             likelihoods, later = _backward_part(operators[start + 1 : stop + 1], rows, later)
-            yield start, combine_passes(filtered, likelihoods)
+            yield start, combine_passes(filtered.read(start, stop), likelihoods)
 
 
 def initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
