@@ -132,7 +132,9 @@ def _write_chain_loop(points: Points, corners: Points) -> int:
             if across > (last[1] - previous[1]) * (points[i, 0] - previous[0]):
                 break
             size -= 1
-        corners[size] = points[i]
+        # numba takes two seconds to compile an assignment of a row.
+        corners[size, 0] = points[i, 0]
+        corners[size, 1] = points[i, 1]
         size += 1
     return size
 

@@ -377,7 +377,8 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
     for k in range(5 + dimension):
         for j in range(_LANES):
             totals[k] += sums[k, j]
-    force[:] = totals[5:]
+    for k in range(dimension):  # numba takes two seconds to compile an assignment of an array
+        force[k] = totals[5 + k]
     return near, nearest, mass, totals[0], totals[1], totals[2], totals[3], totals[4]
 
 
