@@ -125,7 +125,7 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
         return constraint * np.count_nonzero(constraint)
     if body.measurements.raster is not None and body.membership == "halfspace":
         on_raster = _count_on_raster(body, body.measurements.raster, constraint)
-        on_raster *= constraint
+        on_raster *= constraint  # in place: large arrays take long to allocate
         return on_raster
     counts = np.zeros(len(constraint), dtype=np.int64)
     within = _count_by_heights(body, constraint)

@@ -26,7 +26,8 @@ LOG_RANGE = 600.0
 """Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow."""
 _NEXT_LEVEL = exp(-LOG_RANGE)
 # Terms of the next level below this share of it are skipped. Their products are subnormal numbers, which slow
-# processors down, and below e**-710, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE.
+# processors down. They are below e**-710, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE: each is below 2e-18
+# of it.
 _NEXT_LEVEL_MIN = 1e-48
 # The level of sums without a term.
 _NO_LEVEL = -1e300
@@ -264,9 +265,9 @@ def _sums_by_levels(
 ) -> None:
     """Compute sums of entries times masses, relative to the highest level of each sum.
 
-    Masses are ``values * e**(LOG_RANGE * levels)``. Those of the highest and of the next level are summed. Lower ones
-    are smaller than rounding. Both forms add the same terms in the same order, so releases are equal to the last bit
-    whether or not the loop is compiled.
+    Masses are ``values * e**(LOG_RANGE * levels)``. Those of the highest and of the next level are summed, except for
+    the smallest of the latter; see `_NEXT_LEVEL_MIN`. Lower ones are smaller than rounding. Both forms add the same
+    terms in the same order, so releases are equal to the last bit whether or not the loop is compiled.
     """
     starts, states, shares = lists
     # An empty sum keeps the lowest level and the total 0, of which the logarithm is -inf: impossible.
@@ -385,4 +386,4 @@ def as_linear_masses(logs: FloatArray) -> FloatArray | None:
     if top == -np.inf:
         return None
     below = logs - top
-    return None if _exceeds_float_range(below) else np.exp(below)
+    return None if _exceeds_float_range(below) else linear_masses(below)
