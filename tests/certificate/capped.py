@@ -69,7 +69,7 @@ def capped_town() -> list[Line]:
 
 
 def after_gaps() -> list[Line]:
-    """Days between releases, before and after an event, bridged by powers of the matrix."""
+    """Days between releases, before and after an event."""
     caps = (Cap("state:6,7 between 700 and 703", 0.6, 0.05),)
     engine = ReleaseSettings("utility:1km", 4, caps=caps).engine(add_stays(town()), 7)
     return certify_path(engine, [(0, 0), (6, 300), (6, 701), (7, 1300)])

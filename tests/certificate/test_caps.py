@@ -77,23 +77,6 @@ def test_worlds_are_accepted_by_both_verifiers(worlds):
         assert verify(worlds[name])["checked"] == len(find_draws(worlds[name])) * num_checks * (1 + others)
 
 
-def record_chances(lines: list[Line]) -> Any:
-    """Return the verifier's probabilities for a certificate, with the powers it used."""
-    recorded: list[Any] = []
-    with pytest.MonkeyPatch.context() as patch:
-        chances = verifier().Chances
-        begin = chances.__init__
-
-        def kept(self: Any, *arguments: Any) -> None:
-            recorded.append(self)
-            begin(self, *arguments)
-
-        patch.setattr(chances, "__init__", kept)
-        verify(lines)
-    (chances_used_once,) = recorded
-    return chances_used_once
-
-
 def get_caps(lines: list[Line]) -> list[str]:
     (query,) = next(line for line in lines if "begin" in line)["queries"]
     return list(json.loads(query["settings"])["caps"])
@@ -116,7 +99,8 @@ def test_worlds_cover_all_cases(worlds):
     assert any(cells is None for step in find_draws(worlds["with_priors"]) for cells in step["caps"]), (
         "a prior that excludes the event"
     )
-    assert len(record_chances(worlds["after_gaps"]).powers) > 3
+    slots = [step["slot"] for step in find_steps(worlds["after_gaps"])]
+    assert max(later - slot for slot, later in pairwise(slots)) > 500
     assert worlds["at_rest"][-2]["slot"]
     assert find_steps(worlds["at_rest"])[0]["events"]["caps"][0]["at"] < 475_000
 
@@ -334,7 +318,17 @@ def build_small_chain(seed: int) -> tuple[Any, list[list[Fraction]]]:
     Some states never reach others.
     """
     rng = np.random.default_rng(seed)
-    moves = rng.dirichlet(np.full(5, 0.3), 5) * np.tri(5, k=rng.integers(5)) + np.diag(rng.uniform(1e-9, 1, 5))
+    return read_chain(
+        rng.dirichlet(np.full(5, 0.3), 5) * np.tri(5, k=rng.integers(5)) + np.diag(rng.uniform(1e-9, 1, 5))
+    )
+
+
+def build_lazy_chain() -> tuple[Any, list[list[Fraction]]]:
+    """Build the same of a chain whose states are seldom left."""
+    return read_chain(0.99 * np.eye(5) + 0.01 * np.random.default_rng(5).dirichlet(np.ones(5), 5))
+
+
+def read_chain(moves: np.ndarray) -> tuple[Any, list[list[Fraction]]]:
     model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(5, 0.2))
     chances = verifier().Chances(encode_probabilities(model), verifier().Model(encode_model(model)))
     return chances, [[Fraction(probability) for probability in row] for row in model.transition.toarray().tolist()]
@@ -347,27 +341,79 @@ def multiply(rows: Any, others: Any) -> list[list[Any]]:
 
 
 def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int) -> Fraction | None:
-    """Return the largest width of the bounds, or None if a true value is outside."""
+    """Return the largest relative width of the bounds, or None if a true value is outside.
+
+    Values below 2**-250 count as 2**-250.
+    """
     row, power = [[1 << 310, 3, 0, 1 << 200, 5 << 300]], [[Fraction(i == j) for j in range(5)] for i in range(5)]
     for bit in bin(gap)[2:]:
         power = multiply(power, power)
         power = multiply(power, exact) if bit == "1" else power
-    apart = Fraction(0)
+    width = Fraction(0)
     for to, (wanted,) in ((gap, multiply(row, power)), (-gap, multiply(row, list(zip(*power, strict=True))))):
         (low,), (high,) = (chances.moved(row, 0, to, up) for up in (False, True))
         if not all(a <= b <= c and (b == 0) == (c == 0) for a, b, c in zip(low, wanted, high, strict=True)):
             return None
-        apart = max(apart, *(Fraction(c - a, 1 << 310) for a, c in zip(low, high, strict=True)))
-    return apart
+        width = max(width, *((c - a) / max(b, Fraction(1 << 60)) for a, b, c in zip(low, wanted, high, strict=True)))
+    return width
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_dense", [True, False])
 @pytest.mark.parametrize("seed", range(fewer(10, 3)))
-def test_powers_bound_long_gaps_on_both_sides(seed):
-    """Compare with exact powers; unreachable states stay at 0."""
+def test_bounds_of_long_gaps_enclose_exact_powers(seed, is_dense):
+    """Unreachable states stay at 0, for matrices with many and with few transitions."""
     chances, exact = build_small_chain(seed)
-    assert compute_bound_width(chances, exact, 700) < Fraction(1, 1 << 280)
+    chances.is_dense = [is_dense]
+    for gap, weight in ((2, 0), (37, 0), (700, 0), (700, chances.weight)):
+        chances.weight = weight  # without it, no powers are computed
+        width = compute_bound_width(chances, exact, gap)
+        assert width is not None
+        assert width < Fraction(1, 1 << 50)
     assert len(chances.powers) > 5
+
+
+@pytest.mark.slow
+def test_few_transitions_are_computed_for_a_long_gap():
+    """Rows of doubles seldom sum to 1: without scaling, terms would grow or shrink forever."""
+    chances, _ = build_lazy_chain()
+    chances.weight = 0
+    count, multiply_once = 0, chances._multiply
+
+    def count_products(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return multiply_once(*arguments)
+
+    chances._multiply = count_products
+    chances.moved([[1 << 310, 0, 0, 0, 0]], 0, 100_000, True)
+    assert 10 < count < 400
+
+
+@pytest.mark.slow
+def test_bounds_of_gaps_enclose_powers_of_a_periodic_matrix():
+    """No state keeps its users, and the terms never converge."""
+    chances, exact = read_chain(np.roll(np.eye(5), 1, axis=1))
+    chances.weight = 0
+    width = compute_bound_width(chances, exact, 101)
+    assert width is not None
+    assert width < Fraction(1, 1 << 50)
+
+
+@pytest.mark.slow
+def test_bounds_without_the_rest_of_the_terms_are_wrong(monkeypatch):
+    """A verifier that neglects what changes after its last term has wrong bounds."""
+    chances, exact = build_lazy_chain()
+    chances.weight = 0
+    width = compute_bound_width(chances, exact, 400)
+    assert width is not None
+    assert width < Fraction(1, 1 << 60)
+
+    def neglect(*values: Any, **options: Any) -> Any:
+        return 0 if len(values) == 2 else min(*values, **options)
+
+    monkeypatch.setattr(verifier(), "min", neglect, raising=False)
+    assert compute_bound_width(chances, exact, 400) is None
 
 
 @pytest.mark.slow
