@@ -644,7 +644,9 @@ def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.N
     ax.add_collection(lines)
     is_few = len(places) <= FEW_DOTS
     style: dict[str, Any] = {"s": 30 if is_few else 12, "edgecolors": "white", "linewidths": 0.6 if is_few else 0.0}
-    dots = ax.scatter(places[:, 0], places[:, 1], c=days, marker="s", cmap=colours, zorder=5, **style)
+    # The name of a zone, at 7, may cover some of many points, but would hide one of few.
+    style["zorder"] = 7.5 if is_few else 5
+    dots = ax.scatter(places[:, 0], places[:, 1], c=days, marker="s", cmap=colours, **style)
     dots.set_clim(*span)
     ax.plot([], [], "-s", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
     is_narrow = canvas.inches_wide(ax) < _NARROW_INCHES
