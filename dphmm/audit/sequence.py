@@ -594,6 +594,7 @@ class SmoothingRecorder:
     def __init__(self, model: MarkovModel) -> None:
         self._model = model
         self._log_likelihoods = RowFile(model.size)
+        self._filtered = RowFile(model.chain_size)
         self._slots: list[int] = []
 
     def record(self, engine: Releaser) -> None:
@@ -607,10 +608,13 @@ class SmoothingRecorder:
             If the temporary file cannot be written.
         """
         state = engine.filter_state
-        if state.last_log_likelihood is None or state.slot is None:
+        if state.belief is None or state.last_log_likelihood is None or state.slot is None:
             raise InvalidInputError("the engine has no release with a time slot: call release() first")
         self._log_likelihoods.append(state.last_log_likelihood)
         self._slots.append(state.slot)
+        # The engine has filtered these releases. After a restart, its belief ignores those before it.
+        if len(self._filtered) + 1 == state.count == len(self._slots):
+            self._filtered.append(state.belief.chain_logs)
 
     def compute_smoothed_inference(
         self, points: FloatArray, cell: float = 0.0, model: MarkovModel | None = None
@@ -627,8 +631,11 @@ class SmoothingRecorder:
             The adversary's model. Defaults to the model of the releases.
         """
         slots = np.array(self._slots)
-        gaps = np.diff(slots, prepend=slots[0])
-        return _summarize_smoothed(model or self._model, self._log_likelihoods, gaps, int(slots[0]), points, cell)
+        arguments = self._log_likelihoods, np.diff(slots, prepend=slots[0]), int(slots[0]), points, cell
+        if model is None or model is self._model:
+            return _summarize_smoothed(self._model, *arguments, self._filtered)
+        with closing(RowFile(model.chain_size)) as filtered:
+            return _summarize_smoothed(model, *arguments, filtered)
 
     def estimate_gap_seconds(self, model: MarkovModel | None = None) -> float:
         """Estimate the seconds for propagating a distribution through all gaps once.
@@ -648,6 +655,7 @@ class SmoothingRecorder:
     def close(self) -> None:
         """Delete the recorded releases."""
         self._log_likelihoods.close()
+        self._filtered.close()
 
 
 def compute_smoothed_inference(releaser: Releaser, sequence: ReleasedSequence) -> tuple[FloatArray, FloatArray]:
@@ -666,17 +674,23 @@ def compute_smoothed_inference(releaser: Releaser, sequence: ReleasedSequence) -
     gaps = np.array(sequence.steps, dtype=np.int64)
     gaps[0] = 0
     points = releaser.measurements.points
-    with closing(RowFile(model.size)) as log_likelihoods:
+    with closing(RowFile(model.size)) as log_likelihoods, closing(RowFile(model.chain_size)) as filtered:
         for replay in replay_sequence(releaser, sequence):
             log_likelihoods.append(replay.log_likelihood)
-        return _summarize_smoothed(model, log_likelihoods, gaps, sequence.first_slot, points, releaser.cell)
+        return _summarize_smoothed(model, log_likelihoods, gaps, sequence.first_slot, points, releaser.cell, filtered)
 
 
 def _summarize_smoothed(
-    model: MarkovModel, log_likelihoods: RowFile, gaps: IntArray, first: int | None, points: FloatArray, cell: float
+    model: MarkovModel,
+    log_likelihoods: RowFile,
+    gaps: IntArray,
+    first: int | None,
+    points: FloatArray,
+    cell: float,
+    filtered: RowFile,
 ) -> tuple[FloatArray, FloatArray]:
     error, max_posterior = np.empty((2, len(log_likelihoods)))
-    for start, logs in smooth_in_blocks(model, gaps, first, log_likelihoods.read):
+    for start, logs in smooth_in_blocks(model, gaps, first, log_likelihoods.read, filtered):
         for t, belief in enumerate(Beliefs(logs, model.outside), start):
             guess = belief.infer(points, cell)
             error[t] = guess.error_lower_bound

@@ -8,7 +8,6 @@ work on log masses. No possible state is therefore lost to underflow, and no imp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import NamedTuple, overload
@@ -575,12 +574,11 @@ def compute_smoothed_logs(model: MarkovModel, observations: Observations, filter
 
 
 def smooth_in_blocks(
-    model: MarkovModel, gaps: IntArray, first: int | None, read: Callable[[int, int], FloatArray]
+    model: MarkovModel, gaps: IntArray, first: int | None, read: Callable[[int, int], FloatArray], filtered: RowFile
 ) -> Iterator[tuple[int, FloatArray]]:
     """Compute `compute_smoothed_logs` in blocks of releases, from the last to the first.
 
-    Memory does not depend on the number of releases, except for their gaps: the results of the forward pass are in a
-    `RowFile`.
+    Memory does not depend on the number of releases, except for their gaps.
 
     Parameters
     ----------
@@ -592,6 +590,8 @@ def smooth_in_blocks(
         The slot of the first release, for models that vary with time.
     read
         Returns the log densities ``(k, N)`` from the first index to before the second.
+    filtered
+        The filtered log masses ``(P,)`` of the first releases, of any number. Those of the others are appended.
 
     Yields
     ------
@@ -601,25 +601,22 @@ def smooth_in_blocks(
     slots = None if first is None else first + np.cumsum(gaps)
     operators = [*model.operators(gaps, slots), IDENTITY]
     length = max(1, _BLOCK_ENTRIES // model.chain_size)
-    starts = range(0, len(gaps), length)
 
     def read_block(start: int) -> FloatArray:
         rows = read(start, min(start + length, len(gaps)))
         return rows if model.outside is None else np.ascontiguousarray(model.outside.expand(rows))
 
-    with closing(RowFile(model.chain_size)) as filtered:
-        state = model.initial_logs(first)
-        for start in starts:
-            rows = read_block(start)
-            logs = forward_pass(operators[start : start + len(rows)], rows, state, start).logs
-            for state in logs:
-                filtered.append(state)
-        later = _uniform_logs(model.chain_size)
-        for start in reversed(starts):
-            rows = read_block(start)
-            stop = start + len(rows)
-            likelihoods, later = _backward_part(operators[start + 1 : stop + 1], rows, later)
-            yield start, combine_passes(filtered.read(start, stop), likelihoods)
+    while (start := len(filtered)) < len(gaps):
+        state = filtered.read(start - 1, start)[0] if start else model.initial_logs(first)
+        rows = read_block(start)
+        for row in forward_pass(operators[start : start + len(rows)], rows, state, start).logs:
+            filtered.append(row)
+    later = _uniform_logs(model.chain_size)
+    for start in reversed(range(0, len(gaps), length)):
+        rows = read_block(start)
+        stop = start + len(rows)
+        likelihoods, later = _backward_part(operators[start + 1 : stop + 1], rows, later)
+        yield start, combine_passes(filtered.read(start, stop), likelihoods)
 
 
 def initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:

@@ -5,8 +5,7 @@ earlier calls:
 
 - *Powers* of one matrix, computed by squaring and cached. Once all rows of a power are equal, so are the rows of all
   higher powers.
-- *Strides* of 16 steps of a larger dense matrix. Their matrix is computed and cached if it is positive. A gap ends once
-  it is steady.
+- *Strides* of 4 and 16 steps of a larger dense matrix: its first two powers. A gap ends once it is steady.
 - *Steady state.* A gap is stepped through in equal periods (days or weeks if there are classes of time). Let D be the
   matrix of a period. If ``|v D - v| <= e v`` in every state, m further periods change no mass by more than about
   ``m e`` of itself, because D is non-negative. This holds for the given masses, also for chains with several closed
@@ -20,7 +19,7 @@ earlier calls:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from math import log2
 from typing import Any
 
@@ -40,16 +39,16 @@ from dphmm.threads import one_thread
 
 POWERS_MAX_STATES = 2048
 """Powers of any number of steps, which are dense, are used for models with at most this number of states."""
-# Larger dense matrices up to this size have one power, of up to 128 MiB, for strides of this many steps.
+# Larger dense matrices up to this size, of 128 MiB, have two powers.
 _STRIDES_MAX_STATES = 4096
-_STRIDE_SQUARINGS = 4
-_STRIDE_STEPS = 1 << _STRIDE_SQUARINGS
+# From this number of short strides on, masses must have converged by this number of digits for each stride: they are
+# steady after about 140 strides, which takes less time than the second power. Otherwise long strides follow.
+_SHORT_STRIDES = 32
+_MIN_DIGITS_PER_STRIDE = 0.1
 # Smallest share of positive entries of such a matrix.
 _STRIDE_MIN_FILL = 0.25
 # Number of strides between two checks for a steady state.
-_STRIDES_PER_CHECK = 4
-# Smallest entry of a power that is used for strides. Masses that underflow then are negligible in every state.
-_MIN_STRIDE_SHARE = 2.0**-100
+_STRIDES_PER_CHECK = 8
 # One power is cached for each digit of a number of steps to this base.
 _BASE = 4
 # Seconds for one multiplication and addition of a product of dense matrices.
@@ -172,12 +171,12 @@ class Powers:
         is_dense = self._operator.matrix.nnz >= _STRIDE_MIN_FILL * self._size**2
         if self._size > _STRIDES_MAX_STATES or not is_dense:
             return False
-        return stepping_cost > _MIN_STEPPING_SHARE_OF_STRIDES * _STRIDE_SQUARINGS * product_cost
+        return stepping_cost > _MIN_STEPPING_SHARE_OF_STRIDES * log2(_BASE**2) * product_cost
 
     def estimate_seconds(self, steps: int) -> float:
         """Return the seconds for applying powers, without computing them."""
         if self._size > POWERS_MAX_STATES:
-            return steps / _STRIDE_STEPS * self._size**2 * _ENTRY_COST
+            return (_SHORT_STRIDES + steps / _BASE**2) * self._size**2 * _ENTRY_COST
         return (_BASE - 1) * log2(steps) / log2(_BASE) * self._size**2 * _ENTRY_COST
 
     def apply(self, logs: FloatArray, steps: int, back: bool) -> FloatArray | None:
@@ -191,61 +190,53 @@ class Powers:
         if top == -np.inf:
             return logs
         values = np.exp(logs - top)
-        if self._size > POWERS_MAX_STATES:
-            return self._apply_strides(values, top, steps, back)
-        left = steps
-        k = 0
         with one_thread():
-            while left:
-                left, times = divmod(left, _BASE)
-                for _ in range(times):
-                    values = self._power(k) @ values if back else values @ self._power(k)
-                k += 1
+            if self._size > POWERS_MAX_STATES:
+                values, left = self._apply_strides(values, steps, back)
+            else:
+                values, left = self._apply_digits(values, steps, back), 0
         # A product of powers sums 0 where every term underflows, although the state is possible by structure.
         low = values < _MIN_PLAIN_MASS
         if low.any():
-            if (low & self._support(logs > -np.inf, steps, back)).any():
+            if (low & self._support(logs > -np.inf, steps - left, back)).any():
                 return None
             values = np.where(low, 0.0, values)
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(values) + top)
+            return walk(np.asarray(np.log(values) + top), [(self._get_side(back), left)])
 
-    def _apply_strides(self, values: FloatArray, top: float, steps: int, back: bool) -> FloatArray | None:
-        """Return log masses after the steps, None if there are no strides.
+    def _apply_digits(self, values: FloatArray, steps: int, back: bool) -> FloatArray:
+        """Return values after the steps: one product for each unit of their digits."""
+        left = steps
+        k = 0
+        while left:
+            left, times = divmod(left, _BASE)
+            for _ in range(times):
+                values = self._multiply(values, k, back)
+            k += 1
+        return values
 
-        `values` are relative to ``e**top``.
-        """
-        matrix, side = self._stride, self._operator.backward_product if back else self._operator.forward_product
-        if matrix is None:
-            return None
-        strides, left = divmod(steps, _STRIDE_STEPS)
-        before = values
-        with one_thread():
-            for number in range(1, strides + 1):
-                values = matrix @ values if back else values @ matrix
+    def _apply_strides(self, values: FloatArray, steps: int, back: bool) -> tuple[FloatArray, int]:
+        """Return values after strides, and the number of steps that are left."""
+        left = steps
+        for k in (1, 2, 1):  # short strides, long ones, and at most three short ones
+            before = values
+            for number in range(1, left // _BASE**k + 1):
+                values = self._multiply(values, k, back)
+                left -= _BASE**k
                 if number % _STRIDES_PER_CHECK == 0:
-                    if (np.abs(values - before) <= _STEADY_TOLERANCE * values).all():
+                    change, before = np.abs(values - before), values
+                    if (change <= _STEADY_TOLERANCE * values).all():
+                        return values, left % _BASE
+                    is_slow = change > 10.0 ** (-_MIN_DIGITS_PER_STRIDE * number) * values
+                    if k == 1 and number >= _SHORT_STRIDES and is_slow.any():
                         break
-                    before = values
-        # A state without inflow may be the only one in which an observation is probable. Stepping keeps its likelihood.
-        if back and values.min() < _MIN_STRIDE_SHARE:
-            return None
-        with np.errstate(divide="ignore"):
-            return walk(np.asarray(np.log(values) + top), [(side, left)])
+        return values, left
 
-    @cached_property
-    def _stride(self) -> FloatArray | None:
-        """The matrix of a stride, None unless it is positive.
+    def _multiply(self, values: FloatArray, k: int, back: bool) -> FloatArray:
+        return self._power(k) @ values if back else values @ self._power(k)
 
-        The columns of states without inflow are zero.
-        """
-        power = self._operator.matrix.toarray()
-        has_inflow = power.any(axis=0)
-        with one_thread():
-            for _ in range(_STRIDE_SQUARINGS):
-                power = power @ power
-                power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
-        return locked(power) if power[:, has_inflow].min() >= _MIN_STRIDE_SHARE else None
+    def _get_side(self, back: bool) -> LogProduct:
+        return self._operator.backward_product if back else self._operator.forward_product
 
     def _power(self, k: int) -> FloatArray:
         """Return the matrix of ``_BASE**k`` steps."""
@@ -261,7 +252,7 @@ class Powers:
 
     def _support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
         """Return the possible states after the steps; supports that cycle are reused."""
-        side = self._operator.backward_product if back else self._operator.forward_product
+        side = self._get_side(back)
         first_index = dict[bytes, int]()
         supports = [possible]
         while len(supports) <= steps:

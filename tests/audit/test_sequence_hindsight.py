@@ -154,7 +154,12 @@ def test_posterior_over_gaps_and_restarts_matches_enumeration(name, forgets, mon
     )
     replays = list(replay_sequence(SMALL_SETTINGS[name].engine(model), sequence))
     exact = smooth_by_enumeration(slots, np.exp([replay.log_likelihood for replay in replays]))
+    passes, forward_pass = [], forward_backward.forward_pass
+    monkeypatch.setattr(
+        forward_backward, "forward_pass", lambda *which: passes.append(len(which[1])) or forward_pass(*which)
+    )
     error, certainty = recorder.compute_smoothed_inference(engine.measurements.points)
+    assert sum(passes) == (5 if forgets else 0), "the engine's beliefs are used up to the first restart"
     np.testing.assert_allclose(certainty, exact.max(axis=1), rtol=1e-9)
     wanted = [Inference(belief, engine.measurements.points).error_lower_bound for belief in exact]
     np.testing.assert_allclose(error, wanted, rtol=1e-9)

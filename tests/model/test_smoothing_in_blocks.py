@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import tracemalloc
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -49,21 +50,30 @@ def make_observations(size: int, count: int = 37) -> Observations:
     return Observations(rows, rng.choice([0, 1, 1, 1, 2, 40], count), first=7)
 
 
-def smooth(model, observations, read=None):
-    """Return the log masses of all blocks and their number."""
-    read = read or (lambda start, stop: observations.log_likelihood[start:stop].copy())
-    blocks = sorted(smooth_in_blocks(model, observations.gaps, observations.first, read), key=lambda block: block[0])
+def smooth(model, observations, filtered=()):
+    """Return the log masses of all blocks and their number, given first rows of the filter."""
+
+    def read(start, stop):
+        return observations.log_likelihood[start:stop].copy()
+
+    with closing(RowFile(model.chain_size)) as rows:
+        for row in filtered:
+            rows.append(row)
+        blocks = list(smooth_in_blocks(model, observations.gaps, observations.first, read, rows))
+    blocks.sort(key=lambda block: block[0])
     return np.concatenate([logs for _, logs in blocks]), len(blocks)
 
 
+@pytest.mark.parametrize("num_filtered", [0, 1, 12, 37])
 @pytest.mark.parametrize("length", [1, 5, 36, 37, 100])
 @pytest.mark.parametrize("name", ["plain", "outside", "time-dependent"])
-def test_blocks_match_smoothing_in_one_part(name, length, monkeypatch):
+def test_blocks_match_smoothing_in_one_part(name, length, num_filtered, monkeypatch):
     model = make_model(name)
     observations = make_observations(model.size)
-    wanted = compute_smoothed_logs(model, observations, filter_releases(model, observations).logs)
+    filtered = filter_releases(model, observations).logs
+    wanted = compute_smoothed_logs(model, observations, filtered)
     monkeypatch.setattr(forward_backward, "_BLOCK_ENTRIES", length * model.chain_size)
-    logs, num_blocks = smooth(model, observations)
+    logs, num_blocks = smooth(model, observations, filtered[:num_filtered])
     assert num_blocks == -(-37 // length)
     assert ((logs == -np.inf) == (wanted == -np.inf)).all()
     np.testing.assert_allclose(logs[wanted > -np.inf], wanted[wanted > -np.inf], rtol=1e-9, atol=1e-9)
@@ -107,8 +117,9 @@ def test_memory_does_not_depend_on_number_of_releases():
         for _ in range(count):
             with_rows.append(row)
         total = 0
-        for _, logs in smooth_in_blocks(model, np.ones(count, dtype=np.int64), None, with_rows.read):
-            total += len(logs)
+        with closing(RowFile(size)) as filtered:
+            for _, logs in smooth_in_blocks(model, np.ones(count, dtype=np.int64), None, with_rows.read, filtered):
+                total += len(logs)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
