@@ -580,7 +580,10 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
     (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(lines)))
     command = [sys.executable, "-I", "-S", str(VERIFIER), "proof.jsonl", "--seconds", "1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, "than 1 s of processor time; raise --seconds" in done.stdout) == (1, True), done.stdout
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"NOT VERIFIED: proof.jsonl: line \d+: it takes more than 1 s of processor time; raise --seconds\n", done.stdout
+    )
     for ulimit, reason in (
         ("-t 2", "it takes more than 1 s of processor time; raise the limit of the system"),
         ("-St 1", "it takes more than 1 s of processor time; raise the limit of the system"),
@@ -589,6 +592,15 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
         shell = ["bash", "-c", f'ulimit {ulimit}; "$@"', "bash", *command[:-2]]
         done = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, reason in done.stdout) == (1, True), (ulimit, done.stdout, done.stderr)
+        assert done.stdout.startswith("NOT VERIFIED: ")
+
+
+def test_exhausted_memory_is_no_refusal():
+    base = verifier()
+    for error, expected in ((MemoryError, base.LimitError), (KeyError, base.RefusedError)):
+        with pytest.raises(base.RefusedError, match=r"^line 3: it ") as caught, base.locate_errors({"line": 3}):
+            raise error
+        assert type(caught.value) is expected
 
 
 def test_script_prints_text_that_its_output_cannot_encode(tmp_path, worlds):
