@@ -52,8 +52,8 @@ _ESTIMATE_FACTS = ("withheld_reason", "epsilon_24h", "possible_states")
 # A page omits the edges of a policy with more edges than this.
 _MAX_LISTED_EDGES = 100_000
 
-# A picture is extended to the releases between these quantiles, because noise is unbounded, at each end by at most this
-# share of its longer side.
+# A picture is extended to the releases and circles between these quantiles, because noise is unbounded, at each end by
+# at most this share of its longer side.
 _SHOWN_QUANTILES = (0.02, 0.98)
 _MAX_EXTENSION = 0.3
 
@@ -182,7 +182,7 @@ class ReleaseMap:
         int
             The number of releases outside the view; a caption should state it.
         """
-        frame, view, outside = self._view()
+        frame, view, outside = self._view(has_circles=len(self.users) <= len(_USER_COLOURS))
         maps.fit_view(ax, frame, view)
         if self.space is not None:
             maps.draw_space(ax, self.space)
@@ -277,7 +277,7 @@ class ReleaseMap:
         columns = len(users) if len(users) <= _MAX_PANELS_IN_ROW else int(np.ceil(np.sqrt(len(users))))
         rows = -(-len(users) // columns)
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-        frame, view, outside = self._view()
+        frame, view, outside = self._view(has_circles=True)
         is_small = columns > _LARGE_PANEL_COLUMNS
         ground = Basemap()
         for number, (ax, user) in enumerate(zip(panels, users, strict=False)):
@@ -307,11 +307,17 @@ class ReleaseMap:
         canvas.legend_below(panels[0], others=panels[1 : len(users)])
         return f"{self._caption(outside)} {ground.credit}".rstrip()
 
-    def _view(self) -> tuple[FloatArray, FloatArray, int]:
-        """Return the frame, its extension to most releases, and the number of others."""
+    def _view(self, has_circles: bool) -> tuple[FloatArray, FloatArray, int]:
+        """Return the frame, its extension to most releases and circles, and the number of other releases."""
         released = self._released
         frame = self._frame()
-        extent = frame if not len(released) else np.quantile(released, _SHOWN_QUANTILES, axis=0)
+        parts = [released] if len(released) else [frame]
+        if has_circles:
+            radii = self._radii[:, None] / 1000.0
+            is_finite = np.isfinite(radii[:, 0])
+            parts += [(self._estimates + side * radii)[is_finite] for side in (-1, 1)]
+        ends = np.array([np.quantile(points, _SHOWN_QUANTILES, axis=0) for points in parts if len(points)])
+        extent = np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])
         reach = _MAX_EXTENSION * float((frame[1] - frame[0]).max())
         view = np.clip(extent, frame[0] - reach, frame[1] + reach)
         low, high = maps.view_limits(frame, view)

@@ -276,6 +276,18 @@ def test_circles_are_calibrated_radii_with_their_legend_where_the_model_is_calib
         assert [radius.startswith(name) for radius in radii] == [True]
 
 
+def test_map_contains_the_predicted_area_up_to_its_largest_extension():
+    table, withheld = walks.release_walk(20), np.arange(20) % 4 > 0
+    contained = []
+    for radius_m in (6_000.0, 1_000_000.0):
+        _, ax = canvas.new_figure()
+        radii = np.where(np.arange(20) % 5 < 2, radius_m, 10.0)
+        ReleaseMap(withhold(table, withheld, calibrated_radius_90_m=radii), walks.GRID).draw(ax)
+        (area,) = (patch for patch in ax.patches if patch.get_label() == "predicted between samples")
+        contained.append(bool(ax.get_xlim()[0] <= area.get_path().get_extents().x0))
+    assert contained == [True, False]
+
+
 def test_each_of_few_users_has_a_panel_with_one_view_and_no_line_through_predictions():
     table = walks.sample_table(60, 3)
     table = withhold(table, np.arange(60) % 5 > 0)
