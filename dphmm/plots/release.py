@@ -308,7 +308,7 @@ class ReleaseMap:
         return f"{self._caption(outside)} {ground.credit}".rstrip()
 
     def _view(self, has_circles: bool) -> tuple[FloatArray, FloatArray, int]:
-        """Return the frame, its extension to most releases and circles, and the number of other releases."""
+        """Return the frame, its extension to most releases and circles, and the number of others."""
         released = self._released
         frame = self._frame()
         parts = [released] if len(released) else [frame]
