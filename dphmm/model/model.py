@@ -40,6 +40,7 @@ from dphmm.validation import Integers, Interval, Seconds, checked
 
 # The format of model files. Files with another format are rejected.
 _FORMAT = "dphmm-markov-model-1"
+_METADATA_KEYS = {"format", "states", "step_seconds", "time_classes", "provenance", "calibrated_radii"}
 # The arrays of a model file that define its `OutsideStates`.
 _OUTSIDE_ARRAYS = ("border", "mean_distances", "mean_squares", "outside_shares")
 # Maximum length of a gap in a model with classes of time: a hundred years, in microseconds.
@@ -739,6 +740,10 @@ def _read_metadata(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
         version = about.get("format") if isinstance(about, dict) else type(about).__name__
         raise ValueError(f"format must be {_FORMAT}, got {shorten(version)}")
+    # Files of early versions have the same format, and their provenance, for example, under another key.
+    unknown = sorted(about.keys() - _METADATA_KEYS)
+    if unknown:
+        raise ValueError(f"'about' must have known keys only, got {shorten(unknown[0])}")
     return about
 
 

@@ -196,6 +196,7 @@ def _change_header(arrays: dict[str, np.ndarray], **changes: object) -> np.ndarr
         lambda a: {"about": np.array(f'{{"format": {"9" * 5000}}}')},
         lambda a: {"about": np.array("[]")},
         lambda a: {"about": _change_header(a, format="dphmm-markov-model-2")},
+        lambda a: {"about": _change_header(a, learned={"max_speed_kmh": 150.0})},
         lambda a: {"about": _change_header(a, step_seconds=10**400)},
         lambda a: {"about": _change_header(a, step_seconds=1e300)},
         lambda a: {"about": _change_header(a, step_seconds="60")},
