@@ -39,7 +39,7 @@ SHARED = {
     "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
     "cli": {"commands", "exit_codes", "console", "demo", "keys", "shared_options"},
-    "writers": {"formats", "geopackage", "paths", "summary", "table"},
+    "writers": {"formats", "geopackage", "paths", "summary", "release_table"},
     "evaluation/figures": {"base", "dphmm"},
 }
 """Layer → its modules that serve several subjects."""

@@ -48,7 +48,7 @@ from dphmm.readers.instants import Instants
 from dphmm.release import Limits
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.tables import ALIASES, iso_time
-from dphmm.writers.table import WITHHELD_MESSAGES, release_object
+from dphmm.writers.release_table import WITHHELD_MESSAGES, release_object
 
 if TYPE_CHECKING:
     from dphmm.jobs.batch.batch import Batch

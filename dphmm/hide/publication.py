@@ -51,7 +51,7 @@ def publish(
     Raises
     ------
     ConfigurationError
-        If more than a tenth of the points are errors.
+        If too many points are out of reach; see `dphmm.hide.receiver_errors.check_errors`.
     """
     order = kept.time_order()
     points = kept.take(order)

@@ -23,10 +23,10 @@ from dphmm.errors import (
     StateError,
     StochasticError,
 )
+from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.gaps import Gap, LimitDistributions, Powers, homogeneous_gap
 from dphmm.model.moves import MoveCounts, StateSequence, check_states, extract_moves, pair_counts
 from dphmm.model.outside_states import OutsideStates
-from dphmm.model.point_estimate import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
 from dphmm.space.states import StateSpace
@@ -450,7 +450,7 @@ class MarkovModel:
         Parameters
         ----------
         radii
-            The factors; see `dphmm.model.calibrated_radii.compute_calibrated_radii`. None removes them.
+            The factors; see `dphmm.model.radius_calibration.compute_calibrated_radii`. None removes them.
 
         Returns
         -------

@@ -41,7 +41,7 @@ from dphmm.tables.values import parse_time, writable
 from dphmm.tables.vector_files import check_vector_file
 from dphmm.validation import checked
 from dphmm.writers.geopackage import trips, user_trips
-from dphmm.writers.table import ReleaseTable, places
+from dphmm.writers.release_table import ReleaseTable, places
 
 Polygons = Sequence[tuple[str, shapely.Geometry]]
 """Named polygons in degrees, longitude first, as returned by `dphmm.policy.zones.read_polygons`."""

@@ -28,7 +28,7 @@ from dphmm.tables import check_output, iso_time, private_name, write_text
 from dphmm.tables.values import writable
 from dphmm.tables.vector_files import check_vector_file
 from dphmm.validation import checked
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 
 MAX_TIMESTEPS = 300
 """The largest number of timesteps of the synthetic user."""

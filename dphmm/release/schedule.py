@@ -28,8 +28,7 @@ from dphmm.release.settings import Schedule
 # Each costs one prediction for every step of the curve.
 _NUM_START_STATES = 8
 
-# A curve has 64 to 2048 steps. In between, the number of steps is bounded by 1e8 visited states: large spaces get
-# fewer.
+# A curve has at most 2048 steps, and fewer in large spaces: at most 1e8 visited states, but then up to 64 steps.
 _MIN_CURVE_STEPS = 64
 _MAX_CURVE_STEPS = 2048
 _MAX_STATE_VISITS = 1e8

@@ -265,7 +265,7 @@ def read_traccar(body: bytes) -> Received:
     Returns
     -------
     Received
-        The locations; rejected as malformed if there is none.
+        The locations, none for an empty list; rejected as malformed if the key is missing.
     """
     location = parse_object(body).get("location")
     return parse_fixes(location if isinstance(location, list) else [location], _parse_traccar_fix)

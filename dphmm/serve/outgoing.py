@@ -20,7 +20,7 @@ from dphmm.release.trajectory import TimedRelease
 from dphmm.serve.incoming import Fix, to_seconds
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
-from dphmm.writers.table import DECIMALS, release_object, to_digits
+from dphmm.writers.release_table import DECIMALS, release_object, to_digits
 
 LatLon = tuple[float, float]
 

@@ -3,8 +3,8 @@
 from dphmm.writers.flows import FlowRows
 from dphmm.writers.formats import FORMATS, check_format, read_releases, write_releases
 from dphmm.writers.geopackage import to_geodataframe, to_scikit_mobility, to_trajectory_collection, tracks
+from dphmm.writers.release_table import COLUMNS, ReleaseTable
 from dphmm.writers.summary import Hindsight, check_private_name, summarise, write_diagnostics, write_summary
-from dphmm.writers.table import COLUMNS, ReleaseTable
 
 __all__ = [
     "COLUMNS",

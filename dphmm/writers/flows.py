@@ -22,7 +22,7 @@ from dphmm.tables.binary_files import OpenParquet, connect, write_parquet
 from dphmm.validation import checked
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers
-from dphmm.writers.table import CRS
+from dphmm.writers.release_table import CRS
 
 FORMAT = "dphmm-flows-1"
 _KEY = b"dphmm-flows"

@@ -25,7 +25,7 @@ from dphmm.tables.vector_files import read_gpx
 from dphmm.validation import checked
 from dphmm.writers import geopackage
 from dphmm.writers.geopackage import describe_content
-from dphmm.writers.table import COLUMNS, CRS, Column, Geometry, ReleaseTable, places
+from dphmm.writers.release_table import COLUMNS, CRS, Column, Geometry, ReleaseTable, places
 
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:

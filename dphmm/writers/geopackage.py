@@ -24,7 +24,7 @@ from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.tables.values import one_line
 from dphmm.tables.vector_files import read_layers
 from dphmm.validation import checked
-from dphmm.writers.table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, places
+from dphmm.writers.release_table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, places
 
 LAYERS: Mapping[str, str] = {
     "estimates": "The estimate at each timestep; its radius is the expected error under the model.",

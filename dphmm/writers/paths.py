@@ -15,7 +15,7 @@ from dphmm.errors import need
 from dphmm.space.states import StateSpace
 from dphmm.tables import iso_time
 from dphmm.writers import geopackage
-from dphmm.writers.table import CRS
+from dphmm.writers.release_table import CRS
 
 _HEADER = ("user", "time", "latitude", "longitude")
 _LAYER = "users"

@@ -15,7 +15,7 @@ from dphmm.release.ledger import sum_budgets
 from dphmm.tables import iso_time, new_file, new_private_file, private_name, write_csv
 from dphmm.tables.values import shorten
 from dphmm.validation import checked
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics

@@ -20,7 +20,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.trajectory import locate_release
 from dphmm.space import Grid
 from dphmm.writers.formats import write_releases
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 
 ROOT = Path(__file__).parents[2]
 VERIFIER = ROOT / "scripts" / "dphmm-verify"

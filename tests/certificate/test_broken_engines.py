@@ -19,7 +19,7 @@ from dphmm.model.belief import Belief
 from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.trajectory import locate_release
 from dphmm.writers.formats import write_delimited
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 from tests.certificate.certificates import build_certificate, certify_path, encode, refusal, town, verifier, verify
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005)]

@@ -20,7 +20,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
-from dphmm.model.point_estimate import CalibratedRadii
+from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.schedule import Schedule
 from dphmm.space import Grid, Places, Streets

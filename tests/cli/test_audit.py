@@ -11,7 +11,7 @@ import pytest
 from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, Trajectory, read, release_trajectory
 from dphmm.release.session import Session
 from dphmm.writers.formats import write_releases
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 from tests import command_line
 
 STATES = """state,east,north,kind

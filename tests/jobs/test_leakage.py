@@ -21,7 +21,7 @@ from dphmm.jobs import compute_release_leakage, realized_leakage
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 from tests import command_line
 from tests.certificate.streams import refusal
 from tests.sizes import slow

@@ -9,7 +9,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
-from dphmm.writers.table import COLUMNS, ReleaseTable
+from dphmm.writers.release_table import COLUMNS, ReleaseTable
 
 GRID = Grid.over((33.95, -118.40, 34.10, -118.20), cell_km=1.5)
 """In Los Angeles, so the map has recognisable features."""

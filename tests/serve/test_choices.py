@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from dphmm.jobs.model.loading import load_model
-from dphmm.model.point_estimate import CalibratedRadii
+from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for

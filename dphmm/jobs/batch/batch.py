@@ -64,7 +64,7 @@ from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import check_output
 from dphmm.validation import Integers, SeedOrGenerator, checked
 from dphmm.writers import Hindsight, ReleaseTable, summarise, write_releases
-from dphmm.writers.table import WITHHELD_MESSAGES
+from dphmm.writers.release_table import WITHHELD_MESSAGES
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ from dphmm.tables import check_output
 from dphmm.tables.output import check_outputs
 from dphmm.validation import Epsilon, Seconds, checked
 from dphmm.writers.formats import check_format, write_releases
+from dphmm.writers.release_table import WITHHELD_MESSAGES, Geometry, ReleaseTable
 from dphmm.writers.summary import (
     Hindsight,
     check_private_name,
@@ -72,7 +73,6 @@ from dphmm.writers.summary import (
     write_diagnostics,
     write_summary,
 )
-from dphmm.writers.table import WITHHELD_MESSAGES, Geometry, ReleaseTable
 
 CLOCK_SKEW_SECONDS = 300.0
 """The default of the largest difference by which the time of a live fix may lie ahead of this machine's clock."""

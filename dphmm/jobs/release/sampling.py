@@ -15,7 +15,7 @@ from dphmm.calibrate.budgets import epsilon_per_release, round_down
 from dphmm.formatting import Result, duration_in_words, exported, metres, upper_bound
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.release.settings import Settings
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 
 
 @dataclass(frozen=True)

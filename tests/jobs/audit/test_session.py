@@ -93,7 +93,7 @@ def test_settings_other_than_those_of_file_raise(town):
 def test_releases_of_graph_engine_are_audited_with_policy_text(tmp_path):
     from dphmm import parse_policy, release_trajectory
     from dphmm.writers.formats import write_releases
-    from dphmm.writers.table import ReleaseTable
+    from dphmm.writers.release_table import ReleaseTable
 
     space = region(bbox=BBOX, cell_km=0.5)
     model = learn(TOWN, space, step_seconds=1800, smoothing=0.5).model

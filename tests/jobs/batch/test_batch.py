@@ -37,7 +37,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
-from dphmm.writers.table import COLUMNS
+from dphmm.writers.release_table import COLUMNS
 from tests import command_line
 from tests.sizes import fewer
 

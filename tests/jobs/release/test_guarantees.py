@@ -22,8 +22,8 @@ from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Grid, Places, Trajectory
 from dphmm.writers.formats import write_releases
+from dphmm.writers.release_table import ReleaseTable
 from dphmm.writers.summary import summarise, write_summary
-from dphmm.writers.table import ReleaseTable
 from tests import command_line
 
 STOPS = Places(["a", "b", "c"], [45.0, 45.006, 45.0], [7.0, 7.006, 7.012])

@@ -15,7 +15,7 @@ from dphmm.formatting import factor_in_words
 from dphmm.jobs import Data, learn, region, release
 from dphmm.jobs.release import guarantees as promises
 from dphmm.jobs.release.guarantees import build_guarantee
-from dphmm.writers.table import ReleaseTable
+from dphmm.writers.release_table import ReleaseTable
 
 TOWN = "data/sample/geolife"
 SETTINGS = ReleaseSettings("utility:1km", 0.5)

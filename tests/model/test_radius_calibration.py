@@ -9,11 +9,11 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import InvalidInputError
-from dphmm.model.calibrated_radii import FoldErrors, _quantile, compute_calibrated_radii
+from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import learn_outside_states
-from dphmm.model.point_estimate import CalibratedRadii
+from dphmm.model.radius_calibration import FoldErrors, _quantile, compute_calibrated_radii
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Trajectory

@@ -1,4 +1,7 @@
-"""A table of releases. Nothing in it but the sampled locations depends on the truth."""
+"""A table of releases.
+
+It contains the sampled locations, and values that follow from them and from public information.
+"""
 
 from __future__ import annotations
 
