@@ -505,7 +505,7 @@ class Data:
 
 def _check_selection(users: Iterable[object]) -> None:
     if not any(True for _ in users):
-        raise ConfigurationError("no user is left: use fewer --exclude-users")
+        raise ConfigurationError("the data must contain a user who is not excluded (--exclude-users), got none")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -210,8 +210,8 @@ def _number(names: Sequence[str]) -> dict[str, int]:
 
 
 def _encode(user: str, states: Sequence[str], numbers: Mapping[str, int]) -> IntArray:
-    unknown = next((state for state in states if state not in numbers), None)
-    if isinstance(states, str) or unknown is not None or not len(states):
-        received = states if unknown is None else unknown
+    unknown = [state for state in states if not isinstance(state, Hashable) or state not in numbers]
+    if isinstance(states, str) or unknown or not len(states):
+        received = unknown[0] if unknown else states
         raise StateError(f"states of user {user!r} must be names of states, got {shorten(repr(received))}")
     return np.array([numbers[state] for state in states], dtype=np.int64)

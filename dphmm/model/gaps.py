@@ -218,17 +218,21 @@ class Powers:
     def _apply_strides(self, values: FloatArray, steps: int, back: bool) -> tuple[FloatArray, int]:
         """Return values after strides, and the number of steps that are left."""
         left = steps
-        for k in (1, 2, 1):  # short strides, long ones, and at most three short ones
-            before = values
-            for number in range(1, left // _BASE**k + 1):
+        for k in (1, 2, 1):  # short strides, long ones, and short ones for the rest
+            if k == 2 and left < _SHORT_STRIDES * _BASE:
+                continue
+            number, before = 0, values
+            while left >= _BASE**k:
                 values = self._multiply(values, k, back)
                 left -= _BASE**k
+                number += 1
                 if number % _STRIDES_PER_CHECK == 0:
                     change, before = np.abs(values - before), values
-                    if (change <= _STEADY_TOLERANCE * values).all():
-                        return values, left % _BASE
                     is_slow = change > 10.0 ** (-_MIN_DIGITS_PER_STRIDE * number) * values
-                    if k == 1 and number >= _SHORT_STRIDES and is_slow.any():
+                    if (change <= _STEADY_TOLERANCE * values).all():
+                        # Steps can be omitted in units of a check only: within them, masses may move in cycles.
+                        left %= _STRIDES_PER_CHECK * _BASE**k
+                    elif k == 1 and number >= _SHORT_STRIDES and is_slow.any():
                         break
         return values, left
 

@@ -595,12 +595,25 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
         assert done.stdout.startswith("NOT VERIFIED: ")
 
 
-def test_exhausted_memory_is_no_refusal():
+def test_exhausted_memory_leaves_claims_unverified():
     base = verifier()
     for error, expected in ((MemoryError, base.LimitError), (KeyError, base.RefusedError)):
         with pytest.raises(base.RefusedError, match=r"^line 3: it ") as caught, base.locate_errors({"line": 3}):
             raise error
         assert type(caught.value) is expected
+
+
+def test_model_that_exhausts_memory_leaves_claims_unverified(tmp_path, monkeypatch, capsys):
+    base = verifier()
+    (tmp_path / "proof.jsonl").write_bytes(b"{}\n")
+
+    def exhaust(path):
+        raise MemoryError
+
+    monkeypatch.setattr(base, "File", exhaust)
+    monkeypatch.setattr(base, "limit", lambda seconds: None)
+    assert base.main([str(tmp_path / "proof.jsonl"), "--model", "m.npz"]) == 1
+    assert capsys.readouterr().out.endswith("proof.jsonl: it takes too much memory\n")
 
 
 def test_script_prints_text_that_its_output_cannot_encode(tmp_path, worlds):

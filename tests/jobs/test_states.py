@@ -130,6 +130,12 @@ def test_learning_from_no_sequence_raises():
         learn_states({}, PAGES)
 
 
+@pytest.mark.parametrize("state", [None, float("nan"), ["home"], "attic"])
+def test_missing_or_unknown_state_is_named(state):
+    with pytest.raises(StateError, match="states of user 'a' must be names of states, got"):
+        learn_states({"a": ["home", state, "news"]}, PAGES)
+
+
 def test_names_and_states_may_be_columns_of_pandas():
     names = pd.Series(PAGES, index=range(6, 0, -1))
     sequences = {"ann": pd.Series(["clinic", "home"], index=[8, 9])}

@@ -243,6 +243,25 @@ def test_strides_keep_small_masses_of_closed_classes(monkeypatch, walked_steps, 
     assert (sum(walked_steps) > 16) == (exponent == 290)
 
 
+@pytest.mark.parametrize("period", [3, 8, 64, 128])
+@pytest.mark.parametrize("steps", [127, 2004, 2032, 5001])
+def test_strides_keep_cycles(monkeypatch, period, steps):
+    """All masses are positive, so only their order in the cycle shows an omitted step."""
+    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
+    monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
+    monkeypatch.setattr(gaps, "_STRIDE_MIN_FILL", 0.0)
+    size = 40 + period
+    moves = np.zeros((size, size))
+    moves[:40, :40] = 1 / 40
+    moves[np.arange(40, size), 40 + (np.arange(period) + 1) % period] = 1.0
+    start = np.linspace(1.0, 2.0, size)
+    start /= start.sum()
+    operator = MarkovModel(moves, np.full(size, 1 / size)).operator(steps)
+    matrix = np.linalg.matrix_power(moves, steps)
+    np.testing.assert_allclose(np.exp(operator.forward(np.log(start))), start @ matrix, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(operator.backward(np.log(start))), matrix @ start, rtol=1e-9)
+
+
 def test_gap_result_does_not_depend_on_cached_gaps():
     """Otherwise the releases of one user would depend on users processed before."""
     since, lengths = 24 * 18_000, (24 * 2, 24 * 9, 24 * 30, 24 * 400)

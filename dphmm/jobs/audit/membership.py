@@ -261,6 +261,7 @@ def audit_membership(
     space = published.space
     step = published.step
     inside, outside = (Data.from_any(dataset).within(space).read().trajectories for dataset in (members, others))
+    _check_numbers(len(inside), len(outside))
     both = sorted({track.user for track in inside} & {track.user for track in outside})
     if both:
         raise ConfigurationError(f"members and others must not share users, got user {both[0]} in both")
@@ -278,7 +279,7 @@ def audit_membership(
         sequences = state_sequences(tracks, space, step, None, outside_states)
         return fit_shrunk(sequences, space, step, outside=outside_states).model
 
-    folds = [set(range(number, len(outside), _NUM_FOLDS)) for number in range(min(_NUM_FOLDS, len(outside)))]
+    folds = [set(range(number, len(outside), _NUM_FOLDS)) for number in range(_NUM_FOLDS)]
     ratios = np.full((len(folds), len(inside)), np.nan)
     other_ratios = np.full(len(outside), np.nan)
     in_public, out_public = (_mean_log_probabilities(published, tracks) for tracks in (inside, outside))
@@ -288,17 +289,21 @@ def audit_membership(
         held_out = sorted(fold)
         held_out_tracks = [outside[i] for i in held_out]
         other_ratios[held_out] = out_public[held_out] - _mean_log_probabilities(reference_model, held_out_tracks)
-    differences = [ratios.mean(axis=0) if len(folds) else np.zeros(0), other_ratios]
+    differences = [ratios.mean(axis=0), other_ratios]
     finite = [scores[np.isfinite(scores)] for scores in differences]
-    for name, scores in zip(("members", "others"), finite, strict=True):
-        if len(scores) < _NUM_FOLDS:
-            raise ConfigurationError(
-                f"{name} must contain at least {_NUM_FOLDS} users that move in the region, got {len(scores)}"
-            )
+    _check_numbers(*map(len, finite))
     user_epsilon = None if stated_epsilon is None else float(Fraction(stated_epsilon))
     scored = [track.user for track, score in zip(inside, differences[0], strict=True) if np.isfinite(score)]
     unlisted_members = None if seen is None else sum(user not in seen for user in scored)
     return MembershipAudit(finite[0], finite[1], alpha, user_epsilon, unlisted_members)
+
+
+def _check_numbers(num_members: int, num_others: int) -> None:
+    for name, count in (("members", num_members), ("others", num_others)):
+        if count < _NUM_FOLDS:
+            raise ConfigurationError(
+                f"{name} must contain at least {_NUM_FOLDS} users that move in the region, got {count}"
+            )
 
 
 def _mean_log_probabilities(model: MarkovModel, tracks: Sequence[Trajectory]) -> FloatArray:

@@ -135,9 +135,11 @@ def test_membership_command_accepts_synthetic_users_and_writes_report(town):
     assert with_report.exit_code in (0, 1), with_report.output
     assert "area under the ROC curve" in " ".join(with_report.output.split())
     assert Path(report).read_text().count("data:image/png") == 1
-    few = command_line.run(*line, {"member_users": ["u0", "u1"]})
-    assert few.exit_code == 2
-    assert "members must contain at least 5 users that move in the region, got 2" in " ".join(few.output.split())
+    for users, message in (({"member_users": ["u0", "u1"]}, "members{}2"), ({"other_users": ["u30"]}, "others{}1")):
+        few = command_line.run(*line, users)
+        assert few.exit_code == 2
+        expected = message.format(" must contain at least 5 users that move in the region, got ")
+        assert expected in " ".join(few.output.split())
 
 
 def test_overlapping_groups_or_invalid_alpha_raise(town):
