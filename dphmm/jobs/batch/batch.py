@@ -129,6 +129,7 @@ class Tally:
     never_inside: int = 0
     epsilon: float = 0.0
     constrained_epsilon: float = 0.0
+    num_unprotected: int = 0
     without_history: int = 0
     smoothed: tuple[tuple[float, float], ...] = ()
     most_exposed_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
@@ -166,6 +167,7 @@ class Tally:
         """Add the budgets and the inference of one user, also of an earlier run."""
         self.epsilon = max(self.epsilon, summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, constrained_epsilon)
+        self.num_unprotected += summary["num_unprotected"]
         self.most_exposed_users = most_exposed_users([*self.most_exposed_users, summary])
 
 
@@ -238,8 +240,11 @@ class Batch(Result):
         tuple of str
             The two paragraphs; empty if no user was released.
         """
-        rows = self.tally.most_exposed_users
-        return summarize_guarantee(rows, self.settings, self.is_private, "folder") if rows else ()
+        tally = self.tally
+        rows = tally.most_exposed_users
+        if not rows:
+            return ()
+        return summarize_guarantee(rows, self.settings, self.is_private, "folder", tally.epsilon, tally.num_unprotected)
 
     def warnings(self) -> list[str]:
         """Return warnings about disclosure, each with a remedy; public.

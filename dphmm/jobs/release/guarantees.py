@@ -107,7 +107,12 @@ Scope = Literal["file", "folder", "session"]
 
 
 def summarize_guarantee(
-    rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, is_private: bool, scope: Scope = "file"
+    rows: Sequence[Mapping[str, Any]],
+    settings: ReleaseSettings,
+    is_private: bool,
+    scope: Scope = "file",
+    max_epsilon_total: float | None = None,
+    num_unprotected: int | None = None,
 ) -> tuple[str, str]:
     """Return a paragraph about the guarantee and one about the adversary's inference.
 
@@ -123,18 +128,27 @@ def summarize_guarantee(
         Whether the noise came from the operating system.
     scope
         The releases that the guarantee covers.
+    max_epsilon_total, num_unprotected
+        The largest total epsilon of a user, and the number of unprotected timesteps. Default to those of the rows; must
+        be passed if the rows are only those of `most_exposed_users`.
     """
-    guarantee = _describe_guarantee(rows, settings, scope) if is_private else NO_GUARANTEE
-    return guarantee, _describe_inference(rows)
+    if max_epsilon_total is None:
+        totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]
+        max_epsilon_total = max(totals, default=nan)
+    if num_unprotected is None:
+        num_unprotected = sum(row.get("num_unprotected", 0) for row in rows)
+    guarantee = _describe_guarantee(rows, settings, scope, max_epsilon_total) if is_private else NO_GUARANTEE
+    return guarantee, _describe_inference(rows, num_unprotected)
 
 
 NO_GUARANTEE = "None. The noise is seeded and can be reproduced."
 """The guarantee of releases with seeded noise."""
 
 
-def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, scope: Scope) -> str:
+def _describe_guarantee(
+    rows: Sequence[Mapping[str, Any]], settings: ReleaseSettings, scope: Scope, max_epsilon_total: float
+) -> str:
     schedule = settings.schedule
-    totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]
     where, others = _SCOPES[scope]
     conditions = _state_conditions(settings, settings.is_exact)
     trajectories = (
@@ -142,9 +156,10 @@ def _describe_guarantee(rows: Sequence[Mapping[str, Any]], settings: ReleaseSett
         f"timestep ({_connected(settings)})."
     )
     if schedule is not None and (budget := schedule.window_epsilon) is not None:
-        total = max(totals, default=nan)
         all_releases = (
-            f": for all releases {where} the factor is at most {ratio_bound(total)}" if total > budget else ""
+            f": for all releases {where} the factor is at most {ratio_bound(max_epsilon_total)}"
+            if max_epsilon_total > budget
+            else ""
         )
         return (
             f"{trajectories} The releases {where} within any {duration_in_words(schedule.window_seconds)} are "
@@ -203,13 +218,12 @@ def _stated(level: float) -> str:
     return f"ε = {level:,.6g}"
 
 
-def _describe_inference(rows: Sequence[Mapping[str, Any]]) -> str:
+def _describe_inference(rows: Sequence[Mapping[str, Any]], num_unprotected: int) -> str:
     error = InferenceFigure.strongest(rows, "median_adversary_error_m")
     posterior = InferenceFigure.strongest(rows, "max_posterior")
-    count = sum(row.get("num_unprotected", 0) for row in rows)
     unprotected = (
-        f" At {count:,} other timesteps the most probable location is unprotected: it is released unchanged."
-        if count
+        f" At {num_unprotected:,} other timesteps the most probable location is unprotected: it is released unchanged."
+        if num_unprotected
         else ""
     )
     if error is None or posterior is None:

@@ -22,7 +22,9 @@ from dphmm.errors import ConfigurationError, DataFileError, EngineError, OutputE
 from dphmm.evaluation.split import split_users
 from dphmm.jobs import audit_event, read_released
 from dphmm.jobs.batch.batch import (
+    Batch,
     BatchJob,
+    Tally,
     UserTask,
     _engine,
     _release_user,
@@ -437,6 +439,21 @@ def test_invalid_jobs_raise(model_path, walkers_file, tmp_path, changes):
     with pytest.raises(ConfigurationError, match="xlsx" if "kind" in changes else "session_gap must be"):
         batch(walkers_file, tmp_path / "out", model_path, settings, **changes)
     assert not (tmp_path / "out").exists()
+
+
+def test_sentences_cover_users_who_are_not_the_most_exposed():
+    """The totals of a user count although another user is exposed most by every other metric."""
+    figures = {"median_estimate_error_m": 1.0, "median_adversary_error_m": 1.0, "max_posterior": 0.5}
+    tally = Tally()
+    for user, total, day, scale in (("ann", 5.0, 3.0, 1.0), ("bob", 90.0, 2.9, 2.0)):
+        row = {name: value * scale ** (-1 if "posterior" in name else 1) for name, value in figures.items()}
+        tally.add_exposure(
+            {"user": user, "epsilon_total": total, "max_epsilon_24h": day, "num_unprotected": 7, **row}, total
+        )
+    assert [row["user"] for row in tally.most_exposed_users] == ["ann"]
+    guarantee, inference = Batch((), 0, ReleaseSettings.for_a_day(), True, None, tally=tally).summary_sentences()
+    assert "for all releases in this folder the factor is at most e^90. " in guarantee
+    assert "At 14 other timesteps the most probable location is unprotected" in inference
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
