@@ -66,10 +66,10 @@ class RealizedLeakage(Result):
         hours that end with it. The last is -1 if `log_odds_24h` is NaN. If `is_by_edge` is false, the number of states
         that were excluded while another state of their component was not, and the number of other excluded states.
     worst_pair
-        The two states and the release of the largest sum. Ties keep the first.
+        The two states and the timestep of the largest sum. Ties keep the first.
     worst_pair_counts
-        Number of releases up to that one that compare the two states, that exclude the first, the second, and both.
-        Empty if `is_by_edge` is false.
+        Number of releases up to that timestep that compare the two states, that exclude the first, the second, and
+        both. Empty if `is_by_edge` is false.
     bits
         ``(T,)``: the Kullback-Leibler divergence of the posterior from the prior at each release's own time, in bits.
         It complements the worst pair, which may be far from the user: a release at one side of the region changes the
@@ -77,6 +77,8 @@ class RealizedLeakage(Result):
     error, max_posterior
         ``(T,)``: the expected error of the point estimate after each release, in the unit of the measurements (stated
         at most 2 % too small), and the probability of the most probable state.
+    is_withheld
+        ``(T,)``: whether there is no release at a timestep. Medians of single releases omit these.
     is_unprotected
         ``(T,)``: whether the most probable state after each release is unprotected. Error statistics omit these.
     is_by_edge
@@ -94,6 +96,7 @@ class RealizedLeakage(Result):
     bits: FloatArray = field(repr=False)
     error: FloatArray = field(repr=False)
     max_posterior: FloatArray = field(repr=False)
+    is_withheld: BoolArray = field(repr=False)
     is_unprotected: BoolArray = field(repr=False)
     is_by_edge: bool = field(metadata=exported())
 
@@ -108,8 +111,9 @@ class RealizedLeakage(Result):
         worst = dict(zip(names, self.worst_pair_counts, strict=bool(self.worst_pair_counts)))
         errors = self.error[~self.is_unprotected]
         probabilities = self.max_posterior[~self.is_unprotected]
+        released = ~self.is_withheld
         return {
-            "median_release_log_odds": np.median(self.release_log_odds),
+            "median_release_log_odds": np.median(self.release_log_odds[released]) if released.any() else None,
             "max_release_log_odds": self.release_log_odds.max(),
             "max_total_log_odds": self.total_log_odds.max(),
             "max_log_odds_24h": finite.max() if len(finite) else None,
@@ -120,9 +124,9 @@ class RealizedLeakage(Result):
             "max_num_distinguished_24h": self.num_distinguished[:, 2].max() if len(finite) else None,
             "max_num_vacuous_24h": self.num_vacuous[:, 2].max() if len(finite) else None,
             "worst_pair": self.worst_pair[:2],
-            "worst_release": self.worst_pair[2] + 1,
+            "worst_timestep": self.worst_pair[2] + 1,
             "worst_pair_counts": worst or None,
-            "median_bits": np.median(self.bits),
+            "median_bits": np.median(self.bits[released]) if released.any() else None,
             "max_bits": self.bits.max(),
             "num_unprotected": self.is_unprotected.sum(),
             "median_adversary_error_m": 1000.0 * np.median(errors) if len(errors) else None,
@@ -205,6 +209,7 @@ def compute_realized_leakage(releaser: Releaser, sequence: ReleasedSequence) -> 
         bits=bits,
         error=error,
         max_posterior=max_posterior,
+        is_withheld=np.asarray(sequence.epsilons) == 0,
         is_unprotected=is_unprotected,
         is_by_edge=is_by_edge,
     )

@@ -740,15 +740,15 @@ class Thresholds:
         ):
             if self.min_adversary_error is not None and metrics.error.min() < self.min_adversary_error:
                 violations.append(
-                    f"{label}, the expected error is {metres(metrics.error.min())} at release "
+                    f"{label}, the expected error is {metres(metrics.error.min())} at timestep "
                     f"{int(metrics.error.argmin()) + 1}, below {metres(self.min_adversary_error)}, and below it at "
-                    f"{(metrics.error < self.min_adversary_error).mean():.0%} of the releases"
+                    f"{(metrics.error < self.min_adversary_error).mean():.0%} of the timesteps"
                 )
             if self.max_posterior is not None and metrics.top_1_probability.max() > self.max_posterior:
                 violations.append(
-                    f"{label}, a location has probability {metrics.top_1_probability.max():.2f} at release "
+                    f"{label}, a location has probability {metrics.top_1_probability.max():.2f} at timestep "
                     f"{int(metrics.top_1_probability.argmax()) + 1}, above {self.max_posterior:g}, and above it at "
-                    f"{(metrics.top_1_probability > self.max_posterior).mean():.0%} of the releases"
+                    f"{(metrics.top_1_probability > self.max_posterior).mean():.0%} of the timesteps"
                 )
         return tuple(violations)
 

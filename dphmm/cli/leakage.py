@@ -185,26 +185,28 @@ def _say_values(title: str, values: list[tuple[str, str]]) -> None:
 def _print_realized(realized: RealizedLeakage) -> None:
     result = realized.to_dict()
     first, second = result["worst_pair"]
-    total = f"{result['max_total_log_odds']:.4g} (states {first} and {second}, up to release {result['worst_release']})"
+    total = (
+        f"{result['max_total_log_odds']:.4g} (states {first} and {second}, up to timestep {result['worst_timestep']})"
+    )
     values = [
         ("pairs", "connected by the policy" if realized.is_by_edge else "connected by a path of the policy"),
-        ("median log odds, one release", f"{result['median_release_log_odds']:.4g}"),
         ("max log odds, one release", f"{result['max_release_log_odds']:.4g}"),
     ]
+    if result["median_release_log_odds"] is not None:
+        values.insert(1, ("median log odds, one release", f"{result['median_release_log_odds']:.4g}"))
     if result["is_24h_known"]:
         values.append(("max log odds, 24 hours", f"{result['max_log_odds_24h']:.4g}"))
     values.append(("max log odds, all releases", total))
     if realized.num_excluding_releases:
         values += _describe_exclusions(result)
-    values += [
-        ("median information, one release", f"{result['median_bits']:.3g} bits"),
-        ("max information, one release", f"{result['max_bits']:.3g} bits"),
-    ]
+    if result["median_bits"] is not None:
+        values.append(("median information, one release", f"{result['median_bits']:.3g} bits"))
+    values.append(("max information, one release", f"{result['max_bits']:.3g} bits"))
     if result["num_unprotected"]:
-        values.append(("releases with an unprotected likeliest state", f"{result['num_unprotected']:,}"))
+        values.append(("timesteps with an unprotected likeliest state", f"{result['num_unprotected']:,}"))
     _say_values("Realised leakage of these outputs", values)
     if result["median_adversary_error_m"] is not None:
-        which = " (other releases)" if result["num_unprotected"] else ""
+        which = " (other timesteps)" if result["num_unprotected"] else ""
         values = [
             ("median expected error", f"{result['median_adversary_error_m']:,.0f} m"),
             ("min expected error", f"{result['min_adversary_error_m']:,.0f} m"),

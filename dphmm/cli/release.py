@@ -259,8 +259,8 @@ _RESULT = (
     Row("num_users_outside_region", "users never inside the region"),
     Row("num_users_released_before", "users released in an earlier run"),
     Row("num_users_after_capped_event", "users whose capped event has ended"),
-    Row("num_releases_after_gap", "releases after a gap, with a new belief"),
-    Row("num_users_with_gap", "users with such releases"),
+    Row("num_timesteps_after_gap", "timesteps after a gap, with a new belief"),
+    Row("num_users_with_gap", "users with such timesteps"),
 )
 _PRIVACY = (
     Row("", "policy", _policy),

@@ -278,6 +278,10 @@ def _build_sequence_section(
         f"{audit.epsilon:.4g} (Theorem 7.1). Any two possible sequences of states are distinguished by a "
         f"log-likelihood ratio of at most {_format_number(audit.constrained_epsilon)} (Theorem 7.2)."
     )
+    if stated.get("randomness_was_private") is False:
+        cost += (
+            " The noise is seeded and can be reproduced: these bounds do not hold for an adversary who has the seed."
+        )
     figures = [
         _build_picture("Uncertainty at each timestep", pictures.draw_entropy, audit),
         _build_picture("Expected error of the adversary at each timestep", pictures.draw_expected_error, audit),

@@ -278,7 +278,12 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
             _areas(shapely.make_valid(shape, method=method, keep_collapsed=keep), Counter())
             for method, keep in (("linework", True), ("structure", False))
         )
-        if odd.symmetric_difference(full).area > _MAX_DISPUTED_SHARE * full.area:
+        # A hole outside its polygon would become a part of the area.
+        polygons = shapely.get_parts(shapely.get_parts(shape))
+        rings = shapely.get_exterior_ring(polygons[shapely.get_type_id(polygons) == shapely.GeometryType.POLYGON])
+        shells = shapely.make_valid(shapely.polygons(rings), method="structure", keep_collapsed=False)
+        disputed = odd.symmetric_difference(full).area + full.difference(shapely.union_all(shells)).area
+        if disputed > _MAX_DISPUTED_SHARE * full.area:
             return None
         shape = full
         repaired["polygons that cross or touch themselves"] += 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,8 @@ from dphmm.errors import ConfigurationError
 from dphmm.space.trajectory import time_zone
 from dphmm.tables.values import iso_time, parse_time, shorten, since_epoch
 from dphmm.validation import checked
+
+_LOG = logging.getLogger(__name__)
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 """Unit of a numeric time since 1970 in UTC → microseconds per unit. Nanoseconds are truncated to microseconds."""
@@ -30,7 +33,7 @@ class Instants:
     ----------
     zone
         The zone of times without one: a name such as ``"Asia/Shanghai"``, or ``"+08:00"``. Defaults to UTC. A local
-        time that occurs twice denotes the earlier instant.
+        time that occurs twice denotes the earlier instant, and a warning is logged.
     format
         The form of times that are strings, as for `datetime.strptime`, such as ``"%d.%m.%Y %H:%M:%S"``, or the unit of
         numbers since 1970 in UTC: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``. By default strings are ISO 8601, or of the
@@ -82,6 +85,11 @@ class Instants:
     @cached_property
     def _zone(self) -> tzinfo:
         return UTC if self.zone is None else time_zone(self.zone)
+
+    @cached_property
+    def _repeated_days(self) -> set[date]:
+        """The days with times that occur twice of which a warning was logged."""
+        return set()
 
     def microseconds(self, value: object) -> int:
         """Return microseconds since 1970 in UTC of a string, a number or a `datetime`.
@@ -200,6 +208,14 @@ class Instants:
         if shown != instant:
             raise ValueError(
                 f"time {instant.isoformat()} does not exist in {self.zone} (clock change); check the zone, or use UTC"
+            )
+        if there.replace(fold=1).utcoffset() != there.utcoffset() and instant.date() not in self._repeated_days:
+            self._repeated_days.add(instant.date())
+            _LOG.warning(
+                "dphmm: warning: some local times of %s occur twice in %s (clock change): they are read as the earlier "
+                "one; use UTC, or times with an offset",
+                instant.date(),
+                self.zone,
             )
         return since_epoch(there)
 

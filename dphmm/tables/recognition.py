@@ -242,6 +242,8 @@ def _identify_lines(text: bytes) -> Kind | None:
         return Kind("a recording of OwnTracks", "owntracks")
     if line.startswith(b"Geolife trajectory"):
         return Kind("GeoLife", "geolife")
+    if _REFERENCE_SYSTEM.match(text):
+        return Kind("a coordinate reference system", None, "name the file that it describes")
     has_rows = b"\n" in text.strip()
     for delimiters, kind in _TABLES:
         if (has_rows or kind.format is not None) and _is_table(text, delimiters):
@@ -257,6 +259,8 @@ _OLD_OWNTRACKS = re.compile(rb"\d{4}-\d\d-\d\dT\S+\s+\S+\s+\{")
 _CHECKIN = re.compile(
     rb"(?:[^\t\n]*\t\t\t\t[^\t\n]*\n){0,20}[^\t\n]*\t\d{4}-\d\d-\d\d[^\t\n]*\t[^\t\n]*\t[^\t\n]*\t[^\t\n]*\r?(?:\n|$)"
 )
+# Well-known text, as in the .prj file of a Shapefile.
+_REFERENCE_SYSTEM = re.compile(rb"\s*(?:GEOG|GEOD|PROJ|COMPD_|COMPOUND|BOUND)(?:CRS|CS)\s*\[\s*\"")
 _NUM_SNIFFED_LINES = 20
 _MAX_CONTROL_SHARE = 0.05  # an eighth of random bytes
 _TABLES = (

@@ -25,7 +25,7 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "num_releases": lambda rows: int((~rows["withheld"]).sum()),
     "num_withheld": lambda rows: int(rows["withheld"].sum()),
     "num_unprotected": lambda rows: int(rows["unprotected"].sum()),
-    "num_releases_after_gap": lambda rows: int((rows["num_ignored_releases"] > 0).sum()),
+    "num_timesteps_after_gap": lambda rows: int((rows["num_ignored_releases"] > 0).sum()),
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: sum_budgets(rows["epsilon"].tolist()),
@@ -50,7 +50,7 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
 Budgets add up over time: `epsilon_total` is the total of all releases of a user, and `max_epsilon_24h` the largest
 total of the 24 hours that end with one of them. `is_exact` states whether all of them were sampled with integers only.
 The adversary knows the model and the releases up to each timestep, except those before a gap that restarted the belief
-(`num_releases_after_gap` counts the releases after one); the smoothed values use all releases. Metrics of the
+(`num_timesteps_after_gap` counts the timesteps after one); the smoothed values use all releases. Metrics of the
 estimates and the adversary omit the timesteps of `num_unprotected`, at which the most probable location is released
 unchanged.
 """

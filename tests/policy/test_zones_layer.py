@@ -95,6 +95,14 @@ def test_self_crossing_ring_is_repaired_and_logged_once(tmp_path, caplog):
     ]
 
 
+def test_hole_outside_its_polygon_raises(tmp_path):
+    """Its repair would make it a part of the area."""
+    shell = [(116.3, 39.9), (116.33, 39.9), (116.33, 39.92), (116.3, 39.92)]
+    hole = [(x + 0.1, y) for x, y in shell]
+    with pytest.raises(DataFileError, match=r"lane: .*crosses itself ambiguously"):
+        read_polygons(_write(tmp_path / "a.geojson", [shapely.Polygon(shell, [hole])], ["lane"]))
+
+
 def test_doubly_enclosed_or_degenerate_polygon_raises(tmp_path):
     loop = [(0, 0), (40, 0), (40, 40), (10, 40), (10, 10), (30, 10), (30, 50), (0, 50)]
     twice = shapely.Polygon([(116.3 + x / 2000, 39.9 + y / 2000) for x, y in loop])

@@ -102,6 +102,19 @@ def test_invalid_time_raises_in_any_unit(value):
         Instants(format="s").microseconds(value)
 
 
+def test_repeated_local_time_is_the_earlier_one_and_logged_once_per_day(caplog):
+    instants = Instants("Europe/Berlin")
+    hours = [
+        Instants("+02:00").microseconds(f"2024-10-{day} 02:{minute}:00") for day in (26, 27) for minute in (10, 50)
+    ]
+    times = [f"2024-10-{day} 02:{minute}:00" for day in (26, 27) for minute in (10, 50)]
+    assert [instants.microseconds(time) for time in times] == hours
+    assert [record.getMessage() for record in caplog.records] == [
+        "dphmm: warning: some local times of 2024-10-27 occur twice in Europe/Berlin (clock change): they are read as "
+        "the earlier one; use UTC, or times with an offset"
+    ]
+
+
 def test_unknown_unit_or_zone_raises():
     with pytest.raises(ConfigurationError, match=r"time_format must be one of s, .*'h'"):
         Instants(format="h")

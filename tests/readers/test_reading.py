@@ -139,3 +139,10 @@ def test_every_public_file_is_read_or_raises_in_one_line(real_data):
                 outcome = str(problem)
             assert outcome.startswith(str(path))
             assert "\n" not in outcome
+
+
+def test_reference_system_of_a_shapefile_is_passed_over(tmp_path, caplog):
+    (tmp_path / "a.csv").write_text("user,time,latitude,longitude\na,2024-03-07T09:00:00Z,45.0,7.0\n")
+    (tmp_path / "a.prj").write_text('GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.25]],UNIT["d",1]]')
+    assert len(read(tmp_path).trajectories) == 1
+    assert "passed over 1 file without a recording: a.prj" in caplog.text

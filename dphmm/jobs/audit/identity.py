@@ -61,12 +61,15 @@ class UserLinkage:
         row.
     true_candidate
         Index of the user among the candidates.
+    randomness_was_private
+        Whether the noise came from the operating system. None if unknown.
     """
 
     user: str
     epsilon: float
     log_evidence: FloatArray = field(repr=False)
     true_candidate: int
+    randomness_was_private: bool | None = None
 
     def posterior(self, num_timesteps: int | None = None) -> FloatArray:
         """Return the posterior probabilities of the candidates, ``(C,)``, after some timesteps.
@@ -177,6 +180,8 @@ class IdentityAudit(Result):
         Uniqueness for each number of known points. Empty without true locations.
     users_without_earlier_data
         Released users who are omitted, because they have no earlier data in the region.
+    delta
+        The largest delta of the constraint sets.
     """
 
     users: tuple[UserLinkage, ...] = field(repr=False)
@@ -185,6 +190,7 @@ class IdentityAudit(Result):
     max_posterior: float = field(metadata=exported())
     uniqueness: tuple[Uniqueness, ...] = ()
     users_without_earlier_data: tuple[str, ...] = field(default=(), repr=False)
+    delta: float = 0.0
 
     @cached_property
     def singled_out(self) -> tuple[str, ...]:
@@ -268,14 +274,19 @@ class IdentityAudit(Result):
         max_epsilon = max(user.epsilon for user in self.users)
         num_correct = round(linkage.top_1_accuracy * linkage.num_users)
         count = len(self.candidates)
+        where = " and they are among the most probable locations of the model" if self.delta else ""
+        guarantee = (
+            "The noise is seeded and can be reproduced: there is no guarantee."
+            if any(user.randomness_was_private is False for user in self.users)
+            else f"The guarantee bounds the likelihood ratio of two candidates by {power_of_e(max_epsilon)} if the "
+            f"policy connects their paths at every timestep{where}. Otherwise it does not limit linkage."
+        )
         return (
             f"{num_correct:,} of {linkage.num_users:,} users are linked correctly to their earlier data among "
             f"{count:,} candidates ({100 * linkage.top_1_accuracy:.0f} %, {100 * CONFIDENCE:g} % interval "
             f"{100 * linkage.min_top_1_accuracy:.0f} to {100 * linkage.max_top_1_accuracy:.0f} %; by chance "
             f"{100 / count:.3g} %). {len(self.singled_out):,} of them are singled out with a posterior probability "
-            f"above {self.max_posterior:g}. The guarantee bounds the likelihood ratio of two candidates by "
-            f"{power_of_e(max_epsilon)} if the policy connects their paths at every timestep. Otherwise it does not "
-            f"limit linkage.{omission_sentence(self.users_without_earlier_data)}"
+            f"above {self.max_posterior:g}. {guarantee}{omission_sentence(self.users_without_earlier_data)}"
         )
 
     def _derived(self) -> dict[str, Any]:
@@ -305,6 +316,7 @@ class IdentityAudit(Result):
             "user": linkage.user,
             "num_timesteps": len(linkage),
             "epsilon": linkage.epsilon,
+            "randomness_was_private": linkage.randomness_was_private,
             "rank": linkage.rank(),
             "posterior": posterior[linkage.true_candidate],
             "most_probable_candidate": self.candidates[int(posterior.argmax())],
@@ -422,13 +434,15 @@ def audit_identity(
             sum_budgets(replay.sequence.epsilons.tolist()),
             rows,
             names.index(replay.sequence.user),
+            replay.private,
         )
         for replay, rows in zip(released, np.split(evidence.T, ends), strict=True)
     )
     uniqueness = (
         () if true is None else _measure_uniqueness(released, observed, locate_true_states(true, released), rng)
     )
-    return IdentityAudit(linkages, names, k, max_posterior, uniqueness, omitted)
+    delta = max(replay.engine.settings.delta or 0.0 for replay in released)
+    return IdentityAudit(linkages, names, k, max_posterior, uniqueness, omitted, delta)
 
 
 NUMS_KNOWN_POINTS = (1, 2, 3, 5, 10)

@@ -148,7 +148,7 @@ class Tally:
         if not user.summary:
             self.never_inside += 1
             return
-        self.add_exposure(user.summary, user.constrained_epsilon)
+        self.add_exposure(user.summary, user.constrained_epsilon, user.sampling)
         self.without_history += not user.smoothed
         if user.smoothed:
             previous = self.smoothed or user.smoothed
@@ -160,11 +160,13 @@ class Tally:
         self.predictions.add(user.prediction)
         if user.errors is not None:
             self.larger_errors.add(user.errors)
-        if user.sampling is not None:
-            self.sampling = user.sampling if self.sampling is None else average_users(self.sampling, user.sampling)
 
-    def add_exposure(self, summary: Mapping[str, Any], constrained_epsilon: float) -> None:
-        """Add the budgets and the inference of one user, also of an earlier run."""
+    def add_exposure(
+        self, summary: Mapping[str, Any], constrained_epsilon: float, sampling: SamplingSummary | None
+    ) -> None:
+        """Add the budgets, the inference and the sampling of one user, also of an earlier run."""
+        if sampling is not None:
+            self.sampling = sampling if self.sampling is None else average_users(self.sampling, sampling)
         self.epsilon = max(self.epsilon, summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, constrained_epsilon)
         self.num_unprotected += summary["num_unprotected"]
@@ -555,8 +557,8 @@ def batch(
             users = {entry.user for entry in done}
             entries = (entry for entry in read_journal(folder) if entry.user not in users)
             files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
-            for summary, constrained_epsilon in worker_engine.run(_summarize_file, files):
-                tally.add_exposure(summary, constrained_epsilon)
+            for summary, constrained_epsilon, sampling in worker_engine.run(partial(_summarize_file, settings), files):
+                tally.add_exposure(summary, constrained_epsilon, sampling)
                 # These numbers state which releases the metrics of the folder ignore.
                 tally.sums["after_gap"] += summary[RESTARTS]
                 tally.users["after_gap"] += summary[RESTARTS] > 0
@@ -566,11 +568,13 @@ def batch(
     return Batch(tuple(done), num_before, settings, seed is None, isolated_states, tuple(unchosen), tally)
 
 
-def _summarize_file(file: UserFile) -> tuple[Mapping[str, Any], float]:
-    """Return the summary of a user's file, and the largest constrained-DP level."""
+def _summarize_file(
+    settings: ReleaseSettings, file: UserFile
+) -> tuple[Mapping[str, Any], float, SamplingSummary | None]:
+    """Return the summary of a user's file, the largest constrained-DP level, and the sampling."""
     table = file.read()
     (summary,) = summarise(table)
-    return summary, table.max_constrained_epsilon
+    return summary, table.max_constrained_epsilon, summarize_sampling(table, settings)
 
 
 def _without_training_users(

@@ -50,8 +50,8 @@ _EXTREMES: Mapping[str, Callable[..., Any]] = {
     "smoothed_max_posterior": max,
 }
 
-RESTARTS = "num_releases_after_gap"
-"""The key of the number of releases with metrics that ignore the releases before a gap."""
+RESTARTS = "num_timesteps_after_gap"
+"""The key of the number of timesteps with metrics that ignore the releases before a gap."""
 
 _SMOOTHED_KEYS = frozenset(key for key in _EXTREMES if key.startswith(VIEW_PREFIXES["smoothed"]))
 

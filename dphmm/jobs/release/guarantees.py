@@ -342,7 +342,10 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     def distance(value: float | None) -> str:
         return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
 
-    sampled = table["component_error_m"][~table["withheld"] & ~table["unprotected"]]
+    is_sampled = ~table["withheld"] & ~table["unprotected"]
+    users = table["user"][is_sampled]
+    errors = table["component_error_m"][is_sampled]
+    medians = [float(np.median(errors[users == user])) for user in np.unique(users.astype(str))]
     num_unprotected = int(table["unprotected"].sum())
     label = "unprotected timesteps, released unchanged and excluded above"
     unprotected = ((label, f"{num_unprotected:,} of {len(table):,}", ""),) if num_unprotected else ()
@@ -350,7 +353,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     median = "min_user_median_adversary_error_m"
     least = "min_adversary_error_m"
     return (
-        ("RMS noise of a released point (median)", distance(float(np.median(sampled))) if len(sampled) else "none", ""),
+        ("RMS noise of a released point (median)", distance(min(medians)) if medians else "none", ""),
         (
             "expected error of the published estimate (median)",
             distance(exposure[estimate]),

@@ -41,7 +41,7 @@ class SamplingSummary(Result):
         This distance of such a release, metres. It is ``c / epsilon`` for norm noise, and nearly so for the lattice.
         NaN for noise by table, or without a protected sampled location.
     median_epsilon
-        The median budget of the sampled locations. NaN if there are none.
+        The median budget of the protected sampled locations, or of all if none is protected. NaN if there are none.
     required_window_epsilon
         The window budget at which every timestep has a release with `median_epsilon`. NaN if there are none.
     is_averaged
@@ -119,8 +119,8 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
     protected = ~withheld & ~table["unprotected"]
     per_window = max_timesteps_per_window(table, schedule.window_seconds)
     even_epsilon = round_down(epsilon_per_release(schedule.window_epsilon, per_window), 3)
-    budgets = table["epsilon"][~withheld]
-    median_epsilon = _median(budgets)
+    # The accuracy of an exact location does not depend on its budget.
+    median_epsilon = _median(table["epsilon"][protected if protected.any() else ~withheld])
     scales_inversely = settings.mechanism not in TABLE_MECHANISMS
     # Before a release, its expected error includes that of unprotected locations. It is not that of a protected one.
     errors = table["component_error_m"][protected]
@@ -155,7 +155,8 @@ def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSumm
         return sum(values) / sum(weights) if values else nan
 
     per_window = max(total.num_timesteps_per_window, user.num_timesteps_per_window)
-    median_epsilon = mean(attrgetter("median_epsilon"), attrgetter("num_released"))
+    has_protected = _num_protected(total) + _num_protected(user) > 0
+    median_epsilon = mean(attrgetter("median_epsilon"), _num_protected if has_protected else attrgetter("num_released"))
     # The budget is spread over the timesteps of the busiest window of any user.
     even_epsilon = min(total.even_epsilon, user.even_epsilon)
     constant = mean(_error_constant, _num_protected)

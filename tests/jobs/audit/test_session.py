@@ -192,7 +192,7 @@ def test_batch_with_restarts_is_audited_for_adversary_without_restarts(tmp_path)
         workers=1,
         rng=4,
     )
-    assert done.to_dict()["num_releases_after_gap"] == 2
+    assert done.to_dict()["num_timesteps_after_gap"] == 2
     assert done.to_dict()["num_users_with_gap"] == 1
     file = user_file(tmp_path / "all", "anna", "csv")
     table = read_releases(file)

@@ -448,7 +448,7 @@ def test_sentences_cover_users_who_are_not_the_most_exposed():
     for user, total, day, scale in (("ann", 5.0, 3.0, 1.0), ("bob", 90.0, 2.9, 2.0)):
         row = {name: value * scale ** (-1 if "posterior" in name else 1) for name, value in figures.items()}
         tally.add_exposure(
-            {"user": user, "epsilon_total": total, "max_epsilon_24h": day, "num_unprotected": 7, **row}, total
+            {"user": user, "epsilon_total": total, "max_epsilon_24h": day, "num_unprotected": 7, **row}, total, None
         )
     assert [row["user"] for row in tally.most_exposed_users] == ["ann"]
     guarantee, inference = Batch((), 0, ReleaseSettings.for_a_day(), True, None, tally=tally).summary_sentences()

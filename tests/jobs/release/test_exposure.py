@@ -126,7 +126,7 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     done = batch(data, tmp_path / "b", model, SETTINGS, kind="csv", workers=1, rng=2, session_gap=session_gap)
     result = done.to_dict()
     view = "filtered" if session_gap is None else "filtered since a gap"
-    assert (result["num_releases_after_gap"] > 0) == (session_gap is not None)
+    assert (result["num_timesteps_after_gap"] > 0) == (session_gap is not None)
     assert not any(key.startswith("smoothed_") for key in result)
     assert [name for name, words in WORDS.items() if words in done.summary_sentences()[1]] == [view]
     again = batch(
@@ -136,7 +136,7 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     for run in (result, again.to_dict()):
         row = {**run, **{name_extreme(key): 1.0 for key in ("median_adversary_error_m",)}}
         assert _inference_cell(row, "median_adversary_error_m") == f"1 m {VIEW_LABELS[view]}"
-    names = "num_releases_after_gap", "num_users_with_gap"
+    names = "num_timesteps_after_gap", "num_users_with_gap"
     assert [again.to_dict()[name] for name in names] == [result[name] for name in names]
 
 
