@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -230,10 +232,23 @@ def test_edge_with_one_excluded_end_counts_as_distinguished():
     )
 
 
+def test_medians_of_releases_omit_withheld_timesteps():
+    engine, sequence, _ = make_releases(graph())
+    is_released = np.arange(LENGTH) % 3 == 0
+    thinned = replace(sequence, epsilons=np.where(is_released, 0.4, 0.0))
+    leakage = compute_realized_leakage(engine.spawn(), thinned)
+    assert (leakage.release_log_odds[~is_released] == 0).all()
+    exported = leakage.to_dict()
+    assert exported["median_release_log_odds"] == np.median(leakage.release_log_odds[is_released]) > 0
+    assert exported["median_bits"] == np.median(leakage.bits[is_released]) > np.median(leakage.bits)
+    nothing = compute_realized_leakage(engine.spawn(), replace(sequence, epsilons=np.zeros(LENGTH))).to_dict()
+    assert (nothing["median_release_log_odds"], nothing["median_bits"]) == (None, None)
+
+
 def test_last_day_is_unknown_without_step_duration():
     engine, sequence, _ = make_releases(graph(), step_seconds=None)
     leakage = compute_realized_leakage(engine.spawn(), sequence)
     assert np.isnan(leakage.log_odds_24h).all()
     facts = leakage.to_dict()
     assert (facts["max_log_odds_24h"], facts["is_24h_known"]) == (None, False)
-    assert facts["worst_release"] == leakage.worst_pair[2] + 1
+    assert facts["worst_timestep"] == leakage.worst_pair[2] + 1

@@ -40,10 +40,10 @@ def test_thresholds_may_be_reached_but_not_exceeded(least, most, count):
     assert len(Thresholds(least, most).violations(AUDIT)) == count
 
 
-def test_violation_names_its_release():
+def test_violation_names_its_timestep():
     (nearer,) = Thresholds(0.45).violations(AUDIT)
-    assert nearer.startswith("given all releases, the expected error is 400 m at release 1, below 450 m")
-    assert "at 50% of the releases" in nearer
+    assert nearer.startswith("given all releases, the expected error is 400 m at timestep 1, below 450 m")
+    assert "at 50% of the timesteps" in nearer
     summary = summarize_inference(AUDIT)
     assert (
         "5.7 km without releases, 700 m given past releases, 450 m given all releases. "

@@ -108,7 +108,7 @@ CASES = {
     "no folder": (_nothing, _with("-o", "absent/out.csv"), "folder absent"),
     "no output": (_nothing, RELEASE[:-2], "output .*-o"),
     "unknown user": (_nothing, (*RELEASE, "--users", "zoe"), "'zoe'"),
-    "no user left": (_nothing, (*RELEASE, {"exclude_users": ["a", "b"]}), "no user"),
+    "no user left": (_nothing, (*RELEASE, {"exclude_users": ["a", "b"]}), "not excluded"),
     "elsewhere": (
         lambda f: (f / "walk.csv").write_text(HEADER + "a,2024-03-07,1,1\n"),
         RELEASE,

@@ -218,9 +218,10 @@ class Batch(Result):
     def sampling(self) -> SamplingSummary | None:
         """The accuracy under a window budget, and of alternatives: means over users.
 
-        None if no timestep was withheld because of a window budget.
+        None without a window budget, and if no timestep was withheld.
         """
-        return self.tally.sampling if self.tally.sums["withheld_budget"] else None
+        sampling = self.tally.sampling
+        return None if sampling is None or sampling.num_released == sampling.num_timesteps else sampling
 
     @property
     def ratio_levels(self) -> dict[str, float]:

@@ -335,6 +335,21 @@ def test_prior_changes_posterior_by_bayes_rule(tmp_path):
     np.testing.assert_allclose(table.users[0].posterior(5), other.users[0].posterior(5))
 
 
+@pytest.mark.parametrize(
+    ("private", "delta", "words"),
+    [
+        (True, 0.0, "at every timestep. Otherwise it does not limit linkage."),
+        (None, 0.1, "at every timestep and they are among the most probable locations of the model. Otherwise"),
+        (False, 0.0, "The noise is seeded and can be reproduced: there is no guarantee."),
+    ],
+)
+def test_guarantee_of_linkage_states_its_conditions(private, delta, words):
+    linked = [UserLinkage(user, 1.0, np.zeros((1, 2)), 0, private) for user in "ab"]
+    text = IdentityAudit(tuple(linked), ("a", "b"), 1, 0.9, delta=delta).describe()
+    assert words in text
+    assert ("The guarantee bounds" in text) == (private is not False)
+
+
 def test_calibration_puts_probability_one_into_last_bin():
     rows = np.array([[0.0, -2000.0], [-2000.0, 0.0], [0.0, -0.1]])
     linked = [UserLinkage(user, 1.0, row[None], 0) for user, row in zip("abc", rows, strict=True)]

@@ -17,7 +17,7 @@ from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, learn, realized_leakage, release
 from dphmm.jobs.release.exposure import most_exposed_users, summarize_exposure
-from dphmm.jobs.release.guarantees import collect_warnings
+from dphmm.jobs.release.guarantees import _disclosure, collect_warnings
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Grid, Places, Trajectory
@@ -186,6 +186,15 @@ def test_medians_over_timesteps_and_over_users_have_own_names(tmp_path):
     assert result["smoothed_min_user_median_adversary_error_m"] < result["smoothed_median_adversary_error_m"]
 
 
+def test_stated_noise_is_that_of_the_user_with_the_least():
+    table = release_walk(3)[1]
+    users = np.array(["ann", "bob"] * len(table), dtype=object)[: len(table)]
+    errors = np.where(users == "ann", 900.0, 100.0)
+    table = ReleaseTable({**table.columns, "user": users, "component_error_m": errors})
+    rows = _disclosure(table, summarise(table))
+    assert rows[0] == ("RMS noise of a released point (median)", "100 m", "")
+
+
 def test_realized_leakage_is_computed_from_file(tmp_path):
     engine, table = release_walk(3)
     write_releases(tmp_path / "r.csv", table)
@@ -194,7 +203,7 @@ def test_realized_leakage_is_computed_from_file(tmp_path):
         leakage.max_posterior, table["adversary_max_posterior"], rtol=1e-6
     )  # the file has 7 digits
     assert leakage.release_log_odds.max() <= 0.7 * (1 + 1e-9)
-    assert leakage.to_dict()["worst_release"] in range(1, 6)
+    assert leakage.to_dict()["worst_timestep"] in range(1, 6)
     with pytest.raises(ConfigurationError, match="'bob'"):
         realized_leakage(engine.model, tmp_path / "r.csv", "complete", "bob")
 

@@ -97,10 +97,14 @@ def test_errors_of_samples_exclude_unprotected_ones(run):
     sampled = np.flatnonzero(~table["withheld"])
     unprotected = np.isin(np.arange(len(table)), sampled[::2])
     errors = np.where(unprotected, 0.0, 3 * table["expected_error_m"])
-    table = ReleaseTable({**table.columns, "unprotected": unprotected, "component_error_m": errors})
+    budgets = np.where(unprotected, 9.0, table["epsilon"])
+    table = ReleaseTable({**table.columns, "unprotected": unprotected, "component_error_m": errors, "epsilon": budgets})
     sampling = summarize_sampling(table, SETTINGS)
     assert (sampling.num_released, sampling.num_unprotected) == (len(sampled), len(sampled[::2]))
     assert sampling.median_release_rmse_m == 3 * np.median(table["expected_error_m"][sampled[1::2]])
+    assert sampling.median_epsilon == np.median(budgets[sampled[1::2]]) < 9.0
+    both = average_users(sampling, replace(sampling, num_unprotected=sampling.num_released, median_epsilon=9.0))
+    assert both.median_epsilon == sampling.median_epsilon, "exact locations have no weight"
     assert sampling.even_release_rmse_m == pytest.approx(3 * run[1].sampling.even_release_rmse_m, rel=0.01)
     text = f"{len(sampled):,} of {len(table):,} timesteps have a sampled location, {len(sampled[::2]):,} unprotected "
     assert sampling.describe().startswith(f"{text}and exact, the others with a median RMS noise of ")
@@ -141,6 +145,10 @@ def test_batch_summary_counts_users_without_a_withheld_timestep(run, tmp_path):
     assert summarise(read_releases(user_file(tmp_path / "out", "bob", "parquet")))[0]["num_withheld"] == 0
     assert done.sampling.num_timesteps == 49
     assert done.sampling.num_released == done.to_dict()["num_released"]
+    parts = Data((tmp_path / "two.csv",), users=("ann",)), tmp_path / "two.csv"
+    for number, data in enumerate(parts):
+        done = batch(data, tmp_path / "parts", tmp_path / "m.npz", settings, rng=3, workers=1, resume=number > 0)
+        assert done.sampling.num_timesteps == 48 + number, "a resumed batch summarises the whole folder"
 
 
 @pytest.mark.parametrize(
