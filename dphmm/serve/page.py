@@ -58,6 +58,7 @@ _REASON_PATTERNS = {
     "ended": r"the expiry of a link must be in the future",
     "many": r"there are (?P<count>\d+) links already",
     "when": r"ends must be a second within a year",
+    "pause": r"until must be in the future",
     "pruned": r"the first (?P<count>\d+) releases of session .* were pruned",
     "pruned_one": r"the first release of session .* was pruned",
     "rewound": r"was rewound after a wrong time",
@@ -296,7 +297,11 @@ class _Page:
         until = body.get("until", FOREVER)
         if not isinstance(name, str) or not isinstance(paused, bool) or not _is_second(until):
             raise HTTPException(400, "the body must contain recipient (string), paused (boolean) and until (second)")
-        if not await self._run(self._content.pause, user, name, until if paused else 0):
+        try:
+            is_known = await self._run(self._content.pause, user, name, until if paused else None)
+        except InvalidInputError as problem:
+            raise HTTPException(400, localize_reason(request, problem)) from None
+        if not is_known:
             raise HTTPException(404, "unknown recipient")
         return _answer_ok()
 

@@ -266,8 +266,14 @@ class PageContent:
         self._stream.session(user)
         self._stream.agree(user, self._sessions.engines.engine(zones.note), zones.note)
 
-    def pause(self, user: str, recipient: str, until: int) -> bool:
-        """Pause or resume a recipient or link. Return False if it does not exist."""
+    def pause(self, user: str, recipient: str, until: int | None) -> bool:
+        """Pause or resume a recipient or link. Return False if it does not exist.
+
+        Raises
+        ------
+        InvalidInputError
+            See `RecipientTables.pause`.
+        """
         session = self._stream.session(user)
         match = self._find_recipient(user, session, recipient)
         if match is not None:

@@ -410,7 +410,7 @@ class RecipientTables:
         )
         return self._database.execute(statement, (key, session))
 
-    def pause(self, key: str, session: int, until: int) -> None:
+    def pause(self, key: str, session: int, until: int | None) -> None:
         """Pause a recipient or link until a time, or resume it.
 
         Releases that were waiting for it are not sent.
@@ -421,16 +421,24 @@ class RecipientTables:
             Key of the recipient or link.
         session : int
             Number of the session in the store.
-        until : int
-            Seconds since 1970. `FOREVER` pauses until further notice; a time in the past resumes now.
+        until : int, optional
+            Seconds since 1970. `FOREVER` pauses until further notice, and None resumes now.
+
+        Raises
+        ------
+        InvalidInputError
+            If the time is not in the future. Such a pause would end an earlier one.
         """
         with self._database.transaction():
             count = self._store.lock_progress(session).count  # nothing is released or exported until this is written
             self._store.check_open()  # a store that continues elsewhere would not have the pause
             state = self.get_state(key, session)
-            if state is not None and max(until, state.paused_until) > now():
+            present = compute_end_of_second()
+            if until is not None and until <= present:
+                raise InvalidInputError(f"until must be in the future, got {until}")
+            if state is not None and (until is not None or state.paused_until > now()):
                 self._store_belief(state)
-                self._update(state, number=count, paused_until=max(until, compute_end_of_second()), **_NOTHING_WAITS)
+                self._update(state, number=count, paused_until=until or present, **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.

@@ -15,6 +15,7 @@ from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
+from dphmm.serve.page import TEXTS
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
 from tests.release.engines import engine
@@ -139,7 +140,7 @@ def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tm
             tables.set_active(session.number, {})
         clock.at = START + 0.5
         if change == "pause":
-            tables.pause("family", session.number, 0)
+            tables.pause("family", session.number, None)
         elif change == "absence":
             tables.set_active(session.number, family)
         else:
@@ -148,6 +149,30 @@ def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tm
         clock.at = START + 1
         assert tables.list_partial_recipients(session.number, START) == {}
         assert len(tables.list_partial_recipients(session.number, START + 1)) == 1
+
+
+@pytest.mark.parametrize("is_paused", [False, True], ids=["before a pause", "in a pause"])
+@pytest.mark.parametrize("until", [0, START - 1, START])
+def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbox, clock, is_paused, until):
+    with relay(config(recipient=[recipient(inbox)])) as client:
+        log_in(client)
+        if is_paused:
+            pause(client, paused=True)
+        body = {"recipient": "family", "paused": True, "until": until}
+        for language, error in (("en", TEXTS["en"]["reason_pause"]), ("de", TEXTS["de"]["reason_pause"])):
+            answer = client.post("/page/pause", json=body, headers={"Accept-Language": language})
+            assert (answer.status_code, answer.json()["error"]) == (400, error)
+        (shown,) = client.get("/page/state").json()["recipients"]
+        assert (shown["paused"], shown["paused_until"]) == (is_paused, None)
+
+
+@pytest.mark.parametrize("until", [0, START - 1, START])
+def test_pause_until_a_past_time_raises(tmp_path, clock, until):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables = RecipientTables(store)
+        tables.set_active(session.number, {"family": make_recipient("family")})
+        with pytest.raises(InvalidInputError, match=f"until must be in the future, got {until}"):
+            tables.pause("family", session.number, until)
 
 
 @pytest.mark.slow

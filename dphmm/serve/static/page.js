@@ -46,7 +46,7 @@ async function request(path, body) {
 function describeProblem(path, status, reason) {
   if (status === 401) return translate(path === "login" ? "wrong_token" : "logged_out");
   if (status === 403) return translate("reload");
-  return ["zones", "preview", "link"].includes(path) ? translate("not_accepted", { reason }) : translate("no_answer");
+  return ["zones", "preview", "pause", "link"].includes(path) ? translate("not_accepted", { reason }) : translate("no_answer");
 }
 
 const withAllRecipients = (answer) => ({ ...answer, allRecipients: [...(answer.recipients || []), ...(answer.links || [])] });
