@@ -247,6 +247,19 @@ def test_pausing_recipients_and_logging_out_work_by_buttons(config, browser, inb
         assert page.locator("#main").is_hidden()
 
 
+def test_end_of_pause_is_computed_at_the_click(config, browser, inbox):
+    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
+        page.click("summary[aria-label='Pause: family']")
+        page.evaluate("Date.now = () => new Date().getTime() - 5 * 3600e3")
+        page.click("button[aria-label='for two hours: family']")
+        page.wait_for_selector("#message:has-text('Not accepted: the pause would already have ended')")
+        present = page.evaluate("const at = new Date().getTime() + 3 * 3600e3; Date.now = () => at; at / 1000")
+        with page.expect_request(re.compile("/page/pause")) as sent:
+            page.click("button[aria-label='for two hours: family']")
+        assert sent.value.post_data_json["until"] == int(present) + 7200
+        page.wait_for_selector("button[aria-label='Resume: family']")
+
+
 def test_link_is_created_opened_and_ended(config, browser, clock):
     clock.at = time.time() - 900
     with relay(config()) as client, open_page(browser, client) as page:

@@ -142,7 +142,9 @@ function describeStatus(recipient) {
 
 function makeControls(recipient) {
   // Buttons to pause or resume a recipient, and to end a link.
-  const name = recipient.name, pause = (until) => async () => {
+  // The end of a pause is computed at the click, because buttons stay while recipients are unchanged.
+  const name = recipient.name, pause = (findEnd) => async () => {
+    const until = findEnd();
     await request("pause", { recipient: recipient.id, paused: until !== 0, ...(until ? { until } : {}) });
     await refresh();
   };
@@ -152,14 +154,12 @@ function makeControls(recipient) {
   });
   if (recipient.ended) return [unlink(translate("link_remove"), translate("link_remove_named", { name }))];
   if (recipient.paused_by_file) return [];
-  if (recipient.paused) return [makeButton(translate("resume"), translate("resume_named", { name }), pause(0))];
-  const now = Math.floor(Date.now() / 1000), tomorrow = new Date();
-  tomorrow.setHours(24, 0, 0, 0);
+  if (recipient.paused) return [makeButton(translate("resume"), translate("resume_named", { name }), pause(() => 0))];
   const menu = makeElement("details", "", { className: "menu" });
   const head = makeElement("summary", translate("pause"));
   head.setAttribute("aria-label", translate("pause_named", { name }));
-  menu.append(head, ...[["pause_2h", now + 2 * HOUR_S], ["pause_tomorrow", tomorrow.getTime() / 1000], ["pause_forever", null]].map(
-    ([key, until]) => makeButton(translate(key), `${translate(key)}: ${name}`, pause(until))));
+  menu.append(head, ...[["pause_2h", () => Math.floor(Date.now() / 1000) + 2 * HOUR_S], ["pause_tomorrow", () => new Date().setHours(24, 0, 0, 0) / 1000], ["pause_forever", () => null]].map(
+    ([key, findEnd]) => makeButton(translate(key), `${translate(key)}: ${name}`, pause(findEnd))));
   return [menu, ...(recipient.kind === "link" ? [unlink(translate("link_end"), translate("link_end_named", { name }))] : [])];
 }
 
