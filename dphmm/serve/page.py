@@ -36,6 +36,7 @@ from dphmm.serve.page_content import PageContent, compute_policy_effects
 from dphmm.serve.recipient_tables import FOREVER
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
+from dphmm.tables.values import shown
 
 STATIC = Path(__file__).parent / "static"
 _COOKIE = "dphmm"
@@ -58,6 +59,7 @@ _REASON_PATTERNS = {
     "ended": r"the expiry of a link must be in the future",
     "many": r"there are (?P<count>\d+) links already",
     "when": r"ends must be a second within a year",
+    "precision": r"precision_m must be one of",
     "pause": r"until must be in the future",
     "pruned": r"the first (?P<count>\d+) releases of session .* were pruned",
     "pruned_one": r"the first release of session .* was pruned",
@@ -314,9 +316,13 @@ class _Page:
         ends = body.get("ends")
         if not isinstance(name, str) or not 0 < len(name.strip()) <= 80 or not name.isprintable():
             raise HTTPException(400, localize_reason(request, "the name of a link must have 1 to 80 characters"))
-        offered = _is_second(precision_m) and precision_m in self._sessions.access.list_precisions(user)
-        if not offered or not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
-            wrong = "ends must be a second within a year, and precision_m a precision of a recipient"
+        offered = self._sessions.access.list_precisions(user)
+        if not _is_second(precision_m) or precision_m not in offered:
+            choices = ", ".join(map(str, offered))
+            wrong = f"precision_m must be one of {choices}, got {shown(precision_m)}; reload the page"
+            raise HTTPException(400, localize_reason(request, wrong))
+        if not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
+            wrong = f"ends must be a second within a year, got {shown(ends)}"
             raise HTTPException(400, localize_reason(request, wrong))
         try:
             token = await self._run(self._content.add_link, user, name.strip(), precision_m, ends)

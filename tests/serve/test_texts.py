@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 
 import pytest
 
+from dphmm.serve import page
 from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
-from tests.serve.test_delivery import log_in
+from tests.serve.conftest import relay
+from tests.serve.test_delivery import log_in, recipient
 
 PAGES, SCRIPTS = (
     ("index.html", "link.html"),
@@ -146,6 +149,8 @@ def zones(*shapes, elsewhere="policy"):
         ("ended", {"name": "Bea", "epsilon": None, "ends": 1}, "link"),
         ("no_name", {"name": "", "epsilon": None, "ends": 1}, "link"),
         ("when", {"name": "Bea", "epsilon": None, "ends": 2**37}, "link"),
+        ("precision", {"name": "Bea", "precision_m": 123, "ends": 2**31}, "link"),
+        ("precision", {"name": "Bea", "precision_m": False, "ends": 2**31}, "link"),
     ],
 )
 def test_reason_of_error_is_given_in_language_of_page(client, key, body, path):
@@ -165,3 +170,13 @@ def test_unknown_reason_is_shown_unchanged():
         FakeRequest("de"), "session 'ann' has event caps, so its settings must not change"
     ).startswith("Das Relay")
     assert localize_reason(FakeRequest("de"), "something else") == "something else"
+
+
+def test_unavailable_precision_of_a_link_is_named(config, inbox, monkeypatch):
+    monkeypatch.setattr(page, "localize_reason", lambda _, reason: reason)
+    with relay(config(recipient=[recipient(inbox, precision="5km")])) as client:
+        log_in(client)
+        body = {"name": "Bea", "precision_m": 123, "ends": int(time.time()) + 3600}
+        error = client.post("/page/link", json=body).json()["error"]
+        assert error == "precision_m must be one of 0, 5000, got 123; reload the page"
+        assert client.post("/page/link", json=body | {"precision_m": 5000}).status_code == 200
