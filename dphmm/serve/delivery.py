@@ -485,9 +485,11 @@ class Outbox:
         """Lease what woken users have, or sometimes what all users have.
 
         The latter includes releases of other processes, and of processes that have died. It takes longer, so that the
-        processes together do it once a second.
+        processes together do it once a second. The clock is kept as often.
         """
         if monotonic() >= self._next_poll:
+            with suppress(DphmmError):  # it does not concern what is sent, and the next poll tries again
+                await self._sessions.run(self._sessions.keep_clock)
             num_processes = await self._sessions.run(self._sessions.database.count_processes)
             self._next_poll = monotonic() + POLL_INTERVAL_S * num_processes
             self._woken.clear()

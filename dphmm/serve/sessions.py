@@ -52,6 +52,7 @@ _MESSAGE_CACHE_SIZE = 64  # releases with messages kept for the next recipient
 # Fixes of one message that are released before the messages of other users have their turn.
 _MAX_FIXES_PER_TURN = 4
 _CONTACT_INTERVAL_S = 30.0
+_CLOCK_INTERVAL_S = 30
 # A relay that was off for longer needs `dphmm serve confirm-clock`. A clock that starts in a wrong year is refused.
 _MAX_CLOCK_JUMP_S = 30 * 86400
 _MAX_CLOCK_DIFFERENCE_S = 86400  # between the clocks of a new relay and of a phone that agree
@@ -245,6 +246,7 @@ class Sessions:
         self.last_contacts: dict[str, dict[str, Any]] = {}
         self.started_at = now()
         self._newest: dict[str, int] = {}
+        self._kept_clock: int | None = None
         self._prepared: set[str] = set()
         self.access = Access(config)
         self.is_shared = is_server(config.store)
@@ -427,6 +429,14 @@ class Sessions:
         """Return the age of the oldest waiting message by recipient, in seconds."""
         ages = self.recipient_tables.list_ages()
         return {recipient.name: ages.get(recipient.key, 0.0) for recipient in self.access.recipients}
+
+    def keep_clock(self) -> None:
+        """Keep the time while the clock is trusted. It is called often, also without posts."""
+        if self._kept_clock is not None and now() - self._kept_clock < _CLOCK_INTERVAL_S:
+            return
+        self._kept_clock = self._store.get_kept_clock()  # another process may have kept or confirmed it
+        if self._kept_clock is not None and _CLOCK_INTERVAL_S <= now() - self._kept_clock <= _MAX_CLOCK_JUMP_S:
+            self._keep_present()
 
     def end_leases(self) -> None:
         """End the leases of this process."""
@@ -683,19 +693,17 @@ class Sessions:
         return "withheld" if release.record.withheld else "released"
 
     def _is_clock_trusted(self, second: int) -> bool:
-        """Return whether a fix may be released at a second. Keep the clock while it is trusted.
+        """Return whether a fix may be released at a second.
 
         A release in a wrong future would make all later fixes of its user too late until then. The clock of a new store
         is first kept when it agrees with that of a phone.
         """
-        if self._kept_clock is None or now() <= self._kept_clock + _MAX_CLOCK_JUMP_S:
-            agrees = self._kept_clock is not None or abs(now() - second) <= _MAX_CLOCK_DIFFERENCE_S
-            if agrees and now() - (self._kept_clock or 0) >= _CONTACT_INTERVAL_S:
-                self._store.keep_clock(now())
-                self._kept_clock = now()
+        self.keep_clock()
+        if self._kept_clock is None:
+            if abs(now() - second) <= _MAX_CLOCK_DIFFERENCE_S:
+                self._keep_present()
             return True
-        self._kept_clock = self._store.get_kept_clock()  # it may have been confirmed
-        if self._kept_clock is None or second <= self._kept_clock + _MAX_CLOCK_JUMP_S:
+        if min(now(), second) <= self._kept_clock + _MAX_CLOCK_JUMP_S:
             return True
         if not self._has_reported_clock:
             self._has_reported_clock = True
@@ -705,6 +713,11 @@ class Sessions:
                 (now() - self._kept_clock) // 86400,
             )
         return False
+
+    def _keep_present(self) -> None:
+        present = now()
+        self._store.keep_clock(present)
+        self._kept_clock = present
 
     def _read_release(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
         """Return a release and its message for a recipient of all releases of its query."""

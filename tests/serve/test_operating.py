@@ -37,7 +37,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
-from dphmm.serve import RelayConfig, add_device, prune_relay, rotate_token, server, supervision
+from dphmm.serve import RelayConfig, add_device, delivery, prune_relay, rotate_token, server, supervision
 from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
 from tests.serve.conftest import START, START_S, TOKEN, get_page_token, location, relay, wait_for
 from tests.serve.test_delivery import STEP, post
@@ -1015,6 +1015,30 @@ def test_watchdog_is_fed_only_while_the_store_answers(tmp_path, monkeypatch, ans
             status = "" if answers is True else "the store accepts no release"
             for _ in range(2):
                 assert manager.recv(4096).decode() == f"WATCHDOG=1\nSTATUS={status}"
+
+
+def test_clock_is_kept_without_posts_until_it_jumps(config, tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(delivery, "POLL_INTERVAL_S", 0.01)
+
+    def post_now():
+        client.post("/page/login", json={"token": get_page_token("ann")}).raise_for_status()
+        client.post("/owntracks", json=location(clock.at), auth=ANN).raise_for_status()
+        return client.get("/page/state").json()["phone"]["outcome"]
+
+    with relay(config()) as client, SessionStore(tmp_path / "users.db", readonly=True) as store:
+        assert post_now() == "released"
+        for _ in range(2):
+            clock.at += 20 * 86400
+            wait_for(lambda: store.get_kept_clock() == clock.at)
+        assert post_now() == "released"
+        right = clock.at
+        clock.at += 31 * 86400
+        time.sleep(0.2)  # many polls
+        assert post_now() == "clock"
+        assert store.get_kept_clock() == right
+        with SessionStore(tmp_path / "users.db") as other:
+            other.keep_clock(clock.at)  # as confirm-clock does
+        assert post_now() == "released"
 
 
 @pytest.mark.slow
