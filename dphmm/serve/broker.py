@@ -16,7 +16,7 @@ from typing import Any
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
 from dphmm.release.database_backends import Database, PostgresDatabase
 from dphmm.serve.access import Source
-from dphmm.serve.config import Broker, get_mqtt_name
+from dphmm.serve.config import Broker, get_mqtt_name, make_user_topic
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
 from dphmm.serve.incoming import Received, read_owntracks
 from dphmm.serve.outgoing import is_relay_topic
@@ -65,18 +65,6 @@ def _make_client_id(store: str, share: int | None) -> str:
     # The name of the first share can end like that of another one; the two would then take one session from each other.
     suffix = f"{share:02x}" if digest[14:16] != f"{share:02x}" else f"x{share:x}"
     return f"dphmm-{digest[:14]}{suffix}"
-
-
-def make_user_topic(topic: str, user: str) -> str | None:
-    """Return the part of a topic filter that concerns one user; None if there is none."""
-    first, *rest = topic.split("/")
-    if first == "#":
-        return f"+/{user}/#"
-    if not rest:
-        return None
-    if rest[0] == "#":
-        return f"{first}/{user}/#"
-    return "/".join((first, user, *rest[1:])) if rest[0] in ("+", user) else None
 
 
 class Shares:

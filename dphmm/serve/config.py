@@ -11,7 +11,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -117,6 +117,7 @@ def parse_precision_m(text: str) -> int:
     return round(metres)
 
 
+_TOPIC_FILTER = re.compile(r"(?:(?:\+|[^+#/\0]*)/)*(?:[+#]|[^+#/\0]*)")
 _ADDRESS = re.compile(r"[!-~]{1,2000}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
 _HTTP_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -182,6 +183,18 @@ class Device(_UserToken):
 def get_mqtt_name(topic_level: str) -> str:
     """Return the name of a device that posts at a broker, which differs from every digest."""
     return f"mqtt {topic_level}"
+
+
+def make_user_topic(topic: str, user: str) -> str | None:
+    """Return the part of a topic filter that concerns one user; None if there is none."""
+    first, *rest = topic.split("/")
+    if first == "#":
+        return f"+/{user}/#"
+    if not rest:
+        return None
+    if rest[0] == "#":
+        return f"{first}/{user}/#"
+    return "/".join((first, user, *rest[1:])) if rest[0] in ("+", user) else None
 
 
 class PageAccess(_UserToken):
@@ -515,6 +528,8 @@ class RelayConfig(_StrictModel):
             for user in recipient.users or ():
                 if user not in device_users and not has_others:
                     raise ValueError(f"users of recipient {recipient.name!r} must have a device, got {user!r}")
+        if self.mqtt is not None:
+            _check_topic(self.mqtt.topic, device_users, has_others)
         self.address  # noqa: B018 - raises if it is invalid
         return self
 
@@ -633,6 +648,19 @@ def _check_url(url: str, schemes: tuple[str, ...]) -> str:
     if not is_valid:
         raise ValueError(f"must be of the form {schemes[-1]}://host")
     return url
+
+
+def _check_topic(topic: str, users: Collection[str], has_others: bool) -> None:
+    """Refuse a topic filter that matches no user, because messages would be lost silently."""
+    _, _, rest = topic.partition("/")
+    second_level = rest.partition("/")[0]
+    # With a database, users can be added later, and the second level can be any of them.
+    candidates = {*users, second_level or "+"} if has_others else users
+    if not _TOPIC_FILTER.fullmatch(topic) or all(make_user_topic(topic, user) is None for user in candidates):
+        raise ValueError(
+            "mqtt.topic must be an MQTT topic filter whose second level is the user, such as owntracks/+/+, "
+            f"got {topic!r}"
+        )
 
 
 def _resolve_environment(value: str) -> str:

@@ -22,8 +22,8 @@ from dphmm.errors import OutputError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import broker as listening
 from dphmm.serve import endpoints, sessions
-from dphmm.serve.broker import NUM_SHARES, Listener, SharedListener, Shares, get_share, make_user_topic
-from dphmm.serve.config import Broker
+from dphmm.serve.broker import NUM_SHARES, Listener, SharedListener, Shares, get_share
+from dphmm.serve.config import Broker, make_user_topic
 from dphmm.serve.delivery import POLL_INTERVAL_S
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.recipient_tables import RecipientTables

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,11 @@ def test_several_processes_share_database_and_send_each_timestep_once(model, tmp
         ({"device": [{"user": "ann", "token": "short"}]}, "at least 16 characters"),
         ({"device": [{"user": "a/b", "token": "x" * 40}]}, "user"),
         ({"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]}, "mqtts://host"),
+        (
+            {"mqtt": {"url": "mqtt://a", "topic": "owntracks"}},
+            "relay.toml: mqtt.topic must be an MQTT topic filter whose second level is the user, such as "
+            "owntracks/+/+, got 'owntracks'",
+        ),
         ({"recipient": [{"name": "f", "kind": "fax", "url": "http://a"}]}, "kind"),
         (
             {"recipient": [{"name": "f", "kind": "webhook", "url": "http://a", "users": ["eve"]}]},
@@ -137,6 +143,33 @@ def test_relay_listens_at_any_valid_port(config, listen, address):
             config(listen=listen)
     else:
         assert config(listen=listen).address == address
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_valid", "is_valid_with_database"),
+    [
+        ("owntracks/+/+", True, True),
+        ("owntracks/ann/+", True, True),
+        ("owntracks/+", True, True),
+        ("owntracks/#", True, True),
+        ("+/+/#", True, True),
+        ("#", True, True),
+        ("owntracks/phone/+", False, True),  # such a user can be added to a database
+        ("owntracks", False, False),
+        ("", False, False),
+        ("owntracks//+", False, False),
+        ("owntracks/#/x", False, False),
+        ("#/ann", False, False),
+        ("owntracks/+/a+", False, False),
+        ("owntracks/ann#", False, False),
+        ("owntracks/ann/phone#", False, False),
+        ("owntracks/+/\0", False, False),
+    ],
+)
+def test_topic_without_messages_of_a_user_raises(config, topic, is_valid, is_valid_with_database):
+    for store, accepts in (("users.db", is_valid), ("postgresql://host/relay", is_valid_with_database)):
+        with nullcontext() if accepts else pytest.raises(ValueError, match="topic must be an MQTT topic filter"):
+            config(store=store, mqtt={"url": "mqtt://a", "topic": topic})
 
 
 @pytest.mark.parametrize(
