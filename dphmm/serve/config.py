@@ -259,7 +259,8 @@ class Recipient(_StrictModel):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Recipient:
-        _check_url(self.url, ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https"))
+        schemes = ("mqtt", "mqtts") if self.kind == "mqtt" else ("http", "https")
+        _check_url(self.url, schemes, f"{self.name!r}: url ")
         for name, value in self.http_headers.items():
             if not _HTTP_HEADER_NAME.fullmatch(name):
                 raise ValueError(f"{self.name!r}: headers must have names of letters, digits and hyphens, got {name!r}")
@@ -639,14 +640,15 @@ class RelayConfig(_StrictModel):
         return self.model_copy(update=paths)
 
 
-def _check_url(url: str, schemes: tuple[str, ...]) -> str:
+def _check_url(url: str, schemes: tuple[str, str], subject: str = "") -> str:
     try:
         parts = urlsplit(url)
         is_valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:  # of a port or an IPv6 address
         is_valid = False
     if not is_valid:
-        raise ValueError(f"must be of the form {schemes[-1]}://host")
+        forms = " or ".join(f"{scheme}://host" for scheme in schemes)
+        raise ValueError(f"{subject}must be of the form {forms}")  # without the URL, which can contain a secret
     return url
 
 

@@ -104,7 +104,14 @@ def test_several_processes_share_database_and_send_each_timestep_once(model, tmp
         ({"device": []}, "device"),
         ({"device": [{"user": "ann", "token": "short"}]}, "at least 16 characters"),
         ({"device": [{"user": "a/b", "token": "x" * 40}]}, "user"),
-        ({"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]}, "mqtts://host"),
+        (
+            {"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]},
+            "'f': url must be of the form mqtt://host or mqtts://host",
+        ),
+        (
+            {"recipient": [{"name": "f", "kind": "webhook", "url": "ftp://a"}]},
+            "'f': url must be of the form http://host or https://host",
+        ),
         (
             {"mqtt": {"url": "mqtt://a", "topic": "owntracks"}},
             "relay.toml: mqtt.topic must be an MQTT topic filter whose second level is the user, such as "
