@@ -24,7 +24,7 @@ from time import monotonic
 from types import FrameType
 from typing import Annotated, Any, cast
 
-from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError
+from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError, PolicyError
 from dphmm.processes import ScriptlessContext
 from dphmm.release.database_backends import is_server
 from dphmm.release.session_store import SessionStore
@@ -295,7 +295,8 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
             notify("STOPPING=1")
         _end_within(_SHUTDOWN_TIMEOUT_S, end)
 
-    app = make_app(config, accept_changes, begin_end)
+    with _name_file(path):
+        app = make_app(config, accept_changes, begin_end)
     server = SupervisedServer(uvicorn.Config(app, **_build_options(config)), app.state.sessions.is_store_available)
     socket_number = os.environ.pop(SOCKET_VARIABLE, "")
     listening = socket.socket(fileno=int(socket_number)) if socket_number else _bind(server.config)
@@ -375,11 +376,21 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
         if (changed.address, changed.store) != (config.address, config.store):
             raise _changed_while_running()
         changed.check_environment()
-        check_sessions(changed, accept_changes)
+        with _name_file(path):
+            check_sessions(changed, accept_changes)
     except DphmmError as problem:
         _LOG.error("the relay continues with its previous configuration: %s", problem)
         return False
     return True
+
+
+@contextmanager
+def _name_file(path: str | Path) -> Iterator[None]:
+    """Name the relay's file in errors of its policy, which is only parsed with the model."""
+    try:
+        yield
+    except PolicyError as problem:
+        raise PolicyError(f"{path}: {problem}") from None
 
 
 def _changed_while_running() -> ConfigurationError:
@@ -554,9 +565,11 @@ def make_worker_app() -> Any:
 
     configure_logging()
     disable_core_dumps()
-    config = RelayConfig.read(Path(os.environ[CONFIG_VARIABLE]))
+    path = Path(os.environ[CONFIG_VARIABLE])
+    config = RelayConfig.read(path)
     end = partial(_end_within, _SHUTDOWN_TIMEOUT_S, partial(os._exit, 0))
-    return make_app(config, bool(os.environ.get(ACCEPT_VARIABLE)), end)
+    with _name_file(path):
+        return make_app(config, bool(os.environ.get(ACCEPT_VARIABLE)), end)
 
 
 @checked
@@ -591,7 +604,8 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
         raise _changed_while_running()
     if accept_changes and settings == _describe_fixed_settings(config, False):
         raise ConfigurationError("--accept-changes requires a relay that was started with it; restart the relay")
-    check_sessions(config, accept_changes)
+    with _name_file(path):
+        check_sessions(config, accept_changes)
     os.kill(process, signal.SIGHUP)
     return process
 

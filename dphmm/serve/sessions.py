@@ -108,7 +108,10 @@ class Engines:
         """
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
-        engines.engine("")
+        try:
+            engines.engine("")
+        except errors.PolicyError as problem:
+            raise errors.PolicyError(f"release policy: {problem}") from None
         return engines
 
     def build_settings(self, note: str) -> ReleaseSettings:
