@@ -364,7 +364,7 @@ def test_time_in_year_10000_utc_raises(tmp_path):
         ),
         ("45.01", {}, CoordinateError, "--near must be latitude and longitude as in 45.01,-30.01"),
         ([HOME], {"output": "x.tcx", "times": False}, ConfigurationError, "TCX requires the time of every point"),
-        ([(91.0, 0.0)], {}, CoordinateError, "latitude and longitude"),
+        ([HOME, (86.0, 0.0)], {}, CoordinateError, "--near: latitude and longitude must .* 84 .*, got 86.0, 0.0"),
         ([HOME], {"within_km": 8.0}, ConfigurationError, "use a smaller --within"),
         ([HOME], {"within_km": 8.6}, ConfigurationError, r"--within must be at most 8\.53 km .*, got 8\.6 km"),
         ([], {"within_km": 9, "hide_endpoints": True}, ConfigurationError, r"--within must be at most 8\.53 km"),

@@ -288,7 +288,7 @@ def hide(
     if among is not None and hide_endpoints:
         raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
     # Before files are read.
-    squares = [Square.around(*location, min_km=min_side_km(within_km, among)) for location in locations]
+    squares = [_find_square(location, min_side_km(within_km, among)) for location in locations]
     street_map = None
     if map_file is not None and locations:
         reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * max(MAX_CORE_KM, squares[0].side_km))
@@ -356,6 +356,13 @@ def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
     if typed is not None:
         return [typed]
     return _read_locations(near) if isinstance(near, str | Path) else _as_locations(near)
+
+
+def _find_square(location: Place, side_km: float) -> Square:
+    try:
+        return Square.around(*location, side_km)
+    except CoordinateError as problem:
+        raise CoordinateError(f"--near: {problem}") from None
 
 
 @dataclass(frozen=True)
