@@ -18,12 +18,12 @@ from dphmm.cli.console import (
     Row,
     Table,
     echo,
+    format_epsilon,
     format_use,
     progress,
     render,
     say_json,
     say_paragraph,
-    shown,
     warn,
 )
 from dphmm.cli.keys import NAME_LIST, NUMBER, named, naming, settings_key
@@ -175,7 +175,7 @@ def _audit_secrets(arguments: dict[str, Any]) -> None:
 
 
 def _format_total_epsilon(level: Mapping[str, Any]) -> str:
-    return "unbounded" if level["total_epsilon"] is None else shown(level["total_epsilon"])
+    return "unbounded" if level["total_epsilon"] is None else format_epsilon(level["total_epsilon"])
 
 
 _SECRETS = Table(
@@ -361,7 +361,7 @@ _SESSIONS = Table(
         Row("user"),
         Row("num_timesteps", "timesteps"),
         Row("num_releases", "releases"),
-        Row("epsilon", "total epsilon", ".4g"),
+        Row("epsilon", "total epsilon", format_epsilon),
         Row("exposed_releases", "timesteps with exposed states", _format_count),
     ),
     "Result",
@@ -596,7 +596,7 @@ _CANDIDATES = Table(
     (
         Row("user"),
         Row("num_timesteps", "timesteps", _format_4_digits),
-        Row("epsilon", text=_format_4_digits),
+        Row("epsilon", text=format_epsilon),
         Row("rank", text=_format_4_digits),
         Row("posterior", "posterior of the user", _format_4_digits),
         Row("most_probable_candidate"),

@@ -10,7 +10,21 @@ import click
 
 from dphmm.cli import shared_options as options
 from dphmm.cli.attack import print_channels
-from dphmm.cli.console import FILE, Block, Once, Row, Table, echo, format_use, progress, render, say_json, shown, warn
+from dphmm.cli.console import (
+    FILE,
+    Block,
+    Once,
+    Row,
+    Table,
+    echo,
+    format_epsilon,
+    format_use,
+    progress,
+    render,
+    say_json,
+    shown,
+    warn,
+)
 from dphmm.cli.keys import NAME_LIST, named, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
@@ -191,8 +205,8 @@ def _format_max_posterior(achieved: Mapping[str, Any]) -> str:
 
 
 _TOTALS = (
-    Row("achieved/epsilon_per_hour", "total epsilon per hour"),
-    Row("achieved/epsilon_24h", "total epsilon in 24 h"),
+    Row("achieved/epsilon_per_hour", "total epsilon per hour", format_epsilon),
+    Row("achieved/epsilon_24h", "total epsilon in 24 h", format_epsilon),
 )
 _PRIVACY = (
     Row("auxiliary_knowledge", "adversary knows"),
@@ -283,7 +297,7 @@ def _format_capped(result: Mapping[str, Any]) -> str:
         f"probability at most {result['capped_max_event_probability']:.3g}, "
         f"{result['capped_withheld_share']:.0%} of the timesteps withheld, "
         f"estimate error {shown(result['capped_estimate_error_m'])} m, "
-        f"total epsilon {shown(result['capped_epsilon_spent'])} "
+        f"total epsilon {format_epsilon(result['capped_epsilon_spent'])} "
         f"({result['capped_num_users']} users with the event)"
     )
 
@@ -297,7 +311,7 @@ _OUTCOMES = Table(
     "outcomes",
     (
         Row("epsilon", text=".4g"),
-        Row("epsilon_24h", "total epsilon in 24 h"),
+        Row("epsilon_24h", "total epsilon in 24 h", format_epsilon),
         Row("adversary_error_m", "adversary error, past (m)"),
         Row("smoothed_adversary_error_m", "all (m)"),
         Row(_MAX_POSTERIOR, "max posterior, all"),

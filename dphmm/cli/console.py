@@ -19,6 +19,7 @@ import click
 
 from dphmm.cli.keys import Key, settings_option
 from dphmm.errors import OutputError
+from dphmm.formatting import upper_bound
 
 if TYPE_CHECKING:
     from dphmm.jobs.input_data import Dropped
@@ -335,6 +336,17 @@ def shown(value: Any) -> str:
     return cell(str(value))
 
 
+def format_epsilon(value: Any) -> str:
+    """Format a spent epsilon, rounded up. Values of other types are formatted by `shown`.
+
+    Examples
+    --------
+    >>> format_epsilon(24.1650001), format_epsilon(24165.3), format_epsilon("unbounded")
+    ('24.1651', '24,165.3', 'unbounded')
+    """
+    return f"{float(upper_bound(value)):,.6g}" if isinstance(value, float) else shown(value)
+
+
 def format_use(metric: Mapping[str, float | None]) -> str:
     """Format a measure of a use with its interval, in percent.
 
@@ -443,7 +455,9 @@ def _to_words(key: str) -> str:
 
 def rows(*keys: str, labels: Mapping[str, str] | None = None) -> tuple[Row, ...]:
     """Return rows that show values under their labels, or under their own names."""
-    return tuple(Row(key, (labels or {}).get(key, "")) for key in keys)
+    return tuple(
+        Row(key, (labels or {}).get(key, ""), format_epsilon if "epsilon" in key.split("_") else shown) for key in keys
+    )
 
 
 @dataclass(frozen=True)

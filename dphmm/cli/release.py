@@ -26,6 +26,7 @@ from dphmm.cli.console import (
     dropped_rows,
     dropped_texts,
     echo,
+    format_epsilon,
     plural,
     progress,
     render,
@@ -232,7 +233,6 @@ _REASONS = {
 }
 
 _METRES = "{:,.0f} m".format
-_LEVEL = "{:,.4g}".format
 
 
 def _ratio(level: float) -> str:
@@ -265,7 +265,7 @@ _RESULT = (
 _PRIVACY = (
     Row("", "policy", _policy),
     Row("isolated_states", "states without an edge"),
-    Row("max_epsilon_24h", "max epsilon in any 24 h", _LEVEL),
+    Row("max_epsilon_24h", "max epsilon in any 24 h", format_epsilon),
     Row("ratio/release", "likelihood ratio, one release", _ratio),
     Row("ratio/any_states", "likelihood ratio, any possible locations", _ratio),
     Row("ratio/total", "likelihood ratio, all releases", _ratio),

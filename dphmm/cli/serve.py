@@ -12,6 +12,7 @@ import click
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, say_json
 from dphmm.cli.shared_options import parse_kilometres, parse_seconds, parse_store, print_town, refuse
 from dphmm.errors import ConfigurationError
+from dphmm.formatting import upper_bound
 
 # Options of 'run' that have an effect on one of its three uses only.
 _FOR_INIT = (
@@ -351,7 +352,7 @@ def session_command() -> None:
 @click.argument("file", callback=parse_store)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_(file: str | Path, as_json: bool) -> None:
-    """List the sessions of FILE with their numbers of releases and epsilon spent."""
+    """List the sessions of FILE with their timesteps, releases and epsilon spent."""
     from dphmm.jobs.release.stored import read_sessions
 
     for content in read_sessions(file):
@@ -360,7 +361,9 @@ def list_(file: str | Path, as_json: bool) -> None:
         if as_json:
             say_json({"name": name, **cost})
         else:
-            echo(f"{cell(name)}\t{cost['releases']} releases\tepsilon {cost['epsilon']:g}")
+            sampled = cost["num_releases"]
+            releases = "" if sampled is None else f"\t{sampled} releases"
+            echo(f"{cell(name)}\t{cost['num_timesteps']} timesteps{releases}\tepsilon {upper_bound(cost['epsilon'])}")
 
 
 @session_command.command()
@@ -399,7 +402,8 @@ def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path |
         if names or model is not None or overwrite:
             raise ConfigurationError("--everything cannot be combined with NAMES, --model or --overwrite")
         result = export_store(file, output, options["backup"])
-        say("Exported everything", {"sessions": result.sessions, "releases": result.releases, "output": output}, False)
+        counts = {"num_sessions": result.num_sessions, "num_timesteps": result.num_timesteps}
+        say("Exported everything", {**counts, "output": output}, False)
         if result.is_move:
             echo("The store is closed and releases nothing more. Import the file, also to undo this.")
         return
@@ -408,8 +412,12 @@ def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path |
     from dphmm.jobs.release.stored import export_sessions
 
     sessions = export_sessions(file, output, names, model, overwrite)
-    count = sum(len(content.releases) for content in sessions)
-    say("Exported", {"sessions": len(sessions), "releases": count, "output": str(output)}, False)
+    counts = {
+        "num_sessions": len(sessions),
+        "num_timesteps": sum(content.num_kept_timesteps for content in sessions),
+        "num_releases": sum(content.num_kept_releases for content in sessions),
+    }
+    say("Exported", {**counts, "output": str(output)}, False)
 
 
 @session_command.command("import")
@@ -426,7 +434,8 @@ def import_(file: Path, store: str | Path, withhold: bool) -> None:
     from dphmm.release.session_transfer import format_second, import_store
 
     result = import_store(file, store, withhold)
-    say("Imported", {"sessions": result.sessions, "releases": result.releases, "store": _name(store)}, False)
+    counts = {"num_sessions": result.num_sessions, "num_timesteps": result.num_timesteps}
+    say("Imported", {**counts, "store": _name(store)}, False)
     if result.was_undone:
         echo("The export is undone, and the store continues.")
     if result.withheld_until is not None:

@@ -41,18 +41,21 @@ class CertificateSummary(Result):
     ----------
     num_users
         Number of users.
+    num_timesteps
+        Number of timesteps, including withheld ones.
     num_releases
-        Number of releases.
+        Number of releases: the timesteps that are not withheld.
     num_bytes
         Size in bytes.
     """
 
     num_users: int
+    num_timesteps: int
     num_releases: int
     num_bytes: int
 
     def _derived(self) -> dict[str, Any]:
-        return {**vars(self), "bytes_per_release": round(self.num_bytes / max(1, self.num_releases), 1)}
+        return {**vars(self), "bytes_per_timestep": round(self.num_bytes / self.num_timesteps, 1)}
 
 
 class StoredStep(NamedTuple):
@@ -140,7 +143,7 @@ def certify(
     """
     check_output(output, overwrite)
     learned = load_model(model)
-    num_users = num_releases = 0
+    num_users = num_timesteps = num_releases = 0
     with certified(output, overwrite) as writer:
         is_session_store = is_server(source) or is_store(Path(source))
         if is_session_store:
@@ -157,11 +160,12 @@ def certify(
                     raise DataFileError(
                         source, f"user {user}: {problem}: use the model and the settings of the releases"
                     ) from None
-                num_releases += len(steps)
+                num_timesteps += len(steps)
+                num_releases += sum(step.released is not None for step in steps)
             num_users += 1
-        if not num_releases:
+        if not num_timesteps:
             raise ConfigurationError(f"{get_user_name(source)} contains no release to certify")
-    return CertificateSummary(num_users, num_releases, Path(output).stat().st_size)
+    return CertificateSummary(num_users, num_timesteps, num_releases, Path(output).stat().st_size)
 
 
 _Begun = tuple[Releaser, Sequence[StoredStep], dict[str, Any]]

@@ -11,6 +11,7 @@ from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.policy import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
+from dphmm.formatting import upper_bound
 from dphmm.html_report import Picture, Section
 from dphmm.jobs.audit.events import EventAudits
 from dphmm.jobs.audit.identity import IdentityAudit
@@ -219,9 +220,9 @@ def _build_secrets_section(audit: SecretsAudit, stated: dict[str, Any]) -> Secti
         for name in audit.policy.names
     ]
     totals = [
-        f"{level.mechanism}: the table has {_format_number(level.total_factor * audit.epsilon)}-unbounded-DP. "
+        f"{level.mechanism}: the table has {_format_bound(level.total_factor * audit.epsilon)}-unbounded-DP. "
         "Replacing one secret by another changes log probabilities by at most "
-        f"{_format_number(level.pairwise_factor * audit.epsilon)}."
+        f"{_format_bound(level.pairwise_factor * audit.epsilon)}."
         for level in audit.levels
     ]
     figures = [_build_picture("Levels", pictures.draw_levels, audit)]
@@ -275,8 +276,8 @@ def _build_sequence_section(
             )
     cost = (
         f"The total epsilon of {stated['num_releases']:,} releases at {stated['num_timesteps']:,} timesteps is "
-        f"{audit.epsilon:.4g} (Theorem 7.1). Any two possible sequences of states are distinguished by a "
-        f"log-likelihood ratio of at most {_format_number(audit.constrained_epsilon)} (Theorem 7.2)."
+        f"{upper_bound(audit.epsilon)} (Theorem 7.1). Any two possible sequences of states are distinguished by a "
+        f"log-likelihood ratio of at most {_format_bound(audit.constrained_epsilon)} (Theorem 7.2)."
     )
     if stated.get("randomness_was_private") is False:
         cost += (
@@ -336,9 +337,10 @@ def _build_mechanism_section(audit: MechanismAudit, stated: list[dict[str, Any]]
 
 
 def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], include_users: bool) -> Section:
-    forms = ["{user}", "{num_timesteps:,}", "{epsilon:.4g}", "{rank}", "{posterior:.3g}"]
+    forms = ["{user}", "{num_timesteps:,}", "{epsilon}", "{rank}", "{posterior:.3g}"]
     forms += ["{most_probable_candidate}", "{max_posterior:.3g}"]
-    rows = [[form.format(**user) for form in forms] for user in stated["users"]]
+    users = [{**user, "epsilon": upper_bound(user["epsilon"])} for user in stated["users"]]
+    rows = [[form.format(**user) for form in forms] for user in users]
     header = ("user", "timesteps", "epsilon", "rank", "posterior", "most probable candidate", "its posterior")
     sentences = [
         f"The mean rank of the true candidate is {stated['mean_rank']:.3g}, by chance "
@@ -363,6 +365,10 @@ def _build_picture(caption: str, draw: Callable[..., object], *what: Any, unit: 
         label_map(ax)
     legend_below(ax, columns=2)
     return Picture(png(figure), caption)
+
+
+def _format_bound(value: float) -> str:
+    return upper_bound(value) if np.isfinite(value) else "∞"
 
 
 def _format_number(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.release.stored import read_released
+from dphmm.jobs.release.stored import get_user_name, read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps
 from dphmm.plots.basemap import NO_BASEMAP, Basemap, add_credit, build_basemap, get_states_credit
@@ -37,10 +37,10 @@ from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
-from dphmm.tables.values import parse_time, writable
+from dphmm.tables.values import iso_time, parse_time, writable
 from dphmm.tables.vector_files import check_vector_file
 from dphmm.validation import checked
-from dphmm.writers.geopackage import trips, user_trips
+from dphmm.writers.geopackage import SEEDED_NOTE, trips, user_trips
 from dphmm.writers.release_table import ReleaseTable, places
 
 Polygons = Sequence[tuple[str, shapely.Geometry]]
@@ -107,6 +107,8 @@ class ReleaseMap:
     basemap
         A file for the background, see `dphmm.plots.read_basemap`. Water and names that it lacks are taken from the
         package's map of the world.
+    is_private
+        Whether the noise came from the operating system; None if this is unknown.
     """
 
     table: ReleaseTable
@@ -117,6 +119,7 @@ class ReleaseMap:
     policy_text: str = ""
     basemap: str | Path | None = None
     remarks: str = ""
+    is_private: bool | None = None
 
     def __post_init__(self) -> None:
         self.table = self.table.select(places(self.table, "estimate")[2])
@@ -158,11 +161,11 @@ class ReleaseMap:
         users = len(set(self.table["user"].tolist()))
         withheld = int(self.table["withheld"].sum())
         released = len(self.table) - withheld
-        text = (
-            f"{released:,} private release{'s' if released != 1 else ''} of {users:,} user{'s' if users != 1 else ''}."
-        )
+        kind = {True: "private ", False: "repeatable ", None: ""}[self.is_private]
+        text = f"{released:,} {kind}release{'s' if released != 1 else ''} of {users:,} user{'s' if users != 1 else ''}."
         if withheld:
             text = f"{text[:-1]}, and predictions at {withheld:,} timesteps without a release."
+        text += f" {SEEDED_NOTE}" if self.is_private is False else ""
         text += f" {self.remarks}" if self.remarks else ""
         text += " Errors are medians of the errors expected under the model."
         return text + (" The map contains true locations: do not publish it." if self.tracks else "")
@@ -703,7 +706,7 @@ def show(
     ------
     ConfigurationError
         For another extension, a policy or sessions without a model, tiles in a picture or together with a basemap, a
-        name without PRIVATE for true locations, or if no release is left.
+        name without PRIVATE for true locations, or a period without releases.
     OutputError
         If the file exists and may not be overwritten, or cannot be written; raised before anything is read.
     MissingDependencyError
@@ -726,12 +729,15 @@ def show(
             raise ConfigurationError(
                 "--tiles cannot be combined with --basemap or a picture: tiles replace the basemap of a page"
             )
+    period = _parse_period(start, end)
     check_output(path if true is None else private_name(path), overwrite)
     if basemap is not None:
         check_vector_file(basemap)
     loaded_model = model if isinstance(model, MarkovModel) or model is None else load_model(model)
     stored = read_released(releases, loaded_model, users)
-    table = _select(stored.table, users, start, end)
+    if not len(stored.table):
+        raise ConfigurationError(f"{get_user_name(releases)} contains no release to show")
+    table = _select(stored.table, users, period)
     region = None if loaded_model is None else loaded_model.space
     true_tracks = () if true is None else Data.from_any(true).within(region).read().trajectories
     parts = (while_released(track, table) for track in true_tracks)
@@ -742,13 +748,13 @@ def show(
     graph, text, remarks = _policy(table, stored.settings, requested, loaded_model)
     space = None if loaded_model is None else loaded_model.states
     areas = read_polygons(layer) if layer is not None else ()
-    release_map = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks))
+    release_map = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks), stored.is_private)
     page_title = writable(title or release_map.title)
-    is_private = true is not None
+    has_true = true is not None
     if is_page:
-        write_text(path, release_map.to_html(page_title, tiles), overwrite, is_private)
+        write_text(path, release_map.to_html(page_title, tiles), overwrite, has_true)
     else:
-        canvas.save_picture(_figure(release_map, page_title), path, overwrite, is_private)
+        canvas.save_picture(_figure(release_map, page_title), path, overwrite, has_true)
     return path
 
 
@@ -826,15 +832,28 @@ def _panel_figure(release_map: ReleaseMap, title: str) -> Any:
     return figure
 
 
-def _select(table: ReleaseTable, users: Sequence[str], start: str | None, end: str | None) -> ReleaseTable:
+def _parse_period(start: str | None, end: str | None) -> dict[str, np.datetime64]:
+    """Return the times of the options that are set."""
+    options = {"--start": start, "--end": end}
+    period = {option: _parse_time(text, option) for option, text in options.items() if text is not None}
+    if len(period) == 2 and period["--start"] >= period["--end"]:
+        raise ConfigurationError(f"--start must be before --end, got --start {start} and --end {end}")
+    return period
+
+
+def _select(table: ReleaseTable, users: Sequence[str], period: Mapping[str, np.datetime64]) -> ReleaseTable:
     table = select_users(table, users)
+    times = table["time"]
     mask = np.ones(len(table), dtype=np.bool_)
-    if start is not None:
-        mask &= table["time"] >= _parse_time(start, "--start")
-    if end is not None:
-        mask &= table["time"] < _parse_time(end, "--end")
+    if "--start" in period:
+        mask &= times >= period["--start"]
+    if "--end" in period:
+        mask &= times < period["--end"]
     if not mask.any():
-        raise ConfigurationError("no release is left: use other users or times")
+        stated = " and ".join(f"{option} {iso_time(time)}" for option, time in period.items())
+        raise ConfigurationError(
+            f"{stated} must leave a release, got releases from {iso_time(times.min())} to {iso_time(times.max())}"
+        )
     return table.select(mask)
 
 

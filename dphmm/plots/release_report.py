@@ -135,7 +135,7 @@ def report(
         Section("Before and after", [explanation], pictures=maps),
         Section("Disclosure in metres and odds", [_METRICS], header=header, rows=guarantee.disclosure),
         *(warnings if guarantee.warnings else []),
-        Section("Published releases", pictures=[_draw_published(engine, table, basemap)]),
+        Section("Published releases", pictures=[_draw_published(engine, table, basemap, is_system_noise)]),
         Section("Limitations", points=guarantee.limitations),
         Section("Settings", header=("", ""), rows=(*guarantee.provenance, *_origin(source))),
     ]
@@ -243,9 +243,12 @@ def _draw_before_and_after(
 _HALF_WIDTH_INCHES = (4.8, 4.9)
 
 
-def _draw_published(engine: Releaser, table: ReleaseTable, basemap: str | Path | None) -> Picture:
+def _draw_published(
+    engine: Releaser, table: ReleaseTable, basemap: str | Path | None, is_system_noise: bool | None
+) -> Picture:
     figure, ax = new_figure(7.0, 5.2)
-    note = ReleaseMap(table, engine.model.space, basemap=basemap).draw_with_note(ax)
+    release_map = ReleaseMap(table, engine.model.space, basemap=basemap, is_private=is_system_noise)
+    note = release_map.draw_with_note(ax)
     return Picture(png(figure), note, wide=True)
 
 

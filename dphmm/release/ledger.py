@@ -17,6 +17,7 @@ import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import BudgetExceededError, InvalidInputError
+from dphmm.formatting import upper_bound
 from dphmm.release.record import ReleaseRecord
 from dphmm.tables.values import one_line, shorten
 from dphmm.validation import Epsilon, PositiveInt, checked, setting
@@ -396,6 +397,6 @@ class Limits:
 def _check_limit(name: str, limit: float | None, spent: Fraction | float, requested: Fraction | float) -> None:
     if limit is not None and spent + requested > to_fraction(limit):
         raise BudgetExceededError(
-            f"{name} limit {limit:g} exceeded: {float(spent):.6g} already spent, this release needs "
+            f"{name} limit {limit:g} exceeded: {upper_bound(float(spent))} already spent, this release needs "
             f"{float(requested):.6g}; release less often or use a smaller epsilon"
         )

@@ -103,6 +103,14 @@ class Pruned:
     costs: Mapping[str, tuple[int, Fraction, Fraction | float]] = field(default_factory=dict)
     last_slot: int | None = None
 
+    @property
+    def num_timesteps(self) -> int:
+        """The number of timesteps of these releases, if all queries were answered at each.
+
+        Otherwise it is that of the query with most answers.
+        """
+        return max((count for count, *_ in self.costs.values()), default=0)
+
     def new_account(self, max_window_steps: int | None = None) -> Account:
         """Create an account that begins with these releases.
 

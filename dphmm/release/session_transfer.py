@@ -91,14 +91,14 @@ class Export:
 
     Parameters
     ----------
-    sessions, releases
-        Numbers of sessions and of kept records.
+    num_sessions, num_timesteps
+        Numbers of sessions and of timesteps with a kept record, including withheld ones.
     is_move
         Whether the store was closed.
     """
 
-    sessions: int
-    releases: int
+    num_sessions: int
+    num_timesteps: int
     is_move: bool
 
 
@@ -108,16 +108,16 @@ class Import:
 
     Parameters
     ----------
-    sessions, releases
-        Numbers of sessions and of kept records.
+    num_sessions, num_timesteps
+        Numbers of sessions and of timesteps with a kept record, including withheld ones.
     withheld_until
         Second up to which no timestep is released; None for an exact copy.
     was_undone
         Whether the store is the one that was exported, and was opened again.
     """
 
-    sessions: int
-    releases: int
+    num_sessions: int
+    num_timesteps: int
     withheld_until: int | None = None
     was_undone: bool = False
 
@@ -407,12 +407,14 @@ def _check_records(store: SessionStore) -> None:
 
 
 def _count(store: SessionStore) -> tuple[int, int]:
-    ((releases,),) = store.database.execute("SELECT COUNT(*) FROM record")
-    return len(store.names()), int(releases)
+    """Return the numbers of sessions and of timesteps."""
+    query = "SELECT COUNT(*) FROM (SELECT DISTINCT session, slot FROM record) AS timesteps"
+    ((num_timesteps,),) = store.database.execute(query)
+    return len(store.names()), int(num_timesteps)
 
 
 def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
-    """Copy all tables within transactions, and return the numbers of sessions and records."""
+    """Copy all tables within transactions, and return the numbers of sessions and timesteps."""
     _check_new(target)
     target.database.execute("DELETE FROM identity")
     for table in list_tables(get_format()):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
-from dphmm.formatting import ratio_bound
+from dphmm.formatting import ratio_bound, upper_bound
 from dphmm.release.ledger import sum_budgets
 from dphmm.tables import read_document
 from dphmm.tables.arrow_columns import build_binary_column
@@ -171,20 +171,19 @@ def read_geopackage(path: Path) -> ReleaseTable:
     return ReleaseTable.parse([{column_of.get(name, name): cell for name, cell in row.items()} for row in rows])
 
 
-def read_settings_text(path: Path) -> str | None:
-    """Return the canonical settings in the metadata of a file, or None.
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata of a file of releases: ``settings`` and others, if it has them.
 
-    Only GeoPackage and GeoParquet have metadata.
+    Only GeoPackage and GeoParquet have metadata, and only GeoPackage states the ``randomness``.
     """
     suffix = path.suffix.lower()
-    metadata: Mapping[Any, Any] | None = None
     if suffix == ".gpkg":
-        metadata = need("pyogrio", "files").read_info(path, layer="estimates")["dataset_metadata"]
-    elif suffix in (".parquet", ".geoparquet"):
+        return need("pyogrio", "files").read_info(path, layer="estimates")["dataset_metadata"] or {}
+    if suffix in (".parquet", ".geoparquet"):
         with path.open("rb") as stream:  # Arrow might interpret a path as a URI
             stored = need("pyarrow.parquet", "files").read_schema(stream).metadata or {}
-        metadata = {"settings": stored[b"settings"].decode(errors="replace")} if b"settings" in stored else None
-    return None if metadata is None else metadata.get("settings")
+        return {name.decode(errors="replace"): text.decode(errors="replace") for name, text in stored.items()}
+    return {}
 
 
 def write_geoparquet(
@@ -338,7 +337,7 @@ def tracks(table: ReleaseTable) -> Any:
     """Return a line through the estimates of each trip.
 
     A new trip starts after a gap of more than an hour, or of more than 1.5 times the user's median gap if that is
-    longer. A trip of one timestep has no line.
+    longer. The median of an even number of gaps is the lower of the middle two. A trip of one timestep has no line.
 
     Parameters
     ----------
@@ -424,8 +423,13 @@ def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDAr
     gaps = np.diff(times[rows])
     if not len(gaps):
         return [rows]
-    longest = max(_TRIP_GAP, np.sort(gaps)[len(gaps) // 2] * 3 // 2)
+    # The lower median: the upper one of two gaps is the longer gap, which would never end a trip.
+    longest = max(_TRIP_GAP, np.sort(gaps)[(len(gaps) - 1) // 2] * 3 // 2)
     return np.split(rows, np.flatnonzero(gaps > longest) + 1)
+
+
+SEEDED_NOTE = "No privacy guarantee: the noise is seeded and can be reproduced."
+"""A sentence about releases with seeded noise."""
 
 
 def describe_content(is_private: bool, geometry: Geometry | None = None) -> str:
@@ -437,7 +441,7 @@ def describe_content(is_private: bool, geometry: Geometry | None = None) -> str:
         None: f"{kind.capitalize()} releases and estimates from them",
     }
     text = f"{content[geometry]}, not true locations."
-    return text if is_private else f"{text} No privacy guarantee: the noise is seeded and can be reproduced."
+    return text if is_private else f"{text} {SEEDED_NOTE}"
 
 
 def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> dict[str, str]:
@@ -457,7 +461,7 @@ def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> di
     metadata["randomness"] = "system" if is_private else "seeded"
     for name, level in levels.items():
         metadata[f"likelihood_ratio_{name}"] = f"at most {ratio_bound(level)}" if is_private else "no guarantee"
-    metadata["max_epsilon_total"] = f"{max_total:.6g}"
+    metadata["max_epsilon_total"] = upper_bound(max_total)
     metadata["is_exact"] = str(bool(table["is_exact"].all())).lower()
     for name in ("mechanism", "settings_hash", "model_hash"):
         metadata[name] = ", ".join(sorted(set(table[name].tolist())))

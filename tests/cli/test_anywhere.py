@@ -54,7 +54,7 @@ def test_release_batch_and_session_accept_states_off_lattice(model, run, tmp_pat
     )
     assert table["min_degree_of_protection"].min() >= 2
     shown = json.loads(run("session", "show", "s.db", "002", "--json").stdout)
-    assert shown["releases"] == len(table)
+    assert shown["num_timesteps"] == len(table)
     batch = run("batch", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "-o", "out", "--workers", "1")
     assert batch.exit_code == 0, batch.stderr
     assert len(read_releases(user_file(tmp_path / "out", "002", "parquet"))) == len(table)

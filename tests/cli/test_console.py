@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dphmm.cli
+from dphmm.cli import audit, calibrate, release
 from dphmm.cli.console import Block, Row, cell, echo, logging_shown, render, rows, say, say_paragraph, say_table
 from dphmm.jobs.input_data import Dropped
 from dphmm.release.engine import ReleaseSettings
@@ -90,6 +91,20 @@ def test_results_are_printed_in_sections_and_private_values_last(capsys):
         "  names                x",
         "  excluded by --users  1,632 fixes of 2 users",
     ]
+
+
+def test_epsilon_is_rounded_up(capsys):
+    say("Session", {"epsilon": 24.165, "max_window_epsilon": 3.0000001, "constrained_epsilon": "unbounded"}, False)
+    texts = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert texts == ["24.165", "3.00001", "unbounded"]
+
+
+def test_columns_of_total_epsilon_are_rounded_up():
+    total = 24.1650001
+    printed = [audit._SESSIONS.columns, audit._CANDIDATES.columns, release._PRIVACY]
+    printed += [calibrate._TOTALS, [row for row in calibrate._OUTCOMES.columns if row.key != "epsilon"]]
+    texts = [row.read({row.key: total}) for columns in printed for row in columns if "epsilon" in row.key]
+    assert texts == ["24.1651"] * 6
 
 
 def test_values_have_their_labels_and_empty_sections_no_heading(capsys):

@@ -171,8 +171,42 @@ def test_show_restricts_times(release_folder, run):
     assert set(times.tolist()) == set(
         np.array(["2024-03-07T09:02", "2024-03-07T09:03"], dtype="datetime64[s]").tolist()
     )
-    assert "no release is left" in run("show", "r.csv", "--start", "2025-01-01", "--overwrite").stderr
+    for words, stated in (
+        (("--start", "2025-01-01"), "--start 2025-01-01T00:00:00Z"),
+        (
+            ("--start", "2023-01-01", "--end", "2024-01-01"),
+            "--start 2023-01-01T00:00:00Z and --end 2024-01-01T00:00:00Z",
+        ),
+    ):
+        message = f"{stated} must leave a release, got releases from 2024-03-07T09:00:00Z to 2024-03-07T09:05:00Z"
+        assert message in run("show", "r.csv", *words, "--overwrite").stderr
     assert "--end: time must be ISO 8601" in run("show", "r.csv", "--end", "soon", "--overwrite").stderr
+
+
+@pytest.mark.parametrize("end", ["2024-03-01", "2024-03-08"])
+def test_show_with_end_not_after_start_raises(release_folder, run, end):
+    done = run("show", "r.csv", "--start", "2024-03-08", "--end", end)
+    assert done.exit_code == 2
+    assert f"--start must be before --end, got --start 2024-03-08 and --end {end}" in done.stderr
+    assert not (release_folder / "r.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "more", "kind"),
+    [
+        ("gpkg", ("--seed", 1), "repeatable releases"),
+        ("csv", ("--seed", 1), "releases"),
+        ("gpkg", (), "private releases"),
+        ("csv", (), "releases"),
+    ],
+)
+def test_map_calls_releases_private_only_if_file_states_it(world, run, suffix, more, kind):
+    words = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1")
+    assert run("release", "walk.csv", *words, *more, "-o", f"r.{suffix}").exit_code == 0
+    assert run("show", f"r.{suffix}").exit_code == 0
+    note = _note((world / "r.html").read_text())
+    assert f">12 {kind} of 2 users." in note
+    assert ("No privacy guarantee" in note) == (kind == "repeatable releases")
 
 
 def test_show_accepts_batch_and_sessions_and_names_policy(world, run):

@@ -10,6 +10,7 @@ import pytest
 from dphmm import Grid, MarkovModel, ReleaseRecord
 from dphmm.release.session_store import SessionStore
 from dphmm.space.projection import LocalProjection
+from dphmm.writers import read_releases
 from tests import command_line
 
 STEP = 300
@@ -55,7 +56,7 @@ def test_repeated_command_gives_equal_releases_and_spends_nothing(work):
     assert (work / "again.csv").read_bytes() == first
     assert first.count(b"\n") == 11
     listed = [json.loads(line) for line in run("session", "list", "users.db", "--json").stdout.splitlines()]
-    assert [(session["name"], session["releases"], session["epsilon"]) for session in listed] == [
+    assert [(session["name"], session["num_timesteps"], session["epsilon"]) for session in listed] == [
         ("ann", 5, 2.5),
         ("bob", 5, 2.5),
     ]
@@ -65,7 +66,7 @@ def test_repeated_command_gives_equal_releases_and_spends_nothing(work):
 def test_server_sessions_are_listed_exported_and_audited_like_file_sessions(work, postgres):
     release("--session", postgres)
     listed = [json.loads(line) for line in run("session", "list", postgres, "--json").stdout.splitlines()]
-    assert [(session["name"], session["releases"], session["epsilon"]) for session in listed] == [
+    assert [(session["name"], session["num_timesteps"], session["epsilon"]) for session in listed] == [
         ("ann", 5, 2.5),
         ("bob", 5, 2.5),
     ]
@@ -115,7 +116,7 @@ def test_limit_ends_release_and_keeps_earlier_releases(work):
     assert "earlier releases are stored, see 'dphmm session export'" in done.stderr
     assert not (work / "out.csv").exists()
     shown = json.loads(run("session", "show", "users.db", "ann", "--json").stdout)
-    assert (shown["releases"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)
+    assert (shown["num_timesteps"], shown["epsilon"], shown["limit_epsilon"]) == (4, 2.0, 2.0)
     assert shown["max_window_epsilon"] == 1.0
     assert shown["constrained_epsilon"] == pytest.approx(4 * shown["max_constrained_epsilon"])
     assert (shown["randomness"], shown["mechanism"]) == ("system", "lattice")
@@ -195,6 +196,30 @@ def test_session_states_its_guarantee(work):
     run("release", "data.csv", "--model", "model.npz", "--policy", "complete", "--epsilon", 0.5, *seeded)
     seeded_session = json.loads(run("session", "show", "s.db", "ann", "--json").stdout)
     assert (seeded_session["randomness"], seeded_session["likelihood_ratio_total"]) == ("seeded", None)
+
+
+def test_withheld_timesteps_are_not_counted_as_releases(work):
+    model = MarkovModel.load("model.npz")
+    MarkovModel(0.9 * np.eye(9) + 0.1 / 9, model.initial, model.space, STEP).save("stay.npz")
+    words = ("--model", "stay.npz", "--policy", "complete", "--window-epsilon", "1000", "--session", "s.db")
+    run("release", "data.csv", *words, "-o", "s.csv")
+    table = read_releases(work / "s.csv")
+    rows = table.select(table["user"] == "ann")
+    sampled = int((~rows["withheld"]).sum())
+    assert 0 < sampled < len(rows) == 5
+    shown = json.loads(run("session", "show", "s.db", "ann", "--json").stdout)
+    assert (shown["num_timesteps"], shown["num_releases"]) == (5, sampled)
+    assert "epsilon_per_release" not in shown, "with a schedule, the setting is an upper bound only"
+    assert shown["max_epsilon_per_release"] == rows["epsilon"].max()
+    assert run("session", "list", "s.db").stdout.splitlines()[0].startswith(f"ann\t5 timesteps\t{sampled} releases\t")
+    exported = run("session", "export", "s.db", "ann", "-o", "ann.jsonl").stdout.split()
+    assert exported[3:7] == ["timesteps", "5", "releases", str(sampled)]
+    certificate = json.loads(run("certify", "s.db", "--model", "stay.npz", "-o", "proof.jsonl", "--json").stdout)
+    released = int((~table["withheld"]).sum())
+    assert (certificate["num_timesteps"], certificate["num_releases"]) == (10, released)
+    copied = run("session", "export", "s.db", "--everything", "--backup", "-o", "s.export").stdout
+    assert "  timesteps  10\n" in copied
+    assert "  timesteps  10\n" in run("session", "import", "s.export", "new.db", "--withhold").stdout
 
 
 def test_limits_without_session_raise(work):

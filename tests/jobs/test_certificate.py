@@ -61,7 +61,7 @@ def test_release_and_certify_write_equal_certificates(model_and_data, tmp_path):
         data, model, SETTINGS, tmp_path / "r.csv", certificate=tmp_path / "live.jsonl", rng=1, allow_training_users=True
     )
     certificate = certify(tmp_path / "r.csv", model, tmp_path / "later.jsonl", "utility:1km")
-    assert (certificate.num_users, certificate.num_releases) == (2, 12)
+    assert (certificate.num_users, certificate.num_timesteps) == (2, 12)
     assert (tmp_path / "live.jsonl").read_text() == (tmp_path / "later.jsonl").read_text()
     rows = verifier().read_rows(str(tmp_path / "r.csv"))
     assert refusal(read_lines(tmp_path / "live.jsonl"), rows) is None
@@ -183,7 +183,7 @@ def test_batch_with_sessions_ending_at_gaps_is_certified(model_and_data, tmp_pat
     how = {"session_gap": 50, "kind": "csv", "rng": 3, "allow_training_users": True, "workers": 1}
     batch(Data((str(data),)), tmp_path / "b", model, settings, **how)
     certificate = certify(tmp_path / "b", model, tmp_path / "proof.jsonl")
-    assert (certificate.num_users, certificate.num_releases) == (2, 12)
+    assert (certificate.num_users, certificate.num_timesteps) == (2, 12)
     lines = read_lines(tmp_path / "proof.jsonl")
     assert sum("begin" in line for line in lines) == 4, "each user has two sessions"
     rows: dict = {}
@@ -309,7 +309,7 @@ def test_session_with_changed_settings_is_certified(model_and_data, tmp_path):
             for state in (0, 1, 2):
                 session.release(state, next(slots))
     certificate = certify(tmp_path / "anew.db", model, tmp_path / "proof.jsonl")
-    assert certificate.num_releases == 9
+    assert certificate.num_timesteps == 9
     lines = read_lines(tmp_path / "proof.jsonl")
     export_sessions(tmp_path / "anew.db", tmp_path / "rows.csv", model=model)
     rows = verifier().read_rows(str(tmp_path / "rows.csv"))

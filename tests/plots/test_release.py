@@ -40,14 +40,27 @@ def test_title_states_policy_epsilon_and_errors_and_note_states_content():
     released, estimated = np.median(table["expected_error_m"]), np.median(table["estimate_error_m"])
     errors = f"of releases {released:,.0f} m, of estimates {estimated:,.0f} m"
     assert release_map.title == f"utility:2km, ε = 1: median error {errors}"
-    assert release_map.note.startswith("20 private releases of 1 user. A release hides between locations within 2 km.")
+    assert release_map.note.startswith("20 releases of 1 user. A release hides between locations within 2 km.")
     assert "do not publish it" not in release_map.note
     assert "do not publish it" in ReleaseMap(table, walks.GRID, [walks.walk(20)]).note
     assert ReleaseMap(table).title.startswith("lattice, ε = 1: median error of releases")
     unprotected = ReleaseTable({**table.columns, "unprotected": np.arange(20) < 15})
     protected = np.median(table["estimate_error_m"][15:])
     assert ReleaseMap(unprotected).title.endswith(f"of estimates {protected:,.0f} m")
-    assert ReleaseMap(table.select(np.arange(20) < 1), walks.GRID).note.startswith("1 private release of 1 user.")
+    assert ReleaseMap(table.select(np.arange(20) < 1), walks.GRID).note.startswith("1 release of 1 user.")
+
+
+@pytest.mark.parametrize(
+    ("is_private", "beginning"),
+    [
+        (None, "20 releases of 1 user. Errors"),
+        (True, "20 private releases of 1 user. Errors"),
+        (False, "20 repeatable releases of 1 user. No privacy guarantee: the noise is seeded and can be reproduced."),
+    ],
+    ids=["unknown", "system", "seeded"],
+)
+def test_note_calls_releases_private_only_if_their_noise_is(is_private, beginning):
+    assert ReleaseMap(walks.release_walk(20), walks.GRID, is_private=is_private).note.startswith(beginning)
 
 
 @pytest.mark.parametrize("num_placed", [0, 3])
@@ -293,7 +306,7 @@ def test_each_of_few_users_has_a_panel_with_one_view_and_no_line_through_predict
     table = withhold(table, np.arange(60) % 5 > 0)
     figure, _ = canvas.new_panels(9.0, 9.0, rows=0)
     caption = ReleaseMap(table, walks.GRID).draw_panels(figure)
-    assert caption.startswith("12 private releases of 3 users, and predictions at 48 timesteps")
+    assert caption.startswith("12 releases of 3 users, and predictions at 48 timesteps")
     users = sorted(set(table["user"].tolist()))
     assert [ax.get_title().partition(":")[0] for ax in figure.axes] == users
     assert len({(*ax.get_xlim(), *ax.get_ylim()) for ax in figure.axes}) == 1

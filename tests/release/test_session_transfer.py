@@ -716,7 +716,7 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(
         assert len(session.releases()) == 7
         assert session.ledger().epsilon == 3.5
     (content,) = stored.read_sessions(store)
-    assert content.cost()["releases"] == 7
+    assert content.cost()["num_timesteps"] == 7
     with SessionStore(store) as opened:
         session = opened.session("ann")
         assert opened.prune(session, first + 1, STEP) == 5, "records of the future stay"

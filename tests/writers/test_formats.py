@@ -30,6 +30,7 @@ from dphmm.writers import (
     tracks,
     write_releases,
 )
+from dphmm.writers.geopackage import trips
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -120,6 +121,21 @@ def test_geopackage_has_layers_and_styles(tmp_path, table):
     (track,) = pyogrio.read_dataframe(path, layer="tracks").to_dict("records")
     assert (track["user_id"], track["num_timesteps"], track["epsilon"]) == ("003", 2, 1.5)
     assert list(track["geometry"].coords) == [(116.31, 39.91), (116.39, 39.92)]
+
+
+@pytest.mark.parametrize(
+    ("hours", "lengths"), [((1, 87_600), [2, 1]), ((3, 3, 4, 9), [4, 1]), ((1, 3, 3), [4]), ((1, 1, 9, 9), [3, 1, 1])]
+)
+def test_trips_are_split_at_gaps_above_the_lower_median(hours, lengths):
+    times = np.datetime64("2024-03-07", "us") + np.cumsum([0, *hours]) * np.timedelta64(1, "h")
+    assert [len(rows) for rows in trips(np.arange(len(times)), times)] == lengths
+
+
+def test_geopackage_total_epsilon_is_rounded_up(tmp_path, table):
+    pyogrio = pytest.importorskip("pyogrio")
+    write_releases(tmp_path / "out.gpkg", ReleaseTable({**table.columns, "epsilon": np.full(4, 1.0000001)}))
+    metadata = pyogrio.read_info(tmp_path / "out.gpkg", layer="estimates")["dataset_metadata"]
+    assert float(metadata["max_epsilon_total"]) >= 2.0000002
 
 
 def test_geopackage_has_version_1_3_and_millisecond_times(tmp_path, table):

@@ -39,7 +39,7 @@ from dphmm.tables import check_output, write_text
 from dphmm.tables.json_toml import parse_json
 from dphmm.validation import checked
 from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
-from dphmm.writers.geopackage import read_settings_text
+from dphmm.writers.geopackage import read_metadata
 
 clock = time.time  # replaceable in tests
 
@@ -85,6 +85,16 @@ class SessionContent(Result):
         return max((ledger.epsilon for ledger in ledgers), default=0.0), max(levels, default=0.0)
 
     @property
+    def num_kept_timesteps(self) -> int:
+        """The number of timesteps with a record, including withheld ones."""
+        return len({release.slot for release in self.releases})
+
+    @property
+    def num_kept_releases(self) -> int:
+        """The number of records that are not withheld: one for each query of a timestep."""
+        return sum(not release.record.withheld for release in self.releases)
+
+    @property
     def is_private(self) -> bool:
         """Whether all noise came from the operating system, and none of it was seeded."""
         all_terms = (terms for agreed in self.session.agreements for terms in agreed.terms.values())
@@ -93,14 +103,15 @@ class SessionContent(Result):
     def cost(self) -> dict[str, Any]:
         """Return the spent budget (Theorems 7.1 and 7.2) and the largest level (Theorem 6.3).
 
-        The first slot and the largest level are None if earlier records were removed, because these can exceed those
-        that remain.
+        Timesteps include withheld ones, releases do not. The number of releases, the first slot and the largest level
+        are None if earlier records were removed, because they depend on these.
         """
         slots = [release.slot for release in self.releases]
         pruned = self.pruned.new_account()
         constrained = float(pruned.constrained_epsilon) + self._ledger.constrained_epsilon
         return {
-            "releases": self.pruned.count + len(slots),
+            "num_timesteps": self.pruned.num_timesteps + self.num_kept_timesteps,
+            "num_releases": None if self.pruned.count else self.num_kept_releases,
             "first_slot": slots[0] if slots and not self.pruned.count else None,
             "last_slot": slots[-1] if slots else None,
             "epsilon": float(pruned.epsilon + to_fraction(self._ledger.epsilon)),
@@ -122,12 +133,16 @@ class SessionContent(Result):
         window = limits.window_steps
         values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
         if self.pruned.count:
-            values["num_pruned_releases"] = self.pruned.count
+            values["num_pruned_timesteps"] = self.pruned.num_timesteps
         values["settings_changed_at_releases"] = [agreed.first for agreed in self.session.agreements]
         for query, terms in self.session.terms.items():
             prefix = "" if len(self.session.terms) == 1 else f"{query}_"
             settings = {**terms.settings.to_dict(), "settings_hash": terms.settings_hash, "model_hash": terms.model}
             settings |= {"randomness": terms.randomness, "epsilon_per_release": settings.pop("epsilon")}
+            if terms.settings.schedule is not None or terms.settings.caps:  # the setting is an upper bound only
+                budgets = [release.record.epsilon for release in self.releases if release.query == query]
+                del settings["epsilon_per_release"]
+                settings["max_epsilon_per_release"] = None if self.pruned.count else max(budgets, default=0.0)
             values |= {prefix + name: value for name, value in settings.items()}
         return values
 
@@ -314,7 +329,8 @@ class StoredReleases:
         The settings of all releases, as stored by a batch, or by sessions with equal settings. Of a file, the settings
         with the hash in its rows, if they are found: see `find_settings`. None otherwise.
     is_private
-        Whether the noise came from the operating system. None for a file, which does not state it.
+        Whether the noise came from the operating system. None for a file that does not state it: only a GeoPackage
+        does.
     """
 
     table: ReleaseTable
@@ -365,7 +381,8 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
     if path.is_dir():
         return _of_batch(path, users)
     table = read_releases(path)
-    return StoredReleases(table, find_settings(path, table))
+    is_file_private = {"system": True, "seeded": False}.get(_read_metadata(path).get("randomness", ""))
+    return StoredReleases(table, find_settings(path, table), is_file_private)
 
 
 @dataclass(frozen=True)
@@ -913,12 +930,17 @@ def _settings_candidates(
             yield settings
 
 
+def _read_metadata(path: Path) -> Mapping[str, str]:
+    with suppress(ValueError, RuntimeError, OSError):  # metadata that cannot be read are absent
+        return read_metadata(path)
+    return {}
+
+
 def _published_settings(path: Path) -> Iterator[str]:
     """Yield the canonical settings in a file's metadata and its folder's certificates."""
-    with suppress(ValueError, RuntimeError, OSError):  # metadata that cannot be read are absent
-        contained = read_settings_text(path)
-        if contained is not None:
-            yield contained
+    contained = _read_metadata(path).get("settings")
+    if contained is not None:
+        yield contained
     for certificate in sorted(path.absolute().parent.glob("*.jsonl")):
         if not certificate.is_file():
             continue

@@ -10,11 +10,12 @@ import numpy as np
 import pandas
 import pytest
 
-from dphmm import ReleaseSettings
+from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Session
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs import Data, batch, certify, export_sessions, learn, read_released, region, release
 from dphmm.jobs.batch.run_folder import user_file
-from dphmm.jobs.release.stored import replay
+from dphmm.jobs.release.stored import read_sessions, replay
+from dphmm.release import SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.writers import read_releases, write_releases
 
@@ -51,6 +52,26 @@ def test_sessions_match_their_export_and_settings(folder):
     export_sessions(folder / "s.db", folder / "export.csv", model=folder / "model.npz", overwrite=True)
     assert stored.table == read_releases(folder / "export.csv")
     assert stored.settings == SETTINGS
+
+
+@pytest.mark.parametrize("num_queries", [1, 2])
+def test_pruned_timesteps_are_counted_once_and_their_releases_are_unknown(tmp_path, num_queries):
+    model = MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25))
+    engine = Releaser(model, np.arange(4.0)[:, None], PolicyGraph.complete(4), 1.0)
+    queries = {"main": engine, "other": engine.for_query(np.arange(4.0)[:, None] % 2)}
+    path = tmp_path / "s.db"
+    names = list(queries)[:num_queries]
+    with Session.open(path, "ann", {name: queries[name] for name in names}) as session:
+        for slot in (0, 1, 2000):
+            for query in names:
+                session.release(1, slot, query=query)
+    (content,) = read_sessions(path)
+    assert (content.cost()["num_timesteps"], content.cost()["num_releases"]) == (3, 3 * num_queries)
+    with SessionStore(path) as store:
+        assert store.prune(store.session("ann"), 1000) == 2 * num_queries
+    (content,) = read_sessions(path)
+    values = content.to_dict()
+    assert (values["num_timesteps"], values["num_releases"], values["num_pruned_timesteps"]) == (3, None, 2)
 
 
 @pytest.mark.slow
