@@ -37,6 +37,13 @@ def test_numbers_of_numpy_are_stored_in_sessions(tmp_path):
         assert session.account.epsilon == 0.5
 
 
+def test_spent_epsilon_of_a_refused_release_is_rounded_up():
+    account = Account()
+    account.epsilon = Fraction(1.0000001)
+    with pytest.raises(BudgetExceededError, match=r"epsilon limit 1\.5 exceeded: 1\.00001 already spent"):
+        Limits(epsilon=1.5).check(account, 1, 1.0, 1.0)
+
+
 @pytest.mark.parametrize("half", [{"window_epsilon": 1.0}, {"window_steps": 3}], ids=repr)
 def test_window_without_epsilon_or_steps_raises(half):
     with pytest.raises(InvalidInputError, match="window_epsilon and window_steps must both be set"):
