@@ -230,7 +230,7 @@ def test_export_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path):
                 export_store(store, file)
             part.unlink()
         if not file.exists():
-            assert export_store(store, file).releases == len(slots)
+            assert export_store(store, file).num_timesteps == len(slots)
         import_store(file, folder / "new.db")
         assert release(folder / "new.db", "ann", slots, state=0) == values
         number += 43
@@ -246,7 +246,7 @@ def test_backup_killed_at_any_line_does_not_prevent_the_next_one(tmp_path):
         was_killed = kill_within(number, partial(export_store, store, file, backup=True))
         num_kept += file.exists()
         file.unlink(missing_ok=True)
-        assert export_store(store, file, backup=True).releases == 1
+        assert export_store(store, file, backup=True).num_timesteps == 1
         file.unlink()
         number += 61
     assert num_kept >= 1
