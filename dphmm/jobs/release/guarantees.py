@@ -77,9 +77,9 @@ def collect_warnings(
     row = most_exposed_user(rows, "max_epsilon_24h")
     if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
         warnings.append(
-            f"the releases of 24 hours spend a total epsilon of {level:,.4g} on {row['user']}: this epsilon permits "
-            f"a likelihood ratio of up to {power_of_e(level)} between two trajectories that the guarantee covers; "
-            f"{_SMALLER_BUDGET_ADVICE}"
+            f"the releases of 24 hours spend a total epsilon of {float(upper_bound(level)):,.6g} on {row['user']}: "
+            f"this epsilon permits a likelihood ratio of up to {power_of_e(level)} between two trajectories that the "
+            f"guarantee covers; {_SMALLER_BUDGET_ADVICE}"
         )
     posterior = InferenceFigure.strongest(rows, "max_posterior")
     if posterior is not None and posterior.value > MAX_POSTERIOR:
