@@ -193,15 +193,15 @@ def power_of_e(level: float) -> str:
     return f"e^{_round_up(level, 4).normalize():,f}"
 
 
-def upper_bound(value: float) -> str:
-    """Format an upper bound, rounded up to six figures.
+def upper_bound(value: float, separator: str = "") -> str:
+    """Format an upper bound, rounded up to six figures, with a separator of thousands.
 
     Examples
     --------
-    >>> upper_bound(0.6459001), upper_bound(0.1 + 0.2), upper_bound(inf)
-    ('0.645901', '0.3', 'inf')
+    >>> upper_bound(0.6459001), upper_bound(0.1 + 0.2), upper_bound(inf), upper_bound(3516.4801, ",")
+    ('0.645901', '0.3', 'inf', '3,516.49')
     """
-    return f"{float(_round_up(value, 6)):.6g}"
+    return f"{float(_round_up(value, 6)):{separator}.6g}"
 
 
 def lower_bound(value: float) -> str:

@@ -344,7 +344,7 @@ def format_epsilon(value: Any) -> str:
     >>> format_epsilon(24.1650001), format_epsilon(24165.3), format_epsilon("unbounded")
     ('24.1651', '24,165.3', 'unbounded')
     """
-    return f"{float(upper_bound(value)):,.6g}" if isinstance(value, float) else shown(value)
+    return upper_bound(value, ",") if isinstance(value, float) else shown(value)
 
 
 def format_use(metric: Mapping[str, float | None]) -> str:

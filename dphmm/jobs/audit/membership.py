@@ -261,7 +261,7 @@ def audit_membership(
     space = published.space
     step = published.step
     inside, outside = (Data.from_any(dataset).within(space).read().trajectories for dataset in (members, others))
-    _check_numbers(len(inside), len(outside))
+    _require_users(len(inside), len(outside))
     both = sorted({track.user for track in inside} & {track.user for track in outside})
     if both:
         raise ConfigurationError(f"members and others must not share users, got user {both[0]} in both")
@@ -291,14 +291,14 @@ def audit_membership(
         other_ratios[held_out] = out_public[held_out] - _mean_log_probabilities(reference_model, held_out_tracks)
     differences = [ratios.mean(axis=0), other_ratios]
     finite = [scores[np.isfinite(scores)] for scores in differences]
-    _check_numbers(*map(len, finite))
+    _require_users(*map(len, finite))
     user_epsilon = None if stated_epsilon is None else float(Fraction(stated_epsilon))
     scored = [track.user for track, score in zip(inside, differences[0], strict=True) if np.isfinite(score)]
     unlisted_members = None if seen is None else sum(user not in seen for user in scored)
     return MembershipAudit(finite[0], finite[1], alpha, user_epsilon, unlisted_members)
 
 
-def _check_numbers(num_members: int, num_others: int) -> None:
+def _require_users(num_members: int, num_others: int) -> None:
     for name, count in (("members", num_members), ("others", num_others)):
         if count < _NUM_FOLDS:
             raise ConfigurationError(

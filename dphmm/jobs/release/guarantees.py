@@ -77,7 +77,7 @@ def collect_warnings(
     row = most_exposed_user(rows, "max_epsilon_24h")
     if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
         warnings.append(
-            f"the releases of 24 hours spend a total epsilon of {float(upper_bound(level)):,.6g} on {row['user']}: "
+            f"the releases of 24 hours spend a total epsilon of {upper_bound(level, ',')} on {row['user']}: "
             f"this epsilon permits a likelihood ratio of up to {power_of_e(level)} between two trajectories that the "
             f"guarantee covers; {_SMALLER_BUDGET_ADVICE}"
         )
@@ -171,7 +171,7 @@ def _describe_guarantee(
         covered = f"{_support(settings, 'at every timestep')} and " if settings.delta else ""
         day = (
             " The releases of a user within 24 hours have a total epsilon of at most "
-            f"{float(upper_bound(largest)):,.6g}. For two trajectories {covered}that the policy connects at every "
+            f"{upper_bound(largest, ',')}. For two trajectories {covered}that the policy connects at every "
             f"timestep, they are {_ratio(largest)}."
         )
     release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))

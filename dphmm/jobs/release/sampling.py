@@ -97,7 +97,7 @@ class SamplingSummary(Result):
         sentences.append(
             f"To sample every timestep as accurately as now, use --epsilon {round_down(self.median_epsilon):g}: the "
             f"timesteps of any {duration_in_words(round(3600.0 * self.window_hours, 6))} then spend up to "
-            f"{float(upper_bound(self.required_window_epsilon)):,.6g}."
+            f"{upper_bound(self.required_window_epsilon, ',')}."
         )
         return " ".join(sentences)
 
