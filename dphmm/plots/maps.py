@@ -479,9 +479,9 @@ def draw_releases(
     elif len(x) > FEW_DOTS:
         ax.plot(x, y, "o", color=colour, markersize=size, alpha=0.3, mew=0, zorder=3, label=label)
     else:
-        ax.plot(
-            x, y, "o", color=colour, markersize=1.6 * size, alpha=0.9, mec="white", mew=0.6, zorder=4.5, label=label
-        )
+        # Above the names of zones, at 7, which would hide one of few, and below estimates.
+        style: dict[str, Any] = {"alpha": 0.9, "mec": "white", "mew": 0.6, "zorder": 7.4}
+        ax.plot(x, y, "o", color=colour, markersize=1.6 * size, label=label, **style)
 
 
 @checked
