@@ -87,7 +87,7 @@ class StoredRelease:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The cost of the first releases of a session, the records of which were removed.
+    """The cost of the first timesteps of a session, the records of which were removed.
 
     Parameters
     ----------

@@ -61,8 +61,8 @@ _REASON_PATTERNS = {
     "when": r"ends must be a second within a year",
     "precision": r"precision_m must be one of",
     "pause": r"until must be in the future",
-    "pruned": r"the first (?P<count>\d+) releases of session .* were pruned",
-    "pruned_one": r"the first release of session .* was pruned",
+    "pruned": r"the first (?P<count>\d+) timesteps of session .* were pruned",
+    "pruned_one": r"the first timestep of session .* was pruned",
     "rewound": r"was rewound after a wrong time",
 }
 

@@ -108,10 +108,7 @@ class Engines:
         """
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
-        try:
-            engines.engine("")
-        except errors.PolicyError as problem:
-            raise errors.PolicyError(f"release policy: {problem}") from None
+        engines.engine("")  # raises if the policy cannot be read
         return engines
 
     def build_settings(self, note: str) -> ReleaseSettings:

@@ -281,7 +281,7 @@ def test_pruned_and_rewound_sessions_raise(model_and_data, tmp_path):
         store.rewind(store.session("ann"), SLOT + 300, 300.0)
     with Session.open(tmp_path / "rewound.db", "ann", SETTINGS.engine(town())) as session:
         session.release(0, SLOT + 700)
-    with pytest.raises(ConfigurationError, match="the first release of session 'ann' was pruned"):
+    with pytest.raises(ConfigurationError, match="the first timestep of session 'ann' was pruned"):
         certify(tmp_path / "pruned.db", model, tmp_path / "proof.jsonl")
     with pytest.raises(ConfigurationError, match="session 'ann' was rewound"):
         certify(tmp_path / "rewound.db", model, tmp_path / "proof.jsonl")

@@ -725,7 +725,7 @@ def test_page_states_progress_of_figures_with_map_and_why_there_are_none(config,
             assert page.inner_text("#inference dt:has-text('also has the map') + dd") == "–"
             answers.clear()
             page.wait_for_selector("#map-adversary:has-text('the latest release')")
-            answers["problem"] = "the first 2 releases of session 'ann' were pruned"
+            answers["problem"] = "the first 2 timesteps of session 'ann' were pruned"
 
             def refuse(self, *arguments):
                 raise ConfigurationError(answers["problem"])

@@ -106,7 +106,7 @@ def test_several_processes_share_database_and_send_each_timestep_once(model, tmp
         ({"device": [{"user": "a/b", "token": "x" * 40}]}, "user"),
         (
             {"release": {"policy": "utility:1parsec"}},
-            "relay.toml: release policy: a length in a policy must have a unit",
+            "relay.toml: a length in a policy must have a unit",
         ),
         (
             {"recipient": [{"name": "f", "kind": "mqtt", "url": "http://a"}]},

@@ -134,7 +134,7 @@ class SessionContent(Result):
         values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
         if self.pruned.count:
             values["num_pruned_timesteps"] = self.pruned.num_timesteps
-        values["settings_changed_at_releases"] = [agreed.first for agreed in self.session.agreements]
+        values["settings_changed_at_timesteps"] = [agreed.first for agreed in self.session.agreements]
         for query, terms in self.session.terms.items():
             prefix = "" if len(self.session.terms) == 1 else f"{query}_"
             settings = {**terms.settings.to_dict(), "settings_hash": terms.settings_hash, "model_hash": terms.model}
@@ -616,8 +616,8 @@ def _from_store(
 
 
 def pruned_error(name: str, count: int) -> ConfigurationError:
-    """Build the error for a session without the records of its first releases."""
-    subject = f"the first {count} releases" if count > 1 else "the first release"
+    """Build the error for a session without the records of its first timesteps."""
+    subject = f"the first {count} timesteps" if count > 1 else "the first timestep"
     verb = "were" if count > 1 else "was"
     return ConfigurationError(
         f"{subject} of session {name!r} {verb} pruned, and a replay needs all: use a copy from before"
