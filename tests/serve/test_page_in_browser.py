@@ -732,7 +732,7 @@ def test_page_states_progress_of_figures_with_map_and_why_there_are_none(config,
 
             monkeypatch.setattr(MapAdversary, "infer", refuse)
             post(client, 3)
-            page.wait_for_selector("#map-adversary:has-text('2 releases have been deleted')")
+            page.wait_for_selector("#map-adversary:has-text('2 timesteps have been deleted')")
     with relay(config()) as client, open_page(browser, client) as page:
         page.wait_for_selector("#inference dt:has-text('Location shown')")
         assert page.is_hidden("#map-adversary")
