@@ -52,7 +52,7 @@ def run_script(project: Path, *line: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ((".ci/run",), [[*ALL_OF_THEM, "--share", "0/10"]]),
+        ((".ci/run",), [[*ALL_OF_THEM, "--share", "0/20"]]),
         (("scripts/check",), [[*ALL_OF_THEM, "--cov"]]),
         (("scripts/check", "--no-tests"), []),
         (("scripts/test",), [WITHOUT_SLOW]),
