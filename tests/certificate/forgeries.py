@@ -491,7 +491,7 @@ def a_grid_four_times_as_large(lines, rows):
     scale_grid(lines, 4)
 
 
-@tampering("town", "the row has x_km|the locations must be those of the model file")
+@tampering("town", "the row has (x_km|latitude)|the locations must be those of the model file")
 def a_region_moved_by_100_km(lines, rows):
     def move(value: Line) -> None:
         value["at"] = [[x + 100_000, y] for x, y in value["at"]]
