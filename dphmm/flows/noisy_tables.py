@@ -56,23 +56,7 @@ _SIGNIFICANT_VARIANCE_DIVISOR = 100.0
 _TYPICAL_NUM_EVENTS = 10.0
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The maximum number of events per user that count.
-
-    Parameters
-    ----------
-    max_events
-        The number.
-    kept
-        Approximate fraction of all events that count, from noisy counts. None if the number was specified.
-    """
-
-    max_events: int
-    kept: float | None = None
-
-
-def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fraction, cells: int, left: float) -> Bound:
+def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fraction, cells: int, left: float) -> int:
     """Choose the maximum number of events per user from a noisy histogram.
 
     The bound minimises the sum of the squared mean loss per cell and the squared noise of a cell. Each user is in one
@@ -95,7 +79,7 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
 
     Returns
     -------
-    Bound
+    int
         The bound, a function of noisy and public numbers.
     """
     bins = np.bincount(np.searchsorted(CANDIDATE_BOUNDS, numbers, side="left"), minlength=len(CANDIDATE_BOUNDS) + 1)
@@ -109,10 +93,8 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     trust = usual**2 / (usual**2 + 2.0 * scale**2 * np.arange(len(CANDIDATE_BOUNDS), 0, -1))
     above = np.minimum.accumulate(np.clip(trust * counts + (1.0 - trust) * usual, 0.0, num_users))
     lost = np.cumsum((above * np.append(np.diff(limits), limits[-1]))[::-1])[::-1]
-    total = lost[0] + num_users * CANDIDATE_BOUNDS[0]
     price = (lost / cells) ** 2 + 2 * (limits / left) ** 2
-    best = int(np.argmin(price))
-    return Bound(CANDIDATE_BOUNDS[best], float(np.clip(1.0 - lost[best] / total, 0.0, 1.0)))
+    return CANDIDATE_BOUNDS[int(np.argmin(price))]
 
 
 def level_shares(table: Table) -> tuple[Fraction, ...]:

@@ -507,11 +507,9 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     figure, ax = new_figure(7.5, 5.0)
     draw_flows(ax, rows)
     counted = _select_values(summary, "max_", "_per_user")
-    kept = _select_values(summary, "counted_fraction_")
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
     public = [
-        f"At most {number} {unit} of each user count{scope and f' {scope}'}"
-        + (f", about {kept[unit]:.0%} of all according to noisy counts." if unit in kept else " (specified).")
+        f"At most {number} {unit} of each user count{scope and f' {scope}'}."
         for unit, most in counted.items()
         for number, _, scope in [str(most).partition(" ")]
     ]

@@ -170,6 +170,15 @@ def test_spent_epsilon_equals_budget_and_follows_split():
     assert chosen.to_dict()["randomness"] == "seeded"
 
 
+def test_summary_of_chosen_bound_contains_nothing_but_the_bound():
+    chosen = flows("data/sample/geolife", AREAS, 1, FlowSettings("flows"), rng=1)
+    bound = chosen.bounds["trips"]
+    specified = flows("data/sample/geolife", AREAS, 1, FlowSettings("flows", trips_per_user=bound), rng=1)
+    summary, other = chosen.to_dict(), specified.to_dict()
+    assert summary["max_trips_per_user"] == str(bound)
+    assert summary | {"spent_on": None} == other | {"spent_on": None}
+
+
 def test_plan_matches_tables():
     settings = FlowSettings("flows", trips_per_user=7)
     (table,) = flows("data/sample/geolife", AREAS, 2, settings, rng=1).tables.values()
