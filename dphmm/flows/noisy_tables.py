@@ -290,11 +290,11 @@ class Precision:
 
     @property
     def expected(self) -> list[tuple[str, float]]:
-        """Each level with the mean half width of its intervals."""
+        """Each level with the largest half width of its intervals."""
         variances = self.level_variances
         parts = [part for part in get_parts(self.table) if part.level is not None]
         return [
-            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).mean()))
+            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).max()))
             for part, level_variances in zip(parts, variances, strict=True)
         ]
 

@@ -305,9 +305,9 @@ class FlowPlan(Result):
     max_events
         Maximum number of events per user.
     half_width
-        Half width of an interval. All intervals of a file hold simultaneously.
+        Largest half width of the intervals of the level. All intervals of a file hold simultaneously.
     min_count
-        Smallest count with at most the requested relative error.
+        Count from which on every number of the level has at most the requested relative error.
     """
 
     table: str = field(metadata=exported())
