@@ -46,6 +46,8 @@ from dphmm.random import Rng, random_source
 from dphmm.validation import Interval, checked
 from dphmm.writers.flows import FlowRows
 
+# Noise for 100,000 events per user from a thousandth of this epsilon still fits into 64 bits.
+_MIN_EPSILON = 1e-4
 # A larger epsilon provides no meaningful protection. Up to here, exponentials are finite floats.
 _MAX_EPSILON = 500
 
@@ -239,10 +241,7 @@ def build_tables(
 
 
 def _budget(user_epsilon: Rational) -> Fraction:
-    budget = rational(user_epsilon, "user_epsilon")
-    if budget * MAX_SCALE < 100_000 * 1000 or budget > _MAX_EPSILON:
-        raise BudgetError(f"user_epsilon must be in [0.0001, {_MAX_EPSILON}], got {user_epsilon}")
-    return budget
+    return rational(user_epsilon, "user_epsilon", _MIN_EPSILON, _MAX_EPSILON)
 
 
 _NOTHING = np.zeros(0, dtype=np.int64)
