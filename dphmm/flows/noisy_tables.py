@@ -535,7 +535,7 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
         out, into = get_cell_ends(table)
         counts = round_balanced(forest.balanced(values, variances, out, into), out, into)
     else:
-        # Sums keep their estimates, from the top down: otherwise clipping many cells at zero would raise every sum.
+        # Sums stay near their estimates, from the top down: otherwise clipping many cells would raise every sum more.
         values[1:] = [np.maximum(level, 0.0) for level in unrounded.estimates[1:]]
         variances[1:] = [
             v / _SIGNIFICANT_VARIANCE_DIVISOR ** (2 * level) for level, v in enumerate(precision.variances[1:], start=1)
@@ -584,8 +584,8 @@ KEY_COLUMNS = ("table", "level", "day", "area", "to", "class")
 """The key columns of a row (strings). A class is a time class, or a class of stay times or lengths."""
 
 NUMERIC_COLUMNS = ("num_values", "count", "low", "high", "unbiased", "is_significant")
-"""The numeric columns: the number of values that a row sums, the integer with consistent sums, its interval, the
-unbiased estimate, and whether the interval excludes zero."""
+"""The numeric columns: the number of values that a row sums, the integer with consistent sums in its table, its
+interval, the unbiased estimate, and whether the interval excludes zero."""
 
 EVERYWHERE = "everywhere"
 

@@ -523,8 +523,8 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
                 f"{coverage_sentence(summary)} They are for the counted events only.",
                 "A number has a row if its interval is above zero, or if it is the only one of its level. All other "
                 "numbers of a level are in one sum.",
-                "Counts are non-negative with consistent sums. This is biased: small counts are too large on average. "
-                "The file also contains estimates without this constraint.",
+                "Counts are non-negative, with consistent sums within a table. This is biased: small counts, and sums "
+                "of many of them, are too large on average. The file also contains estimates without this constraint.",
                 "Not covered: statements about groups of users as a whole, other tables of the same users "
                 "(epsilons add up), and trips that did not count.",
             ],

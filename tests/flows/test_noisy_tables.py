@@ -86,6 +86,23 @@ def test_published_counts_are_simultaneously_within_error():
     assert wrong <= rounds * 0.05 + 4 * np.sqrt(rounds * 0.05)
 
 
+def test_rest_of_empty_table_is_biased_but_its_estimate_is_not():
+    """The rest of 24 sums, each clipped at zero, has a mean above zero; its estimate has not.
+
+    20 tables and four standard errors: alpha is 1e-4, and the seed is fixed.
+    """
+    (precision,) = make_precisions(Fraction(1), FlowSettings("visits"))
+    empty = np.zeros(precision.table.forest.sizes[0], dtype=np.int64)
+    source, rests = random_source(3), []
+    for _ in range(20):
+        columns = build_rows([add_noise(CountNoise(Fraction(1), source), precision, empty)])
+        (rest,) = np.flatnonzero(columns["level"] == f"{REST}everything")
+        rests.append((columns["count"][rest], columns["unbiased"][rest]))
+    (count, unbiased), errors = np.mean(rests, axis=0), np.std(rests, axis=0) / np.sqrt(20)
+    assert abs(unbiased) < 4 * errors[1]
+    assert count > 4 * errors[0]
+
+
 def make_precisions(epsilon, settings, areas=AREAS):
     tables = [Table(name, settings.layout(areas)) for name in settings.names]
     family = Family.of(tables)
