@@ -31,8 +31,6 @@ _EVERYDAY = (
 _LABELS = {
     "spent_on": "epsilon of each step",
     "num_areas": "areas",
-    "counted_fraction_visits": "share of visits that count (noisy)",
-    "counted_fraction_trips": "share of trips that count (noisy)",
     "num_rows": "rows of the file",
     "likelihood_ratio_all_tables": "all tables, with and without one user",
 }

@@ -56,23 +56,7 @@ _SIGNIFICANT_VARIANCE_DIVISOR = 100.0
 _TYPICAL_NUM_EVENTS = 10.0
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The maximum number of events per user that count.
-
-    Parameters
-    ----------
-    max_events
-        The number.
-    kept
-        Approximate fraction of all events that count, from noisy counts. None if the number was specified.
-    """
-
-    max_events: int
-    kept: float | None = None
-
-
-def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fraction, cells: int, left: float) -> Bound:
+def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fraction, cells: int, left: float) -> int:
     """Choose the maximum number of events per user from a noisy histogram.
 
     The bound minimises the sum of the squared mean loss per cell and the squared noise of a cell. Each user is in one
@@ -95,7 +79,7 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
 
     Returns
     -------
-    Bound
+    int
         The bound, a function of noisy and public numbers.
     """
     bins = np.bincount(np.searchsorted(CANDIDATE_BOUNDS, numbers, side="left"), minlength=len(CANDIDATE_BOUNDS) + 1)
@@ -109,10 +93,8 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     trust = usual**2 / (usual**2 + 2.0 * scale**2 * np.arange(len(CANDIDATE_BOUNDS), 0, -1))
     above = np.minimum.accumulate(np.clip(trust * counts + (1.0 - trust) * usual, 0.0, num_users))
     lost = np.cumsum((above * np.append(np.diff(limits), limits[-1]))[::-1])[::-1]
-    total = lost[0] + num_users * CANDIDATE_BOUNDS[0]
     price = (lost / cells) ** 2 + 2 * (limits / left) ** 2
-    best = int(np.argmin(price))
-    return Bound(CANDIDATE_BOUNDS[best], float(np.clip(1.0 - lost[best] / total, 0.0, 1.0)))
+    return CANDIDATE_BOUNDS[int(np.argmin(price))]
 
 
 def level_shares(table: Table) -> tuple[Fraction, ...]:
@@ -308,11 +290,11 @@ class Precision:
 
     @property
     def expected(self) -> list[tuple[str, float]]:
-        """Each level with the mean half width of its intervals."""
+        """Each level with the largest half width of its intervals."""
         variances = self.level_variances
         parts = [part for part in get_parts(self.table) if part.level is not None]
         return [
-            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).mean()))
+            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).max()))
             for part, level_variances in zip(parts, variances, strict=True)
         ]
 
@@ -553,7 +535,7 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
         out, into = get_cell_ends(table)
         counts = round_balanced(forest.balanced(values, variances, out, into), out, into)
     else:
-        # Sums keep their estimates, from the top down: otherwise clipping many cells at zero would raise every sum.
+        # Sums stay near their estimates, from the top down: otherwise clipping many cells would raise every sum more.
         values[1:] = [np.maximum(level, 0.0) for level in unrounded.estimates[1:]]
         variances[1:] = [
             v / _SIGNIFICANT_VARIANCE_DIVISOR ** (2 * level) for level, v in enumerate(precision.variances[1:], start=1)
@@ -602,8 +584,8 @@ KEY_COLUMNS = ("table", "level", "day", "area", "to", "class")
 """The key columns of a row (strings). A class is a time class, or a class of stay times or lengths."""
 
 NUMERIC_COLUMNS = ("num_values", "count", "low", "high", "unbiased", "is_significant")
-"""The numeric columns: the number of values that a row sums, the integer with consistent sums, its interval, the
-unbiased estimate, and whether the interval excludes zero."""
+"""The numeric columns: the number of values that a row sums, the integer with consistent sums in its table, its
+interval, the unbiased estimate, and whether the interval excludes zero."""
 
 EVERYWHERE = "everywhere"
 

@@ -17,7 +17,6 @@ from dphmm.flows.areas import derive_visits
 from dphmm.flows.noisy_tables import (
     BOUND_FRACTION,
     CANDIDATE_BOUNDS,
-    Bound,
     Family,
     Precision,
     add_noise,
@@ -47,6 +46,8 @@ from dphmm.random import Rng, random_source
 from dphmm.validation import Interval, checked
 from dphmm.writers.flows import FlowRows
 
+# Noise for 100,000 events per user from a thousandth of this epsilon still fits into 64 bits.
+_MIN_EPSILON = 1e-4
 # A larger epsilon provides no meaningful protection. Up to here, exponentials are finite floats.
 _MAX_EPSILON = 500
 
@@ -83,7 +84,7 @@ class Flows(Result):
     areas: Areas
     epsilon: Fraction = field(metadata=exported())
     spent: dict[str, Fraction] = field(metadata=exported("spent_on"))
-    bounds: dict[str, Bound]
+    bounds: dict[str, int]
     is_private: bool = True
     private_dropped: tuple[Dropped, ...] = ()
 
@@ -118,17 +119,15 @@ class Flows(Result):
                 f"likelihood_ratio_all_{count}_days": words(level * windows),
             }
         per_user = {
-            f"max_{unit}_per_user": f"{bound.max_events}{'' if window is None else ' in any window of days'}"
+            f"max_{unit}_per_user": f"{bound}{'' if window is None else ' in any window of days'}"
             for unit, bound in self.bounds.items()
             if unit != "users"
         }
-        kept = {f"counted_fraction_{unit}": b.kept for unit, b in self.bounds.items() if b.kept is not None}
         return dict(
             num_areas=len(self.areas),
             tables=", ".join(self.tables),
             interval_confidence=self.settings.confidence,
             **per_user,
-            **kept,
             **unless_seeded(promise, self.is_private),
         )
 
@@ -223,7 +222,7 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
 
 def build_tables(
     events: dict[str, Events], tables: Sequence[Table], settings: FlowSettings, noise: CountNoise
-) -> tuple[dict[str, NoisyTable], dict[str, Bound]]:
+) -> tuple[dict[str, NoisyTable], dict[str, int]]:
     """Build noisy tables from events, spending the remaining budget; also return the bounds."""
     layout = tables[0].layout
     shares = {table.name: level_shares(table) for table in tables}
@@ -232,7 +231,7 @@ def build_tables(
     noisy_tables = {}
     family = Family.of(tables)
     for table in tables:
-        max_events = bounds[table.unit].max_events
+        max_events = bounds[table.unit]
         precision = Precision(table, max_events, budgets[table.name], shares[table.name], settings.confidence, family)
         unit_events = events.get(table.unit, _NO_EVENTS)
         true = count_cells(unit_events, select_bounded(unit_events, max_events, settings.window), table)
@@ -242,10 +241,7 @@ def build_tables(
 
 
 def _budget(user_epsilon: Rational) -> Fraction:
-    budget = rational(user_epsilon, "user_epsilon")
-    if budget * MAX_SCALE < 100_000 * 1000 or budget > _MAX_EPSILON:
-        raise BudgetError(f"user_epsilon must be in [0.0001, {_MAX_EPSILON}], got {user_epsilon}")
-    return budget
+    return rational(user_epsilon, "user_epsilon", _MIN_EPSILON, _MAX_EPSILON)
 
 
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -258,7 +254,7 @@ def _bounds(
     layout: Layout,
     events: dict[str, Events],
     shares: dict[str, tuple[Fraction, ...]],
-) -> dict[str, Bound]:
+) -> dict[str, int]:
     """Return the contribution bounds by unit: specified, or chosen with part of the budget."""
     units = list(dict.fromkeys(TABLE_TYPES[name].unit for name in settings.names))
     unknown = [unit for unit in units if settings.get_bound(unit) is None]
@@ -268,7 +264,7 @@ def _bounds(
     for unit in units:
         bound = settings.get_bound(unit)
         if bound is not None:
-            bounds[unit] = Bound(bound)
+            bounds[unit] = bound
             continue
         numbers = events[unit].numbers if unit in events else np.zeros(0, dtype=np.int64)
         cell_epsilon = max(
@@ -308,9 +304,9 @@ class FlowPlan(Result):
     max_events
         Maximum number of events per user.
     half_width
-        Half width of an interval. All intervals of a file hold simultaneously.
+        Largest half width of the intervals of the level. All intervals of a file hold simultaneously.
     min_count
-        Smallest count with at most the requested relative error.
+        Count from which on every number of the level has at most the requested relative error.
     """
 
     table: str = field(metadata=exported())

@@ -127,7 +127,7 @@ def _blocks(source: RandomSource) -> Iterator[list[int]]:
         size = min(2 * size, _MAX_BLOCK_WORDS)
 
 
-def rational(value: Rational, name: str = "epsilon") -> Fraction:
+def rational(value: Rational, name: str = "epsilon", low: float = MIN_SCALE, high: float = MAX_SCALE) -> Fraction:
     """Return the positive rational number that a budget was written as.
 
     ``0.1`` means one tenth, not the nearest binary number.
@@ -135,7 +135,7 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     Raises
     ------
     BudgetError
-        If it is not a positive, finite number in the range of doubles.
+        If it is not a number from `low`, which is positive, to `high`.
 
     Examples
     --------
@@ -143,11 +143,11 @@ def rational(value: Rational, name: str = "epsilon") -> Fraction:
     Fraction(1, 10)
     """
     again = isinstance(value, float | int)  # cached: the same few budgets are read at every step
-    return _read(value, name) if again else _read.__wrapped__(value, name)
+    return (_read if again else _read.__wrapped__)(value, name, low, high)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _read(value: Rational, name: str) -> Fraction:
+def _read(value: Rational, name: str, low: float, high: float) -> Fraction:
     try:
         written = isinstance(value, str | float | np.floating | Decimal)  # others are converted exactly, or refused
         number: Any = value
@@ -156,10 +156,10 @@ def _read(value: Rational, name: str) -> Fraction:
         fraction = parse_fraction(str(value), name) if written else Fraction(number)
     except (TypeError, ValueError, OverflowError, AttributeError):
         fraction = Fraction(0)
-    # As a double, the bound is above the decimal number that the message contains.
-    if not Fraction(str(MIN_SCALE)) <= fraction <= MAX_SCALE:
+    # As a double, the bound can be above the decimal number that the message contains.
+    if not Fraction(str(low)) <= fraction <= high:
         text = value if isinstance(value, float) else shown(value)
-        raise BudgetError(f"{name} must be a positive, finite number from {MIN_SCALE:g} to {MAX_SCALE:g}, got {text}")
+        raise BudgetError(f"{name} must be a positive, finite number from {low:g} to {high:g}, got {text}")
     return fraction
 
 

@@ -507,11 +507,9 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     figure, ax = new_figure(7.5, 5.0)
     draw_flows(ax, rows)
     counted = _select_values(summary, "max_", "_per_user")
-    kept = _select_values(summary, "counted_fraction_")
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
     public = [
-        f"At most {number} {unit} of each user count{scope and f' {scope}'}"
-        + (f", about {kept[unit]:.0%} of all according to noisy counts." if unit in kept else " (specified).")
+        f"At most {number} {unit} of each user count{scope and f' {scope}'}."
         for unit, most in counted.items()
         for number, _, scope in [str(most).partition(" ")]
     ]
@@ -525,8 +523,8 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
                 f"{coverage_sentence(summary)} They are for the counted events only.",
                 "A number has a row if its interval is above zero, or if it is the only one of its level. All other "
                 "numbers of a level are in one sum.",
-                "Counts are non-negative with consistent sums. This is biased: small counts are too large on average. "
-                "The file also contains estimates without this constraint.",
+                "Counts are non-negative, with consistent sums within a table. This is biased: small counts, and sums "
+                "of many of them, are too large on average. The file also contains estimates without this constraint.",
                 "Not covered: statements about groups of users as a whole, other tables of the same users "
                 "(epsilons add up), and trips that did not count.",
             ],

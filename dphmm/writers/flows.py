@@ -48,7 +48,7 @@ class FlowNumber(NamedTuple):
     Parameters
     ----------
     whole
-        The count, consistent with all sums.
+        The count, consistent with all sums of its table.
     low, high
         Its interval; None for a sum of several counts.
     is_significant

@@ -150,13 +150,12 @@ def test_plan_reads_no_data(tmp_path):
             ("data/sample/geolife", "--user-epsilon", "1", "--label", "a", "-o", "f.csv"),
             "--label and --district need --areas FILE",
         ),
-        (
-            ("data/sample/geolife", "--user-epsilon", "0", *TOWN[:2], "-o", "f.csv"),
-            "user_epsilon must be a positive, finite number",
-        ),
-        (
-            ("data/sample/geolife", "--user-epsilon", "1e4", *TOWN[:2], "-o", "f.csv"),
-            "user_epsilon must be in [0.0001, 500]",
+        *(
+            (
+                ("nowhere", "--user-epsilon", epsilon, *TOWN[:2], "-o", "f.csv"),
+                f"user_epsilon must be a positive, finite number from 0.0001 to 500, got '{epsilon}'",
+            )
+            for epsilon in ("0", "nan", "much", "1e-40", "0.00009", "500.1", "1e40")
         ),
     ],
 )

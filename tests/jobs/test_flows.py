@@ -170,12 +170,30 @@ def test_spent_epsilon_equals_budget_and_follows_split():
     assert chosen.to_dict()["randomness"] == "seeded"
 
 
-def test_plan_matches_tables():
+def test_summary_of_chosen_bound_contains_nothing_but_the_bound():
+    chosen = flows("data/sample/geolife", AREAS, 1, FlowSettings("flows"), rng=1)
+    bound = chosen.bounds["trips"]
+    specified = flows("data/sample/geolife", AREAS, 1, FlowSettings("flows", trips_per_user=bound), rng=1)
+    summary, other = chosen.to_dict(), specified.to_dict()
+    assert summary["max_trips_per_user"] == str(bound)
+    assert summary | {"spent_on": None} == other | {"spent_on": None}
+
+
+@pytest.mark.parametrize("districts", [[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1]])
+def test_planned_half_width_is_that_of_widest_interval(districts):
+    """Bounds of intervals are rounded inwards, and no bound of a large count is zero."""
+    space = Grid.over((45.0, -30.0, 45.017, -29.966), 1.0)
+    areas = replace(Areas.from_space(space), district_of=np.array(districts), districts=("one", "other"))
     settings = FlowSettings("flows", trips_per_user=7)
-    (table,) = flows("data/sample/geolife", AREAS, 2, settings, rng=1).tables.values()
-    planned = plan_flows(AREAS, 2, settings)
-    for (level, half), planned_level in zip(table.precision.expected, planned, strict=True):
-        assert (level, half) == (planned_level.level, planned_level.half_width)
+    table = flow_tables.Table("flows", settings.layout(areas))
+    precision = Precision(table, 7, Fraction(2), level_shares(table), 0.95, Family.of([table]))
+    noisy = add_noise(CountNoise(Fraction(2), random_source(1)), precision, np.full(36, 10_000))
+    for plan, part in zip(plan_flows(areas, 2, settings), get_parts(table), strict=False):
+        numbers = noisy.numbers(part)
+        assert (plan.level, plan.num_values) == (part.name, len(numbers.low))
+        widest = (numbers.high - numbers.low).max() / 2
+        assert widest <= plan.half_width < widest + 1
+        assert plan.min_count == plan.half_width / 0.2
 
 
 @pytest.mark.slow
