@@ -314,7 +314,7 @@ class PageContent:
             if recipient.name == name and recipient.has_user(user):
                 state = self._tables.get_state(recipient.key, session.number)
                 return None if state is None else (state, recipient)
-        return next(((link, None) for link in self._tables.list_links(session.number, 0) if link.key == name), None)
+        return next(((link, None) for link in self._tables.list_links(session.number) if link.key == name), None)
 
     def _list_recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
         for recipient in self._sessions.access.recipients:
@@ -342,13 +342,13 @@ class PageContent:
                 }
 
     def _list_links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        for link in self._tables.list_links(session.number, after=0):
+        for link in self._tables.list_links(session.number):
             yield {
                 "id": link.key,
                 "name": link.name,
                 "kind": "link",
                 "ends": link.ends,
-                "ended": link.ends <= now(),
+                "ended": link.has_ended,
                 "precision_m": link.precision_m,
                 "content": "location",
                 **_describe_pause(link, False),

@@ -718,6 +718,7 @@ class Sessions:
         present = now()
         self._store.keep_clock(present)
         self._kept_clock = present
+        self.recipient_tables.end_expired_links()
 
     def _read_release(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
         """Return a release and its message for a recipient of all releases of its query."""

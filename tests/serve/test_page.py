@@ -395,6 +395,27 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
         assert client.get("/page/state").json()["links"] == []
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, early):
+    with relay(config(clock_skew_seconds=3600)) as client:
+        log_in(client)
+        key = {"Authorization": f"Bearer {link(client, ends=START + 300).json()['token']}"}
+        post(client, 1)
+        (shown,) = client.get("/page/state").json()["links"]
+        if early:
+            client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
+        else:
+            clock.at = START + 300
+            post(client, 1)
+        clock.at = START - 60
+        post(client, 2)
+        assert client.get("/link/trail", headers=key).status_code == 404
+        (ended_link,) = client.get("/page/state").json()["links"]
+        assert (ended_link["ended"], ended_link["last"]["number"]) == (True, 0)
+        trail = client.get("/page/trail", params={"recipient": shown["id"]}).json()["locations"]
+        assert [place["number"] for place in trail] == [0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
