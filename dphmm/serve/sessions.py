@@ -109,6 +109,7 @@ class Engines:
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
         engines.engine("")  # raises if the policy cannot be read
+        default_zones(config.release)  # raises if a zone has the name that means no zone
         return engines
 
     def build_settings(self, note: str) -> ReleaseSettings:

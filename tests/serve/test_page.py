@@ -562,6 +562,9 @@ def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
         assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
     with pytest.raises(DataFileError):
         default_zones(ReleaseSettings(policy="zone:none.geojson"))
+    layer.write_text(layer.read_text(encoding="utf-8").replace("zone 1", "away"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="another name than 'away'"):
+        Engines.from_config(config(release=settings))
 
 
 @pytest.mark.slow
