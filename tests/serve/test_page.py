@@ -497,6 +497,28 @@ def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
 
 
 @pytest.mark.slow
+def test_all_workers_show_the_last_message_of_the_phone(config, postgres, clock):
+    settings = config(store=postgres)
+    with relay(settings) as first, relay(settings) as second:
+        workers = {"first": first, "second": second}
+        for client in workers.values():
+            log_in(client)
+        for worker, step, outcome in (
+            ("first", 1, "released"),
+            ("second", 0, "late"),
+            ("first", 1, "duplicate"),
+            ("first", 1, "duplicate"),
+            ("second", 2, "released"),
+        ):
+            clock.at += 1
+            post(workers[worker], step)
+            for name, client in workers.items():
+                phone = client.get("/page/state").json()["phone"]
+                details = outcome if name == worker else "accepted"
+                assert (phone["at"], phone["outcome"]) == (clock.at, details), (worker, name)
+
+
+@pytest.mark.slow
 def test_zones_belong_to_one_user_and_change_in_all_workers(config, postgres):
     settings = config(store=postgres)
     with relay(settings) as first, relay(settings) as other:
