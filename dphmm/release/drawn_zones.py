@@ -143,10 +143,20 @@ class Zones:
 
 
 def default_zones(base: ReleaseSettings) -> Zones:
-    """Return the zones of the relay's policy, for a user who has drawn none."""
+    """Return the zones of the relay's policy, for a user who has drawn none.
+
+    Raises
+    ------
+    ConfigurationError
+        If a zone has the name that means no zone.
+    """
     rest, layers = split_zones(base.policy)
     features = [
-        {"type": "Feature", "properties": {"name": name}, "geometry": json.loads(shapely.to_geojson(shape))}
+        {
+            "type": "Feature",
+            "properties": {"name": _check_name(name)},
+            "geometry": json.loads(shapely.to_geojson(shape)),
+        }
         for layer in layers
         for name, polygon in read_polygons(find_layer(layer, base.layers))
         for shape in shapely.get_parts(polygon)
@@ -188,6 +198,13 @@ def _count_corners(feature: Any) -> int:
     return count
 
 
+def _check_name(name: str) -> str:
+    """Return the name of a zone unless its recipients could not distinguish it from no zone."""
+    if name == OUTSIDE_ALL_ZONES:
+        raise ConfigurationError(f"each zone must have another name than {OUTSIDE_ALL_ZONES!r}, which means no zone")
+    return name
+
+
 def _clean_feature(feature: Any) -> dict[str, Any]:
     """Return a feature with only its polygon and its name."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
@@ -198,4 +215,4 @@ def _clean_feature(feature: Any) -> dict[str, Any]:
     if not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable():
         raise ConfigurationError("each zone must have a property 'name' of 1 to 80 printable characters")
     polygon = {"type": geometry["type"], "coordinates": geometry.get("coordinates")}
-    return {"type": "Feature", "properties": {"name": name.strip()}, "geometry": polygon}
+    return {"type": "Feature", "properties": {"name": _check_name(name.strip())}, "geometry": polygon}

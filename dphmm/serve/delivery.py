@@ -251,7 +251,7 @@ class MqttSender:
     """Publishes each message at an MQTT broker, retained and with QoS 1.
 
     The topic is ``owntracks/USER/dphmm-RECIPIENT``, where OwnTracks' apps expect a user. For recipients of zones it
-    publishes the name of the zone on ``dphmm/USER/RECIPIENT``.
+    publishes the name of the zone on ``dphmm/USER/dphmm-RECIPIENT``.
 
     Parameters
     ----------

@@ -28,13 +28,13 @@ class DeviceTables:
     def __init__(self, store: SessionStore) -> None:
         self._database = store.database
 
-    def record_contact(self, user: str, outcomes: Mapping[str, int]) -> None:
-        """Store that a user's phone posted now, with the number of entries by outcome."""
+    def record_contact(self, user: str, second: int, outcomes: Mapping[str, int]) -> None:
+        """Store that a user's phone posted at a second, with the number of entries by outcome."""
         with self._database.transaction(durable=False):
             self._database.execute(
                 "INSERT INTO last_contact VALUES (?, ?, ?) ON CONFLICT (user_name) DO UPDATE "
                 "SET second = excluded.second, outcomes = excluded.outcomes",
-                (user, now(), json.dumps(outcomes)),
+                (user, second, json.dumps(outcomes)),
             )
 
     def admit(self, user: str, device: str, preferred: Collection[str], silence_s: float) -> bool:
@@ -70,7 +70,7 @@ class DeviceTables:
     def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
         """Return when a user's phone last posted, and the outcomes of its entries.
 
-        The time is exact to half a minute.
+        The time is exact to half a minute; to a second if several processes may share the store.
 
         Parameters
         ----------

@@ -54,6 +54,7 @@ _REASON_PATTERNS = {
     "corners": r"zones must have at most (?P<count>[\d,]+) corners",
     "no_polygon": r"each zone must be a polygon|zones must be a GeoJSON",
     "no_name": r"each zone must have a property 'name'|the name of a link must",
+    "away": r"each zone must have another name",
     "no_zone": r"without a zone no location is protected",
     "caps": r"has event caps",
     "ended": r"the expiry of a link must be in the future",

@@ -36,7 +36,6 @@ _MAX_LISTED = 500  # locations in a list, and releases in one response; the page
 _TRAIL_DAYS = 3  # days of the trail that the page shows at first
 _MAP_MARGIN = 0.5  # margin of the map around the region, relative to its width
 _TOWN_MARGIN = 0.8  # margin within which towns are named, relative to the region's width
-_CONTACT_TOLERANCE_S = 2  # the store records a post at most this much later than the process
 _MIN_EXACT_PROBABILITY = 0.99  # an unprotected release is shown as exact from this probability on
 
 
@@ -175,7 +174,8 @@ class PageContent:
         """Return the last message of a user's phone and its outcome, if known."""
         stored = self._device_tables.get_last_contact(user)
         contact = self._sessions.last_contacts.get(user)
-        if contact is not None and (stored is None or contact["at"] >= stored[0] - _CONTACT_TOLERANCE_S):
+        # A later post may have come to another process.
+        if contact is not None and (stored is None or contact["at"] >= stored[0]):
             return contact
         if stored is None:
             return {"since": self._sessions.started_at}
@@ -314,7 +314,7 @@ class PageContent:
             if recipient.name == name and recipient.has_user(user):
                 state = self._tables.get_state(recipient.key, session.number)
                 return None if state is None else (state, recipient)
-        return next(((link, None) for link in self._tables.list_links(session.number, 0) if link.key == name), None)
+        return next(((link, None) for link in self._tables.list_links(session.number) if link.key == name), None)
 
     def _list_recipients(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
         for recipient in self._sessions.access.recipients:
@@ -342,13 +342,13 @@ class PageContent:
                 }
 
     def _list_links(self, user: str, session: Session) -> Iterator[dict[str, Any]]:
-        for link in self._tables.list_links(session.number, after=0):
+        for link in self._tables.list_links(session.number):
             yield {
                 "id": link.key,
                 "name": link.name,
                 "kind": "link",
                 "ends": link.ends,
-                "ended": link.ends <= now(),
+                "ended": link.has_ended,
                 "precision_m": link.precision_m,
                 "content": "location",
                 **_describe_pause(link, False),

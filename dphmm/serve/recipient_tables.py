@@ -65,7 +65,7 @@ class RecipientState:
     paused_until : int
         Seconds since 1970. No timestep that began before is sent. `FOREVER` until further notice.
     is_absent : bool
-        Whether it is missing in the relay's file and database, or paused there.
+        Whether it is missing in the relay's file and database, or paused there. A link is absent once it has ended.
     ends : int
         Seconds since 1970. Nothing is sent from then on. `FOREVER` except for links.
     has_own_belief : bool
@@ -90,6 +90,11 @@ class RecipientState:
     def is_paused(self) -> bool:
         """Whether the user has paused it."""
         return self.paused_until > compute_end_of_second()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is a link that has ended."""
+        return self.ends <= now() or (self.is_absent and self.ends < FOREVER)
 
 
 @dataclass
@@ -456,7 +461,9 @@ class RecipientTables:
             "AND recipient_belief.recipient = delivery.recipient WHERE delivery.session = ? AND delivery.absent = 0 "
             "AND delivery.paused_until <= ? AND delivery.ends > ?"
         )
-        return dict(self._database.execute(statement, (session, min(begin, now()), now())))
+        present = now()
+        # A clock that was set back does not extend a link: no timestep that begins after its end is sent.
+        return dict(self._database.execute(statement, (session, min(begin, present), max(begin, present))))
 
     # ---- links ---------------------------------------------------------------------------------------------------
 
@@ -489,11 +496,11 @@ class RecipientTables:
         """
         if ends <= now():
             raise InvalidInputError("the expiry of a link must be in the future; choose a later time")
-        links = self.list_links(session, after=0)
-        open_links = self.list_links(session)
-        for link in links[: len(links) - len(open_links)][:-_MAX_LINKS]:
+        links = self.list_links(session)
+        ended_links = [link for link in links if link.has_ended]
+        for link in ended_links[:-_MAX_LINKS]:
             self.end_link(link.key, session)
-        if len(open_links) >= _MAX_LINKS:
+        if len(links) - len(ended_links) >= _MAX_LINKS:
             raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
         token = new_token()
         with self._database.transaction():
@@ -508,14 +515,16 @@ class RecipientTables:
             )
         return token
 
-    def list_links(self, session: int, after: int | None = None) -> list[RecipientState]:
-        """Return a user's links that expire after a second, now by default, ordered by expiry."""
-        states = self._query_states("session = ? AND ends > ?", session, now() if after is None else after)
+    def list_links(self, session: int) -> list[RecipientState]:
+        """Return a user's links, ordered by expiry, with those that have ended."""
+        states = self._query_states("session = ?", session)
         return sorted((state for state in states if state.key.startswith(_LINK_PREFIX)), key=lambda state: state.ends)
 
     def find_link(self, token: str) -> tuple[str, RecipientState] | None:
-        """Return the user of a link and the link, or None if unknown or expired."""
-        for link in self._query_states("recipient = ? AND ends > ?", _LINK_PREFIX + hash_token(token), now()):
+        """Return the user of a link and the link, or None if it is unknown or has ended."""
+        for link in self._query_states("recipient = ?", _LINK_PREFIX + hash_token(token)):
+            if link.has_ended:
+                break
             ((user,),) = self._database.execute("SELECT name FROM session WHERE number = ?", (link.session,))
             return user, link
         return None
@@ -526,16 +535,21 @@ class RecipientTables:
         return int(self._database.execute(statement, (link.session, link.key))[0][0] or 0)
 
     def end_link(self, key: str, session: int) -> None:
-        """End a link now. A link that has already expired is deleted."""
+        """End a link now. A link that has already ended is deleted."""
         with self._database.transaction():
             self._store.lock_progress(session)
             self._store.check_open()
             link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
-            if link is not None and link.ends > now():
-                self._update(link, ends=now())
+            if link is not None and not link.has_ended:
+                self._update(link, absent=1, ends=now())
             elif link is not None:
                 for table in ("recipient_record", "recipient_belief", "delivery"):
                     self._database.execute(f"DELETE FROM {table} WHERE session = ? AND recipient = ?", (session, key))
+
+    def end_expired_links(self) -> None:
+        """Store that links have ended, so that a clock that is set back does not open them again."""
+        with self._database.transaction(durable=False):
+            self._database.execute("UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (now(),))
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 

@@ -109,6 +109,7 @@ class Engines:
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
         engines.engine("")  # raises if the policy cannot be read
+        default_zones(config.release)  # raises if a zone has the name that means no zone
         return engines
 
     def build_settings(self, note: str) -> ReleaseSettings:
@@ -313,21 +314,23 @@ class Sessions:
                 silence_s = self._config.preferred_silence_seconds
                 if not await self.run(self.device_tables.admit, user, device, preferred, silence_s):
                     return others + Counter(other_device=len(received.fixes))
+            second = now()
             for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
-                outcome += await self.run(self._release_fixes, user, fixes[start : start + _MAX_FIXES_PER_TURN])
-        if received.fixes or others:
-            separate = {"invalid": invalid, "inaccurate": inaccurate}
-            separate |= {name: outcome[name] for name in ("ahead", "clock", "refused")}
-            outcomes = {"accepted": len(received.fixes) - sum(separate.values()), **separate, **others}
-            await self._record_contact(user, {name: count for name, count in outcomes.items() if count})
+                turn = fixes[start : start + _MAX_FIXES_PER_TURN]
+                outcome += await self.run(self._release_fixes, user, turn, second)
+            if received.fixes or others:
+                separate = {"invalid": invalid, "inaccurate": inaccurate}
+                separate |= {name: outcome[name] for name in ("ahead", "clock", "refused")}
+                outcomes = {"accepted": len(received.fixes) - sum(separate.values()), **separate, **others}
+                await self._record_contact(user, second, {name: count for name, count in outcomes.items() if count})
         return outcome
 
-    async def _record_contact(self, user: str, outcomes: Mapping[str, int]) -> None:
-        """Record a message, at most twice a minute unless the outcomes change."""
+    async def _record_contact(self, user: str, second: int, outcomes: Mapping[str, int]) -> None:
+        """Record a message, or at most two a minute with equal outcomes by one process."""
         recorded_at, names = self._recorded_contacts.get(user, (-_CONTACT_INTERVAL_S, set()))
-        if monotonic() - recorded_at >= _CONTACT_INTERVAL_S or names != set(outcomes):
+        if self.is_shared or monotonic() - recorded_at >= _CONTACT_INTERVAL_S or names != set(outcomes):
             self._recorded_contacts[user] = monotonic(), set(outcomes)
-            await self.run(self.device_tables.record_contact, user, outcomes)
+            await self.run(self.device_tables.record_contact, user, second, outcomes)
 
     def _select_best_fixes(self, fixes: Sequence[Fix]) -> tuple[list[Fix], int, int]:
         """Return the most accurate fix of each timestep, and numbers of refused fixes.
@@ -641,7 +644,7 @@ class Sessions:
         """Return recipients with their own belief that are sent a timestep → query."""
         return self.recipient_tables.list_partial_recipients(session, to_seconds(self.stream.slot_end(slot - 1)))
 
-    def _release_fixes(self, user: str, fixes: Sequence[Fix]) -> Counter[str]:
+    def _release_fixes(self, user: str, fixes: Sequence[Fix], second: int) -> Counter[str]:
         outcome: Counter[str] = Counter()
         try:
             self._prepare(user)
@@ -649,7 +652,7 @@ class Sessions:
             raise errors.SessionMismatchError(str(problem)) from None
         for fix in fixes:
             became = self._release_fix(user, fix)
-            self.last_contacts[user] = {"at": now(), "time": iso_time(fix.time), "outcome": became}
+            self.last_contacts[user] = {"at": second, "time": iso_time(fix.time), "outcome": became}
             outcome[_COUNTED_OUTCOMES[became]] += 1
         return outcome
 
@@ -718,6 +721,7 @@ class Sessions:
         present = now()
         self._store.keep_clock(present)
         self._kept_clock = present
+        self.recipient_tables.end_expired_links()
 
     def _read_release(self, user: str, session: int, number: int) -> tuple[StoredRelease, Message]:
         """Return a release and its message for a recipient of all releases of its query."""

@@ -627,8 +627,10 @@ def prefer_device(
         If there is no such device, or the name is invalid.
     """
     config = RelayConfig.read(Path(path))
-    if not is_server(config.store) or any(device.preferred and device.user == user for device in config.devices):
-        raise ConfigurationError(f"preferred devices of {user!r} are those of {path}; change preferred there")
+    devices = [device for device in config.devices if device.user == user]
+    in_file = f"preferred devices of {user!r} are those of {path}; change preferred there"
+    if not is_server(config.store) or any(device.preferred for device in devices):
+        raise ConfigurationError(in_file)
     if number == 0 and mqtt_device is not None:
         raise ConfigurationError(f"MQTT_DEVICE cannot be combined with --number 0, got {mqtt_device!r}")
     if mqtt_device is not None:
@@ -636,6 +638,8 @@ def prefer_device(
     with SessionStore(config.store) as store:
         table = AccessTable(store)
         tokens = list(table.list_tokens("device", user))
+        if devices and not tokens:
+            raise ConfigurationError(in_file)
         digest = None if number == 0 and tokens else _select_token(tokens, user, number, "device")
         table.prefer(user, digest, mqtt_device)
     return [_IN_DATABASE]

@@ -395,6 +395,27 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
         assert client.get("/page/state").json()["links"] == []
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, early):
+    with relay(config(clock_skew_seconds=3600)) as client:
+        log_in(client)
+        key = {"Authorization": f"Bearer {link(client, ends=START + 300).json()['token']}"}
+        post(client, 1)
+        (shown,) = client.get("/page/state").json()["links"]
+        if early:
+            client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
+        else:
+            clock.at = START + 300
+            post(client, 1)
+        clock.at = START - 60
+        post(client, 2)
+        assert client.get("/link/trail", headers=key).status_code == 404
+        (ended_link,) = client.get("/page/state").json()["links"]
+        assert (ended_link["ended"], ended_link["last"]["number"]) == (True, 0)
+        trail = client.get("/page/trail", params={"recipient": shown["id"]}).json()["locations"]
+        assert [place["number"] for place in trail] == [0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
@@ -476,6 +497,28 @@ def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
 
 
 @pytest.mark.slow
+def test_all_workers_show_the_last_message_of_the_phone(config, postgres, clock):
+    settings = config(store=postgres)
+    with relay(settings) as first, relay(settings) as second:
+        workers = {"first": first, "second": second}
+        for client in workers.values():
+            log_in(client)
+        for worker, step, outcome in (
+            ("first", 1, "released"),
+            ("second", 0, "late"),
+            ("first", 1, "duplicate"),
+            ("first", 1, "duplicate"),
+            ("second", 2, "released"),
+        ):
+            clock.at += 1
+            post(workers[worker], step)
+            for name, client in workers.items():
+                phone = client.get("/page/state").json()["phone"]
+                details = outcome if name == worker else "accepted"
+                assert (phone["at"], phone["outcome"]) == (clock.at, details), (worker, name)
+
+
+@pytest.mark.slow
 def test_zones_belong_to_one_user_and_change_in_all_workers(config, postgres):
     settings = config(store=postgres)
     with relay(settings) as first, relay(settings) as other:
@@ -541,6 +584,9 @@ def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
         assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
     with pytest.raises(DataFileError):
         default_zones(ReleaseSettings(policy="zone:none.geojson"))
+    layer.write_text(layer.read_text(encoding="utf-8").replace("zone 1", "away"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="another name than 'away'"):
+        Engines.from_config(config(release=settings))
 
 
 @pytest.mark.slow

@@ -147,9 +147,12 @@ def test_preference_in_the_database_needs_a_device_of_the_user(model, postgres, 
     keys = {"model": str(model), "store": postgres, "device": [{"user": "ann", "token": PHONE}]}
     path.write_text(tomli_w.dumps(keys))
     add_device(path, "bob")
-    for user in ("carl", "ann"):
+    for user, error in (
+        ("carl", "must have a device in the database, got 'carl' with 0"),
+        ("ann", "of 'ann' are those of .*relay.toml; change preferred there"),
+    ):
         for choice in ({}, {"number": 0}, {"number": 1}, {"mqtt_device": "tablet"}):
-            with pytest.raises(ConfigurationError, match=f"must have a device in the database, got '{user}' with 0"):
+            with pytest.raises(ConfigurationError, match=error):
                 prefer_device(path, user, **choice)
     with pytest.raises(ConfigurationError, match="MQTT_DEVICE cannot be combined with --number 0, got 'tablet'"):
         prefer_device(path, "bob", 0, "tablet")

@@ -149,6 +149,8 @@ def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tm
         clock.at = START + 1
         assert tables.list_partial_recipients(session.number, START) == {}
         assert len(tables.list_partial_recipients(session.number, START + 1)) == 1
+        if change == "link":
+            assert tables.list_partial_recipients(session.number, START + STEP) == {}, "it has ended by then"
 
 
 @pytest.mark.parametrize("is_paused", [False, True], ids=["before a pause", "in a pause"])
@@ -216,13 +218,14 @@ def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, cloc
         on_thread(sessions.stream.take, "ann", np.datetime64(START + 3 * STEP, "s"), 45.0, -30.0)
         assert on_thread(tables.find_link, token) is None
         assert len(on_thread(sessions.list_link_messages, "ann", link, 500)) == 1
-        assert on_thread(tables.list_links, session) == []
+        assert [link.has_ended for link in on_thread(tables.list_links, session)] == [True]
         for _ in range(20):
             on_thread(tables.add_link, session, "x", 0, FOREVER)
         with pytest.raises(InvalidInputError, match="20 links"):
             on_thread(tables.add_link, session, "x", 0, FOREVER)
-        on_thread(tables.end_link, on_thread(tables.list_links, session)[0].key, session)
-        assert len(on_thread(tables.list_links, session)) == 19
+        on_thread(tables.end_link, on_thread(tables.list_links, session)[-1].key, session)
+        links = on_thread(tables.list_links, session)
+        assert sum(not link.has_ended for link in links) == 19
     finally:
         sessions.close()
     assert token.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

@@ -145,6 +145,7 @@ def zones(*shapes, elsewhere="policy"):
         ("no_polygon", {"zones": {"features": 7}}, "preview"),
         ("corners", zones(("home", LARGE)), "zones"),
         ("no_name", zones((" ", SQUARE)), "zones"),
+        ("away", zones((" away ", SQUARE)), "preview"),
         ("no_zone", zones(elsewhere="exact"), "zones"),
         ("ended", {"name": "Bea", "epsilon": None, "ends": 1}, "link"),
         ("no_name", {"name": "", "epsilon": None, "ends": 1}, "link"),
