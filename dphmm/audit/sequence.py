@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import compress, pairwise, repeat
 from math import isclose, isnan
 from typing import Any
@@ -32,7 +33,7 @@ from dphmm.model.gaps import Gap
 from dphmm.model.row_file import RowFile
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser
-from dphmm.release.ledger import sum_budgets
+from dphmm.release.ledger import constrained_cost, sum_budgets
 from dphmm.release.planning import StepPlan
 from dphmm.threads import run_in_background
 from dphmm.validation import NonNegativeInt, OpenProbability, PositiveInt, PositiveNumber, checked, checked_as
@@ -526,12 +527,12 @@ def _audit_adversary(
         exact = inference.condition_on_measurements(points, truth, uninformed)
         compared = (uninformed, filtered, smoothed, exact)
         accuracies = tuple(inference.compute_accuracy(beliefs, points, truth, k) for beliefs in compared)
-    factors = np.array([step.constrained_dp_factor for step in steps])
-    charged = np.where(factors > 0, factors, 0.0) * np.asarray(sequence.epsilons)
+    factors = [step.constrained_dp_factor for step in steps]
+    costs = map(constrained_cost, sequence.epsilons.tolist(), factors)
     return SequenceAudit(
         user=sequence.user,
         epsilon=sum_budgets(sequence.epsilons.tolist()),
-        constrained_epsilon=float(charged.sum()),
+        constrained_epsilon=float(sum(costs, Fraction(0))),
         log_evidence=filtering.log_evidence,
         steps=steps,
         is_withheld=np.asarray(sequence.epsilons) == 0,

@@ -28,6 +28,7 @@ from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
 from dphmm.random import Rng, random_source
+from dphmm.release.ledger import sum_budgets
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory, microseconds
 from dphmm.tables import TimedTable
@@ -418,7 +419,7 @@ class CountResult(Result):
         spent = self.noisy.table.columns[EPSILON_COLUMN]
         least = float(spent.min())
         most = float(spent.max())
-        total = float(spent.sum())
+        total = sum_budgets(spent.tolist())
         promise = {
             "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(most),
             "likelihood_ratio_all_rows_if_one_member_moves": factor_in_words(total),

@@ -37,7 +37,6 @@ _FIRST_BATCH = 64
 # Maximum number of edges that are searched for those at the vertices of the hull. A vertex needs only one possible
 # edge.
 _MAX_SAMPLED_EDGES = 1 << 14
-_UNKNOWN: Any = object()
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,8 @@ class CliqueEdges(EdgeSet):
         self.members: IntArray = frozen(members)
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
-        self._full_hull: tuple[Measurements, Any] | None = None
+        self._last_measurements: Measurements | None = None
+        self._full_hull: tuple[Measurements, _FullHull | None] | None = None
         self._rows: tuple[FloatArray, IntArray, FloatArray] | None = None
         # Disjoint groups, such as categories: one label for each state determines whether two states share a group.
         if len(self.members) == len(np.unique(self.members)):
@@ -210,11 +210,11 @@ class CliqueEdges(EdgeSet):
         The full hull pays only if the same measurements are used again, so it is computed at the second call with them.
         None at the first call, and for measurements off a lattice.
         """
-        if self._full_hull is None or self._full_hull[0] is not measurements:
-            is_planar_lattice = measurements.is_lattice and measurements.dimension == 2
-            self._full_hull = (measurements, _UNKNOWN if is_planar_lattice else None)
+        is_first = self._last_measurements is not measurements
+        self._last_measurements = measurements
+        if is_first or not measurements.is_lattice or measurements.dimension != 2:
             return None
-        if self._full_hull[1] is _UNKNOWN:
+        if self._full_hull is None or self._full_hull[0] is not measurements:
             self._full_hull = (measurements, self._compute_full_hull(measurements))
         return self._full_hull[1]
 

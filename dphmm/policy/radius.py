@@ -23,7 +23,6 @@ _CHUNK_CELLS = 1 << 16
 _MAX_LISTED_PAIRS = 1 << 13
 # Up to this number of offsets each is searched for. Growing a hull vertex by vertex takes longer.
 _MAX_SEARCHED_OFFSETS = 64
-_UNKNOWN: Any = object()
 # Points that are proportional to their cells agree up to a few units in the last place, relative to the largest.
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
@@ -247,19 +246,19 @@ class RadiusEdges(EdgeSet):
         Of two opposite offsets one is included. None if the measurements are not on a raster, or differ from the places
         of the states.
         """
-        cached = next((offsets for of, offsets in self._offsets_of if of is measurements), _UNKNOWN)
-        if cached is _UNKNOWN:
-            points = measurements.points
-            places = self.places.points
-            raster = measurements.raster
-            same = measurements is self.places or (
-                points.shape == places.shape
-                and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE / 4 * measurements.spacing.min())
-            )
-            offsets = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
-            self._offsets_of = ((measurements, offsets), *self._offsets_of[:1])
-            return offsets
-        return cached
+        for cached_measurements, offsets in self._offsets_of:
+            if cached_measurements is measurements:
+                return offsets
+        points = measurements.points
+        places = self.places.points
+        raster = measurements.raster
+        same = measurements is self.places or (
+            points.shape == places.shape
+            and bool(np.abs(points - places).max() <= RELATIVE_TOLERANCE / 4 * measurements.spacing.min())
+        )
+        offsets = None if raster is None or not same else self._find_offsets(raster, measurements.spacing)
+        self._offsets_of = ((measurements, offsets), *self._offsets_of[:1])
+        return offsets
 
     def _find_offsets(self, raster: Raster, step: FloatArray) -> IntArray:
         spacing: FloatArray = np.ones(2)

@@ -332,7 +332,7 @@ class FixCollector:
             If malformed records are not skipped.
         """
         if not self.options.skip_bad:
-            remedy = "" if self.options.is_recording else " (--skip-bad skips and counts such records)"
+            remedy = "" if self.options.is_recording else " (skip_bad=True or --skip-bad skips and counts such records)"
             raise DataFileError(self.source, f"{problem}{remedy}", line)
         self.skipped += 1
 

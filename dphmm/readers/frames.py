@@ -259,8 +259,11 @@ def _pandas_cells(table: Any, columns: Mapping[str, str]) -> dict[str, Any]:
         values = table.iloc[:, at[name]]
         missing = values.isna()
         if what == "geometry" and hasattr(values, "to_crs"):
-            points = _points(values)
-            cells["longitude"], cells["latitude"] = points.T.tolist()
+            shapes = _in_degrees(values)
+            if (shapely.get_type_id(shapes) == shapely.GeometryType.POINT).all() and not shapely.is_empty(shapes).any():
+                cells["longitude"], cells["latitude"] = shapely.get_coordinates(shapes).T.tolist()
+            else:  # one by one, so that the message names the geometry that is not a point
+                cells[what] = shapely.to_wkb(shapes).tolist()
             continue
         if what == "time" and need("pandas", "files").api.types.is_datetime64_any_dtype(values):
             what, values = _instants(values)
@@ -276,10 +279,8 @@ def _instants(column: Any) -> tuple[str, Any]:
     return "clock" if zone is None else "microseconds", numbers
 
 
-def _points(column: Any) -> Any:
-    """Return longitude and latitude ``(n, 2)`` of a column; NaN if not a point."""
+def _in_degrees(column: Any) -> Any:
+    """Return the geometries of a column in WGS 84, as an array."""
     if column.crs is not None and column.crs.to_epsg() != 4326:
         column = column.to_crs(4326)
-    shapes = np.array(column, dtype=object)
-    shapes[shapely.is_empty(shapes)] = None  # an empty point has no x
-    return np.column_stack([shapely.get_x(shapes), shapely.get_y(shapes)])
+    return np.array(column, dtype=object)

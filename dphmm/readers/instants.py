@@ -378,7 +378,7 @@ def _describe_missing_unit(value: object, number: float) -> str:
         microseconds = _to_microseconds(number, unit, value)
         if _FIRST_LIKELY <= microseconds <= _LAST_LIKELY:
             text = iso_time(np.datetime64(microseconds, "us").astype("datetime64[s]"))
-            remedy = f"set time_format = {unit!r} if it counts {unit} since 1970, for {text}: --time-format {unit}"
+            remedy = f"set time_format (--time-format) = {unit!r} if it counts {unit} since 1970, for {text}"
             return f"time is {shorten(value)}; {remedy}"
     if len(str(value)) == len("20091011140430"):
         with suppress(ValueError):

@@ -240,7 +240,8 @@ def sum_budgets(budgets: Iterable[float]) -> float:
 class Ledger:
     """The privacy cost of a sequence of releases about one user.
 
-    There is no parallel composition: the user is in one state at a time, and every release is about that state.
+    There is no parallel composition: the user is in one state at a time, and every release is about that state. Sums
+    are computed in exact decimal arithmetic and rounded once.
 
     Parameters
     ----------
@@ -278,7 +279,8 @@ class Ledger:
         The log-likelihood ratio of any two possible sequences of true states is bounded by it. It is infinite once a
         release could exclude a possible state.
         """
-        return float(sum(record.constrained_epsilon for record in self.records))
+        costs = (constrained_cost(record.epsilon, record.constrained_dp_factor) for record in self.records)
+        return float(sum(costs, Fraction(0)))
 
     @checked
     def window(self, steps: PositiveInt) -> float:
@@ -299,12 +301,14 @@ class Ledger:
         InvalidInputError
             If ``steps`` is below 1.
         """
-        if not self.records:
-            return 0.0
-        times = np.cumsum([record.steps for record in self.records])
-        spent = np.concatenate([[0.0], np.cumsum([record.epsilon for record in self.records])])
-        first = np.searchsorted(times, times - steps, side="right")
-        return float((spent[1:] - spent[first]).max())
+        account = Account(steps)
+        slot = 0
+        largest = Fraction(0)
+        for record in self.records:
+            slot += record.steps
+            account.add(slot, record.epsilon, record.constrained_dp_factor)
+            largest = max(largest, account.window_epsilon(slot, steps))
+        return float(largest)
 
 
 # Heading of the options of limits in the help.

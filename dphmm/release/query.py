@@ -107,8 +107,9 @@ class Query:
 
     def to_point(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """Convert a release from mechanism units to the unit of the measurements."""
-        # Without the sign of zero, a number has one text.
-        return tuple((released + 0.0 if self.lattice is None else self.lattice.points(released)).tolist())
+        point = released if self.lattice is None else self.lattice.points(released)
+        # A number has one text: without the sign of zero, and as a float also if the step of the lattice is one.
+        return tuple((point + 0.0).tolist())
 
     def to_value(self, released: npt.ArrayLike) -> npt.NDArray[Any]:
         """Convert a release from the unit of the measurements to mechanism units.

@@ -65,10 +65,12 @@ def test_daily_option_aligns_days(folder):
 
 
 def test_noise_is_exact_by_default_and_listed_budgets_are_used(folder):
+    (folder / "budgets.csv").write_text("0.1\n0.1\n0.1\n0.3\n")
     done = run("release", "--counts", "true.csv", "--epsilons", "budgets.csv", "-o", "noisy.csv", "--json")
-    assert json.loads(done.stdout)["is_exact"]
+    facts = json.loads(done.stdout)
+    assert (facts["is_exact"], facts["epsilon_total"]) == (True, 0.6)
     noisy = TimedTable.read("noisy.csv")
-    assert noisy.columns["epsilon"].tolist() == [1, 0.5, 1, 2]
+    assert noisy.columns["epsilon"].tolist() == [0.1, 0.1, 0.1, 0.3]
     assert noisy.columns["is_exact"].all()
     assert (noisy.matrix(["place_0"]) % 1 == 0).all()
     assert "." not in (folder / "noisy.csv").read_text().splitlines()[1].split(",", 2)[2]

@@ -354,7 +354,7 @@ def test_epoch_and_local_times_give_equal_timestamps(world, run):
     assert released_times[0] == released_times[1] == sorted(released_times[0])
     refused = run("release", "e.csv", *words, "-o", "no.csv")
     assert refused.exit_code == 2
-    assert "set time_format = 'ms' if it counts ms since 1970, for 2024-03-07T" in refused.stderr
+    assert "set time_format (--time-format) = 'ms' if it counts ms since 1970, for 2024-03-07T" in refused.stderr
 
 
 @pytest.mark.usefixtures("world")

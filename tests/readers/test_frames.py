@@ -84,7 +84,7 @@ def test_epoch_times_and_custom_columns_are_read():
     names = {"user": "device", "time": "when", "latitude": "y", "longitude": "x"}
     check(read_frame(frame, columns=names, time_format="s"))
     check(read_frame(frame.assign(when=1000.0 * seconds), columns=names, time_format="ms"))
-    with pytest.raises(DataFileError, match="row 1: time is '1709776800'; set time_format = 's'"):
+    with pytest.raises(DataFileError, match=r"row 1: time is '1709776800'; set time_format \(--time-format\) = 's'"):
         read_frame(frame, columns=names)
 
 
@@ -141,12 +141,19 @@ def test_geometry_in_use_is_read_whatever_its_name():
     check(read_frame(frame))
 
 
-def test_empty_point_is_a_malformed_row():
+@pytest.mark.parametrize(
+    ("geometry", "named"),
+    [(shapely.Point(), "empty"), (None, "nothing"), (shapely.LineString([(0, 1), (2, 3)]), "Line")],
+)
+def test_geometry_that_is_not_a_point_is_a_malformed_row(geometry, named):
     frame = build_points(uid=USERS, datetime=TIMES)
-    frame.loc[1, "geometry"] = shapely.Point()
-    with pytest.raises(DataFileError, match="row 2: latitude"):
-        read_frame(frame)
-    assert len(read_frame(frame, skip_bad=True).trajectories[0]) == 1
+    frame.loc[1, "geometry"] = geometry
+    with pytest.raises(DataFileError, match=f"row 2: geometry .*{named}"):
+        read_frame(frame.to_crs(3857))
+    result = read_frame(frame.to_crs(3857), skip_bad=True)
+    for trajectory, rows in zip(result.trajectories, (slice(0, 1), slice(2, 4)), strict=True):
+        np.testing.assert_allclose(trajectory.latitude, NORTH[rows], atol=1e-9)
+        np.testing.assert_allclose(trajectory.longitude, EAST[rows], atol=1e-9)
 
 
 def test_dictionary_is_neither_a_table_nor_a_list_of_paths():

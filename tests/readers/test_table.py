@@ -155,7 +155,7 @@ GOOD = "p1,2024-03-07T02:00:00Z,45.0,-30.0\n"
     ("bad", "message"),
     [
         ("p1,2024-03-07,45.0\n", "has 3 fields, but the header has 4"),
-        ("p1,1709776800,45.0,-30.0\n", "time is '1709776800'; set time_format = 's' if it counts s"),
+        ("p1,1709776800,45.0,-30.0\n", "time is '1709776800'; set time_format (--time-format) = 's' if it counts s"),
         ("p1,2024-03-07T02:00:00Z,400.17,-30.0\n", "latitude must be in [-90, 90], got 400.17"),
         ("p1,2024-03-07T02:00:00Z,,-30.0\n", "latitude must be a decimal number, got ''"),
         (",2024-03-07T02:00:00Z,45.0,-30.0\n", "user must not be empty"),

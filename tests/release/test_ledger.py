@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dphmm import Ledger, MarkovModel, PolicyGraph, Releaser
@@ -28,19 +29,23 @@ def ledger(drawn) -> Ledger:
 
 
 @given(entries, st.integers(1, 8))
-def test_totals_and_windows_match_plain_sums(drawn, width):
+@example([(1, 0.1, 4.0)] * 3, 3)
+@example([(1, 0.1, 4.0)] * 10, 10)
+@example([(1, 1e15, 1.0), (1, 0.1, 1.0)], 1)
+def test_totals_and_windows_are_exact_sums_rounded_once(drawn, width):
     book = ledger(drawn)
     times, now = [], 0
     for i, (gap, _, _) in enumerate(drawn):
         now += gap if i else 0
         times.append(now)
-    assert book.epsilon == pytest.approx(sum(e for _, e, _ in drawn))
-    assert book.constrained_epsilon == pytest.approx(sum(e * k for _, e, k in drawn))
+    budgets = [Fraction(repr(e)) for _, e, _ in drawn]
+    assert book.epsilon == float(sum(budgets))
+    assert book.constrained_epsilon == float(sum(e * Fraction(k) for e, (*_, k) in zip(budgets, drawn, strict=True)))
     windows = [
-        sum(e for time, (_, e, _) in zip(times, drawn, strict=True) if start <= time < start + width)
+        sum(e for time, e in zip(times, budgets, strict=True) if start <= time < start + width)
         for start in range(-width, now + 1)
     ]
-    assert book.window(width) == pytest.approx(max(windows, default=0.0))
+    assert book.window(width) == float(max(windows))
 
 
 def test_empty_window_raises():

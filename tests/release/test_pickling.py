@@ -10,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.random import random_source
 from dphmm.release import Limits, Session
@@ -30,6 +32,45 @@ def test_copied_engine_releases_like_original(name, way):
     copied = COPIES[way](engine)
     assert release(copied) == release(engine)
     assert copied.filter_state.account.epsilon == engine.filter_state.account.epsilon
+
+
+# Users move to neighbouring columns only. Therefore the constraint set and the hull change with the releases.
+GRID = np.array([(column, row) for column in range(6) for row in range(3)])
+COLUMN = GRID[:, 0]
+IS_NEAR = np.abs(COLUMN[:, None] - COLUMN) <= 1
+LOCAL = MarkovModel(IS_NEAR / IS_NEAR.sum(axis=1, keepdims=True), (COLUMN < 2) / 6)
+PATH = [0, 3, 6, 9, 13]
+POLICIES = {
+    "categorical": PolicyGraph.categorical(COLUMN // 2),
+    "transition": PolicyGraph.transition(LOCAL.transition),
+    "groups": PolicyGraph.from_groups(18, [range(7), range(5, 12), range(10, 18)]),
+    "utility": PolicyGraph.utility(GRID, 1.5),
+    "utility of cells": PolicyGraph.utility(GRID, 1.0, 1.0),
+    "complete": PolicyGraph.complete(18),
+    "edges": PolicyGraph.from_edges(18, [(0, 1), (3, 7), (8, 12), (10, 17)]),
+    "zones": PolicyGraph.categorical((COLUMN + 1) // 2).restrict(COLUMN > 0).with_open(COLUMN == 0),
+    "union": PolicyGraph.categorical(COLUMN // 3) | PolicyGraph.utility(GRID, 1.0).restrict(COLUMN > 2),
+}
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "mechanism", ["lattice", *(pytest.param(name, marks=pytest.mark.slow) for name in ("k-norm", "optimal"))]
+)
+@pytest.mark.parametrize("scope", ["graph", "component"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_copy_after_each_release_continues_like_original(name, scope, mechanism, delta):
+    settings = {"noise_scope": scope, "delta": delta, "repair": "greedy"}
+    engine = Releaser(LOCAL, GRID, POLICIES[name], 0.5, mechanism, rng=5, **settings)
+    records, copies = [], []
+    for index, state in enumerate(PATH):
+        records.append(engine.release(state))
+        if index < 3:
+            copies += [(index + 1, make(engine)) for make in COPIES.values()]
+            copies.append((0, pickle.loads(pickle.dumps(engine.spawn(5)))))
+    for start, copied in copies:
+        for state, record in list(zip(PATH, records, strict=True))[start : start + 2]:
+            assert copied.release(state) == record
 
 
 def test_copies_do_not_affect_each_other():

@@ -16,6 +16,7 @@ from dphmm import Belief, ReleaseRecord
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.release.session import max_record_width
 from tests.release.engines import engine
+from tests.running_example import F
 
 RECORD = engine(1).release(4)
 floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -52,6 +53,14 @@ def test_record_round_trips_exactly_within_record_width(places, number, whole, a
     assert ReleaseRecord.from_json(text) == record
     assert ReleaseRecord.from_json(text.ljust(2_000)) == record
     assert len(text) <= max_record_width(len(places), len(added))
+
+
+@pytest.mark.parametrize("spacing", [1, "1/2", 0.001])
+@pytest.mark.parametrize("coordinates", [np.int64, np.float64])
+def test_text_of_record_is_restored_bit_for_bit(spacing, coordinates):
+    releaser = engine(1, f=np.array(F, dtype=coordinates), spacing=spacing)
+    texts = [releaser.release(state).to_json() for state in range(6)]
+    assert [ReleaseRecord.from_json(text).to_json() for text in texts] == texts
 
 
 def _with(**changes):

@@ -28,7 +28,7 @@ from dphmm.policy.graph import PolicyLike
 from dphmm.policy.graph_text import policy_text
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.database_backends import is_server, is_store
-from dphmm.release.ledger import to_fraction
+from dphmm.release.ledger import Account
 from dphmm.release.session import get_slot
 from dphmm.release.session_store import Pruned
 from dphmm.release.session_terms import MAIN_QUERY, Agreement
@@ -73,8 +73,12 @@ class SessionContent(Result):
     pruned: Pruned = field(default_factory=Pruned)
 
     @cached_property
-    def _ledger(self) -> Ledger:
-        return Ledger.from_records([release.record for release in self.releases])
+    def _account(self) -> Account:
+        """The account of all releases, including those with a removed record."""
+        account = self.pruned.new_account()
+        for release in self.releases:
+            account.add(release.slot, release.record.epsilon, release.record.constrained_dp_factor)
+        return account
 
     @cached_property
     def _max_levels(self) -> tuple[float, float]:
@@ -107,30 +111,28 @@ class SessionContent(Result):
         are None if earlier records were removed, because they depend on these.
         """
         slots = [release.slot for release in self.releases]
-        pruned = self.pruned.new_account()
-        constrained = float(pruned.constrained_epsilon) + self._ledger.constrained_epsilon
         return {
             "num_timesteps": self.pruned.num_timesteps + self.num_kept_timesteps,
             "num_releases": None if self.pruned.count else self.num_kept_releases,
             "first_slot": slots[0] if slots and not self.pruned.count else None,
             "last_slot": slots[-1] if slots else None,
-            "epsilon": float(pruned.epsilon + to_fraction(self._ledger.epsilon)),
-            "constrained_epsilon": _finite(constrained),
+            "epsilon": float(self._account.epsilon),
+            "constrained_epsilon": _finite(float(self._account.constrained_epsilon)),
             "max_constrained_epsilon": None if self.pruned.count else _finite(self._max_levels[1]),
         }
 
     def _derived(self) -> dict[str, Any]:
         values = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
-        ledger = self._ledger
         limits = self.session.limits
         epsilon, constrained_epsilon = self._max_levels
         levels = {"release": epsilon, "any_states": constrained_epsilon, "total": values["epsilon"]}
-        if ledger.records or not self.is_private:
+        if self.releases or not self.is_private:
             values |= likelihood_ratios(levels, self.is_private)
             if self.pruned.count:  # the removed records can exceed the maxima of those that remain
                 values |= {"likelihood_ratio_release": None, "likelihood_ratio_any_states": None}
         values |= {f"limit_{name}": value for name, value in vars(limits).items()}
         window = limits.window_steps
+        ledger = Ledger.from_records([release.record for release in self.releases])
         values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
         if self.pruned.count:
             values["num_pruned_timesteps"] = self.pruned.num_timesteps

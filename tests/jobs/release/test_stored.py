@@ -11,11 +11,11 @@ import pandas
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Session
-from dphmm.errors import ConfigurationError, DataFileError
+from dphmm.errors import BudgetExceededError, ConfigurationError, DataFileError
 from dphmm.jobs import Data, batch, certify, export_sessions, learn, read_released, region, release
 from dphmm.jobs.batch.run_folder import user_file
 from dphmm.jobs.release.stored import read_sessions, replay
-from dphmm.release import SessionStore
+from dphmm.release import Limits, SessionStore
 from dphmm.release.settings import Schedule
 from dphmm.writers import read_releases, write_releases
 
@@ -72,6 +72,26 @@ def test_pruned_timesteps_are_counted_once_and_their_releases_are_unknown(tmp_pa
     (content,) = read_sessions(path)
     values = content.to_dict()
     assert (values["num_timesteps"], values["num_releases"], values["num_pruned_timesteps"]) == (3, None, 2)
+
+
+@pytest.mark.parametrize("num_pruned", [0, 2])
+def test_totals_of_session_reach_limits_and_do_not_exceed_them(tmp_path, num_pruned):
+    """All states are adjacent to state 0, so each level in constrained DP is twice the budget."""
+    model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3))
+    engine = Releaser(model, [[0], [-1], [1]], PolicyGraph.from_edges(3, [(0, 1), (0, 2)]), 0.1)
+    limits = Limits(epsilon=0.7, constrained_epsilon=1.4, window_epsilon=0.3, window_steps=3)
+    with Session.open(tmp_path / "s.db", "ann", engine, limits) as session:
+        for slot in (0, 1, 2, 3, 4, 5, 2000):
+            session.release(1, slot)
+        with pytest.raises(BudgetExceededError):
+            session.release(1, 5000)
+    if num_pruned:
+        with SessionStore(tmp_path / "s.db") as store:
+            assert store.prune(store.session("ann"), num_pruned) == num_pruned
+    (content,) = read_sessions(tmp_path / "s.db")
+    values = content.to_dict()
+    assert (values["epsilon"], values["constrained_epsilon"]) == (0.7, 1.4)
+    assert values["max_window_epsilon"] == (None if num_pruned else 0.3)
 
 
 @pytest.mark.slow
