@@ -200,6 +200,16 @@ def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
         assert view["repair"]["alternative"] == expected
 
 
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
+def test_tables_have_no_hulls_and_no_error_of_k_norm_noise(examples, mechanism):
+    example = examples["policies"]
+    view = example.explorer.view({**example.settings[0], "mechanism": mechanism}, 0)
+    assert view["repair"]["added"]
+    assert view["expected_error_m"] > 0
+    assert {view["repair"][name] for name in ("error_without_m", "error_m", "alternative")} == {None}
+    assert view["hulls"] == {"before": None, "after": None, "alternative": None}
+
+
 def test_policies_example_compares_categories_with_distances(examples):
     near = {
         (j, k) for j, k in combinations(F, 2) if (F[j][0] - F[k][0]) ** 2 + (F[j][1] - F[k][1]) ** 2 <= 2.3**2

@@ -520,13 +520,19 @@ class Explorer:
     def _show_hulls(
         self, released: ReleasedStep, audit: ConstraintAudit, alternative: StepPlan | None
     ) -> dict[str, Any]:
-        """Return the corners of hulls in degrees, around the true state, at the scale of the map."""
+        """Return the corners of hulls in degrees, around the true state, at the scale of the map.
+
+        A state that is released by a table has none.
+        """
         protection = released.plan.protection
         part = protection.parts[int(protection.part_of[released.private.released_state])] if protection.parts else None
         after = protection.body if part is None or protection.is_shared else part.body
         centre = self.model.space.points[released.private.released_state]
         other = None if alternative is None else alternative.protection.body
         hulls = {"before": audit.bodies[0].body, "after": after, "alternative": other}
+        noise = released.plan.noise
+        if noise.is_tabular and noise.get_mechanism(released.private.released_state).table is not None:
+            hulls = dict.fromkeys(hulls)
         corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
         return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 

@@ -143,7 +143,8 @@ class Run:
         settings = self.engine.settings
         # If one cross-polytope or disc serves all states, every method adds the same edges.
         methods_agree = settings.noise_scope == "graph" and get_noise_body(settings.mechanism) != "hull"
-        if methods_agree or not plan.protection.added:
+        # A second table would take as long as the first, and its error does not follow from a hull.
+        if methods_agree or plan.noise.is_tabular or not plan.protection.added:
             return None
         return self._alternatives.get_or_make(
             plan, lambda: self._alternative_engine.build_plan(plan.prior, plan.epsilon, plan.steps)
