@@ -200,6 +200,27 @@ def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
         assert view["repair"]["alternative"] == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "scope", "component"),
+    [
+        ("exposure", 0, "graph", (2, 3, 4, 5, 6)),
+        ("exposure", 0, "component", (2, 3)),
+        ("policies", 0, "component", (4, 5, 6)),
+    ],
+)
+def test_hulls_are_those_of_released_component(examples, name, step, scope, component):
+    """Oracle: the hull of the edges of the released state's component, from gift wrapping."""
+    explorer = examples[name].explorer
+    view = explorer.view({**examples[name].settings[0], "noise_scope": scope, "repair": "greedy"}, step)
+    centre = F[view["released_state"] + 1]
+    # The only edge that the repair adds is s1 – s2, in another component than s4.
+    for shown in filter(None, view["hulls"].values()):
+        corners = explorer.model.space.projection.to_plane(*zip(*shown, strict=True)) - centre
+        expected = build_hull(restrict(CATEGORY_EDGES, component))
+        assert sorted(map(tuple, corners.round(3).tolist())) == sorted(expected)
+    assert view["hulls"]["before"]
+
+
 @pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
 def test_tables_have_no_hulls_and_no_error_of_k_norm_noise(examples, mechanism):
     example = examples["policies"]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.audit.policy import ConstraintAudit
+from dphmm.audit.policy import BodyAudit, ConstraintAudit
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Disc, SensitivityHull
@@ -42,7 +42,7 @@ from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import kilometres
-from dphmm.policy.protection import Method
+from dphmm.policy.protection import Method, Protection
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
@@ -520,19 +520,24 @@ class Explorer:
     def _show_hulls(
         self, released: ReleasedStep, audit: ConstraintAudit, alternative: StepPlan | None
     ) -> dict[str, Any]:
-        """Return the corners of hulls in degrees, around the true state, at the scale of the map.
+        """Return the corners of the released state's hulls in degrees, around that state.
 
         A state that is released by a table has none.
         """
-        protection = released.plan.protection
-        part = protection.parts[int(protection.part_of[released.private.released_state])] if protection.parts else None
-        after = protection.body if part is None or protection.is_shared else part.body
-        centre = self.model.space.points[released.private.released_state]
-        other = None if alternative is None else alternative.protection.body
-        hulls = {"before": audit.bodies[0].body, "after": after, "alternative": other}
+        state = released.private.released_state
+        owners: dict[str, BodyAudit | Protection | None] = {
+            "before": audit.bodies[0],
+            "after": released.plan.protection,
+            "alternative": None if alternative is None else alternative.protection,
+        }
+        hulls = {
+            name: None if owner is None else owner.parts[int(owner.part_of[state])].body
+            for name, owner in owners.items()
+        }
         noise = released.plan.noise
-        if noise.is_tabular and noise.get_mechanism(released.private.released_state).table is not None:
+        if noise.is_tabular and noise.get_mechanism(state).table is not None:
             hulls = dict.fromkeys(hulls)
+        centre = self.model.space.points[state]
         corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
         return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 
