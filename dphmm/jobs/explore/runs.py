@@ -11,6 +11,7 @@ import numpy as np
 from dphmm.audit.policy import BODY_BY_MECHANISM as BODY_BY_AUDITED
 from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constraint
 from dphmm.caching import BoundedCache
+from dphmm.errors import SingletonConstraintError
 from dphmm.jobs.explore.users import ExploredUser
 from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
@@ -93,7 +94,13 @@ class Run:
         slots = self._user.slots
         since = int(slots[index] - slots[index - 1]) if index else 1
         state = int(self._user.states[index])
-        plan = engine.prepare(steps=since)
+        try:
+            plan = engine.prepare(steps=since)
+        except SingletonConstraintError:  # the setting that releases such a state exactly is not on the page
+            fix = "an earlier timestep" if engine.settings.delta is None else "a smaller delta or an earlier timestep"
+            raise SingletonConstraintError(
+                f"the constraint set must have at least two states, got one at timestep {index + 1}: use {fix}"
+            ) from None
         record = engine.draw(plan, state)
         public = engine.belief
         assert public is not None, "a draw leaves a belief"
