@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
 from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
 from dphmm.errors import InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
@@ -26,6 +26,7 @@ from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import (
     NoiseBodies,
+    NoiseBody,
     NoiseScope,
     build_shapes,
     degrees_within,
@@ -103,6 +104,9 @@ class BodyAudit:
         The audited mechanism.
     body
         The noise body, in the unit of the measurements.
+    parts, part_of
+        The distinct noise bodies, and ``(N,)``: the index of that of each possible state, -1 outside. They differ
+        between components with noise scope ``"component"``.
     degrees
         ``(N,)``: the degree of protection of every state, 0 outside the constraint set.
     exposed
@@ -115,6 +119,8 @@ class BodyAudit:
 
     mechanism: AuditedMechanism = field(metadata=exported())
     body: SensitivityHull | Disc
+    parts: tuple[NoiseBody, ...] = field(repr=False)
+    part_of: IntArray = field(repr=False)
     degrees: IntArray = field(repr=False)
     exposed: tuple[int, ...] = field(metadata=exported(as_state_names=True))
     witnesses: tuple[Witness, ...] = field(repr=False, metadata=exported())
@@ -388,18 +394,19 @@ def _audit_body(
     bodies = NoiseBodies.around(measurements, build_shapes(graph, measurements, labels), body)
     degrees = degrees_within(measurements, labels, bodies, body, "halfspace")
     exposed = np.flatnonzero((degrees == 1) & ~graph.open).tolist()
-    state_bodies = [bodies.bodies[int(bodies.of_component[labels[state]])].body for state in exposed[:MAX_WITNESSES]]
-    witnessed = zip(exposed[:MAX_WITNESSES], state_bodies, strict=True)
+    part_of = np.where(labels < 0, -1, bodies.of_component[labels])
     witnesses = tuple(
-        _build_witness(measurements.points, state_body, labels == labels[state], state)
-        for state, state_body in witnessed
+        _build_witness(measurements.points, bodies.bodies[int(part_of[state])].body, labels == labels[state], state)
+        for state in exposed[:MAX_WITNESSES]
     )
     largest = bodies.bodies[int(bodies.of_component[np.bincount(labels[labels >= 0]).argmax()])]
     diameter = inf
     if labels.max() == 0:
         around = CoordinateBody(measurements, noise_body(measurements, largest.coordinate_hull, body))
         diameter = around.diameter(graph.node_mask)
-    return BodyAudit(mechanism, largest.body, degrees, tuple(exposed), witnesses, diameter)
+    return BodyAudit(
+        mechanism, largest.body, bodies.bodies, frozen(part_of), degrees, tuple(exposed), witnesses, diameter
+    )
 
 
 def _compute_rms_error(protection: Protection) -> float:

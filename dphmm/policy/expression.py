@@ -38,6 +38,8 @@ GRAMMAR = (
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
 _WITH_BUFFER = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")
 _RADII = ("utility", "centres")
+# The graph is nested as deeply as the policy has terms. Its recursion must stay below the limit of Python.
+_MAX_TERMS = 100
 # Terms with a length as the argument.
 _LENGTHS = (*_RADII, "streets")
 _CANONICAL_RADIUS = re.compile(r"\butility:([0-9.e+-]+)km(:places)?")
@@ -90,8 +92,8 @@ def parse_policy(
     Raises
     ------
     PolicyError
-        If the text is invalid, or names a state that is not in the space; if the policy, or one of its radii, connects
-        no two states; if a state is open and connected, or open and in a zone.
+        If the text is invalid, has more than 100 terms, or names a state that is not in the space; if the policy, or
+        one of its radii, connects no two states; if a state is open and connected, or open and in a zone.
     DataFileError
         If a file is missing or invalid, a zone contains no state, or zones with different names overlap.
 
@@ -325,6 +327,9 @@ def _kind(term: str) -> str:
 
 def _terms(text: str) -> list[list[str]]:
     """Split a policy into unions, each a list of terms to intersect."""
+    num_terms = 1 + text.count("|") + text.count("&")
+    if num_terms > _MAX_TERMS:
+        raise PolicyError(f"policy must have at most {_MAX_TERMS} terms, got {num_terms}")
     return [[term.strip() for term in union.split("&")] for union in text.split("|")]
 
 

@@ -19,7 +19,7 @@ from dphmm.cli.shared_options import build_settings
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, InvalidInputError
 from dphmm.jobs import AuditTarget, Constraint, Data, audit_policy, compare_uses, learn, sample_users
 from dphmm.jobs.explore.explorer import MAX_EDGE_STATES, Explorer
-from dphmm.jobs.explore.fields import parse_fields
+from dphmm.jobs.explore.fields import DEFAULT_FIELDS, parse_fields
 from dphmm.jobs.explore.users import ExploredUser, sample_user, select_user
 from dphmm.jobs.release.stored import read_released
 from dphmm.model.path_sampling import sample_paths
@@ -120,6 +120,21 @@ def test_page_shows_what_audit_policy_reports_for_50_random_settings():
         num_exposed += bool(view["exposed"])
     assert num_exposed >= 10
     assert num_noticed >= 8
+
+
+@pytest.mark.parametrize("delta", ["", "0.1"])
+def test_single_possible_state_is_described_by_fields_of_page(delta):
+    """The second timestep has a single state, and the first one still has a view."""
+    model = make_model(np.random.default_rng(3))
+    model = MarkovModel(np.eye(9)[[4] * 9], model.initial, model.space, STEP_S)
+    explorer = Explorer(model, ExploredUser("", np.arange(3), np.array([0, 4, 4])))
+    fields = {"policy": "complete", "delta": delta}
+    ((field, error),) = explorer.view(fields, 2)["errors"].items()
+    assert field == ("delta" if delta else "policy")
+    assert set(re.findall(r"[a-z]+_\w+", error)) <= set(DEFAULT_FIELDS)
+    assert ("delta" in error) == bool(delta)
+    assert re.findall(r"timestep (\d+)", error) == ["2"]
+    assert "errors" not in explorer.view(fields, 0)
 
 
 TRIANGLE = {

@@ -144,6 +144,93 @@ def test_repair_of_examples_has_least_area_of_all_edges(examples, states, expose
     assert areas[added] == min(areas.values())
 
 
+def find_component(edges, state):
+    component = {state}
+    while wider := {end for edge in edges if component & set(edge) for end in edge} - component:
+        component |= wider
+    return component
+
+
+def compute_squared_error(edges, state):
+    """Return the mean squared error of a K-norm release with ε = 1 in a component's hull."""
+    corners = build_hull([edge for edge in edges if set(edge) <= find_component(edges, state)])
+    if len(corners) == 2:  # a Laplace distribution along a segment has a variance of twice the squared scale
+        return 2 * (corners[0][0] ** 2 + corners[0][1] ** 2)
+    return compute_error(corners) ** 2
+
+
+@pytest.mark.parametrize("method", ["greedy", "exact"])
+def test_alternative_repair_weights_components_by_belief(examples, method):
+    """Brute force over the partners of s1: the nearest ones, and that of least error."""
+    example = examples["delta"]
+    fields = {**example.settings[0], "noise_scope": "component", "repair_objective": "error", "repair": method}
+    prior = dict(zip(F, example.explorer.model.initial.tolist(), strict=True))
+    errors = {
+        (1, other): 1000
+        * sqrt(sum(prior[state] * compute_squared_error({*CATEGORY_EDGES, (1, other)}, state) for state in F))
+        for other in F
+        if other != 1
+    }
+    lengths = {edge: (F[edge[1]][0] - F[1][0]) ** 2 + (F[edge[1]][1] - F[1][1]) ** 2 for edge in errors}
+    nearest = [edge for edge in errors if lengths[edge] == min(lengths.values())]
+    best = [min(errors, key=errors.get)]
+    view = example.explorer.view(fields, 0)
+    for repair, error, edges in [
+        (view["repair"], view["expected_error_m"], nearest if method == "greedy" else best),
+        (
+            view["repair"]["alternative"],
+            view["repair"]["alternative"]["error_m"],
+            best if method == "greedy" else nearest,
+        ),
+    ]:
+        (added,) = (entry["edge"] if isinstance(entry, dict) else entry for entry in repair["added"])
+        edge = tuple(state + 1 for state in added)
+        assert edge in edges
+        assert error == pytest.approx(errors[edge], rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", ["lattice", "laplace", "planar-laplace"])
+def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
+    example = examples["delta"]
+    fields = {**example.settings[0], "noise_scope": "component", "mechanism": mechanism}
+    greedy, exact = (example.explorer.view({**fields, "repair": repair}, 0) for repair in ("greedy", "exact"))
+    for view, other, method in [(greedy, exact, "exact"), (exact, greedy, "greedy")]:
+        added = [entry["edge"] for entry in other["repair"]["added"]]
+        expected = {"method": method, "added": added, "error_m": other["expected_error_m"]}
+        assert view["repair"]["alternative"] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "scope", "component"),
+    [
+        ("exposure", 0, "graph", (2, 3, 4, 5, 6)),
+        ("exposure", 0, "component", (2, 3)),
+        ("policies", 0, "component", (4, 5, 6)),
+    ],
+)
+def test_hulls_are_those_of_released_component(examples, name, step, scope, component):
+    """Oracle: the hull of the edges of the released state's component, from gift wrapping."""
+    explorer = examples[name].explorer
+    view = explorer.view({**examples[name].settings[0], "noise_scope": scope, "repair": "greedy"}, step)
+    centre = F[view["released_state"] + 1]
+    # The only edge that the repair adds is s1 – s2, in another component than s4.
+    for shown in filter(None, view["hulls"].values()):
+        corners = explorer.model.space.projection.to_plane(*zip(*shown, strict=True)) - centre
+        expected = build_hull(restrict(CATEGORY_EDGES, component))
+        assert sorted(map(tuple, corners.round(3).tolist())) == sorted(expected)
+    assert view["hulls"]["before"]
+
+
+@pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
+def test_tables_have_no_hulls_and_no_error_of_k_norm_noise(examples, mechanism):
+    example = examples["policies"]
+    view = example.explorer.view({**example.settings[0], "mechanism": mechanism}, 0)
+    assert view["repair"]["added"]
+    assert view["expected_error_m"] > 0
+    assert {view["repair"][name] for name in ("error_without_m", "error_m", "alternative")} == {None}
+    assert view["hulls"] == {"before": None, "after": None, "alternative": None}
+
+
 def test_policies_example_compares_categories_with_distances(examples):
     near = {
         (j, k) for j, k in combinations(F, 2) if (F[j][0] - F[k][0]) ** 2 + (F[j][1] - F[k][1]) ** 2 <= 2.3**2

@@ -51,6 +51,22 @@ def test_invalid_policy_text_raises_with_grammar(text):
         parse_policy(text, SPACE, TRANSITION)
 
 
+@pytest.mark.parametrize(("separator", "radius"), [("|", 1.0), ("&", 0.5)])
+def test_policy_of_many_terms_works_or_raises_policy_error(separator, radius):
+    """The union of radii is the largest one, and their intersection the smallest."""
+    radii = [f"centres:{distance:.3f}km" for distance in np.linspace(1.0, 0.5, 100)]
+    graph = parse_policy(separator.join(radii), SPACE)
+    possible = np.arange(SPACE.size) % 5 > 0
+    restricted, expected = (each.restrict(possible) for each in (graph, PolicyGraph.utility(SPACE.points, radius)))
+    assert restricted.edge_array().tolist() == expected.edge_array().tolist()
+    assert restricted.components().tolist() == expected.components().tolist()
+    measurements = Measurements.of(SPACE.points)
+    assert restricted.hull(measurements).volume == pytest.approx(expected.hull(measurements).volume)
+    for num_terms in (101, 5_000):
+        with pytest.raises(PolicyError, match=rf"^policy must have at most 100 terms, got {num_terms}$"):
+            parse_policy(separator.join(["complete"] * num_terms), SPACE)
+
+
 @pytest.mark.parametrize("radius", ["1", "km", "-1km", "1e400km", "nan km", "1 mile"])
 def test_radius_without_length_unit_raises(radius):
     with pytest.raises(PolicyError, match="1km or 500m"):

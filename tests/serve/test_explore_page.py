@@ -604,6 +604,10 @@ def test_exposed_states_repair_and_neighbours(model, browser):
         wait_for(lambda: "s11" in page.inner_text("[data-part=edges]"))
         rows = page.locator("[data-part=edges] tr").count()
         assert rows == len(expected["repair"]["added"])
+        alternative = page.inner_text("[data-part=repair-alternative]")
+        errors = expected["repair"]["alternative"]["error_m"], expected["expected_error_m"]
+        stated = re.findall(r"([\d.,]+) (k?)m\b", alternative)
+        assert [float(number) * (1000 if kilo else 1) for number, kilo in stated] == pytest.approx(errors, abs=50)
         assert figure(page, "exposed_states") == ", ".join(NAMES[state] for state in expected["exposed"])
         page.fill("#state-0", HOSTILE)
         page.press("#state-0", "Enter")

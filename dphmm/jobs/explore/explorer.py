@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.audit.policy import ConstraintAudit
+from dphmm.audit.policy import BodyAudit, ConstraintAudit
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Disc, SensitivityHull
@@ -42,6 +42,7 @@ from dphmm.policy.expression import policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
 from dphmm.policy.lengths import kilometres
+from dphmm.policy.protection import Method, Protection
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
 from dphmm.release.trajectory import to_degrees
@@ -451,6 +452,7 @@ class Explorer:
         record = released.record
         possible = np.flatnonzero(plan.constraint)
         audit = run.audit(plan)
+        alternative = run.plan_alternative(plan)
         (body,) = audit.bodies
         beliefs = {"public": released.public, "informed": released.informed}
         epsilons = [earlier.record.epsilon_24h for earlier in steps]
@@ -464,8 +466,8 @@ class Explorer:
             "unprotected": list(audit.unprotected),
             "num_components": audit.num_components,
             "edges": self._list_edges(run.engine, plan.constraint),
-            "repair": self._show_repair(plan, audit),
-            "hulls": self._show_hulls(released, audit),
+            "repair": self._show_repair(plan, alternative, run.alternative_repair),
+            "hulls": self._show_hulls(released, audit, alternative),
             "expected_error_m": _metres(record.expected_error),
             "min_degree_of_protection": record.min_degree_of_protection,
             "true_state": released.private.true_state,
@@ -494,7 +496,7 @@ class Explorer:
         edges: list[list[int]] = np.column_stack([first, second])[adjacent].tolist()
         return edges if len(edges) <= _MAX_EDGES else None
 
-    def _show_repair(self, plan: StepPlan, audit: ConstraintAudit) -> dict[str, Any]:
+    def _show_repair(self, plan: StepPlan, alternative: StepPlan | None, alternative_method: Method) -> dict[str, Any]:
         protection = plan.protection
         effect = None if plan.withheld else protection.effect
         points = self.model.space.points
@@ -507,22 +509,35 @@ class Explorer:
             "error_without_m": None if effect is None else _metres(effect.error_without / plan.epsilon),
             "error_m": None if effect is None else _metres(effect.error / plan.epsilon),
             "alternative": None
-            if not audit.repairs or plan.withheld
+            if alternative is None
             else {
-                "method": audit.repairs[0].method,
-                "added": [list(edge) for edge in audit.repairs[0].protection.added],
-                "error_m": _metres(audit.repairs[0].to_dict(self.names, plan.epsilon)["expected_error"]),
+                "method": alternative_method,
+                "added": [list(edge) for edge in alternative.protection.added],
+                "error_m": _metres(alternative.noise.expected_error(alternative.prior)),
             },
         }
 
-    def _show_hulls(self, released: ReleasedStep, audit: ConstraintAudit) -> dict[str, Any]:
-        """Return the corners of hulls in degrees, around the true state, at the scale of the map."""
-        protection = released.plan.protection
-        part = protection.parts[int(protection.part_of[released.private.released_state])] if protection.parts else None
-        after = protection.body if part is None or protection.is_shared else part.body
-        centre = self.model.space.points[released.private.released_state]
-        alternative = audit.repairs[0].protection.body if audit.repairs else None
-        hulls = {"before": audit.bodies[0].body, "after": after, "alternative": alternative}
+    def _show_hulls(
+        self, released: ReleasedStep, audit: ConstraintAudit, alternative: StepPlan | None
+    ) -> dict[str, Any]:
+        """Return the corners of the released state's hulls in degrees, around that state.
+
+        A state that is released by a table has none.
+        """
+        state = released.private.released_state
+        owners: dict[str, BodyAudit | Protection | None] = {
+            "before": audit.bodies[0],
+            "after": released.plan.protection,
+            "alternative": None if alternative is None else alternative.protection,
+        }
+        hulls = {
+            name: None if owner is None else owner.parts[int(owner.part_of[state])].body
+            for name, owner in owners.items()
+        }
+        noise = released.plan.noise
+        if noise.is_tabular and noise.get_mechanism(state).table is not None:
+            hulls = dict.fromkeys(hulls)
+        centre = self.model.space.points[state]
         corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
         return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 

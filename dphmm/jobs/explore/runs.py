@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from dphmm.audit.policy import BODY_BY_MECHANISM as BODY_BY_AUDITED
 from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constraint
 from dphmm.caching import BoundedCache
+from dphmm.errors import SingletonConstraintError
 from dphmm.jobs.explore.users import ExploredUser
 from dphmm.mechanisms.base import get_noise_body
 from dphmm.model import Belief, MarkovModel
@@ -21,6 +23,9 @@ from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 
 Progress = Callable[[int, int], None]
 """Called with the number of computed timesteps and their total."""
+
+# Timesteps of which the audit and the alternative repair are kept, so that going back to them takes no time.
+_CACHE_SIZE = 16
 
 
 def get_audited_mechanism(mechanism: str) -> AuditedMechanism:
@@ -54,7 +59,9 @@ class Run:
         self._user = user
         self._seed = seed
         self._habits = habits
-        self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(16)
+        self._audits: BoundedCache[bytes, ConstraintAudit] = BoundedCache(_CACHE_SIZE)
+        # The alternative depends on the belief too if noise differs between components.
+        self._alternatives: BoundedCache[StepPlan, StepPlan] = BoundedCache(_CACHE_SIZE)
         engine.restart(int(user.slots[0]))
 
     def advance(self, step: int, progress: Progress) -> None:
@@ -87,7 +94,13 @@ class Run:
         slots = self._user.slots
         since = int(slots[index] - slots[index - 1]) if index else 1
         state = int(self._user.states[index])
-        plan = engine.prepare(steps=since)
+        try:
+            plan = engine.prepare(steps=since)
+        except SingletonConstraintError:  # the setting that releases such a state exactly is not on the page
+            fix = "an earlier timestep" if engine.settings.delta is None else "a smaller delta or an earlier timestep"
+            raise SingletonConstraintError(
+                f"the constraint set must have at least two states, got one at timestep {index + 1}: use {fix}"
+            ) from None
         record = engine.draw(plan, state)
         public = engine.belief
         assert public is not None, "a draw leaves a belief"
@@ -113,19 +126,38 @@ class Run:
         return prior.update(likelihood)
 
     def audit(self, plan: StepPlan) -> ConstraintAudit:
-        """Audit the policy under a constraint set, with the alternative to the repair."""
+        """Audit the policy under a constraint set, without repairs."""
         settings = self.engine.settings
-        mechanism = get_audited_mechanism(settings.mechanism)
-        alternative: Method = "exact" if settings.repair == "greedy" else "greedy"
         return self._audits.get_or_make(
             np.packbits(plan.constraint).tobytes(),
             lambda: audit_constraint(
                 self.engine.policy,
                 self.engine.measurements,
                 plan.constraint,
-                [mechanism],
-                settings.repair_objective,
-                settings.noise_scope,
-                [alternative] if BODY_BY_AUDITED[mechanism] == "hull" else [],
+                [get_audited_mechanism(settings.mechanism)],
+                noise_scope=settings.noise_scope,
+                methods=[],
             ),
         )
+
+    @property
+    def alternative_repair(self) -> Method:
+        """The repair method with which the chosen one is compared."""
+        return "exact" if self.engine.settings.repair == "greedy" else "greedy"
+
+    def plan_alternative(self, plan: StepPlan) -> StepPlan | None:
+        """Plan a timestep with the alternative repair; None without one."""
+        settings = self.engine.settings
+        # If one cross-polytope or disc serves all states, every method adds the same edges.
+        methods_agree = settings.noise_scope == "graph" and get_noise_body(settings.mechanism) != "hull"
+        # A second table would take as long as the first, and its error does not follow from a hull.
+        if methods_agree or plan.noise.is_tabular or not plan.protection.added:
+            return None
+        return self._alternatives.get_or_make(
+            plan, lambda: self._alternative_engine.build_plan(plan.prior, plan.epsilon, plan.steps)
+        )
+
+    @cached_property
+    def _alternative_engine(self) -> Releaser:
+        settings = replace(self.engine.settings, repair=self.alternative_repair)
+        return settings.engine(self.engine.model, policy=self.engine.policy)

@@ -333,7 +333,7 @@ function makePanel(index, fields) {
     }));
     part("repair-errors").textContent = view.withheld_reason ? translate("repair_withheld") : before === null ? "" : translate("repair_errors", { before: formatLength(before), after: formatLength(after) });
     part("repair-alternative").textContent = alternative ? translate("repair_alternative", {
-      method: translate(alternative.method), edges: alternative.added.map((edge) => edge.map((state) => scene.names[state]).join(" – ")).join(", "), error: formatLength(alternative.error_m),
+      method: translate(alternative.method), edges: alternative.added.map((edge) => edge.map((state) => scene.names[state]).join(" – ")).join(", "), error: formatLength(alternative.error_m), chosen: formatLength(view.expected_error_m),
     }) : "";
     const isEdited = Boolean(view.edited.added.length || view.edited.removed.length);
     part("policy-applied").textContent = isEdited ? translate("policy_applied", { policy: view.policy }) : "";
