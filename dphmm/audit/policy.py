@@ -259,8 +259,8 @@ def audit_constraint(
     mechanisms
         The mechanisms to audit. A state may be exposed under one and protected under another.
     objective
-        Objective of the exact repair, see `dphmm.policy.protection.protect`. For bodies other than the hull all methods
-        agree, and only the exact repair is listed.
+        Objective of the exact repair, see `dphmm.policy.protection.protect`. If one body other than the hull serves the
+        whole graph, all methods agree, and only the exact repair is listed.
     noise_scope
         Whether the noise is calibrated to the whole graph or to each component.
     methods
@@ -299,7 +299,8 @@ def audit_constraint(
     bodies = tuple(_audit_body(restricted, measurements, noise_scope, name) for name in mechanisms)
     repairs = []
     for name in (body.mechanism for body in bodies if body.exposed and possible.sum() > 1):
-        evaluated: Sequence[Method] = methods if name == "k-norm" else ("exact",) if methods else ()
+        methods_differ = BODY_BY_MECHANISM[name] == "hull" or noise_scope == "component"
+        evaluated: Sequence[Method] = methods if methods_differ else ("exact",) if methods else ()
         for method in evaluated:
             protection = protect(
                 policy, measurements, possible, method, objective, BODY_BY_MECHANISM[name], noise_scope=noise_scope

@@ -222,8 +222,8 @@ def protect(
     method
         ``"greedy"`` is Algorithm 1 (nearest other state). ``"sequential"`` is Algorithm 3 (exposed states in turn are
         connected to the partner with the smallest volume). ``"exact"`` chooses one partner for every exposed state
-        jointly; erratum: Algorithm 3 does so for a single exposed state only. For a cross-polytope or a disc the
-        nearest partners in its norm are jointly optimal, and every method uses them.
+        jointly; erratum: Algorithm 3 does so for a single exposed state only. If one cross-polytope or disc serves
+        the whole graph, the nearest partners in its norm are jointly optimal, and every method uses them.
     objective
         The objective of the exact method and of `Protection.objective_value`: ``"error"``, the expected squared error
         of a release, or ``"volume"``, the objective of the paper, which can have a much larger error. The error is not

@@ -69,6 +69,23 @@ def test_example_6_1_repair_of_each_method():
     assert (least_error.added, least_error.body.squared_error) == (((2, 4),), pytest.approx(47))
 
 
+@pytest.mark.parametrize("mechanism", ["k-norm", "laplace", "planar-laplace"])
+def test_methods_that_differ_are_all_listed(mechanism):
+    """A body for each component is an objective with a choice, also for a cross-polytope and a disc."""
+    f = np.random.default_rng(3).integers(0, 12, (8, 2))
+    policy = PolicyGraph.from_edges(8, [(0, 1), (2, 3)])
+    shared, by_component = (
+        {
+            repair.method: repair.protection
+            for repair in audit_constraint(policy, f, None, [mechanism], noise_scope=scope).repairs
+        }
+        for scope in ("graph", "component")
+    )
+    assert set(shared) == ({"greedy", "sequential", "exact"} if mechanism == "k-norm" else {"exact"})
+    costs = {method: protection.objective_value for method, protection in by_component.items()}
+    assert costs["exact"] <= costs["sequential"] < costs["greedy"]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_witness_outputs_attain_the_largest_likelihood_ratio(seed):
     rng = np.random.default_rng(seed)
