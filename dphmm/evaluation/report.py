@@ -416,7 +416,7 @@ _CAPTIONS = {
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which spends no ε.",
     "figure-12-epsilon": "Means over sequences and time by ε (Figure 12).",
     "figure-13-radius": "Means by radius of the utility policy (Figure 13). Dashed: policies without a radius.",
-    "map": "True locations, releases and estimates of a few sequences. Private.",
+    "map": "True states, releases and estimates of a few sequences. Private.",
 }
 
 
@@ -542,9 +542,9 @@ _INTERVALS = (
     "include the variation between splits into folds: all sequences of a fold share one model and its hulls."
 )
 _ABBREVIATIONS = (
-    "DoP: degree of protection of the true location. Error (Equation 3): root mean square distance between a release "
-    "and the true location. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy on a "
-    "δ-location set."
+    "DoP: degree of protection of the true state. Error (Equation 3): root mean square distance between a release and "
+    "the centre of the true cell. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy "
+    "on a δ-location set."
 )
 
 
