@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.input_data import Data
-from dphmm.mechanisms.base import resolve_mechanism
+from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy
@@ -25,7 +25,16 @@ from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 from dphmm.validation import checked
 
-_Mechanism = Annotated[str, AfterValidator(resolve_mechanism)]
+
+def _resolve_noise(setting: str) -> str:
+    """Resolve a mechanism with noise of mean zero, which an evaluation assumes."""
+    if setting in TABLE_MECHANISMS:
+        names = ", ".join(name for name in MECHANISMS if name not in TABLE_MECHANISMS)
+        raise ValueError(f"must be one of {names}, or a registered mechanism, got {setting!r}")
+    return resolve_mechanism(setting)
+
+
+_Mechanism = Annotated[str, AfterValidator(_resolve_noise)]
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ def test_schedules_are_settings_next_to_constant_epsilon():
         (GOOD | {"delta": 1.0}, "delta"),
         (GOOD | {"sequences": 1}, "sequences"),
         (GOOD | {"mechanism": "magic"}, "mechanism"),
+        (GOOD | {"mechanism": "optimal"}, "'mechanism' .*'optimal'"),
+        (GOOD | {"mechanisms": ["lattice", "graph-exponential"]}, "'mechanisms.1' .*'graph-exponential'"),
         (GOOD | {"policies": []}, "policies"),
         (GOOD | {"policies": ["utilty:1km"]}, "policies.*utilty:1km"),
         (GOOD | {"policies": ["utility:1km & completely"]}, "policies.*completely"),
