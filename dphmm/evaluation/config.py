@@ -25,6 +25,9 @@ from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 from dphmm.validation import checked
 
+MIN_SEQUENCES = 2
+"""Smallest number of sequences: a single one has no interval."""
+
 
 def _resolve_noise(setting: str) -> str:
     """Resolve a mechanism with noise of mean zero, which an evaluation assumes."""
@@ -208,7 +211,7 @@ class EvaluationConfig(BaseModel):
     by: ClassScheme | None = None
     zone: str | None = None
     folds: int = Field(default=5, ge=2)
-    sequences: int = Field(default=20, ge=2)
+    sequences: int = Field(default=20, ge=MIN_SEQUENCES)
     length: int = Field(default=100, ge=2)
     start: Literal["known", "anywhere"] = "known"
     policies: tuple[str, ...] = Field(default=("utility", "transition", "complete"), strict=False, min_length=1)
