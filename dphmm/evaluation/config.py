@@ -131,8 +131,8 @@ class EvaluationConfig(BaseModel):
     cell_km
         Side length of a cell in kilometres. Defaults to that of the `grid`.
     step_seconds
-        Length of a timestep in seconds. By default, each location of a user within the region is one timestep, whatever
-        its time, which suits check-ins.
+        Length of a timestep in seconds, at least 0.000001. By default, each location of a user within the region is one
+        timestep, whatever its time, which suits check-ins.
     smoothing
         Pseudo-count of each observed transition and its reverse; only these are then possible (presets: 0.5 and 0).
         Defaults to the training of `dphmm learn`, where transitions are possible up to a maximum speed. Without
@@ -188,7 +188,7 @@ class EvaluationConfig(BaseModel):
         Maximum number of sequences of one task.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     preset: Literal["geolife", "gowalla"] | None = None
     name: str = "Evaluation"
@@ -206,7 +206,7 @@ class EvaluationConfig(BaseModel):
     places: str | None = None
     within_km: float | None = Field(default=None, gt=0)
     cell_km: float | None = Field(default=None, gt=0)
-    step_seconds: float | None = Field(default=None, gt=0)
+    step_seconds: float | None = Field(default=None, ge=1e-6)
     smoothing: float | None = Field(default=None, ge=0)
     by: ClassScheme | None = None
     zone: str | None = None
@@ -384,7 +384,7 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
     if config.window_epsilons and config.step_seconds is None and config.model is None:
         raise ConfigurationError(f"{source}: 'window_epsilons' requires 'step_seconds'")
     for key in ("epsilons", "radii_km", "target_errors_km", "window_epsilons"):
-        if any(not 0 < value < float("inf") for value in getattr(config, key)):
+        if any(value <= 0 for value in getattr(config, key)):
             raise ConfigurationError(
                 f"{source}: '{key}' must contain positive numbers, got {list(getattr(config, key))}"
             )

@@ -62,7 +62,7 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
     -------
     mean, low, high
         Shape ``(...)`` each. With one row the interval equals the mean and is uninformative. With few rows it is too
-        narrow, as percentile intervals are.
+        narrow, as percentile intervals are. All three are infinite if a value is.
 
     Raises
     ------
@@ -70,8 +70,10 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
         If there are no rows.
     """
     rows = np.asarray(values, dtype=np.float64)
-    low, high = np.quantile(_resampled_means(rows), _QUANTILES, axis=0)
-    return rows.mean(axis=0), np.asarray(low), np.asarray(high)
+    # An observed infinite value has positive probability, so the true mean is infinite.
+    infinite = np.isinf(rows).any(axis=0)
+    low, high = np.quantile(_resampled_means(np.where(infinite, 0.0, rows)), _QUANTILES, axis=0)
+    return rows.mean(axis=0), np.where(infinite, np.inf, low), np.where(infinite, np.inf, high)
 
 
 def _resampled_means(rows: FloatArray) -> FloatArray:
