@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from math import ceil, isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -483,34 +484,55 @@ class FixedOffset(DeployedChannel):
     """One offset per user, sampled once and added to every location.
 
     It is uniform on the points of a lattice within a disc. The lattice spacing is a fortieth of the radius (12.5 m for
-    500 m), so the adversary can try all offsets. Each implies a path of true locations, and the model gives the path's
-    probability.
+    500 m), and at most a part of a cell. A coarser lattice would itself reveal the offset. The adversary tries all
+    offsets. Each implies a path of true locations, and the model gives the path's probability.
 
     Parameters
     ----------
     radius_km
         The maximum length of the offset, kilometres.
+    fineness
+        Minimum number of lattice points along the radius.
     """
 
     radius_km: float
     fineness: int = 40
     label = "fixed offset within {}"
-    source = "one offset per user, uniform on a lattice of 1/40 of the radius in a disc; the adversary tries all"
+    source = (
+        "one offset per user, uniform on a lattice in a disc (spacing 1/40 of the radius, at most a part of a cell); "
+        "the adversary tries all"
+    )
 
-    @cached_property
-    def offsets(self) -> FloatArray:
-        """All possible offsets ``(K, 2)``, kilometres."""
-        lattice = build_lattice(np.array([[-1.0, -1.0], [1.0, 1.0]]) * self.fineness, 1.0)
-        return np.asarray(lattice[np.hypot(*lattice.T) <= self.fineness] * (self.radius_km / self.fineness))
+    def _num_spacings(self, moves: MeshMovement) -> int:
+        """Return the radius in lattice spacings."""
+        return max(self.fineness, ceil(self.radius_km / moves.mesh.cell_km))
 
-    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - plain noise
+    def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
         """Add one offset to all locations; see `Channel`."""
-        released = track.points + self.offsets[rng.integers(len(self.offsets))]
+        count = self._num_spacings(moves)
+        # Sample a column by its number of points: the whole lattice can have billions of points.
+        heights = np.array([isqrt(count**2 - column**2) for column in range(-count, count + 1)])
+        ends = np.cumsum(2 * heights + 1)
+        number = rng.integers(ends[-1])
+        column = np.searchsorted(ends, number, side="right")
+        offset = np.array([column - count, heights[column] - (ends[column] - 1 - number)])
+        released = track.points + offset * (self.radius_km / count)
         return ObfuscatedTrack(released, released)
+
+    def _possible_offsets(self, released: FloatArray, moves: MeshMovement) -> FloatArray:
+        """Return the offsets from the region's bounding box to a release, ``(K, 2)``, kilometres."""
+        count = self._num_spacings(moves)
+        spacing = self.radius_km / count
+        reach = moves.grid.cell_km / 2
+        points = moves.grid.points
+        box = np.array([released - points.max(axis=0) - reach, released - points.min(axis=0) + reach]) / spacing
+        lattice = build_lattice(np.clip(box, -count, count), 1.0)
+        return np.asarray(lattice[np.hypot(*lattice.T) <= count] * spacing)
 
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Mix the posteriors of all offsets; see `Channel`."""
-        return infer_from_fixed_offset(moves, track, blurred.observed, self.offsets, Mesh(moves.grid, 1).locate)
+        offsets = self._possible_offsets(blurred.observed[0], moves)
+        return infer_from_fixed_offset(moves, track, blurred.observed, offsets, Mesh(moves.grid, 1).locate)
 
 
 @dataclass(frozen=True)

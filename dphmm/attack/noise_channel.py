@@ -256,7 +256,8 @@ class TableChannel(Channel):
 
         A ``.npz`` file contains ``probabilities`` ``(N, Z)``, and ``places`` ``(Z, 2)`` if outputs are locations. A CSV
         or Parquet file has the columns ``state`` (0 to N - 1), ``output`` (any name) and ``probability``, and
-        ``latitude`` and ``longitude`` if outputs are locations. Pairs that are not listed have probability 0.
+        ``latitude`` and ``longitude`` if outputs are locations, equal in all rows of an output. Pairs that are not
+        listed have probability 0.
 
         Parameters
         ----------
@@ -326,9 +327,15 @@ def _parse_long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
     np.add.at(rows, (table.values("state", state), columns), table.values("probability", float))
     if "latitude" in table.columns and "longitude" in table.columns:
         coordinates = [table.values(name, lambda text: float(text or "nan")) for name in ("latitude", "longitude")]
-        for column, place in zip(columns, zip(*coordinates, strict=True), strict=True):
-            if not np.isnan(place).any():
-                places[column] = place
+        for row, (column, place) in enumerate(zip(columns, zip(*coordinates, strict=True), strict=True)):
+            if np.isnan(place).any():
+                continue
+            previous = tuple(places[column].tolist())
+            if not np.isnan(previous).any() and previous != place:
+                raise table.refusal(
+                    row, f"output {outputs[row]!r} must have one latitude and longitude, got {previous} and {place}"
+                )
+            places[column] = place
     return rows, places
 
 

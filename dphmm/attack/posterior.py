@@ -397,20 +397,24 @@ def infer_from_fixed_offset(
     """
     posterior = Posterior.empty(track, moves)
     size = moves.grid.size
-    paths = [cells(place - offsets) for place in released]
     logs = np.zeros(len(offsets))
+    before = np.zeros(len(offsets), dtype=np.int64)
     with np.errstate(divide="ignore"):
-        for t, now in enumerate(paths):
+        for t, place in enumerate(released):
+            now = cells(place - offsets)
             if track.restarts[t]:
                 gained = np.log(moves.initial[now])
             else:
-                gained = np.log(moves.transition_matrix(int(track.steps[t]))[paths[t - 1], now])
+                gained = np.log(moves.transition_matrix(int(track.steps[t]))[before, now])
             logs = np.where(now < 0, -np.inf, logs + gained)
             weights = _normalize_weights(logs, t)
             posterior.filtered[t] = np.bincount(np.maximum(now, 0), weights, size)
-            posterior.filtered_means[t] = released[t] - weights @ offsets
-    for t, now in enumerate(paths):
-        cell = np.maximum(now, 0)
+            posterior.filtered_means[t] = place - weights @ offsets
+            # An excluded offset remains excluded, and most offsets are within a few steps.
+            possible = logs > -np.inf
+            offsets, logs, weights, before = offsets[possible], logs[possible], weights[possible], now[possible]
+    for t, place in enumerate(released):
+        cell = cells(place - offsets)
         posterior.smoothed[t] = sums = np.bincount(cell, weights, size)
         positive = np.flatnonzero(sums > 0)
         for axis in (0, 1):

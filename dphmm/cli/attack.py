@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,16 +157,25 @@ def _print(result: AttackResult) -> None:
     print_channels(result.results, title, result.advice)
 
 
+def _format_estimate(key: str) -> Callable[[dict[str, Any]], str]:
+    def text(row: dict[str, Any]) -> str:
+        low, high = row[f"{key}_interval"]
+        return f"{row[key]:.0%} ({low:.0%} to {high:.0%})"
+
+    return text
+
+
 _TABLES = Table(
     "tables",
     (
         Row("protection", "table"),
         Row("recovered_share", "recovered locations", ".0%"),
-        Row("membership_auc", "membership recognized (AUC)", ".0%"),
-        Row("worst_decile_membership_auc", "most exposed tenth of users", ".0%"),
+        Row("", "membership recognized (AUC)", _format_estimate("membership_auc")),
+        Row("", "most exposed tenth of users", _format_estimate("worst_decile_membership_auc")),
         Row("max_membership_auc", "guaranteed maximum", ".0%"),
     ),
-    "Attacks on tables of users by area and hour of a week (shares of correct answers; membership: 50% is a guess)",
+    "Attacks on tables of users by area and hour of a week (shares of correct answers; membership: 50% is a guess, "
+    "99% intervals)",
     missing="-",
 )
 

@@ -197,6 +197,11 @@ def figures_command(
     for option, data in (("--geolife", geolife), ("--gowalla", gowalla)):
         if data is not None and not data.exists():
             raise ConfigurationError(f"{option} must be an existing file or folder, got {data}")
+    for subject, builder in chosen:
+        if runs is not None and runs < builder.min_runs and not builder.missing(options):
+            raise ConfigurationError(
+                f"--runs must be at least {builder.min_runs} for {subject} {builder.name}, got {runs}"
+            )
     names = [f"{subject}_{builder.name}.{ending}" for subject, builder in chosen for ending in ("png", "csv")]
     for name in (*names, "claims.csv", "figures.html") if folder.is_dir() else ():
         check_output(folder / name, overwrite)

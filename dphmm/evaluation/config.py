@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.input_data import Data
-from dphmm.mechanisms.base import resolve_mechanism
+from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonical_policy
@@ -25,7 +25,19 @@ from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 from dphmm.validation import checked
 
-_Mechanism = Annotated[str, AfterValidator(resolve_mechanism)]
+MIN_SEQUENCES = 2
+"""Smallest number of sequences: a single one has no interval."""
+
+
+def _resolve_noise(setting: str) -> str:
+    """Resolve a mechanism with noise of mean zero, which an evaluation assumes."""
+    if setting in TABLE_MECHANISMS:
+        names = ", ".join(name for name in MECHANISMS if name not in TABLE_MECHANISMS)
+        raise ValueError(f"must be one of {names}, or a registered mechanism, got {setting!r}")
+    return resolve_mechanism(setting)
+
+
+_Mechanism = Annotated[str, AfterValidator(_resolve_noise)]
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,8 @@ class EvaluationConfig(BaseModel):
     cell_km
         Side length of a cell in kilometres. Defaults to that of the `grid`.
     step_seconds
-        Length of a timestep in seconds. By default, each location of a user within the region is one timestep, whatever
-        its time, which suits check-ins.
+        Length of a timestep in seconds, at least 0.000001. By default, each location of a user within the region is one
+        timestep, whatever its time, which suits check-ins.
     smoothing
         Pseudo-count of each observed transition and its reverse; only these are then possible (presets: 0.5 and 0).
         Defaults to the training of `dphmm learn`, where transitions are possible up to a maximum speed. Without
@@ -176,7 +188,7 @@ class EvaluationConfig(BaseModel):
         Maximum number of sequences of one task.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     preset: Literal["geolife", "gowalla"] | None = None
     name: str = "Evaluation"
@@ -194,12 +206,12 @@ class EvaluationConfig(BaseModel):
     places: str | None = None
     within_km: float | None = Field(default=None, gt=0)
     cell_km: float | None = Field(default=None, gt=0)
-    step_seconds: float | None = Field(default=None, gt=0)
+    step_seconds: float | None = Field(default=None, ge=1e-6)
     smoothing: float | None = Field(default=None, ge=0)
     by: ClassScheme | None = None
     zone: str | None = None
     folds: int = Field(default=5, ge=2)
-    sequences: int = Field(default=20, ge=2)
+    sequences: int = Field(default=20, ge=MIN_SEQUENCES)
     length: int = Field(default=100, ge=2)
     start: Literal["known", "anywhere"] = "known"
     policies: tuple[str, ...] = Field(default=("utility", "transition", "complete"), strict=False, min_length=1)
@@ -372,7 +384,7 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
     if config.window_epsilons and config.step_seconds is None and config.model is None:
         raise ConfigurationError(f"{source}: 'window_epsilons' requires 'step_seconds'")
     for key in ("epsilons", "radii_km", "target_errors_km", "window_epsilons"):
-        if any(not 0 < value < float("inf") for value in getattr(config, key)):
+        if any(value <= 0 for value in getattr(config, key)):
             raise ConfigurationError(
                 f"{source}: '{key}' must contain positive numbers, got {list(getattr(config, key))}"
             )

@@ -68,8 +68,9 @@ class NoiseRow:
         Budget on an edge, and the largest loss between any two possible states before the first release as a multiple
         of it. The factor is infinite if a release may distinguish components.
     released, estimate, smoothed
-        Root mean square distances from the true locations in kilometres: of the releases, of the posterior mean after
-        each release, and of the posterior mean given all releases, which an adversary with the model can compute.
+        Root mean square distances from the points of the true states in kilometres: of the releases, of the posterior
+        mean after each release, and of the posterior mean given all releases, which an adversary with the model can
+        compute.
     releases
         Number of releases.
     note

@@ -62,7 +62,7 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
     -------
     mean, low, high
         Shape ``(...)`` each. With one row the interval equals the mean and is uninformative. With few rows it is too
-        narrow, as percentile intervals are.
+        narrow, as percentile intervals are. All three are infinite if a value is.
 
     Raises
     ------
@@ -70,8 +70,10 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
         If there are no rows.
     """
     rows = np.asarray(values, dtype=np.float64)
-    low, high = np.quantile(_resampled_means(rows), _QUANTILES, axis=0)
-    return rows.mean(axis=0), np.asarray(low), np.asarray(high)
+    # An observed infinite value has positive probability, so the true mean is infinite.
+    infinite = np.isinf(rows).any(axis=0)
+    low, high = np.quantile(_resampled_means(np.where(infinite, 0.0, rows)), _QUANTILES, axis=0)
+    return rows.mean(axis=0), np.where(infinite, np.inf, low), np.where(infinite, np.inf, high)
 
 
 def _resampled_means(rows: FloatArray) -> FloatArray:
@@ -416,7 +418,7 @@ _CAPTIONS = {
     "possible-and-estimate": "Size of the constraint set, and error of the posterior mean, which spends no ε.",
     "figure-12-epsilon": "Means over sequences and time by ε (Figure 12).",
     "figure-13-radius": "Means by radius of the utility policy (Figure 13). Dashed: policies without a radius.",
-    "map": "True locations, releases and estimates of a few sequences. Private.",
+    "map": "True states, releases and estimates of a few sequences. Private.",
 }
 
 
@@ -542,9 +544,9 @@ _INTERVALS = (
     "include the variation between splits into folds: all sequences of a fold share one model and its hulls."
 )
 _ABBREVIATIONS = (
-    "DoP: degree of protection of the true location. Error (Equation 3): root mean square distance between a release "
-    "and the true location. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy on a "
-    "δ-location set."
+    "DoP: degree of protection of the true state. Error (Equation 3): root mean square distance between a release and "
+    "the centre of the true cell. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy "
+    "on a δ-location set."
 )
 
 

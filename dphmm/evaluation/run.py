@@ -73,9 +73,10 @@ COLUMNS: Mapping[str, str] = {
 * ``epsilon`` is the setting's budget, ``spent_epsilon`` the budget that the release spent: 0 if a schedule withheld it.
   Both errors of a withheld release are those of the prediction.
 * ``protection`` is the degree of protection of the released state.
-* ``error_km`` is the distance between the sampled release and the true location. ``squared_error_km2`` is the mean of
-  its square over the noise in closed form: the square of the paper's Error (Equation 3), given the earlier releases.
-* ``adversary_error_km`` is the expected distance between the true location and a location sampled from the posterior.
+* ``error_km`` is the distance between the sampled release and the true state's point, the centre of its cell.
+  ``squared_error_km2`` is the mean of its square over the noise in closed form: the square of the paper's Error
+  (Equation 3), given the earlier releases.
+* ``adversary_error_km`` is the expected distance between the points of the true state and of a sample of the posterior.
 * ``runtime_s`` is the thread's processor time of a step, which the load of the machine does not lengthen. Each sequence
   is released once as a warm-up and has a new engine; its first step therefore includes the engine's setup.
 

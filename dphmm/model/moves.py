@@ -312,7 +312,7 @@ def state_sequence(
     Raises
     ------
     ConfigurationError
-        If the step or the gap is not a positive, finite number of seconds.
+        If the step or the gap is not a finite number of seconds, at least a microsecond.
     """
     track = trajectory.resample(step_seconds)
     locate = space.locate if outside is None else partial(outside.locate_contexts, space)

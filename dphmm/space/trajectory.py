@@ -99,7 +99,7 @@ def microseconds(seconds: float, name: str) -> int:
     """
     value = float(seconds)
     if not (np.isfinite(value) and value * _MICROSECONDS >= 0.5):
-        raise ConfigurationError(f"{name} must be a positive, finite number of seconds, got {seconds}")
+        raise ConfigurationError(f"{name} must be a finite number of seconds, at least 0.000001, got {seconds}")
     if value * _MICROSECONDS > _MAX_MICROSECONDS:
         raise ConfigurationError(f"{name} must be shorter than the years 1 to 9999, got {seconds} seconds")
     return round(value * _MICROSECONDS)
@@ -197,7 +197,7 @@ class Trajectory:
         Raises
         ------
         ConfigurationError
-            If the gap is not a positive, finite number of seconds.
+            If the gap is not a finite number of seconds, at least a microsecond.
         """
         gap = np.timedelta64(microseconds(gap_seconds, "gap"), "us")
         return _cut(self, np.diff(self.times) > gap)
@@ -241,7 +241,7 @@ class Trajectory:
         Raises
         ------
         ConfigurationError
-            If the step is not a positive, finite number of seconds.
+            If the step is not a finite number of seconds, at least a microsecond.
         """
         step = microseconds(step_seconds, "step")
         slots = -(-self.times.astype(np.int64) // step)
@@ -349,7 +349,7 @@ class SlottedTrajectory:
         Raises
         ------
         ConfigurationError
-            If the gap is not a positive, finite number of seconds.
+            If the gap is not a finite number of seconds, at least a microsecond.
         """
         gap = microseconds(gap_seconds, "gap")
         return _cut(self, self.steps > gap // microseconds(self.step_seconds, "step"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,13 +162,29 @@ def test_exact_channel_is_known_to_part_of_cell():
     assert (posterior.smoothed.argmax(axis=1) == user_track.states).all()
 
 
-def test_fixed_offset_keeps_shape_and_lies_within_radius():
-    chain, channel = moves(3, 1), FixedOffset(0.5)
+def test_fixed_offset_samples_each_lattice_point_of_disc_once():
+    chain = moves(3, 1)
     user_track = walk(chain, 10, np.random.default_rng(0))
-    moved = channel.obfuscate(user_track, chain, np.random.default_rng(3)).points - user_track.points
-    assert np.ptp(moved, axis=0).max() < 1e-12
-    assert np.hypot(*moved[0]) <= 0.5
-    assert len(channel.offsets) == pytest.approx(np.pi * 40**2, rel=0.01)
+    wanted = {(x, y) for x in range(-40, 41) for y in range(-40, 41) if x * x + y * y <= 40**2}
+    sampled = []
+    for number in range(len(wanted)):
+        rng = SimpleNamespace(integers=lambda end, number=number: number if end == len(wanted) else None)
+        moved = FixedOffset(0.5).obfuscate(user_track, chain, rng).points - user_track.points
+        assert np.ptp(moved, axis=0).max() < 1e-12
+        sampled.append(tuple(np.rint(moved[0] / 0.0125).tolist()))
+    assert len(sampled) == len(set(sampled))
+    assert set(sampled) == wanted
+
+
+@pytest.mark.parametrize("radius_km", [2, 50, 1000])
+def test_offset_wider_than_region_reveals_no_location_of_stationary_user(radius_km):
+    """Each cell has equally many offsets, so its probability is that of staying in it."""
+    chain, channel = moves(4, 5, seed=1), FixedOffset(radius_km)
+    user_track = track(chain, np.tile(chain.grid.points[6] + [0.03, 0.04], (5, 1)), 1000 + np.arange(5))
+    blurred = channel.obfuscate(user_track, chain, SimpleNamespace(integers=lambda end: end // 2 + 1))
+    wanted = chain.initial * np.diag(chain.transition_matrix(1)) ** 4
+    posterior = channel.posterior(blurred, user_track, chain)
+    np.testing.assert_allclose(posterior.smoothed, np.tile(wanted / wanted.sum(), (5, 1)), atol=1e-9)
 
 
 def test_trimmed_home_drops_only_positions_near_home():

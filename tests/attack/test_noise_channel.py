@@ -69,6 +69,16 @@ def test_invalid_csv_table_raises_with_file_name(tmp_path, text, message):
     assert str(problem.value).count("mine.csv") == 1
 
 
+def test_second_place_of_output_raises_with_both_places_and_line(tmp_path):
+    (tmp_path / "mine.csv").write_text(LONG.replace("3,a,0.75,45.001", "3,a,0.75,45.002"))
+    with pytest.raises(DataFileError, match="'a'") as problem:
+        TableChannel.read(tmp_path / "mine.csv", 4)
+    assert problem.value.line == 7
+    assert all(place in str(problem.value) for place in ("(45.001, -30.001)", "(45.002, -30.001)"))
+    (tmp_path / "mine.csv").write_text(LONG.replace("3,a,0.75,45.001,-30.001", "3,a,0.75,,"))
+    assert TableChannel.read(tmp_path / "mine.csv", 4).places[0].tolist() == [45.001, -30.001]
+
+
 def test_invalid_archive_raises(tmp_path):
     for name, arrays in (
         ("a", {"x": np.zeros(3)}),

@@ -143,6 +143,7 @@ def test_command_writes_pictures_tables_and_claims(tmp_path):
         (["blowfish"], "paper"),
         (["dphmm", "--only", "figure_99"], "--only"),
         (["--runs", "0"], "--runs"),
+        (["dphmm", "--runs", "1", "--geolife", ".", "--gowalla", "."], "--runs"),
         (["--geolife", "absent"], "--geolife"),
     ],
 )

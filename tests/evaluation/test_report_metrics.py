@@ -41,6 +41,14 @@ def test_interval_of_one_sequence_has_no_width():
     assert bootstrap([2.5]) == (2.5, 2.5, 2.5)
 
 
+def test_interval_of_infinite_value_is_infinite():
+    values = np.array([[1.0, np.inf], [2.0, 3.0], [3.0, 4.0]])
+    with np.errstate(all="raise"):
+        mean, low, high = bootstrap(values)
+    assert (mean[1], low[1], high[1]) == (np.inf, np.inf, np.inf)
+    assert (mean[0], low[0], high[0]) == bootstrap(values[:, 0])
+
+
 def test_bootstrap_of_no_values_raises():
     with pytest.raises(InvalidInputError):
         bootstrap([])

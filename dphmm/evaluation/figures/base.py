@@ -272,12 +272,15 @@ class FigureBuilder:
         `FigureOptions` → `PaperFigure`.
     needs : tuple of str
         Names of the data sets in `FigureOptions` without which the figure is skipped.
+    min_runs : int, default 1
+        Smallest number of runs.
     """
 
     name: str
     title: str
     build: Callable[[FigureOptions], PaperFigure]
     needs: tuple[str, ...] = ()
+    min_runs: int = 1
 
     def missing(self, options: FigureOptions) -> tuple[str, ...]:
         """Return the data sets that the figure needs and the options lack."""

@@ -14,7 +14,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.errors import InvalidInputError
-from dphmm.evaluation.config import EvaluationConfig, parse_config
+from dphmm.evaluation.config import MIN_SEQUENCES, EvaluationConfig, parse_config
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Shape, judge
 from dphmm.evaluation.panels import Curves, curves_by_epsilon, curves_by_radius, curves_over_time, make_panels
 from dphmm.evaluation.report import check_claims
@@ -457,10 +457,12 @@ FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", hull_without_constraint),
     FigureBuilder("figure_8", "Exposure under a constraint", exposure),
     FigureBuilder("figure_9", "Protectable graphs", protectable_graphs),
-    FigureBuilder("figure_10", "Runtime", runtime, ("geolife", "gowalla")),
-    FigureBuilder("figure_11", "Performance over time", performance_over_time, ("geolife", "gowalla")),
-    FigureBuilder("figure_12", "Impact of epsilon", impact_of_epsilon, ("geolife", "gowalla")),
-    FigureBuilder("figure_13", "Impact of the utility policy's radius", impact_of_radius, ("geolife", "gowalla")),
+    FigureBuilder("figure_10", "Runtime", runtime, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder("figure_11", "Performance over time", performance_over_time, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder("figure_12", "Impact of epsilon", impact_of_epsilon, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder(
+        "figure_13", "Impact of the utility policy's radius", impact_of_radius, tuple(_DATA_SETS), MIN_SEQUENCES
+    ),
     FigureBuilder("figure_14", "Blowfish privacy", blowfish),
     FigureBuilder("figure_15", "Attack on local differential privacy", attack_on_local_privacy),
 )

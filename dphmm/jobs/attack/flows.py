@@ -23,6 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from dphmm.arrays import FloatArray, IntArray
+from dphmm.audit.empirical import clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.flows.tables import DAY
@@ -60,14 +61,19 @@ class TableAttackResult(Result):
         The mean over users of the probability that a table with the user has a higher score than one without.
     worst_decile_membership_auc
         The mean over the tenth of users with the largest values on half of the tables, from the other half.
+    membership_auc_interval, worst_decile_membership_auc_interval
+        The 99 % binomial intervals of both estimates, from the number of disjoint pairs of tables with and without a
+        user. The users are fixed, the tables random.
     max_membership_auc
-        Upper bound on this probability by the guarantee, None without one.
+        Upper bound on the true probabilities by the guarantee, None without one.
     """
 
     protection: str = field(metadata=exported())
     recovered_share: float = field(metadata=exported())
     membership_auc: float = field(metadata=exported())
     worst_decile_membership_auc: float = field(metadata=exported())
+    membership_auc_interval: tuple[float, float] = field(metadata=exported())
+    worst_decile_membership_auc_interval: tuple[float, float] = field(metadata=exported())
     max_membership_auc: float | None = field(metadata=exported())
 
 
@@ -166,7 +172,12 @@ def attack_tables(
         tracks = recover_tracks(round_counts(protect(counts, rng).reshape(_WEEK, n), len(true)), points)
         aucs = compute_membership_auc(table, _WEEK * n, targets, protect, rounds, rng)
         recovered = compute_recovered_share(tracks, true)
-        results.append(TableAttackResult(name, recovered, float(aucs.mean()), compute_worst_decile(aucs), bound))
+        mean, worst = float(aucs.mean()), compute_worst_decile(aucs)
+        interval, worst_interval = (
+            _auc_interval(auc, 2 * count * (rounds // 4))
+            for auc, count in ((mean, len(aucs)), (worst, _decile_size(aucs)))
+        )
+        results.append(TableAttackResult(name, recovered, mean, worst, interval, worst_interval, bound))
     return results
 
 
@@ -361,8 +372,18 @@ def compute_worst_decile(aucs: FloatArray) -> float:
     float
         A probability, 0.5 by chance.
     """
-    worst = np.argsort(aucs, axis=0)[-max(1, len(aucs) // 10) :]
+    worst = np.argsort(aucs, axis=0)[-_decile_size(aucs) :]
     return float(np.mean([aucs[worst[:, 0], 1], aucs[worst[:, 1], 0]]))
+
+
+def _decile_size(aucs: FloatArray) -> int:
+    return max(1, len(aucs) // 10)
+
+
+def _auc_interval(auc: float, num_pairs: int) -> tuple[float, float]:
+    """Return the interval of a mean AUC from its number of disjoint pairs of tables."""
+    # An AUC averages over all ways to pair tables, so its variance is at most that of the share for a single one.
+    return clopper_pearson_interval(round(auc * num_pairs), num_pairs)
 
 
 def _compute_auc(with_: FloatArray, without: FloatArray) -> float:

@@ -6,9 +6,11 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dphmm.jobs.attack.flows import (
     HOURS,
+    _auc_interval,
     compute_membership_auc,
     compute_recovered_share,
     compute_worst_decile,
@@ -75,6 +77,14 @@ def test_most_exposed_users_of_guessed_tables_are_guessed():
     assert compute_worst_decile(np.column_stack([exposed, exposed])) == pytest.approx(0.9)
     one_half = np.array([[0.9, 0.5], [0.5, 0.7], [0.4, 0.6]])
     assert compute_worst_decile(one_half) == pytest.approx((0.5 + 0.5) / 2)
+
+
+def test_interval_contains_auc_of_normal_scores():
+    """The AUC of normal scores one apart is Φ(1/√2): 99 % of the intervals contain it."""
+    draws = np.random.default_rng(3).normal(size=(300, 2, 30))
+    aucs = [float((with_[:, None] + 1 > without).mean()) for with_, without in draws]
+    contain = [low <= ndtr(0.5**0.5) <= high for low, high in (_auc_interval(auc, 30) for auc in aucs)]
+    assert np.mean(contain) >= 0.99
 
 
 def test_halves_of_evaluation_tables_have_tables_with_and_without_target():

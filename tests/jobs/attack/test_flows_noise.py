@@ -42,6 +42,7 @@ def test_raw_tables_leak_more_than_tables_with_noise():
     assert raw.membership_auc >= five.membership_auc >= ten.membership_auc - 0.1
     assert noisy.max_membership_auc == pytest.approx(np.e / (1 + np.e))
     assert raw.membership_auc > 0.8 > noisy.membership_auc
+    assert noisy.membership_auc_interval[0] <= noisy.max_membership_auc
 
 
 def test_attack_command_lists_same_protections():
