@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
@@ -101,13 +101,14 @@ class Message:
 
     @property
     def last_known_text(self) -> str:
-        """Local time of the last release, as ``last known 01:40``; empty without prediction."""
+        """Time of the last release, as ``last known 01:40 UTC``; empty without prediction."""
         if not self.is_prediction:
             return ""
         if self.last_known is None:
             return "not known yet"
-        then, now = (datetime.fromtimestamp(second).astimezone() for second in (self.last_known, self.second))
-        return f"last known {then:%H:%M}" if then.date() == now.date() else f"last known {then:%Y-%m-%d %H:%M}"
+        then, now = (datetime.fromtimestamp(second, UTC) for second in (self.last_known, self.second))
+        form = "%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M"
+        return f"last known {then:{form}} UTC"
 
     def to_json(self) -> str:
         """Encode the message as JSON."""
