@@ -101,11 +101,11 @@ class Message:
 
     @property
     def last_known_text(self) -> str:
-        """Time of the last release, as ``last known 01:40 UTC``; empty without prediction."""
+        """Time of the last release that the recipient was sent; empty without prediction."""
         if not self.is_prediction:
             return ""
         if self.last_known is None:
-            return "not known yet"
+            return "from the model alone"
         then, now = (datetime.fromtimestamp(second, UTC) for second in (self.last_known, self.second))
         form = "%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M"
         return f"last known {then:{form}} UTC"

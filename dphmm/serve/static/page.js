@@ -127,7 +127,7 @@ function describeInference(recipient) {
   const sentences = [recipient.precision_m ? translate("infer_rounded", { side: formatLength(recipient.precision_m), where: describeLocation(inference) })
     : translate("infer_" + inference.level, { where: describeLocation(inference), error: formatLength(inference.error_m) })];
   if (inference.max_posterior && inference.level !== "exact") sentences.push(translate("infer_posterior", { share: formatPercent(inference.max_posterior) }));
-  if (last.prediction) sentences.push(translate("infer_prediction", { time: last.last_known ? formatTime(last.last_known) : translate("long_ago") }));
+  if (last.prediction) sentences.push(translate(last.last_known ? "infer_prediction" : "infer_model_only", { time: formatTime(last.last_known) }));
   return sentences.join(" ");
 }
 
