@@ -46,6 +46,7 @@ _FIELDS_OF_BELIEF = (
     ("calibrated_radius_90_m", "calibrated_radius_90", 1000.0),
     ("adversary_error_m", "adversary_error", 1000.0),
     ("adversary_max_posterior", "max_posterior_probability", 1.0),
+    ("component_posterior", "component_posterior", 1.0),
 )
 
 
@@ -140,13 +141,14 @@ class Message:
         estimate : tuple of float
             Estimate from the releases that the recipient was sent, degrees.
         figures : mapping
-            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``
-            and ``max_posterior_probability``. Lengths are kilometres.
+            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``,
+            ``max_posterior_probability``, ``component_posterior`` and ``is_unprotected``. Lengths are kilometres.
         """
         fields = {name: self.row[name] for name in _FIELDS_OF_RELEASE}
         fields |= {
             "estimate_latitude": round(estimate[0], DECIMALS),
             "estimate_longitude": round(estimate[1], DECIMALS),
+            "unprotected": figures.get("is_unprotected"),
         }
         for name, figure, scale in _FIELDS_OF_BELIEF:
             fields[name] = to_digits(scale * figures[figure]) if figure in figures else None

@@ -125,8 +125,8 @@ function describeInference(recipient) {
   const inference = last.inference;
   if (recipient.content === "zone") return translate("infer_zone", { zone: inference.zone === "away" ? translate("zone_away") : inference.zone });
   const sentences = [recipient.precision_m ? translate("infer_rounded", { side: formatLength(recipient.precision_m), where: describeLocation(inference) })
-    : translate("infer_" + inference.level, { where: describeLocation(inference), error: formatLength(inference.error_m) })];
-  if (inference.max_posterior && inference.level !== "exact") sentences.push(translate("infer_posterior", { share: formatPercent(inference.max_posterior) }));
+    : translate("infer_" + inference.level, { where: describeLocation(inference), error: formatLength(inference.error_m), share: formatPercent(inference.exact_posterior || 0) })];
+  if (inference.max_posterior) sentences.push(translate("infer_posterior", { share: formatPercent(inference.max_posterior) }));
   if (last.prediction) sentences.push(translate(last.last_known ? "infer_prediction" : "infer_model_only", { time: formatTime(last.last_known) }));
   return sentences.join(" ");
 }
