@@ -332,6 +332,9 @@ class PageContent:
                     "kind": recipient.kind,
                     "precision_m": recipient.precision_m,
                     "content": "true locations" if sends_true_locations else recipient.content,
+                    "had_other_settings": self._tables.has_other_settings(
+                        recipient.key, session.number, recipient.name
+                    ),
                     **_describe_pause(state, recipient.paused),
                     "num_set_aside": len(aside),
                     "set_aside_reason": aside[0][2] if aside else None,

@@ -1,10 +1,11 @@
 """Tables of the relay's store: delivery progress, pauses, links and its name.
 
-A recipient is identified by its name and address. Under a new address it is a new recipient, which is sent nothing from
-the time before. A recipient that is in neither the relay's file nor its database, or is paused there, is absent. While
-a recipient is absent or paused it is sent nothing: no timestep that overlaps this period is sent to it, then or later,
-and estimates and errors that it is sent later do not follow from such a timestep. Releases that were waiting for it are
-not sent. A link is a recipient without an address. Its token opens a page until the link expires.
+A recipient is identified by its name, address, precision and content. With another of them it is a new recipient: it is
+sent no earlier release, and its belief does not contain earlier messages. A recipient that is in neither the relay's
+file nor its database, or is paused there, is absent. While a recipient is absent or paused it is sent nothing: no
+timestep that overlaps this period is sent to it, then or later, and estimates and errors that it is sent later do not
+follow from such a timestep. Releases that were waiting for it are not sent. A link is a recipient without an address.
+Its token opens a page until the link expires.
 
 A recipient that was not sent every release has its own belief in the store: see `dphmm.release.session.Session.open`.
 
@@ -242,6 +243,21 @@ class RecipientTables:
         """Return the delivery states of a session's recipients, without links, by key."""
         states = self._query_states("session = ?", session)
         return {state.key: state for state in states if not state.key.startswith(_LINK_PREFIX)}
+
+    def has_other_settings(self, key: str, session: int, name: str) -> bool:
+        """Return whether a recipient of this name also had another key and may keep messages.
+
+        Parameters
+        ----------
+        key : str
+            Present key of the recipient.
+        session : int
+            Number of the session in the store.
+        name : str
+            Name of the recipient.
+        """
+        states = self._get_recipient_states(session).values()
+        return any(state.name == name and state.key != key for state in states)
 
     def claim(
         self, holder: str, max_per_recipient: int, sessions: Collection[int] = (), recipients: Collection[str] = ()

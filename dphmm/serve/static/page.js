@@ -117,6 +117,11 @@ function fillSelect(select, options) {
 
 // ---- what recipients can infer --------------------------------------------------------------------------------------
 
+function describeRecipient(recipient) {
+  const inference = describeInference(recipient);
+  return recipient.had_other_settings ? `${translate("infer_earlier")} ${inference}` : inference;
+}
+
 function describeInference(recipient) {
   const last = recipient.last;
   if (recipient.content === "true locations") return translate("infer_true_locations");
@@ -169,7 +174,7 @@ function showRecipients() {
   showRecipients.before = text;
   $("recipients").replaceChildren(...state.allRecipients.map((recipient) => {
     const item = document.createElement("li"), words = makeElement("div", "", { className: "grow" });
-    const sentence = makeElement("p", describeInference(recipient));
+    const sentence = makeElement("p", describeRecipient(recipient));
     sentence.classList.toggle("bad", recipient.content === "true locations");
     words.append(makeElement("strong", recipient.name), sentence, makeElement("small", describeStatus(recipient)));
     item.append(words, ...makeControls(recipient));
