@@ -199,9 +199,10 @@ class RecipientTables:
     ) -> bool:
         """Set the recipients of a session's releases from now on.
 
-        All others become absent. Earlier releases count as sent to new recipients. New recipients, and those that
-        return, are not sent releases of the time before. Estimates in later messages follow from releases that they
-        were sent. When and how these are made can follow from all releases; see the module.
+        All others become absent. Earlier releases count as sent to new recipients, which keep a pause of the same name.
+        New recipients, and those that return, are not sent releases of the time before. Estimates in later messages
+        follow from releases that they were sent. When and how these are made can follow from all releases; see the
+        module.
 
         Parameters
         ----------
@@ -235,8 +236,11 @@ class RecipientTables:
             for key, recipient in active.items():
                 if key not in stored:
                     about = recipient.name, recipient.query, recipient.precision_m
-                    state = RecipientState(key, session, *about, count, 0, False, FOREVER)
-                    self._add(state, with_belief=count > 0)
+                    # The user paused this name, and other settings do not resume it.
+                    pauses = (state.paused_until for state in stored.values() if state.name == recipient.name)
+                    paused_until = max(pauses, default=0)
+                    state = RecipientState(key, session, *about, count, paused_until, False, FOREVER)
+                    self._add(state, with_belief=count > 0 or paused_until > 0)
         return True
 
     def _get_recipient_states(self, session: int) -> dict[str, RecipientState]:

@@ -169,6 +169,22 @@ def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbo
         assert (shown["paused"], shown["paused_until"]) == (is_paused, None)
 
 
+@pytest.mark.parametrize("num_releases", [0, 1])
+def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, num_releases):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables, family = RecipientTables(store), make_recipient("family")
+        tables.set_active(session.number, {"old": family})
+        for slot in range(num_releases):
+            session.release(3, slot)
+        tables.pause("old", session.number, START + STEP)
+        tables.set_active(session.number, {"new": family, "other": make_recipient("other")})
+        states = {key: tables.get_state(key, session.number) for key in ("new", "other")}
+        assert {key: state.is_paused for key, state in states.items()} == {"new": True, "other": False}
+        clock.at = START + 2 * STEP
+        assert "new" not in tables.list_partial_recipients(session.number, START)
+        assert "new" in tables.list_partial_recipients(session.number, START + STEP)
+
+
 @pytest.mark.parametrize("until", [0, START - 1, START])
 def test_pause_until_a_past_time_raises(tmp_path, clock, until):
     with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
