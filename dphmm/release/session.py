@@ -496,11 +496,14 @@ class Session:
             belief = self._predict_partial_belief(number, belief, slot)
             belief = belief.update(engine.log_likelihood(step, record.released))
             estimate = belief.infer(engine.measurements.by_columns, engine.cell)
+            component = engine.planner.summarize_likeliest_component(step, belief)
             message = {
                 "estimate": estimate.mean,
                 "expected_estimate_error": estimate.mean_error,
                 "adversary_error": estimate.error_lower_bound,
                 "max_posterior_probability": estimate.max_probability,
+                "component_posterior": component.component_posterior,
+                "is_unprotected": component.is_unprotected,
                 "last_draw_slot": self._find_last_draw_slot(name, query, number) if record.withheld else slot,
             }
             if self._model.calibrated_radii is not None:  # the recipient may not know when the last release was

@@ -296,8 +296,8 @@ class Recipient(_StrictModel):
 
     @property
     def key(self) -> str:
-        """Key in the store: the name, and a digest of kind, address, query and precision."""
-        address = json.dumps([self.kind, self.url, self.query, self.precision_m])
+        """Key in the store: the name, and a digest of kind, address, query, precision and content."""
+        address = json.dumps([self.kind, self.url, self.query, "zone" if self.content == "zone" else self.precision_m])
         return f"recipient {self.name} {hashlib.sha256(address.encode()).hexdigest()[:16]}"
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isnan
 from typing import Any
 
@@ -46,6 +46,7 @@ _FIELDS_OF_BELIEF = (
     ("calibrated_radius_90_m", "calibrated_radius_90", 1000.0),
     ("adversary_error_m", "adversary_error", 1000.0),
     ("adversary_max_posterior", "max_posterior_probability", 1.0),
+    ("component_posterior", "component_posterior", 1.0),
 )
 
 
@@ -101,13 +102,14 @@ class Message:
 
     @property
     def last_known_text(self) -> str:
-        """Local time of the last release, as ``last known 01:40``; empty without prediction."""
+        """Time of the last release that the recipient was sent; empty without prediction."""
         if not self.is_prediction:
             return ""
         if self.last_known is None:
-            return "not known yet"
-        then, now = (datetime.fromtimestamp(second).astimezone() for second in (self.last_known, self.second))
-        return f"last known {then:%H:%M}" if then.date() == now.date() else f"last known {then:%Y-%m-%d %H:%M}"
+            return "from the model alone"
+        then, now = (datetime.fromtimestamp(second, UTC) for second in (self.last_known, self.second))
+        form = "%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M"
+        return f"last known {then:{form}} UTC"
 
     def to_json(self) -> str:
         """Encode the message as JSON."""
@@ -139,13 +141,14 @@ class Message:
         estimate : tuple of float
             Estimate from the releases that the recipient was sent, degrees.
         figures : mapping
-            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``
-            and ``max_posterior_probability``. Lengths are kilometres.
+            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``,
+            ``max_posterior_probability``, ``component_posterior`` and ``is_unprotected``. Lengths are kilometres.
         """
         fields = {name: self.row[name] for name in _FIELDS_OF_RELEASE}
         fields |= {
             "estimate_latitude": round(estimate[0], DECIMALS),
             "estimate_longitude": round(estimate[1], DECIMALS),
+            "unprotected": figures.get("is_unprotected"),
         }
         for name, figure, scale in _FIELDS_OF_BELIEF:
             fields[name] = to_digits(scale * figures[figure]) if figure in figures else None

@@ -23,7 +23,6 @@ from dphmm.policy.zones import zones as members
 from dphmm.release.drawn_zones import Zones, default_zones, policy_without_zones
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import steps_per_day
-from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.clock import now
@@ -36,7 +35,6 @@ _MAX_LISTED = 500  # locations in a list, and releases in one response; the page
 _TRAIL_DAYS = 3  # days of the trail that the page shows at first
 _MAP_MARGIN = 0.5  # margin of the map around the region, relative to its width
 _TOWN_MARGIN = 0.8  # margin within which towns are named, relative to the region's width
-_MIN_EXACT_PROBABILITY = 0.99  # an unprotected release is shown as exact from this probability on
 
 
 def compute_policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
@@ -334,6 +332,9 @@ class PageContent:
                     "kind": recipient.kind,
                     "precision_m": recipient.precision_m,
                     "content": "true locations" if sends_true_locations else recipient.content,
+                    "had_other_settings": self._tables.has_other_settings(
+                        recipient.key, session.number, recipient.name
+                    ),
                     **_describe_pause(state, recipient.paused),
                     "num_set_aside": len(aside),
                     "set_aside_reason": aside[0][2] if aside else None,
@@ -371,33 +372,25 @@ class PageContent:
         for number in range(count - 1, first - 1, -1):
             message = self._sessions.build_message(state, user, number, recipient)
             if message is not None:
-                inference = self._infer(state, number, message)
+                inference = self._infer(state, message)
                 last = _describe_message(number, message) | {"inference": inference}
                 break
         self._last_messages[state.key, state.session] = count, last
         return last
 
-    def _infer(self, state: RecipientState, number: int, message: Message) -> dict[str, Any]:
+    def _infer(self, state: RecipientState, message: Message) -> dict[str, Any]:
         if state.precision_m:  # from rounded values only: a link's page shows the result to anyone with the link
             radius_m = _get_error_m(message)
             posterior = PosteriorSummary(message.latitude, message.longitude, radius_m, radius_m, 0.0)
             return describe_inference(posterior, self._towns)
-        (stored,) = self._stream.store.releases(state.session, number, number + 1)
-        record: ReleaseRecord = stored.record
-        adversary_error_m, max_posterior = 1000 * record.adversary_error, record.max_posterior_probability
-        if state.has_own_belief:  # not sent every release: the message has the figures of the recipient's own belief
-            adversary_error_m = message.row["adversary_error_m"]
-            max_posterior = message.row["adversary_max_posterior"]
-        is_exact = (
-            not state.has_own_belief and record.is_unprotected and record.component_posterior > _MIN_EXACT_PROBABILITY
-        )
+        row = message.row  # of a recipient that was not sent every release, it has the figures of the own belief
         posterior = PosteriorSummary(
             message.latitude,
             message.longitude,
             _get_error_m(message),
-            adversary_error_m,
-            max_posterior,
-            is_exact,
+            row["adversary_error_m"],
+            row["adversary_max_posterior"],
+            row["component_posterior"] if row["unprotected"] else None,
         )
         return describe_inference(posterior, self._towns) | {"zone": message.zone}
 
@@ -471,8 +464,8 @@ class PosteriorSummary:
         Expected error of the adversary's point estimate.
     max_posterior : float
         Probability of the most probable state.
-    is_exact : bool
-        Whether the release probably is the exact location.
+    exact_posterior : float, optional
+        If the release most probably comes from an unprotected state, the probability that it does. None otherwise.
     """
 
     latitude: float
@@ -480,7 +473,7 @@ class PosteriorSummary:
     radius_m: float
     adversary_error_m: float
     max_posterior: float
-    is_exact: bool = False
+    exact_posterior: float | None = None
 
 
 def describe_inference(posterior: PosteriorSummary, names: Sequence[PlaceName]) -> dict[str, Any]:
@@ -501,11 +494,13 @@ def describe_inference(posterior: PosteriorSummary, names: Sequence[PlaceName]) 
     -------
     dict
         ``level``: ``exact``, ``spot``, ``street``, ``quarter`` or ``area``, from the most precise inference to the
-        least; ``error_m``; ``max_posterior`` if it is high; ``town`` with either the ``side`` of its centre or
-        ``within_m`` of it, None if no town is near.
+        least; ``error_m``; ``exact_posterior`` if exact, otherwise ``max_posterior`` if it is high; ``town`` with
+        either the ``side`` of its centre or ``within_m`` of it, None if no town is near.
     """
     result: dict[str, Any] = {"level": _classify_level(posterior), "error_m": posterior.radius_m, "town": None}
-    if posterior.max_posterior >= HIGH_POSTERIOR:
+    if posterior.exact_posterior is not None:
+        result["exact_posterior"] = posterior.exact_posterior
+    elif posterior.max_posterior >= HIGH_POSTERIOR:
         result["max_posterior"] = posterior.max_posterior
     town = _select_town(posterior, names)
     if town is None:
@@ -519,7 +514,7 @@ def describe_inference(posterior: PosteriorSummary, names: Sequence[PlaceName]) 
 
 
 def _classify_level(figures: PosteriorSummary) -> str:
-    if figures.is_exact:
+    if figures.exact_posterior is not None:
         return "exact"
     if figures.adversary_error_m < SPOT_M:
         return "spot"

@@ -1,10 +1,11 @@
 """Tables of the relay's store: delivery progress, pauses, links and its name.
 
-A recipient is identified by its name and address. Under a new address it is a new recipient, which is sent nothing from
-the time before. A recipient that is in neither the relay's file nor its database, or is paused there, is absent. While
-a recipient is absent or paused it is sent nothing: no timestep that overlaps this period is sent to it, then or later,
-and estimates and errors that it is sent later do not follow from such a timestep. Releases that were waiting for it are
-not sent. A link is a recipient without an address. Its token opens a page until the link expires.
+A recipient is identified by its name, address, precision and content. With another of them it is a new recipient: it is
+sent no earlier release, and its belief does not contain earlier messages. A recipient that is in neither the relay's
+file nor its database, or is paused there, is absent. While a recipient is absent or paused it is sent nothing: no
+timestep that overlaps this period is sent to it, then or later, and estimates and errors that it is sent later do not
+follow from such a timestep. Releases that were waiting for it are not sent. A link is a recipient without an address.
+Its token opens a page until the link expires.
 
 A recipient that was not sent every release has its own belief in the store: see `dphmm.release.session.Session.open`.
 
@@ -203,9 +204,10 @@ class RecipientTables:
     ) -> bool:
         """Set the recipients of a session's releases from now on.
 
-        All others become absent. Earlier releases count as sent to new recipients. New recipients, and those that
-        return, are not sent releases of the time before. Estimates in later messages follow from releases that they
-        were sent. When and how these are made can follow from all releases; see the module.
+        All others become absent. Earlier releases count as sent to new recipients, which keep a pause of the same name.
+        New recipients, and those that return, are not sent releases of the time before. Estimates in later messages
+        follow from releases that they were sent. When and how these are made can follow from all releases; see the
+        module.
 
         Parameters
         ----------
@@ -239,14 +241,32 @@ class RecipientTables:
             for key, recipient in active.items():
                 if key not in stored:
                     about = recipient.name, recipient.query, recipient.precision_m
-                    state = RecipientState(key, session, *about, count, 0, False, FOREVER)
-                    self._add(state, with_belief=count > 0)
+                    # The user paused this name, and other settings do not resume it.
+                    pauses = (state.paused_until for state in stored.values() if state.name == recipient.name)
+                    paused_until = max(pauses, default=0)
+                    state = RecipientState(key, session, *about, count, paused_until, False, FOREVER)
+                    self._add(state, with_belief=count > 0 or paused_until > 0)
         return True
 
     def _get_recipient_states(self, session: int) -> dict[str, RecipientState]:
         """Return the delivery states of a session's recipients, without links, by key."""
         states = self._query_states("session = ?", session)
         return {state.key: state for state in states if not state.key.startswith(_LINK_PREFIX)}
+
+    def has_other_settings(self, key: str, session: int, name: str) -> bool:
+        """Return whether a recipient of this name also had another key and may keep messages.
+
+        Parameters
+        ----------
+        key : str
+            Present key of the recipient.
+        session : int
+            Number of the session in the store.
+        name : str
+            Name of the recipient.
+        """
+        states = self._get_recipient_states(session).values()
+        return any(state.name == name and state.key != key for state in states)
 
     def claim(
         self, holder: str, max_per_recipient: int, sessions: Collection[int] = (), recipients: Collection[str] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import datetime
+import time
 from urllib.parse import parse_qs
 
 import pytest
@@ -13,6 +13,7 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
+from dphmm.serve.outgoing import Message
 from tests.serve.conftest import START, TOKEN, location, relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
 from tests.serve.test_endpoints import ANN, releases
@@ -204,8 +205,7 @@ def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, 
         owntracks = json.loads(bodies("owntracks")[at])
         assert (owntracks["tst"], owntracks["created_at"]) == (last_known, START + step * STEP)
         (feature,) = json.loads(bodies("overland")[at])["locations"]
-        then = datetime.fromtimestamp(last_known).astimezone()
-        activity = f"last known {then:%H:%M}" if step == 2 else f"last known {then:%Y-%m-%d %H:%M}"
+        activity = f"last known {'' if step == 2 else '2024-03-07 '}09:05 UTC"
         assert feature["properties"]["activity"] == activity
         for kind, key in (("traccar", "prediction"), ("home-assistant", "activity")):
             fields = {name: value for name, (value,) in parse_qs(bodies(kind)[at].decode()).items()}
@@ -223,6 +223,19 @@ def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, 
         keys = [set(json.loads(body) if kind in ("owntracks", "overland", "webhook") else parse_qs(body.decode(), True))
                 for body in bodies(kind)]  # fmt: skip
         assert kind == "webhook" or all(keys_of_message == keys[0] for keys_of_message in keys)
+
+
+def test_last_known_time_in_text_does_not_depend_on_time_zone_of_machine(monkeypatch):
+    midnight = START - START % 86400
+    message = Message("ann", midnight + 60, "", 0.0, 0.0, 1.0, {"released": False})
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        texts = [message.with_last_known(second).last_known_text for second in (midnight, midnight - 60)]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert texts == ["last known 00:00 UTC", "last known 2024-03-06 23:59 UTC"]
 
 
 @pytest.mark.slow

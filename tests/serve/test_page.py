@@ -368,6 +368,32 @@ def test_link_shows_releases_from_its_start_until_its_end(config, clock):
         assert client.get("/link/trail", headers=key).status_code == 404
 
 
+@pytest.mark.slow
+def test_unprotected_release_is_exact_with_its_posterior_also_for_a_link(config, clock, tmp_path):
+    settings = config()
+    with relay(settings) as client:
+        log_in(client)
+        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        post(client, 0)  # in the zone
+        assert link(client).status_code == 200
+        clock.at = START + 300
+        client.post("/owntracks", json=location(START + 600, 45.02, -30.03), auth=ANN)
+        state = client.get("/page/state").json()
+    model = load_model(settings.model)
+    engine = Zones.from_page(zones(HOME)).apply_to(settings.release).engine(model)
+    first, second = releases(tmp_path / "users.db")
+    belief = Belief.initial(model, first.slot)
+    plan = engine.build_plan(belief, first.record.epsilon)
+    belief = belief.update(engine.log_likelihood(plan, first.record.released)).predict(model, 2, first.slot)
+    plan = engine.build_plan(belief, second.record.epsilon, 2)
+    cell = int(np.argmin(np.abs(engine.measurements.points - second.record.released).sum(axis=1)))
+    for last, prior in ((state["last"], belief), (state["links"][0]["last"], Belief.initial(model, second.slot))):
+        probabilities = prior.update(engine.log_likelihood(plan, second.record.released)).probabilities
+        inference = last["inference"]
+        assert inference["level"] == "exact"
+        assert inference["exact_posterior"] == pytest.approx(probabilities[cell], rel=1e-6)
+
+
 @pytest.mark.parametrize("early", [False, True])
 def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
     """An ended link is listed until it is removed, since its recipient keeps the releases."""

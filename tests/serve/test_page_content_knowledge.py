@@ -18,7 +18,7 @@ SIDES = {
 }
 
 
-def figures(east, north, radius, guess_off=1000.0, certainty=0.1, exact=False):
+def figures(east, north, radius, guess_off=1000.0, certainty=0.1, exact=None):
     return PosteriorSummary(north * KM, 10 + east * KM, radius, guess_off, certainty, exact)
 
 
@@ -41,14 +41,15 @@ def test_side_of_town_is_stated_if_confident_and_distance_otherwise(where, radiu
 @pytest.mark.parametrize(
     ("guess_off", "certainty", "exact", "level"),
     [
-        (2000, 0.9, True, "exact"), (40, 0.1, False, "spot"), (200, 0.1, False, "street"), (2000, 0.6, False, "street"),
-        (2000, 0.4, False, "quarter"), (9000, 0.4, False, "area"),
+        (2000, 0.9, 0.9, "exact"), (2000, 0.4, 0.3, "exact"), (40, 0.1, None, "spot"), (200, 0.1, None, "street"),
+        (2000, 0.6, None, "street"), (2000, 0.4, None, "quarter"), (9000, 0.4, None, "area"),
     ],
 )  # fmt: skip
 def test_level_follows_error_and_confidence(guess_off, certainty, exact, level):
     knowledge = describe_inference(figures(0, 0, 3000, guess_off, certainty, exact), [])
     assert (knowledge["level"], knowledge["town"]) == (level, None)
-    assert knowledge.get("max_posterior") == (certainty if certainty >= 0.5 else None)
+    assert knowledge.get("exact_posterior") == exact
+    assert knowledge.get("max_posterior") == (certainty if certainty >= 0.5 and exact is None else None)
 
 
 def test_distant_place_is_named_if_no_town_is_near():

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from contextlib import contextmanager
+from datetime import datetime
 
 import httpx
 import numpy as np
@@ -142,6 +143,31 @@ def test_page_does_not_state_that_an_unconfirmed_message_was_not_sent(config, br
         page.wait_for_selector("#recipients small:has-text('1 waiting')")
         assert "No message has been confirmed since it was added or last paused. The" in page.inner_text("#recipients")
         assert "Nothing has been sent since" not in page.inner_text("#recipients")
+
+
+def test_prediction_names_only_the_last_release_that_its_recipient_was_sent(config, browser, inbox, clock):
+    """The second release was made during one recipient's pause and before the other's link."""
+    with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 1.0})) as client:
+        log_in(client)
+        post(client, 0)
+        wait_for(lambda: not client.get("/page/state").json()["recipients"][0]["num_waiting"])
+        client.post("/page/pause", json={"recipient": "family", "paused": True})
+        post(client, 1)
+        link = {"name": "Bea", "precision_m": 0, "ends": START + 86400}
+        token = client.post("/page/link", json=link).json()["token"]
+        clock.at = START + 900
+        client.post("/page/pause", json={"recipient": "family", "paused": False})
+        post(client, 4)  # beyond the limit
+        with open_page(browser, client) as page:
+            page.wait_for_selector("#recipients li:has-text('family') p:has-text('2024')")
+            sentence = page.inner_text("#recipients li:has-text('family') p")
+            assert re.findall(r"\d\d:\d\d", sentence) == [datetime.fromtimestamp(START).strftime("%H:%M")]
+            sentence = page.inner_text("#recipients li:has-text('Bea') p")
+            assert "prediction" in sentence
+            assert not re.search("2024|ago", sentence)
+            page.goto(f"{client.base_url}/link#{token}")
+            page.wait_for_selector("#where:has-text('Prediction')")
+            assert not re.search("2024|ago", page.inner_text("#where"))
 
 
 def test_page_updates_and_zone_drawn_by_keyboard_applies_to_next_release(config, browser, inbox, tmp_path):

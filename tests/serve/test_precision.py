@@ -86,7 +86,7 @@ def encode(kind, message) -> bytes:
         reader = RecipientState("link x", 1, "Bea", "main", SIDE_M, 0, 0, False, FOREVER)
         page = PageContent.__new__(PageContent)
         page._towns = ()
-        return json.dumps([_describe_message(7, message), page._infer(reader, 7, message)]).encode()
+        return json.dumps([_describe_message(7, message), page._infer(reader, message)]).encode()
     messages: list[bytes] = []
     recipient = Recipient(name="x", kind=kind, url="mqtt://b" if kind == "mqtt" else "https://a.example/in")
     if kind == "mqtt":

@@ -72,18 +72,21 @@ def test_removed_recipient_gets_no_releases_of_its_absence(config, inbox, clock,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["address", "precision"])
-def test_changed_address_or_precision_makes_a_new_recipient(config, inbox, change):
+@pytest.mark.parametrize("change", [{"url": "?to=elsewhere"}, {"precision": "2km"}, {"content": "zone"}], ids=str)
+def test_changed_address_precision_or_content_makes_a_new_recipient(config, inbox, change):
     inbox.status = 503
     with relay(config(recipient=[recipient(inbox)])) as client:
         post(client, 0, 1)
+        assert [shown["had_other_settings"] for shown in log_in(client)["recipients"]] == [False]
     inbox.status = 200
-    moved = recipient(inbox) | ({"url": f"{inbox.url}?to=elsewhere"} if change == "address" else {"precision": "2km"})
-    with relay(config(recipient=[moved])) as client:
+    if "url" in change:
+        change = {"url": inbox.url + change["url"]}
+    with relay(config(recipient=[recipient(inbox) | change, recipient(inbox) | {"name": "new"}])) as client:
         post(client, 2)
-        wait_for(lambda: inbox.messages)
-    assert times(inbox) == [2]
-    assert read_messages(inbox)[0].get("epsilon_total") is None
+        wait_for(lambda: len(inbox.messages) == 2)
+        assert [shown["had_other_settings"] for shown in log_in(client)["recipients"]] == [True, False]
+    assert times(inbox) == [2, 2]
+    assert all(message.get("epsilon_total") is None for message in read_messages(inbox))
 
 
 @pytest.mark.slow
@@ -166,6 +169,22 @@ def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbo
             assert (answer.status_code, answer.json()["error"]) == (400, error)
         (shown,) = client.get("/page/state").json()["recipients"]
         assert (shown["paused"], shown["paused_until"]) == (is_paused, None)
+
+
+@pytest.mark.parametrize("num_releases", [0, 1])
+def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, num_releases):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables, family = RecipientTables(store), make_recipient("family")
+        tables.set_active(session.number, {"old": family})
+        for slot in range(num_releases):
+            session.release(3, slot)
+        tables.pause("old", session.number, START + STEP)
+        tables.set_active(session.number, {"new": family, "other": make_recipient("other")})
+        states = {key: tables.get_state(key, session.number) for key in ("new", "other")}
+        assert {key: state.is_paused for key, state in states.items()} == {"new": True, "other": False}
+        clock.at = START + 2 * STEP
+        assert "new" not in tables.list_partial_recipients(session.number, START)
+        assert "new" in tables.list_partial_recipients(session.number, START + STEP)
 
 
 @pytest.mark.parametrize("until", [0, START - 1, START])

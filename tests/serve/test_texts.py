@@ -6,12 +6,15 @@ import re
 import time
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
+from dphmm.release.drawn_zones import Zones
 from dphmm.serve import page
 from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
 from tests.serve.conftest import relay
 from tests.serve.test_delivery import log_in, recipient
+from tests.serve.test_page import HOME
 
 PAGES, SCRIPTS = (
     ("index.html", "link.html"),
@@ -67,6 +70,18 @@ def test_used_texts_exist_and_existing_texts_are_used():
     assert reasons == {key for key in TEXTS["en"] if key.startswith("reason_")}
     unused = set(TEXTS["en"]) - in_pages - whole - reasons - {"language_name"}
     assert {key for key in unused if not key.startswith(tuple(beginnings))} == set()
+
+
+def test_zone_of_an_estimate_is_not_called_probable_in_any_language():
+    """The mean of a belief can lie in a zone in which the user cannot be."""
+    masses, points = np.array([0.5, 0.5]), np.array([[44.9, -30.0], [45.1, -30.0]])
+    drawn = Zones.from_page(zones(("clinic", {"type": "Polygon", "coordinates": [HOME]})))
+    assert drawn.zone_name_at(*(masses @ points).tolist()) == "clinic"
+    assert all(drawn.zone_name_at(*point) != "clinic" for point in points.tolist())
+    probable = re.compile("probabl|wahrscheinlich|vermutlich|可能")
+    for texts in TEXTS.values():
+        assert probable.search(texts["infer_street"])
+        assert not probable.search(texts["infer_zone"])
 
 
 class Words(HTMLParser):

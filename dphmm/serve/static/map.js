@@ -60,5 +60,6 @@ function separateLabels(map) {
 }
 
 export function describeTime(location) {
-  return location.prediction ? translate("last_known", { time: location.last_known ? formatTime(location.last_known) : translate("long_ago") }) : formatTime(location.time);
+  if (!location.prediction) return formatTime(location.time);
+  return translate(location.last_known ? "last_known" : "model_only", { time: formatTime(location.last_known) });
 }

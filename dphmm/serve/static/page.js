@@ -117,6 +117,11 @@ function fillSelect(select, options) {
 
 // ---- what recipients can infer --------------------------------------------------------------------------------------
 
+function describeRecipient(recipient) {
+  const inference = describeInference(recipient);
+  return recipient.had_other_settings ? `${translate("infer_earlier")} ${inference}` : inference;
+}
+
 function describeInference(recipient) {
   const last = recipient.last;
   if (recipient.content === "true locations") return translate("infer_true_locations");
@@ -125,9 +130,9 @@ function describeInference(recipient) {
   const inference = last.inference;
   if (recipient.content === "zone") return translate("infer_zone", { zone: inference.zone === "away" ? translate("zone_away") : inference.zone });
   const sentences = [recipient.precision_m ? translate("infer_rounded", { side: formatLength(recipient.precision_m), where: describeLocation(inference) })
-    : translate("infer_" + inference.level, { where: describeLocation(inference), error: formatLength(inference.error_m) })];
-  if (inference.max_posterior && inference.level !== "exact") sentences.push(translate("infer_posterior", { share: formatPercent(inference.max_posterior) }));
-  if (last.prediction) sentences.push(translate("infer_prediction", { time: last.last_known ? formatTime(last.last_known) : translate("long_ago") }));
+    : translate("infer_" + inference.level, { where: describeLocation(inference), error: formatLength(inference.error_m), share: formatPercent(inference.exact_posterior || 0) })];
+  if (inference.max_posterior) sentences.push(translate("infer_posterior", { share: formatPercent(inference.max_posterior) }));
+  if (last.prediction) sentences.push(translate(last.last_known ? "infer_prediction" : "infer_model_only", { time: formatTime(last.last_known) }));
   return sentences.join(" ");
 }
 
@@ -169,7 +174,7 @@ function showRecipients() {
   showRecipients.before = text;
   $("recipients").replaceChildren(...state.allRecipients.map((recipient) => {
     const item = document.createElement("li"), words = makeElement("div", "", { className: "grow" });
-    const sentence = makeElement("p", describeInference(recipient));
+    const sentence = makeElement("p", describeRecipient(recipient));
     sentence.classList.toggle("bad", recipient.content === "true locations");
     words.append(makeElement("strong", recipient.name), sentence, makeElement("small", describeStatus(recipient)));
     item.append(words, ...makeControls(recipient));
