@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -166,6 +166,11 @@ class DayAlignment:
         if hours.shape != (2,) or not 0 <= hours[0] < hours[1] <= 24:
             raise ConfigurationError(f"hours must be two increasing numbers from 0 to 24, got {shorten(self.hours)}")
 
+    def _to_local(self, trajectory: Trajectory) -> Trajectory:
+        """Return a trajectory in local time, which `Trajectory.resample` rounds up."""
+        ahead = np.timedelta64(round(self.utc_offset * _DAY / 24), "us")
+        return replace(trajectory, times=trajectory.times + ahead)
+
     def _slots(self, step: int) -> IntArray:
         """Return the steps of a local day, counted from midnight, that start within the hours.
 
@@ -217,10 +222,8 @@ def daily_population(
     grid = days._slots(step)
     rows = []
     for trajectory in trajectories:
-        slots, states = _locate_on_clock(trajectory, space, step_seconds)
-        local = slots * step + round(days.utc_offset * _DAY / 24)
-        day = local // _DAY
-        slot = (local % _DAY) // step
+        slots, states = _locate_on_clock(days._to_local(trajectory), space, step_seconds)
+        day, slot = np.divmod(slots, _DAY // step)
         dates = np.unique(day)
         for date, shown in zip(dates.tolist(), np.datetime_as_string(dates.astype("datetime64[D]")), strict=True):
             of_day = (day == date) & (slot >= grid[0]) & (slot <= grid[-1])
@@ -537,6 +540,8 @@ def count_users(
             members = daily_population(watched_tracks, places, step, days)
         true = Counts.from_values(members.times, members.counts)
         skipped = user_tracks.skipped
+        if days is not None:  # fixes that share a timestep do so on the local clock
+            user_tracks = replace(user_tracks, trajectories=tuple(map(days._to_local, user_tracks.trajectories)))
         dropped = user_tracks.dropped(places, step)
     times = true.table.times
     each = budgets.resolve(len(times), mobility)
