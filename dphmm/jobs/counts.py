@@ -407,6 +407,8 @@ class CountResult(Result):
         Whether noise came from the operating system. Seeded noise provides no privacy.
     dropped
         Dropped fixes by reason; see `dphmm.jobs.UserTracks.dropped`. Private.
+    is_daily
+        Whether each counted member is one day of one user.
     """
 
     noisy: Counts
@@ -416,6 +418,7 @@ class CountResult(Result):
     own_model: str | None = None
     is_private: bool = True
     dropped: tuple[Dropped, ...] = ()
+    is_daily: bool = False
 
     def _derived(self) -> dict[str, Any]:
         spent = self.noisy.table.columns[EPSILON_COLUMN]
@@ -426,8 +429,11 @@ class CountResult(Result):
             "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(most),
             "likelihood_ratio_all_rows_if_one_member_moves": factor_in_words(total),
         }
+        size = self.true.size
+        num_members = size.pop("num_users")
         return {
-            **self.true.size,
+            "num_user_days" if self.is_daily else "num_users": num_members,
+            **size,
             **{"min_epsilon": least, "max_epsilon": most, "epsilon_total": total},
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
@@ -518,6 +524,7 @@ def count_users(
     skipped = 0
     own_model = None if mobility.model is None else UNCHECKED_USERS
     dropped: tuple[Dropped, ...] = ()
+    is_daily = days is not None and not isinstance(source, Counts)
     if isinstance(source, Counts):
         true = Counts(source.places, source.name)
     else:
@@ -553,7 +560,7 @@ def count_users(
     leakage = None
     if budgets.alpha is not None:
         leakage = compute_leakage(mobility.backwards(len(times)), mobility.transition, spent).worst
-    return CountResult(noisy, true, leakage, skipped, own_model, rng is None, dropped)
+    return CountResult(noisy, true, leakage, skipped, own_model, rng is None, dropped, is_daily)
 
 
 def _get_clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:
