@@ -96,7 +96,7 @@ def landmarks_command(
     The landmarks and one regular timestamp together are epsilon-private if the data of different times are independent.
     For correlated data, the column 'loss' bounds the joint leakage about all landmarks and each time: under --backward
     and --forward, under --forward from --initial, or under the model of --policy. Without them it is the sum of
-    budgets.
+    budgets, a bound for independent times only.
     """
     from dphmm.tables import check_table_name
 
@@ -112,7 +112,8 @@ def landmarks_command(
     if picture is not None:
         from dphmm.plots.landmarks import budget_and_loss
 
-        draw(picture, lambda ax: budget_and_loss(ax, done.series.budget, done.losses), overwrite)
+        losses = done.losses if done.uses_transitions else None
+        draw(picture, lambda ax: budget_and_loss(ax, done.series.budget, losses), overwrite)
     done.table.write(output, overwrite)
     if certificate is not None:
         done.certify(certificate, overwrite)

@@ -239,14 +239,14 @@ def _describe_exclusions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
     import numpy as np
 
-    from dphmm.leakage.loss_function import read_numbers
+    from dphmm.leakage.loss_function import read_budgets
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:
             raise ConfigurationError(
                 f"{named('epsilons')} cannot be combined with --epsilon or --steps: use one of them"
             )
-        return read_numbers(epsilons)
+        return np.array(read_budgets(epsilons), dtype=np.float64)
     if epsilon is None or steps is None:
         raise ConfigurationError("no budgets: use --epsilon and --steps, or --epsilons")
     return np.full(steps, epsilon)

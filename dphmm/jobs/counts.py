@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -167,6 +167,11 @@ class DayAlignment:
         if hours.shape != (2,) or not 0 <= hours[0] < hours[1] <= 24:
             raise ConfigurationError(f"hours must be two increasing numbers from 0 to 24, got {shorten(self.hours)}")
 
+    def _to_local(self, trajectory: Trajectory) -> Trajectory:
+        """Return a trajectory in local time, which `Trajectory.resample` rounds up."""
+        ahead = np.timedelta64(round(self.utc_offset * _DAY / 24), "us")
+        return replace(trajectory, times=trajectory.times + ahead)
+
     def _slots(self, step: int) -> IntArray:
         """Return the steps of a local day, counted from midnight, that start within the hours.
 
@@ -218,10 +223,8 @@ def daily_population(
     grid = days._slots(step)
     rows = []
     for trajectory in trajectories:
-        slots, states = _locate_on_clock(trajectory, space, step_seconds)
-        local = slots * step + round(days.utc_offset * _DAY / 24)
-        day = local // _DAY
-        slot = (local % _DAY) // step
+        slots, states = _locate_on_clock(days._to_local(trajectory), space, step_seconds)
+        day, slot = np.divmod(slots, _DAY // step)
         dates = np.unique(day)
         for date, shown in zip(dates.tolist(), np.datetime_as_string(dates.astype("datetime64[D]")), strict=True):
             of_day = (day == date) & (slot >= grid[0]) & (slot <= grid[-1])
@@ -405,6 +408,8 @@ class CountResult(Result):
         Whether noise came from the operating system. Seeded noise provides no privacy.
     dropped
         Dropped fixes by reason; see `dphmm.jobs.UserTracks.dropped`. Private.
+    is_daily
+        Whether each counted member is one day of one user.
     """
 
     noisy: Counts
@@ -414,6 +419,7 @@ class CountResult(Result):
     own_model: str | None = None
     is_private: bool = True
     dropped: tuple[Dropped, ...] = ()
+    is_daily: bool = False
 
     def _derived(self) -> dict[str, Any]:
         spent = self.noisy.table.columns[EPSILON_COLUMN]
@@ -424,8 +430,11 @@ class CountResult(Result):
             "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(most),
             "likelihood_ratio_all_rows_if_one_member_moves": factor_in_words(total),
         }
+        size = self.true.size
+        num_members = size.pop("num_users")
         return {
-            **self.true.size,
+            "num_user_days" if self.is_daily else "num_users": num_members,
+            **size,
             **{"min_epsilon": least, "max_epsilon": most, "epsilon_total": total},
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
@@ -516,6 +525,7 @@ def count_users(
     skipped = 0
     own_model = None if mobility.model is None else UNCHECKED_USERS
     dropped: tuple[Dropped, ...] = ()
+    is_daily = days is not None and not isinstance(source, Counts)
     if isinstance(source, Counts):
         true = Counts(source.places, source.name)
     else:
@@ -538,6 +548,8 @@ def count_users(
             members = daily_population(watched_tracks, places, step, days)
         true = Counts.from_values(members.times, members.counts)
         skipped = user_tracks.skipped
+        if days is not None:  # fixes that share a timestep do so on the local clock
+            user_tracks = replace(user_tracks, trajectories=tuple(map(days._to_local, user_tracks.trajectories)))
         dropped = user_tracks.dropped(places, step)
     times = true.table.times
     each = budgets.resolve(len(times), mobility)
@@ -549,7 +561,7 @@ def count_users(
     leakage = None
     if budgets.alpha is not None:
         leakage = compute_leakage(mobility.backwards(len(times)), mobility.transition, spent).worst
-    return CountResult(noisy, true, leakage, skipped, own_model, rng is None, dropped)
+    return CountResult(noisy, true, leakage, skipped, own_model, rng is None, dropped, is_daily)
 
 
 def _get_clock(mobility: Mobility, space: StateSpace | None, step: float | None) -> tuple[StateSpace, float]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -13,7 +14,14 @@ import numpy as np
 from dphmm.errors import ConfigurationError, EmptyDataError, InvalidInputError
 from dphmm.readers import ReadResult, read, recognise
 from dphmm.readers import table as parquet
-from dphmm.readers.fixes import Fixes, ReadOptions, build_unnamed_user_error, same_file_name, trajectories
+from dphmm.readers.fixes import (
+    Fixes,
+    ReadOptions,
+    build_unnamed_user_error,
+    parse_user,
+    same_file_name,
+    trajectories,
+)
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.frames import SOURCE, is_frame, read_frame
 from dphmm.readers.instants import Instants
@@ -329,7 +337,7 @@ class Data:
         sizes_by_reason: dict[str, list[int]] = {}
         for user, size in sizes:
             if not self._is_selected(user):
-                option = "--exclude-users" if user in self.exclude_users else "--users"
+                option = "--exclude-users" if user in self._names[1] else "--users"
                 sizes_by_reason.setdefault(f"excluded by {option}", []).append(size)
         return tuple(Dropped(reason, sum(sizes), len(sizes)) for reason, sizes in sizes_by_reason.items() if sum(sizes))
 
@@ -471,9 +479,15 @@ class Data:
         file = ParquetFixes(Path(path), ReadOptions(self.skip_bad, self.user, self.columns, instants, self.region))
         return file if file.has_users else None
 
-    def _check_names(self, names: Collection[str]) -> None:
+    @cached_property
+    def _names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The names in `users` and `exclude_users`, as specified and as read from a cell."""
+        chosen, excluded = (frozenset({*each, *map(parse_user, each)}) for each in (self.users, self.exclude_users))
+        return chosen, excluded
+
+    def _check_names(self, names: Set[str]) -> None:
         for user in [*self.users, *self.exclude_users]:
-            if user not in names:
+            if names.isdisjoint({user, parse_user(user)}):
                 listed = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
                 raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
@@ -500,7 +514,8 @@ class Data:
             return None
 
     def _is_selected(self, user: str) -> bool:
-        return (not self.users or user in self.users) and user not in self.exclude_users
+        chosen, excluded = self._names
+        return (not chosen or user in chosen) and user not in excluded
 
 
 def _check_selection(users: Iterable[object]) -> None:

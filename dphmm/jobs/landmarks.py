@@ -262,8 +262,8 @@ class LandmarkResult(Result):
         Fixes that were dropped or moved to the border, by reason; see `dphmm.jobs.UserTracks.dropped`. Private, unlike
         the other fields.
     uses_transitions
-        Whether the losses include the correlation of successive data. Otherwise they are sums of budgets, which are
-        bounds if the data of different times are independent.
+        Whether the losses include the correlation of successive data in both directions. Without transitions they are
+        sums of budgets, which are bounds only if the data of different times are independent.
     """
 
     scheme: Scheme
@@ -324,8 +324,8 @@ class LandmarkResult(Result):
             "is_exact": self.series.exact,
             "epsilon": budget.epsilon,
             "epsilon_landmarks_and_one_timestamp": spent,
-            "max_leakage": worst if bounded else None,
-            "is_leakage_bounded": bounded,
+            "max_leakage": worst if bounded and self.uses_transitions else None,
+            "is_leakage_bounded": bounded if self.uses_transitions else None,
             **unless_seeded(promise, self.is_private),
         }
 
@@ -348,7 +348,7 @@ def landmark_series(
     """Release a series of values, as ``dphmm landmarks --sensitivity`` does.
 
     All landmarks together with any one regular time are epsilon-private if the data of different times are independent.
-    If they are correlated, `LandmarkResult.losses` bound the joint leakage.
+    If they are correlated, `LandmarkResult.losses` bound the joint leakage under `backward` and `forward`.
 
     Parameters
     ----------
@@ -490,7 +490,7 @@ def landmark_planar(
     >>> from dphmm.jobs import Data, LandmarkFinder, Scheme, landmark_planar
     >>> user, home = Data(("data/sample/geolife",), users=("000",)), LandmarkFinder("home", utc_offset=-2)
     >>> done = landmark_planar(user, 0.2, (45, -30), 5, home, Scheme("skip"), step_seconds=1800)
-    >>> done.to_dict()["num_landmarks"] > 0, done.to_dict()["max_leakage"]
+    >>> done.to_dict()["num_landmarks"] > 0, done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     (True, 5.0)
     """
     seed = None if rng is None else derive_seed(rng)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, overload
 
@@ -26,7 +27,7 @@ from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic, 
 from dphmm.tables.binary_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
 from dphmm.tables.table import content_lines, listed
-from dphmm.tables.values import one_line, parse_number
+from dphmm.tables.values import one_line, parse_fraction, parse_number
 from dphmm.validation import Epsilon, Interval, checked
 
 SPARSE_MAX_FILL = 0.05
@@ -398,7 +399,7 @@ def read_matrix(path: str | Path) -> Any:
 
 
 def read_numbers(path: str | Path) -> FloatArray:
-    """Read all numbers of a file, row by row: budgets by time, or a distribution.
+    """Read all numbers of a file, row by row, as those of a distribution.
 
     Parameters
     ----------
@@ -420,6 +421,42 @@ def read_numbers(path: str | Path) -> FloatArray:
         return np.asarray(values).ravel()
     Allowance(path, Path(path).stat().st_size).take(8 * math.prod(values.shape))
     return np.asarray(values.toarray()).ravel()
+
+
+def read_budgets(path: str | Path) -> list[Fraction | float]:
+    """Read one budget for each time from a file.
+
+    Parameters
+    ----------
+    path
+        ``.npy`` or ``.npz``: one array ``(T,)``. Other files are text with one budget per line, a decimal number or a
+        fraction. Empty lines and everything after a ``#`` are ignored.
+
+    Returns
+    -------
+    list of Fraction or float
+        The budgets, from text exactly.
+
+    Raises
+    ------
+    DataFileError
+        If the file cannot be read, or does not contain one budget for each time. For text, with the line.
+    """
+    path = Path(path)
+    if path.suffix.lower() in {".npz", ".npy"}:
+        values = read_matrix(path)
+        if values.ndim != 1:
+            raise DataFileError(path, f"must contain one budget for each time, got an array of shape {values.shape}")
+        return list(values.tolist())
+    budgets: list[Fraction | float] = []
+    for line, content in content_lines(path):
+        try:
+            budgets.append(parse_fraction(content, "budget"))
+        except ValueError as problem:
+            raise DataFileError(path, f"{problem}: write one per line", line) from None
+    if not budgets:
+        raise DataFileError(path, "contains no budgets: write one per line")
+    return budgets
 
 
 def _numbers(array: Any) -> FloatArray:

@@ -11,13 +11,21 @@ import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import DataFileError, NotRecordingError, need
-from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES, FixCollector, Fixes, ReadOptions, check_user
+from dphmm.readers.fixes import (
+    DETAIL_QUANTITIES,
+    FIX_QUANTITIES,
+    FixCollector,
+    Fixes,
+    ReadOptions,
+    check_user,
+    parse_user,
+)
 from dphmm.readers.instants import UNITS
 from dphmm.readers.xml_tracks import WITHOUT_POSITION
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
 from dphmm.tables.table import TRIPS, find_column, listed, normalize_column
-from dphmm.tables.values import parse_number, plain_text, with_decimal_point
+from dphmm.tables.values import parse_number, with_decimal_point
 from dphmm.tables.vector_files import parse_geometry
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +75,7 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
     else:
         latitude = _parse_degrees(row["latitude"], "latitude")
         longitude = _parse_degrees(row["longitude"], "longitude")
-    user = plain_text(row["user"]).strip() if "user" in row else None
+    user = parse_user(row["user"]) if "user" in row else None
     accuracy = parse_accuracy(row.get("accuracy"))
     is_valid = parse_validity(row.get("valid"))
     if not is_recording:
@@ -334,7 +342,7 @@ def encode_users(column: Any) -> tuple[IntArray, list[str]]:
     if isinstance(coded, pa.ChunkedArray):  # of no chunks
         coded = pa.array([], column.type)
     coded = coded.dictionary_encode(null_encoding="encode")
-    labels = [plain_text(value).strip() for value in coded.dictionary.to_pylist()]
+    labels = [parse_user(value) for value in coded.dictionary.to_pylist()]
     names = list(dict.fromkeys(labels))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place[name] for name in labels], dtype=np.int64)[_numbers(coded.indices)], names
@@ -383,7 +391,7 @@ class UserIndex:
         if len(new):
             coded = column.take(pa.array(new)).dictionary_encode(null_encoding="encode")
             at[new] = len(self._users) + _numbers(coded.indices)
-            users = [self._number(plain_text(value).strip()) for value in coded.dictionary.to_pylist()]
+            users = [self._number(parse_user(value)) for value in coded.dictionary.to_pylist()]
             self._users = np.append(self._users, np.array(users, dtype=np.int64))
             self._cells = pa.concat_arrays([self._cells, coded.dictionary])
         return np.asarray(self._users[at])

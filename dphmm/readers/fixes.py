@@ -23,7 +23,7 @@ from dphmm.readers.instants import Instants
 from dphmm.space.fix_quality import REASONS, Region, find_refused, select_most_accurate
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS, TimeArray, Trajectory
 from dphmm.tables.source import remove_packed_suffix
-from dphmm.tables.values import shorten
+from dphmm.tables.values import plain_text, shorten
 
 
 @dataclass(frozen=True)
@@ -377,6 +377,35 @@ class FixCollector:
                 del getattr(self, name)[:]
 
 
+def parse_user(cell: object) -> str:
+    """Return the name of the user in a cell, without surrounding space; empty if missing.
+
+    An integer is written without decimals. pandas writes a column of integers with them if one is missing: without this
+    rule, a user in two files would be two users, each with a separate budget.
+
+    Parameters
+    ----------
+    cell
+        The cell.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Examples
+    --------
+    >>> parse_user("7.0"), parse_user(7), parse_user(b"7"), parse_user("007.0"), parse_user("7.5")
+    ('7', '7', '7', '007.0', '7.5')
+    """
+    name = plain_text(cell).strip()
+    integer = _INTEGER_WITH_DECIMALS.fullmatch(name)
+    return integer[1] if integer else name
+
+
+_INTEGER_WITH_DECIMALS = re.compile(r"(0|-?[1-9]\d*)\.0+", re.ASCII)
+
+
 def check_user(user: str) -> None:
     """Raise an error for a name that cannot be written to every file or displayed.
 
@@ -393,7 +422,7 @@ def check_user(user: str) -> None:
     if not user:
         raise ValueError("user must not be empty")
     if _UNPRINTABLE.search(user):
-        raise ValueError(f"user must not contain control characters, got {shorten(user)}")
+        raise ValueError(f"user must be UTF-8 without control characters, got {shorten(user)}")
 
 
 def check_name(user: str, source: str) -> None:

@@ -66,9 +66,14 @@ def writable(text: str) -> str:
 
 
 def plain_text(value: object) -> str:
-    """Write a value of a typed file as in CSV: None is empty, integral floats have no point."""
+    """Write a value of a typed file as in CSV: None is empty, integral floats have no point.
+
+    Bytes are text in UTF-8, with an unpaired surrogate for each byte that is not; see `is_text`.
+    """
     if value is None:
         return ""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -39,7 +39,7 @@ from dphmm.jobs.model.training_users import find_training_users
 from dphmm.jobs.release.release import live
 from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
-from dphmm.leakage.loss_function import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_budgets, read_matrix, read_numbers
 from dphmm.model.belief import Belief
 from dphmm.plots.basemap import read_basemap
 from dphmm.plots.canvas import new_figure
@@ -252,7 +252,8 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "counts": _timed,
     "model": _model,
     "matrix": lambda path: LossFunction(read_matrix(path))(1.0),
-    "budgets": read_numbers,
+    "budgets": read_budgets,
+    "distribution": read_numbers,
     "layer": lambda path: _graph(PolicyGraph.from_groups(15, list(categories(path, seeds.grid()).values()))),
     "basemap": _grounded,
     "streets": read_street_map,
@@ -280,7 +281,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     **{"csv-times": _zoned, "parquet-times": _zoned, "table-parquet": _table},
 }
 _SHARED_DOCUMENTS = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
-_SHARED_DOCUMENTS |= {"recording-tracks": "tracks", "recording-fit": "fit"}
+_SHARED_DOCUMENTS |= {"recording-tracks": "tracks", "recording-fit": "fit", "distribution": "matrix"}
 """Target → another target, the documents of which it reads."""
 TARGETS: Mapping[str, Target] = {
     name: Target(partial(seeds.seeds, _SHARED_DOCUMENTS.get(name, name)), changed, use) for name, use in _USES.items()

@@ -72,7 +72,7 @@ def test_users_with_control_characters_raise_in_every_reader(world, run):
     (world / "walk.csv").write_text(f'user,time,lat,lon\n"{EVIL}",2024-03-07T09:00:00Z,45.001,-30.001\n')
     result = run("learn", "walk.csv", "-o", "out.npz", "--preset", "geolife")
     assert result.exit_code == 2
-    assert "line 3: user must not contain control characters, got 'eve\\x1b[2J" in result.stderr
+    assert "line 3: user must be UTF-8 without control characters, got 'eve\\x1b[2J" in result.stderr
     assert not CONTROL.search(result.stderr)
 
 

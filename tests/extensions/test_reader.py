@@ -287,7 +287,10 @@ FAULTS = {
     ),
     "NaN": ([Unchecked("ann", DAYS[1:], np.array([np.nan]), np.zeros(1))], "failed: CoordinateError: .* got nan"),
     "no time": ([Unchecked("ann", np.array(["NaT"], "M8[us]"), *np.ones((2, 1)))], "failed: TimeOrderError"),
-    "control character": ([Trajectory("a\nb", DAYS[1:], [1.0], [1.0])], "user must not contain control characters"),
+    "control character": (
+        [Trajectory("a\nb", DAYS[1:], [1.0], [1.0])],
+        "user must be UTF-8 without control char",
+    ),
 }
 
 

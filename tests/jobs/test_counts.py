@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,19 @@ def test_utc_offset_shifts_day():
     counted = daily_population([track("eve", ["2024-03-07T23:00"], [1])], SPACE, 3600, DayAlignment(utc_offset=2))
     assert counted.members == ("eve 2024-03-08",)
     assert counted.seen[0].nonzero()[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("offset", [0, -3.5, 5.5, 5.75, 14])
+def test_fix_is_counted_at_next_local_time_with_any_offset(offset):
+    minutes = np.random.default_rng(0).integers(0, 1440 * 5, 40)
+    for minute in np.append(minutes, [0, 60, 75]).tolist():
+        time = np.datetime64("2024-03-07") + np.timedelta64(minute, "m")
+        counted = daily_population([track("eve", [str(time)], [1])], SPACE, 3600, DayAlignment(utc_offset=offset))
+        local = minute + round(60 * offset)
+        (shown,) = counted.times[counted.seen[0]]
+        assert shown == math.ceil(local / 60) * 60 % 1440
+        date = np.datetime64("2024-03-07") + math.ceil(local / 60) // 24
+        assert counted.members == (f"eve {date}",)
 
 
 def test_days_with_low_coverage_are_omitted():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from dphmm.errors import DataFileError
-from dphmm.leakage.loss_function import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_budgets, read_matrix, read_numbers
 
 MATRIX = np.array([[0.8, 0.2], [0.0, 1.0]])
 
@@ -63,3 +65,20 @@ def test_invalid_archive_raises(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
     with pytest.raises(DataFileError, match="plain numbers"):
         read_matrix(tmp_path / "objects.npy")
+
+
+def test_budgets_of_text_are_exact(tmp_path):
+    (tmp_path / "b.csv").write_text("1/3\n0.1  # one tenth\n\n2e-1\n0\n")
+    assert read_budgets(tmp_path / "b.csv") == [Fraction(1, 3), Fraction(1, 10), Fraction(1, 5), 0]
+    np.save(tmp_path / "b.npy", [0.5, 0.25])
+    assert read_budgets(tmp_path / "b.npy") == [0.5, 0.25]
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.npy", "m.npz", "sparse.npz"])
+def test_matrix_is_not_a_list_of_budgets(tmp_path, name):
+    (tmp_path / "m.csv").write_text("0.8,0.2\n0,1\n")
+    np.save(tmp_path / "m.npy", MATRIX)
+    np.savez(tmp_path / "m.npz", matrix=MATRIX)
+    sp.save_npz(tmp_path / "sparse.npz", sp.csc_array(MATRIX))
+    with pytest.raises(DataFileError, match=r"line 1: .*'0\.8,0\.2'|shape \(2, 2\)"):
+        read_budgets(tmp_path / name)

@@ -24,6 +24,7 @@ from dphmm.tables import binary_files
 from tests.sizes import fewer
 
 pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+csv = pytest.importorskip("pyarrow.csv")
 
 
 def build_table(rows=300, num_users=7, seed=0, **changes):
@@ -117,7 +118,8 @@ def test_groups_follow_first_occurrence_for_every_type_of_user(tmp_path, monkeyp
     latitude[rng.random(400) < 0.1] = 95.0
     pq.write_table(build_table(400, user_id=users, latitude=latitude), tmp_path / "all.parquet", row_group_size=90)
     whole = {track.user: track for track in read(tmp_path / "all.parquet", skip_bad=True).trajectories}
-    names = ["" if label is None else str(label).strip() for label in pa.array(users).to_pylist()]
+    labels = [label.decode() if kind == "bytes" else label for label in pa.array(users).to_pylist()]
+    names = ["" if label is None else str(label).strip() for label in labels]
     expected, size = [[]], 0
     for name in dict.fromkeys(names):
         if expected[-1] and size + names.count(name) > 120:
@@ -273,3 +275,45 @@ def test_memory_does_not_grow_with_file_size(tmp_path):
     (count, little), (assert_equal, much) = (map(int, line.split()) for line in done.stdout.splitlines())
     assert count == assert_equal == rows
     assert 1.4 * little < much, (little, much)
+
+
+USER_CELLS = {
+    "int64": pa.array([1, 2, 10**15], pa.int64()),
+    "float64": pa.array([1, 2, 10**15], pa.float64()),
+    "string": pa.array(["1.0", "2", "1000000000000000.0"]),
+    "binary": pa.array([b"1", b"2.0", b"1000000000000000"], pa.binary()),
+    "decimal": pa.array(["1", "2", "1000000000000000"]).cast(pa.decimal128(20, 2)),
+}
+
+
+@pytest.mark.parametrize("max_fixes", [1, 10])
+def test_integer_user_is_one_user_in_all_files_and_types(tmp_path, monkeypatch, max_fixes):
+    for name, cells in USER_CELLS.items():
+        pq.write_table(build_table(3, user_id=cells), tmp_path / f"{name}.parquet")
+        texts = [cell.decode() if name == "binary" else str(cell) for cell in cells.to_pylist()]
+        csv.write_csv(build_table(3, user_id=texts), tmp_path / f"{name}.csv")
+    monkeypatch.setattr(parquet, "MAX_FIXES", max_fixes)
+    paths = tuple(sorted(tmp_path.iterdir()))
+    expected = ["1", "1000000000000000", "2"]
+    assert [track.user for track in Data(paths).read().trajectories] == expected
+    for path in paths:
+        assert sorted(track.user for track in Data((path,)).one_after_another()) == expected
+    assert [track.user for track in Data(paths, users=("1.0", "2")).read().trajectories] == ["1", "2"]
+    assert [track.user for track in Data(paths, exclude_users=("2.0",)).read(True).trajectories] == expected[:2]
+
+
+def test_integer_with_leading_zeros_is_a_separate_user(tmp_path):
+    users = ["7", "007", "007.0", "7.5", "v1.0", "-7.0", "-7"]
+    pq.write_table(build_table(7, user_id=users), tmp_path / "u.parquet")
+    assert {track.user for track in read(tmp_path / "u.parquet").trajectories} == {*users} - {"-7.0"}
+
+
+@pytest.mark.parametrize("max_fixes", [1, 10])
+def test_bytes_of_a_user_that_are_not_utf8_raise_with_the_row(tmp_path, monkeypatch, max_fixes):
+    pq.write_table(build_table(2, user_id=pa.array([b"ann", b"\xff"], pa.binary())), tmp_path / "u.parquet")
+    monkeypatch.setattr(parquet, "MAX_FIXES", max_fixes)
+    data = Data((tmp_path / "u.parquet",))
+    with pytest.raises(DataFileError, match=r"row 2: user must be UTF-8"):
+        list(data.one_after_another())
+    skipping = Data(data.paths, skip_bad=True)
+    assert [track.user for track in skipping.one_after_another()] == ["ann"]

@@ -63,7 +63,8 @@ def test_parse_times_finds_integers_floats_or_times():
 
 
 def test_plain_text_writes_values_as_csv_does():
-    assert [plain_text(value) for value in (None, 1.0, 0.1, 7, "a ", True)] == ["", "1", "0.1", "7", "a ", "True"]
+    values = (None, 1.0, 0.1, 7, "a ", True, "é".encode())
+    assert [plain_text(value) for value in values] == ["", "1", "0.1", "7", "a ", "True", "é"]
 
 
 def test_long_messages_are_shortened():

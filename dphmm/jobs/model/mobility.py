@@ -17,7 +17,7 @@ from dphmm.counts.stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs.model.loading import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
-from dphmm.leakage.loss_function import read_matrix, read_numbers
+from dphmm.leakage.loss_function import read_budgets, read_matrix
 from dphmm.model import MarkovModel, reverse, reverses, stationary
 from dphmm.stochastic_matrix import MatrixLike
 from dphmm.validation import Interval, checked
@@ -240,7 +240,7 @@ class Budgets:
     @cached_property
     def _numbers(self) -> Any:
         """The budgets in `epsilons`. A file is read once, because a pipe is empty afterwards."""
-        return read_numbers(self.epsilons).tolist() if isinstance(self.epsilons, Path) else self.epsilons
+        return read_budgets(self.epsilons) if isinstance(self.epsilons, Path) else self.epsilons
 
     def resolve(self, times: int, mobility: Mobility) -> list[Any]:
         """Return the budget of each timestep as a rational number.

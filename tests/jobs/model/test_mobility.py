@@ -76,10 +76,10 @@ def test_leakage_of_learned_model_stops_computing_matrices_after_convergence(mon
 def test_file_of_budgets_is_read_once(tmp_path):
     """A file that can be read once only, such as a pipe."""
     path = tmp_path / "budgets.csv"
-    path.write_text("0.25\n0.5\n1\n", encoding="utf-8")
+    path.write_text("0.25\n1/3\n1\n", encoding="utf-8")
     budgets = Budgets(epsilons=path)
     budgets.check(UNKNOWN)
     path.unlink()
-    assert budgets.resolve(3, UNKNOWN) == [Fraction(1, 4), Fraction(1, 2), 1]
+    assert budgets.resolve(3, UNKNOWN) == [Fraction(1, 4), Fraction(1, 3), 1]
     with pytest.raises(BudgetError, match="got 3 budgets"):
         budgets.resolve(2, UNKNOWN)
