@@ -544,9 +544,9 @@ _INTERVALS = (
     "include the variation between splits into folds: all sequences of a fold share one model and its hulls."
 )
 _ABBREVIATIONS = (
-    "DoP: degree of protection of the true state. Error (Equation 3): root mean square distance between a release and "
-    "the centre of the true cell. Errors of withheld timesteps are those of the prediction. DPLS: the complete policy "
-    "on a δ-location set."
+    "DoP: degree of protection of the true state, or of the released one if the true state is not in the constraint "
+    "set. Error (Equation 3): root mean square distance between a release and the centre of the true cell. Errors of "
+    "withheld timesteps are those of the prediction. DPLS: the complete policy on a δ-location set."
 )
 
 
