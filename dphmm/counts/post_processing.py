@@ -113,7 +113,7 @@ def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None 
     """Round non-negative counts with the required sum to the nearest integers with that sum.
 
     Largest remainders: round down, then assign the missing units to the largest fractional parts. This is the
-    least-squares choice among all integer rows of that sum.
+    least-squares choice among all integer rows of that sum. Of equal fractional parts, the first come first.
 
     Parameters
     ----------
@@ -254,9 +254,12 @@ def estimate(
     ----------
     name
         One of `ESTIMATORS`.
-    noisy, transition, users, scale, prior, integer
+    noisy, transition, users, scale, prior
         As in `post_process`. Estimators without mobility ignore ``transition``, ``scale`` and ``prior``. Their
         ``transition`` can be None.
+    integer
+        As in `post_process`; estimators without mobility return the integers nearest to the real estimate. A tie
+        favours the first places. A time without a positive noisy count ties under ``"maximum-likelihood"``.
     solver
         As in `post_process`; estimators other than ``"single"`` support ``"newton"`` only.
 

@@ -226,6 +226,18 @@ def test_every_figure_is_listed_once():
     assert [builder.name for builder in figure_builders("counts")] == list(SMALL)
 
 
+def test_likeliest_place_favours_no_place():
+    """All places are equally likely without a positive noisy count: one row in eight."""
+    scales = np.full(20, 1000.0)
+    noisy = paper.add_noise(np.zeros((200, 20, 3), dtype=np.int64), scales, np.random.default_rng(1))
+    likeliest = paper._integer_estimates(noisy, scales, np.random.default_rng(2))[MLE]
+    # Chi-squared test at level 1e-3 on 4000 rows; the first place of each tie is rejected.
+    assert stats.chisquare(likeliest.sum(axis=(0, 1))).pvalue > 1e-3
+    positive = noisy.max(axis=2) > 0
+    assert 400 < (~positive).sum() < 600
+    assert (likeliest.argmax(axis=2) == noisy.argmax(axis=2))[positive].all()
+
+
 @pytest.mark.slow
 def test_only_the_authors_variant_excludes_impossible_moves():
     claims = {claim.statement: claim for claim in paper.figure_3(FigureOptions(runs=5), steps=50).claims}

@@ -7,7 +7,7 @@ code. Every figure is computed in both readings.
 
 Where the paper does not state it: users start in any place with equal probability, the error of a run is the mean
 squared error over times and places, and the maximum-likelihood estimate (MLE), which is not unique, is the member in
-proportion to the positive parts of the noisy counts.
+proportion to the positive parts of the noisy counts. Figure 3 rounds it to integers and breaks ties at random.
 """
 
 from __future__ import annotations
@@ -571,7 +571,7 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
         rng = np.random.default_rng([options.seed, 3])
         scales = SENSITIVITY / reading_budgets(reading, 1.0, _CYCLE, steps)
         true = simulate_counts(_CYCLE, 1, steps, runs, rng)
-        estimates = _integer_estimates(add_noise(true, scales, rng), scales)
+        estimates = _integer_estimates(add_noise(true, scales, rng), scales, rng)
         squares = {name: ((counts - true) ** 2).mean(axis=2) for name, counts in estimates.items()}
         impossible = {name: _impossible_moves(counts) for name, counts in estimates.items()}
         errors.append(_time_panel(f"(a) {reading}", "mean squared error", squares))
@@ -585,11 +585,16 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     return PaperFigure("figure_3", caption, [*errors, *moves], claims)
 
 
-def _integer_estimates(noisy: FloatArray, scales: FloatArray) -> dict[str, IntArray]:
+def _integer_estimates(noisy: FloatArray, scales: FloatArray, rng: np.random.Generator) -> dict[str, IntArray]:
     """Return where each estimator places a single user, as counts."""
     rows = counts.maximum_likelihood(noisy.reshape(-1, noisy.shape[2]), 1)
+    # Without a positive noisy count all places are equally likely. Rounding would choose the first of them, so the
+    # places are rounded in random order.
+    order = rng.permuted(np.broadcast_to(np.arange(rows.shape[1]), rows.shape), axis=1)
+    likeliest = np.empty(rows.shape, dtype=np.int64)
+    np.put_along_axis(likeliest, order, nearest_integers(np.take_along_axis(rows, order, axis=1), 1), axis=1)
     return {
-        MLE: nearest_integers(rows, 1).reshape(noisy.shape),
+        MLE: likeliest.reshape(noisy.shape),
         MAP_FREQUENCY: map_counts(noisy, _CYCLE, 1, scales, integer=True)[0].astype(np.int64),
         MAP_UNIFORM: map_counts(noisy, _CYCLE, 1, scales, uniform=True, integer=True)[0].astype(np.int64),
         MAP_CODE: restarting_map(noisy, _CYCLE, 1, scales),
