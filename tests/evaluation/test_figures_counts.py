@@ -247,6 +247,24 @@ def test_only_the_authors_variant_excludes_impossible_moves():
         assert verdict == ("holds" if paper.MAP_CODE in statement else "does not hold")
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "holds"), (1.2, "does not hold")])
+def test_claim_without_correlations_measures_chain_without_memory(monkeypatch, factor, verdict):
+    losses = []
+
+    def measure_errors(matrix, budgets, runs, rng, smoother_runs):
+        losses.append(leakage.loss(matrix, 1.0))
+        likeliest = rng.normal(1.0, 0.01, runs)
+        return {MLE: likeliest, MAP_FREQUENCY: likeliest, MAP_UNIFORM: factor * likeliest}
+
+    monkeypatch.setattr(paper, "measure_errors", measure_errors)
+    figure = paper.figure_6(OPTIONS, degrees=(0.1, 1.0), steps=4, smoother_runs=0)
+    claims = [claim for claim in figure.claims if claim.figure == "Section 5.3"]
+    assert [claim.verdict for claim in claims] == [verdict] * 2
+    # The next state is independent of the present one where the loss is zero, which s = 1 does not reach.
+    assert losses[-2:] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert min(losses[:-2]) > 0.1
+
+
 def test_geolife_without_data_raises():
     with pytest.raises(InvalidInputError, match=r"geolife .*folder"):
         paper.geolife(FigureOptions())
