@@ -279,12 +279,12 @@ def degrees_of_correlation() -> tuple[dict, dict]:
 def test_claims_of_figure_7_follow_the_curves():
     curves, limits = degrees_of_correlation()
     claims = figures.judge_figure_7(curves, limits)
-    assert verdicts(claims) == ["holds", "holds", "holds", "does not hold", "holds", "does not hold", "holds"]
-    assert claims[2].measured.startswith("8, ")
-    assert "0.633 and 5.696" in claims[5].measured
+    assert verdicts(claims) == ["holds"] * 4 + ["does not hold", "holds", "does not hold", "holds"]
+    assert claims[3].measured.startswith("8, ")
+    assert "0.633 and 5.696" in claims[6].measured
     # With s = 0.001 the statements of the paper would hold.
-    assert claims[3].reason.endswith("With s = 0.001 it takes 75, 90, 121 timestamps.")
-    assert claims[5].reason.endswith("the suprema are 4.064 and 7.422.")
+    assert claims[4].reason.endswith("With s = 0.001 it takes 75, 90, 121 timestamps.")
+    assert claims[6].reason.endswith("the suprema are 4.064 and 7.422.")
 
 
 @pytest.mark.slow
@@ -301,10 +301,32 @@ def test_claims_of_figure_7_fail_for_exchanged_curves():
             lambda n, s, epsilon: (n, s, {1.0: 0.1, 0.1: 1.0}[epsilon]),
         )
     )
-    assert by_degree[1].verdict == by_degree[2].verdict == "does not hold"
-    assert by_size[6].verdict == "does not hold"
-    assert by_budget[4].verdict == "does not hold"
-    assert by_budget[5].verdict == "holds"
+    assert {by_degree[index].verdict for index in (1, 2, 3)} == {"does not hold"}
+    assert by_size[7].verdict == "does not hold"
+    assert by_budget[5].verdict == "does not hold"
+    assert by_budget[6].verdict == "holds"
+
+
+def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
+    """Two rows of the smoothed identity have the loss log((q x + 1) / (d x + 1)), q = (1 + s) / (1 + n s)."""
+
+    def leakages(n, s, epsilon):
+        values = [epsilon]
+        while len(values) < 2000:
+            x = math.expm1(values[-1])
+            values.append(math.log(((1 + s) * x + 1 + n * s) / (s * x + 1 + n * s)) + epsilon)
+        return np.array(values)
+
+    claims = {claim.statement: claim for claim in figures.figure_7((50, 60)).claims}
+    curves = {s: leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
+    first_steps = [curve[1] - curve[0] for curve in curves.values()]
+    assert first_steps == sorted(first_steps, reverse=True)
+    assert claims["A stronger correlation (smaller s) makes the increase steeper."].verdict == "holds"
+    times = [int((curve < 0.99 * curve[-1]).sum()) + 1 for curve in curves.values()]
+    assert times[0] < times[1] < times[2] > times[3]
+    claim = claims["A stronger correlation (smaller s) makes the increase longer."]
+    assert claim.verdict == "does not hold"
+    assert f"; {', '.join(map(str, times))} timestamps to 99%" in claim.measured
 
 
 def test_figure_7_has_a_curve_for_each_setting():

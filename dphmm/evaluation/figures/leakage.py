@@ -588,10 +588,14 @@ def _judge_theorem_11() -> Claim:
 Setting = tuple[int, float, float]
 """Number of states n, amount of smoothing s and budget ε."""
 
-_AMOUNTS = (0.005, 0.05, 1.0)
+_AMOUNTS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""The paper's range of s."""
+_DRAWN_AMOUNTS = (0.005, 0.05, 1.0)
 _FITTING_AMOUNT = 0.001
 """The smoothing of Figure 9(a). The paper's statements about s = 0.005 and ε = 0.1 fit it better than 0.005."""
-_STEPS = {1.0: 15, 0.1: 150}
+_DRAWN_STEPS = {1.0: 15, 0.1: 150}
+_NUM_STEPS = 200
+"""Length of the curves that claims compare, more than five times the time at which the slowest is at 99 %."""
 _SHARES = (0.9, 0.95, 0.99)
 """Shares of the supremum at which growth may be called no longer noticeable; the paper does not state one."""
 
@@ -613,12 +617,16 @@ def figure_7(sizes: tuple[int, int]) -> PaperFigure:
     curves: dict[Setting, FloatArray] = {}
     limits: dict[Setting, float] = {}
     panels = []
-    for title, (epsilon, steps) in zip(("(a)", "(b)"), _STEPS.items(), strict=True):
+    for title, (epsilon, steps) in zip(("(a)", "(b)"), _DRAWN_STEPS.items(), strict=True):
         for (n, s), function in functions.items():
-            curves[n, s, epsilon] = backward_leakage(function, np.full(steps, epsilon))
+            curves[n, s, epsilon] = backward_leakage(function, np.full(_NUM_STEPS, epsilon))
             limits[n, s, epsilon] = function.supremum(epsilon).value
         times = np.arange(1.0, steps + 1)
-        series = [Series(f"s = {s:g}, n = {n}", times, curves[n, s, epsilon]) for n, s in functions]
+        series = [
+            Series(f"s = {s:g}, n = {n}", times, curves[n, s, epsilon][:steps])
+            for n, s in functions
+            if s in _DRAWN_AMOUNTS
+        ]
         panels.append(Panel(f"{title} ε = {epsilon:g}", "timestamp", "backward privacy leakage", series))
     return PaperFigure(
         "figure_7",
@@ -642,7 +650,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
     n, larger_n = sorted({setting[0] for setting in curves})
     amounts = sorted({setting[1] for setting in curves})
     strongest = amounts[0]
-    fast, slow = ((n, strongest, epsilon) for epsilon in _STEPS)
+    fast, slow = ((n, strongest, epsilon) for epsilon in _DRAWN_STEPS)
     durations = {setting: _durations(curve, limits[setting]) for setting, curve in curves.items()}
     rises = {setting: np.diff(curve) for setting, curve in curves.items()}
     # Concave and increasing: each step adds at most as much as the step before it.
@@ -651,23 +659,33 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
     by_size = [(a, b) for a in curves for b in curves if a[0] < b[0] and a[1:] == b[1:]]
     ratio = limits[slow] / limits[fast]
     shares = ", ".join(f"{share:.0%}" for share in _SHARES)
+    times = [durations[n, s, fast[2]][-1] for s in amounts]
     return [
         Claim(
             "Section 6.2, Figure 7",
             "Leakage first increases sharply and then remains stable.",
             "not printed",
             "the first step is the largest and the last the smallest in "
-            f"{sum(bool(rise[0] == rise.max() and rise[-1] == rise.min()) for rise in rises.values())} "
+            f"{sum(bool(rise[0] == rise.max() and rise[-1] <= rise.min() + _TOLERANCE) for rise in rises.values())} "
             f"of {len(rises)} curves",
             judge(slowing),
         ),
         Claim(
             "Section 6.2, Figure 7",
-            "A stronger correlation (smaller s) makes the increase steeper and longer.",
+            "A stronger correlation (smaller s) makes the increase steeper.",
             "not printed",
-            f"steeper in {sum(bool(rises[a][0] > rises[b][0]) for a, b in weaker)} and not shorter in "
-            f"{sum(durations[a][-1] >= durations[b][-1] for a, b in weaker)} of {len(weaker)} comparisons",
-            judge(all(rises[a][0] > rises[b][0] and durations[a][-1] >= durations[b][-1] for a, b in weaker)),
+            f"larger first step in {sum(bool(rises[a][0] > rises[b][0]) for a, b in weaker)} of {len(weaker)} "
+            "comparisons",
+            judge(all(rises[a][0] > rises[b][0] for a, b in weaker)),
+        ),
+        Claim(
+            "Section 6.2, Figure 7",
+            "A stronger correlation (smaller s) makes the increase longer.",
+            "not printed",
+            f"not shorter in {sum(durations[a][-1] >= durations[b][-1] for a, b in weaker)} of {len(weaker)} "
+            f"comparisons; {_list(times)} timestamps to {_SHARES[-1]:.0%} of the supremum at s = "
+            f"{', '.join(f'{s:g}' for s in amounts)} (n = {n}, ε = {fast[2]:g})",
+            judge(all(durations[a][-1] >= durations[b][-1] for a, b in weaker)),
         ),
         _judge_duration("(a)", fast, durations[fast], 8.0, "almost 8"),
         _judge_duration("(b)", slow, durations[slow], 80.0, "approximately 80"),
