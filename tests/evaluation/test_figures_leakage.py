@@ -88,6 +88,16 @@ def test_claims_of_table_2_hold_and_fail_for_twice_the_leakage():
     assert set(verdicts(figures.judge_table_2(*doubled, 0.1))) == {"does not hold"}
 
 
+@pytest.mark.parametrize(("excess", "is_printed"), [(2e-15, False), (3e-15, False), (2e-6, True)])
+def test_measured_excess_over_theorem_3_does_not_depend_on_rounding(excess, is_printed):
+    independent, moderate, strongest = (
+        figures.enumerate_windows(matrix, 0.1, 3) for matrix in (np.full((2, 2), 0.5), figures.BACKWARD, np.eye(2))
+    )
+    claims = [figures.judge_table_2(independent, moderate + change, strongest)[2] for change in (0.0, excess)]
+    assert (claims[0].measured != claims[1].measured) == is_printed
+    assert claims[1].verdict == ("does not hold" if is_printed else "holds")
+
+
 # ---- Figure 4 ----
 
 

@@ -172,7 +172,7 @@ def _judge_sides() -> Claim:
         "Section 3.2",
         "A backward correlation does not affect FPL, nor a forward one BPL.",
         "not printed",
-        f"largest change {difference:.1e}",
+        f"largest change {_difference(difference)}",
         judge(difference < _TOLERANCE),
     )
 
@@ -296,7 +296,7 @@ def judge_table_2(
             "Table 2, Theorem 3",
             "On correlated data w timestamps leak at most the value of Theorem 3.",
             "not printed",
-            f"enumeration exceeds it by at most {excess:.1e}",
+            f"enumeration exceeds it by {_difference(excess)}",
             judge(excess < _TOLERANCE),
         ),
         Claim(
@@ -424,7 +424,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
             "Example 4, Corollary 3",
             "L(α) is the largest curve of any pair of rows.",
             "not printed",
-            f"largest difference {gap:.1e} for α up to {alphas[-1]:g}",
+            f"largest difference {_difference(gap)} for α up to {alphas[-1]:g}",
             judge(gap < _TOLERANCE),
         ),
         Claim(
@@ -796,7 +796,7 @@ def judge_figure_8(constant: Leakage, exact: Leakage, alpha: float) -> list[Clai
             "Section 6.3, Figure 8(b)",
             "Algorithm 8 achieves the desired level α = 1 exactly at every timestamp.",
             "1",
-            f"largest difference {error:.1e}; ε_1 = {exact.epsilons[0]:.6f}, ε_t = {exact.epsilons[1]:.6f}, "
+            f"largest difference {_difference(error)}; ε_1 = {exact.epsilons[0]:.6f}, ε_t = {exact.epsilons[1]:.6f}, "
             f"ε_T = {exact.epsilons[-1]:.6f}",
             judge(error < _TOLERANCE),
         ),
@@ -959,6 +959,11 @@ def judge_figure_9(
 
 def _numbers(values: FloatArray) -> str:
     return " ".join(f"{value:.4g}" for value in values.tolist())
+
+
+def _difference(value: float) -> str:
+    """State a difference; digits below `_TOLERANCE` are rounding errors, which depend on the machine."""
+    return f"{value:.1e}" if value >= _TOLERANCE else f"at most {_TOLERANCE:g} (rounding)"
 
 
 def _points(points: FloatArray) -> str:
