@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import product
+from fractions import Fraction
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -155,12 +156,41 @@ def test_figure_4_has_known_losses_and_all_transition_points():
 def test_claims_of_figure_4_fail_for_another_loss():
     curves = figures.pair_curves(figures.EXAMPLE_4)
     right = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), curves)
-    assert verdicts(right) == ["holds"] * 4
+    assert verdicts(right) == ["holds", "does not hold", "holds", "holds"]
     wrong = figures.judge_figure_4(LossFunction(figures.FORWARD), curves)
     assert wrong[0].verdict == "does not hold"
-    assert wrong[1].verdict == "does not hold"
     growing = figures.PairCurve(np.array([0.1, 0.2]), np.array([0.05, 0.06]), np.array([1.0]))
     assert figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), {(0, 1): growing})[2].verdict == "does not hold"
+
+
+def test_pentagram_of_figure_4_is_at_a_transition_point():
+    """With E = e^α − 1, a pair has the loss log((1 + q E) / (1 + d E)) for the masses q and d of its best states."""
+
+    def ratio(q, d):
+        return (10 + q * Fraction(10, 3)) / (10 + d * Fraction(10, 3))
+
+    # Rows 1 and 3 intersect rows 3 and 1 at E = 10/3, where the second state leaves the best set of rows 2 and 1.
+    assert ratio(7, 2) == ratio(5, 1) == 2
+    assert ratio(3 + 3, 1 + 2) == ratio(3, 1)
+    claim = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), figures.pair_curves(figures.EXAMPLE_4))[1]
+    assert claim.verdict == "does not hold"
+    assert f"α = {math.log(13 / 3):.4g}; " in claim.measured
+
+
+def test_intersection_of_other_rows_lies_between_transition_points():
+    """The matrix of the erratum: the largest pair changes at log(13/3), between log 3 and log 21."""
+    matrix = np.array([[0.5, 0.2, 0.3], [0.3, 0.1, 0.6], [0.4, 0.3, 0.3]])
+    curves = figures.pair_curves(matrix)
+    assert sorted(alpha for curve in curves.values() for alpha in curve.transitions) == pytest.approx(
+        [math.log(3), math.log(21)]
+    )
+    top = {
+        alpha: max(permutations(range(3), 2), key=lambda pair: optimum(matrix[pair[0]], matrix[pair[1]], alpha))
+        for alpha in (1.2, math.log(13 / 3) - 1e-3, math.log(13 / 3) + 1e-3, 3.0)
+    }
+    first, before, after, last = top.values()
+    assert first == before != after == last
+    assert figures.judge_figure_4(LossFunction(matrix), curves)[1].verdict == "holds"
 
 
 def test_line_11_of_algorithm_2_lacks_one():

@@ -412,12 +412,13 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
     envelope = np.max([curve(alphas) for curve in curves.values()], axis=0)
     losses = function(alphas)
     gap = float(np.abs(losses - envelope).max())
-    # A transition point is a point of the plane: another pair may have one at an equal α, but at a smaller loss.
-    transitions = _transition_points(curves)
+    transitions = _transition_points(curves)[:, 0]
     crossings = function.starts[function.starts > 0]
-    points = np.column_stack([crossings, function(crossings)])
-    distance = float(np.linalg.norm(points[:, None] - transitions, axis=2).min(initial=np.inf))
-    pairs = [sum(abs(float(curve(alpha)) - loss) < _TOLERANCE for curve in curves.values()) for alpha, loss in points]
+    distance = float(np.abs(crossings[:, None] - transitions).min(initial=np.inf))
+    pairs = [
+        sum(abs(float(curve(alpha)) - float(function(alpha))) < _TOLERANCE for curve in curves.values())
+        for alpha in crossings.tolist()
+    ]
     falling = all((np.diff(curve.q) < 0).all() and (np.diff(curve.d) < 0).all() for curve in curves.values())
     return [
         Claim(
@@ -428,12 +429,15 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
             judge(gap < _TOLERANCE),
         ),
         Claim(
-            "Example 4, Figure 4",
-            "Two pairs intersect on L(α) where no pair has a transition point.",
+            "Section 4.4, Figure 4",
+            "Two pairs intersect on L(α) between two consecutive transition points.",
             "not printed",
-            f"intersection of {_list(pairs)} pairs at (α, loss) = {_points(points)}; transition points at "
-            f"{_points(transitions)}",
+            f"intersection of {_list(pairs)} pairs at α = {_numbers(crossings)}; transition points at α = "
+            f"{_numbers(transitions)}",
             judge(min(pairs, default=0) >= 2 and distance > _TOLERANCE),
+            "Rows 2 and 1 have a transition point at the α of the intersection, log(13/3), with a smaller loss."
+            if distance <= _TOLERANCE
+            else "",
         ),
         Claim(
             "Theorem 9",
@@ -964,10 +968,6 @@ def _numbers(values: FloatArray) -> str:
 def _difference(value: float) -> str:
     """State a difference; digits below `_TOLERANCE` are rounding errors, which depend on the machine."""
     return f"{value:.1e}" if value >= _TOLERANCE else f"at most {_TOLERANCE:g} (rounding)"
-
-
-def _points(points: FloatArray) -> str:
-    return ", ".join(f"({x:.4g}, {y:.4g})" for x, y in points.tolist())
 
 
 def _list(values: Sequence[int]) -> str:
