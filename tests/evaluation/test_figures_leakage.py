@@ -8,6 +8,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from dphmm.evaluation.figures import FigureOptions, PaperFigure
 from dphmm.evaluation.figures import leakage as figures
@@ -63,6 +64,28 @@ def test_claims_of_examples_fail_for_wrong_leakages():
     epsilons = [0.1] * 10
     weak, none = compute_leakage(figures.BACKWARD, figures.BACKWARD, epsilons), compute_leakage(None, None, epsilons)
     assert set(verdicts(figures.judge_examples(weak, none, weak))) == {"does not hold"}
+
+
+@pytest.mark.parametrize(
+    ("backward", "forward", "exists"),
+    [
+        ([[0.1, 0.2, 0.7], [0, 0, 1], [0.3, 0.3, 0.4]], [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2]], False),
+        (figures.EXAMPLE_2, figures.EXAMPLE_2, False),
+        (figures.BACKWARD, figures.FORWARD, False),
+        (figures.FORWARD, figures.FORWARD, True),
+    ],
+    ids=["Figure 2", "Figure 3(c)", "Figure 8", "stationary chain of two states"],
+)
+def test_no_chain_has_both_matrices_of_a_figure(backward, forward, exists):
+    """Distributions p and q of two successive times satisfy p_i P^F_ij = q_j P^B_ji (Bayes)."""
+    n = len(backward)
+    joint = np.zeros((n, n, 2 * n))
+    for i, j in product(range(n), repeat=2):
+        joint[i, j, i] += forward[i][j]
+        joint[i, j, n + j] -= backward[j][i]
+    # Positive p and q can be scaled together so that no entry is below one.
+    solution = linprog(np.ones(2 * n), A_eq=joint.reshape(-1, 2 * n), b_eq=np.zeros(n * n), bounds=(1, None))
+    assert solution.success == exists
 
 
 # ---- Table 2 ----
@@ -164,7 +187,7 @@ def test_claims_of_figure_4_fail_for_another_loss():
 
 
 def test_pentagram_of_figure_4_is_at_a_transition_point():
-    """With E = e^α − 1, a pair has the loss log((1 + q E) / (1 + d E)) for the masses q and d of its best states."""
+    """With masses q and d of the best states, a loss is log((1 + qE) / (1 + dE)), E = e^α − 1."""
 
     def ratio(q, d):
         return (10 + q * Fraction(10, 3)) / (10 + d * Fraction(10, 3))
@@ -178,7 +201,7 @@ def test_pentagram_of_figure_4_is_at_a_transition_point():
 
 
 def test_intersection_of_other_rows_lies_between_transition_points():
-    """The matrix of the erratum: the largest pair changes at log(13/3), between log 3 and log 21."""
+    """The largest pair of the erratum changes at log(13/3), between log 3 and log 21."""
     matrix = np.array([[0.5, 0.2, 0.3], [0.3, 0.1, 0.6], [0.4, 0.3, 0.3]])
     curves = figures.pair_curves(matrix)
     assert sorted(alpha for curve in curves.values() for alpha in curve.transitions) == pytest.approx(
@@ -348,7 +371,7 @@ def test_claims_of_figure_7_fail_for_exchanged_curves():
 
 
 def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
-    """Two rows of the smoothed identity have the loss log((q x + 1) / (d x + 1)), q = (1 + s) / (1 + n s)."""
+    """Rows of the smoothed identity lose log(((1 + s) x + 1 + n s) / (s x + 1 + n s))."""
 
     def leakages(n, s, epsilon):
         values = [epsilon]

@@ -966,7 +966,7 @@ def _numbers(values: FloatArray) -> str:
 
 
 def _difference(value: float) -> str:
-    """State a difference; digits below `_TOLERANCE` are rounding errors, which depend on the machine."""
+    """State a difference. Digits of rounding errors depend on the machine."""
     return f"{value:.1e}" if value >= _TOLERANCE else f"at most {_TOLERANCE:g} (rounding)"
 
 
