@@ -87,13 +87,30 @@ def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG
         Claim("Figure 7", "The ℓ1 sensitivity is 5.", "5", f"{sensitivity:g}", judge(sensitivity == 5)),
         Claim(
             "Figure 7",
-            "The ℓ1 ball contains the sensitivity hull (Theorem 5.1).",
+            "The ℓ1 ball contains the sensitivity hull (Corollary 5.1).",
             "drawn",
             f"areas {hull.volume:g} and {2 * sensitivity**2:g}; degrees of protection {degrees.tolist()}",
             judge(inside and hull.volume <= 2 * sensitivity**2),
         ),
+        judge_utility_of_k_norm_noise(),
     ]
     return PaperFigure("figure_7", "The running example without a constraint.", panels, claims)
+
+
+def judge_utility_of_k_norm_noise() -> Claim:
+    """Judge Corollary 5.1 by the errors at ε = 1 in a thin box of three dimensions."""
+    edges = [[0.98, 0.01, 0.01], [0.98, 0.01, -0.01], [0.98, -0.01, 0.01], [0.98, -0.01, -0.01]]
+    k_norm = KNormMechanism(SensitivityHull(edges), 1.0)
+    laplace = LaplaceMechanism(_l1_sensitivity(np.array(edges)), 1.0, 3)
+    return Claim(
+        "Corollary 5.1",
+        "Laplace noise provides no better utility than K-norm noise.",
+        "not printed",
+        f"squared errors {k_norm.squared_error:.4g} (K-norm) and {laplace.squared_error:.4g} (Laplace) for the hull "
+        "with the vertices (±0.98, ±0.01, ±0.01)",
+        judge(k_norm.squared_error <= laplace.squared_error),
+        "The hull is contained in the ℓ1 ball, but its points have the larger mean squared distance.",
+    )
 
 
 def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
