@@ -541,12 +541,11 @@ class RecipientTables:
 
     def list_links(self, session: int) -> list[RecipientState]:
         """Return a user's links, ordered by expiry, with those that have ended."""
-        states = self._query_states("session = ?", session)
-        return sorted((state for state in states if state.key.startswith(_LINK_PREFIX)), key=lambda state: state.ends)
+        return sorted(self._query_links("session = ?", session), key=lambda link: link.ends)
 
     def find_link(self, token: str) -> tuple[str, RecipientState] | None:
         """Return the user of a link and the link, or None if it is unknown or has ended."""
-        for link in self._query_states("recipient = ?", _LINK_PREFIX + hash_token(token)):
+        for link in self._query_links("recipient = ?", _LINK_PREFIX + hash_token(token)):
             if link.has_ended:
                 break
             ((user,),) = self._database.execute("SELECT name FROM session WHERE number = ?", (link.session,))
@@ -574,6 +573,13 @@ class RecipientTables:
         """Store that links have ended, so that a clock that is set back does not open them again."""
         with self._database.transaction(durable=False):
             self._database.execute("UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (now(),))
+
+    def _query_links(self, where: str, *values: object) -> list[RecipientState]:
+        """Return links, and store which have ended before this is shown; see `end_expired_links`."""
+        links = [state for state in self._query_states(where, *values) if state.key.startswith(_LINK_PREFIX)]
+        if any(link.has_ended and not link.is_absent for link in links):
+            self.end_expired_links()
+        return links
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 

@@ -421,19 +421,27 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
         assert client.get("/page/state").json()["links"] == []
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, early):
+@pytest.mark.parametrize(
+    ("end", "after_s"), [("unlink", 0), ("post", 300), ("open", 310), ("open", 40 * 86400), ("list", 310)]
+)
+def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, end, after_s):
+    """Set it back after the link was ended, the clock was kept, or the end was only seen."""
     with relay(config(clock_skew_seconds=3600)) as client:
         log_in(client)
         key = {"Authorization": f"Bearer {link(client, ends=START + 300).json()['token']}"}
         post(client, 1)
         (shown,) = client.get("/page/state").json()["links"]
-        if early:
+        clock.at = START + after_s
+        if end == "unlink":
             client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
-        else:
-            clock.at = START + 300
+        elif end == "post":
             post(client, 1)
+        elif end == "open":
+            assert client.get("/link/trail", headers=key).status_code == 404
+        else:
+            assert client.get("/page/state").json()["links"][0]["ended"]
         clock.at = START - 60
+        assert client.get("/link/trail", headers=key).status_code == 404
         post(client, 2)
         assert client.get("/link/trail", headers=key).status_code == 404
         (ended_link,) = client.get("/page/state").json()["links"]
