@@ -112,6 +112,10 @@ def main(path: Path) -> None:
     """Replace the tables and the number of verdicts of the page."""
     with open(path, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
+    present = {row[0] for row in rows} | {split_variant(row[1], row[2])[2] for row in rows}
+    missing = [name for name in (*PAPERS, *GROUPS[0]) if name not in present]
+    if missing:
+        raise SystemExit(f"{path} must have claims of all papers and data sets, got none of {', '.join(missing)}")
     page = PAGE.read_text(encoding="utf-8")
     verdicts = [row[5] for row in rows]
     numbers = [len(rows), *(verdicts.count(verdict) for verdict in VERDICTS)]

@@ -503,13 +503,13 @@ class FixedOffset(DeployedChannel):
         "the adversary tries all"
     )
 
-    def _num_spacings(self, moves: MeshMovement) -> int:
+    def _count_spacings(self, moves: MeshMovement) -> int:
         """Return the radius in lattice spacings."""
         return max(self.fineness, ceil(self.radius_km / moves.mesh.cell_km))
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
         """Add one offset to all locations; see `Channel`."""
-        count = self._num_spacings(moves)
+        count = self._count_spacings(moves)
         # Sample a column by its number of points: the whole lattice can have billions of points.
         heights = np.array([isqrt(count**2 - column**2) for column in range(-count, count + 1)])
         ends = np.cumsum(2 * heights + 1)
@@ -519,9 +519,9 @@ class FixedOffset(DeployedChannel):
         released = track.points + offset * (self.radius_km / count)
         return ObfuscatedTrack(released, released)
 
-    def _possible_offsets(self, released: FloatArray, moves: MeshMovement) -> FloatArray:
+    def _list_possible_offsets(self, released: FloatArray, moves: MeshMovement) -> FloatArray:
         """Return the offsets from the region's bounding box to a release, ``(K, 2)``, kilometres."""
-        count = self._num_spacings(moves)
+        count = self._count_spacings(moves)
         spacing = self.radius_km / count
         reach = moves.grid.cell_km / 2
         points = moves.grid.points
@@ -531,7 +531,7 @@ class FixedOffset(DeployedChannel):
 
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Mix the posteriors of all offsets; see `Channel`."""
-        offsets = self._possible_offsets(blurred.observed[0], moves)
+        offsets = self._list_possible_offsets(blurred.observed[0], moves)
         return infer_from_fixed_offset(moves, track, blurred.observed, offsets, Mesh(moves.grid, 1).locate)
 
 

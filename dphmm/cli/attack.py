@@ -158,11 +158,11 @@ def _print(result: AttackResult) -> None:
 
 
 def _format_estimate(key: str) -> Callable[[dict[str, Any]], str]:
-    def text(row: dict[str, Any]) -> str:
+    def format_row(row: dict[str, Any]) -> str:
         low, high = row[f"{key}_interval"]
         return f"{row[key]:.0%} ({low:.0%} to {high:.0%})"
 
-    return text
+    return format_row
 
 
 _TABLES = Table(

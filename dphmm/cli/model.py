@@ -307,7 +307,9 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     from dphmm.jobs.region_map import COAST
 
     boxes = {name: options[name] for name in ("bbox", "town", "extent")}
-    is_box_only = all(options[name] is None for name in REGION if name not in boxes) and any(boxes.values())
+    is_box_only = all(options[name] is None for name in REGION if name not in boxes) and any(
+        value is not None for value in boxes.values()
+    )
     space = None if is_box_only else build_space(options)
     box = boxes if is_box_only else {}
     region_map = {None: COAST, NO_MAP: None}.get(options["region_map"], options["region_map"])

@@ -45,6 +45,7 @@ from dphmm.errors import (
     SessionBusyError,
 )
 from dphmm.formatting import ratio_bound
+from dphmm.readers.fixes import parse_user
 from dphmm.readers.instants import Instants
 from dphmm.release import Limits
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
@@ -192,7 +193,7 @@ def _parse_user(keys: LineKeys, fix: dict[str, Any]) -> str:
     user = keys.required_value(fix, "user")
     if isinstance(user, bool) or not isinstance(user, int | str) or not str(user).isprintable():
         raise InvalidInputError("user must be a string of printable characters")
-    return str(user)
+    return parse_user(user)
 
 
 def _parse_degrees(keys: LineKeys, fix: dict[str, Any], content: str, limit: int) -> float:

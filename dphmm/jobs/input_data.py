@@ -337,7 +337,7 @@ class Data:
         sizes_by_reason: dict[str, list[int]] = {}
         for user, size in sizes:
             if not self._is_selected(user):
-                option = "--exclude-users" if user in self._names[1] else "--users"
+                option = "--exclude-users" if parse_user(user) in self._names[1] else "--users"
                 sizes_by_reason.setdefault(f"excluded by {option}", []).append(size)
         return tuple(Dropped(reason, sum(sizes), len(sizes)) for reason, sizes in sizes_by_reason.items() if sum(sizes))
 
@@ -481,13 +481,12 @@ class Data:
 
     @cached_property
     def _names(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The names in `users` and `exclude_users`, as specified and as read from a cell."""
-        chosen, excluded = (frozenset({*each, *map(parse_user, each)}) for each in (self.users, self.exclude_users))
-        return chosen, excluded
+        """The names in `users` and `exclude_users`."""
+        return frozenset(map(parse_user, self.users)), frozenset(map(parse_user, self.exclude_users))
 
     def _check_names(self, names: Set[str]) -> None:
         for user in [*self.users, *self.exclude_users]:
-            if names.isdisjoint({user, parse_user(user)}):
+            if parse_user(user) not in set(map(parse_user, names)):
                 listed = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
                 raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
@@ -514,8 +513,9 @@ class Data:
             return None
 
     def _is_selected(self, user: str) -> bool:
+        name = parse_user(user)  # trajectories in memory can have any name
         chosen, excluded = self._names
-        return (not chosen or user in chosen) and user not in excluded
+        return (not chosen or name in chosen) and name not in excluded
 
 
 def _check_selection(users: Iterable[object]) -> None:

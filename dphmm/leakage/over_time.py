@@ -4,8 +4,8 @@ With budgets ``ε_1 … ε_T``: ``BPL_1 = ε_1`` and ``BPL_t = L^B(BPL_{t−1}) 
 ``FPL_T = ε_T`` and ``FPL_t = L^F(FPL_{t+1}) + ε_t`` (Equation 15); ``TPL_t = BPL_t + FPL_t − ε_t`` (Equation 10).
 
 They are upper bounds on the information that an adversary with these matrices gains about the state at time t from all
-releases. They are attained if the mechanisms' outputs can reach every pattern of likelihoods that the budgets allow
-(footnote 5 of the paper, about Equation 10). They concern one time (event level); see `Leakage.window` for several.
+releases. Erratum: they need not be attained, even by one mechanism for one user, because the pair of states with the
+largest loss can differ between times. They concern one time (event level); see `Leakage.window` for several.
 """
 
 from __future__ import annotations

@@ -120,5 +120,5 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
     # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.
     unit = 10.0 ** np.floor(np.log10(2 / 3 * wide))
     length = max(unit * factor for factor in (1, 2, 5) if unit * factor <= 2 / 3 * wide)
-    ax.plot([-0.9 * wide, -0.9 * wide + length], [-0.92 * wide] * 2, color=canvas.GREY, lw=3)
+    ax.plot([-0.9 * wide, -0.9 * wide + length], [-0.92 * wide] * 2, color=canvas.GREY, lw=3, solid_capstyle="butt")
     ax.annotate(metres(length), (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)

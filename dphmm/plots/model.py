@@ -126,6 +126,8 @@ def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     matplotlib.figure.Figure
         Three panels.
     """
+    from matplotlib.colors import Normalize
+
     occupancy = stationary(model.inside_transition)
     space = model.space
     (west, south), (east, north) = extent(space)
@@ -133,7 +135,8 @@ def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
     collection = draw_values(axes[0], space, occupancy, "cividis", _powers_of_ten(occupancy))
     figure.colorbar(collection, ax=axes[0], label="stationary probability", shrink=0.8)
-    collection = draw_values(axes[1], space, model.inside_transition.diagonal(), "cividis")
+    # Equal probabilities would otherwise get a colour bar of invented values around them, also above 1.
+    collection = draw_values(axes[1], space, model.inside_transition.diagonal(), "cividis", Normalize(0, 1))
     figure.colorbar(collection, ax=axes[1], label="probability of staying in a step", shrink=0.8)
     draw_flows(axes[2], model, occupancy)
     titles = "Stationary distribution", "Stays", f"The {_MAX_ARROWS} largest flows"

@@ -183,6 +183,8 @@ class ReadOptions:
         unknown = set(self.columns) - quantities
         if unknown:
             raise ConfigurationError(f"columns must name quantities out of {sorted(quantities)}, got {sorted(unknown)}")
+        if self.user is not None:
+            object.__setattr__(self, "user", parse_user(self.user))
 
 
 class FixCollector:
@@ -378,7 +380,7 @@ class FixCollector:
 
 
 def parse_user(cell: object) -> str:
-    """Return the name of the user in a cell, without surrounding space; empty if missing.
+    """Return the user in a cell, an option or the name of a file; empty if missing.
 
     An integer is written without decimals. pandas writes a column of integers with them if one is missing: without this
     rule, a user in two files would be two users, each with a separate budget.
@@ -386,7 +388,7 @@ def parse_user(cell: object) -> str:
     Parameters
     ----------
     cell
-        The cell.
+        The cell or text.
 
     Returns
     -------
@@ -451,7 +453,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uf
 
 def get_file_user(source: str) -> str:
     """Return the user that a file is named after: the name without extensions."""
-    return PurePath(remove_packed_suffix(PurePath(source).name)).stem
+    return parse_user(PurePath(remove_packed_suffix(PurePath(source).name)).stem)
 
 
 def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None) -> ReadResult:

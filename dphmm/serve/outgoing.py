@@ -46,7 +46,6 @@ _FIELDS_OF_BELIEF = (
     ("calibrated_radius_90_m", "calibrated_radius_90", 1000.0),
     ("adversary_error_m", "adversary_error", 1000.0),
     ("adversary_max_posterior", "max_posterior_probability", 1.0),
-    ("component_posterior", "component_posterior", 1.0),
 )
 
 
@@ -69,7 +68,7 @@ class Message:
         For a true location, the accuracy that the phone posted; None if it posted none.
     row : dict
         The release, as the stream returns it, and ``reason`` and ``last_known``. Its keys are always the same. Fields
-        that do not apply, or that follow from releases that the recipient was not sent, are None.
+        that do not apply, or that `for_partial_recipient` omits, are None.
     zone : str, optional
         Zone that contains the estimate, ``"away"`` if no zone does. None except for recipients of zones.
     last_known : int, optional
@@ -77,6 +76,9 @@ class Message:
         none.
     is_valid : bool, default True
         For a true location, whether the phone posted it as valid.
+    exact_posterior : float, optional
+        If the release most probably comes from an unprotected state, the probability that it does. It is for the user's
+        page and is not sent. None otherwise, and with a precision.
     """
 
     user: str
@@ -89,6 +91,7 @@ class Message:
     zone: str | None = None
     last_known: int | None = None
     is_valid: bool = True
+    exact_posterior: float | None = None
 
     @property
     def is_true_location(self) -> bool:
@@ -128,34 +131,42 @@ class Message:
         estimate = release.estimate_latitude, release.estimate_longitude
         calibrated_radius = release.calibrated_radius_90
         radius = round(1000 * (release.expected_estimate_error if isnan(calibrated_radius) else calibrated_radius), 1)
-        return cls(release.user, to_seconds(release.time), row["time"], *estimate, radius, row)
+        exact_posterior = release.record.component_posterior if release.record.is_unprotected else None
+        second = to_seconds(release.time)
+        return cls(release.user, second, row["time"], *estimate, radius, row, exact_posterior=exact_posterior)
 
     def for_partial_recipient(self, estimate: LatLon, figures: Mapping[str, float]) -> Message:
         """Return this message for a recipient that was not sent all earlier releases.
 
-        The result has the same keys. Its fields are the release itself and the figures of the recipient's own belief.
-        All others are None, because they can follow from releases that the recipient was not sent.
+        The result has the same keys. Its fields are the release itself and figures of the recipient's own belief, which
+        follows from the releases that it was sent and their noise. The noise can depend on other releases; see
+        `dphmm.serve.recipient_tables`. All other fields are None, because they can reveal more about those.
 
         Parameters
         ----------
         estimate : tuple of float
             Estimate from the releases that the recipient was sent, degrees.
         figures : mapping
-            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error``,
-            ``max_posterior_probability``, ``component_posterior`` and ``is_unprotected``. Lengths are kilometres.
+            ``expected_estimate_error`` of this estimate, and possibly ``calibrated_radius_90``, ``adversary_error`` and
+            ``max_posterior_probability``, and for the page ``component_posterior`` and ``is_unprotected``. Lengths are
+            kilometres.
         """
         fields = {name: self.row[name] for name in _FIELDS_OF_RELEASE}
         fields |= {
             "estimate_latitude": round(estimate[0], DECIMALS),
             "estimate_longitude": round(estimate[1], DECIMALS),
-            "unprotected": figures.get("is_unprotected"),
         }
         for name, figure, scale in _FIELDS_OF_BELIEF:
             fields[name] = to_digits(scale * figures[figure]) if figure in figures else None
         known_km = figures.get("calibrated_radius_90", figures["expected_estimate_error"])
         radius_m = round(1000 * known_km, 1)
         return replace(
-            self, latitude=estimate[0], longitude=estimate[1], radius_m=radius_m, row=dict.fromkeys(self.row) | fields
+            self,
+            latitude=estimate[0],
+            longitude=estimate[1],
+            radius_m=radius_m,
+            row=dict.fromkeys(self.row) | fields,
+            exact_posterior=figures["component_posterior"] if figures.get("is_unprotected") else None,
         )
 
     def with_last_known(self, second: int | None) -> Message:

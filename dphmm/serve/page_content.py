@@ -35,6 +35,8 @@ _MAX_LISTED = 500  # locations in a list, and releases in one response; the page
 _TRAIL_DAYS = 3  # days of the trail that the page shows at first
 _MAP_MARGIN = 0.5  # margin of the map around the region, relative to its width
 _TOWN_MARGIN = 0.8  # margin within which towns are named, relative to the region's width
+# Keys of an inference that describe the place of the estimate; see `describe_inference`.
+_PLACE_KEYS = ("error_m", "town", "side", "within_m")
 
 
 def compute_policy_effects(engine: Releaser, layer: PolygonLayer | None) -> dict[str, Any]:
@@ -229,11 +231,15 @@ class PageContent:
             return None
         user, link = match
         last = self._get_last_message(user, link)
+        if last is not None:
+            # The number counts other releases, too, and whether a release is exact can follow from them.
+            inference = {key: value for key, value in last["inference"].items() if key in _PLACE_KEYS}
+            last = {key: value for key, value in last.items() if key != "number"} | {"inference": inference}
         return {
             "user": user,
             "ends": link.ends,
             "bounds": self._bounds,
-            "last": last and {key: value for key, value in last.items() if key != "number"},
+            "last": last,
             "locations": [
                 _describe_location(message) for message in self._sessions.list_link_messages(user, link, _MAX_LISTED)
             ],
@@ -390,7 +396,7 @@ class PageContent:
             _get_error_m(message),
             row["adversary_error_m"],
             row["adversary_max_posterior"],
-            row["component_posterior"] if row["unprotected"] else None,
+            message.exact_posterior,
         )
         return describe_inference(posterior, self._towns) | {"zone": message.zone}
 

@@ -103,4 +103,5 @@ class PrecisionGrid:
                 "calibrated_radius_90_m": None if calibrated_radius is None else self.enlarge_radius(calibrated_radius),
                 "last_known": row["last_known"],
             },
+            exact_posterior=None,
         )

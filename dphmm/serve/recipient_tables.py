@@ -204,8 +204,8 @@ class RecipientTables:
     ) -> bool:
         """Set the recipients of a session's releases from now on.
 
-        All others become absent. Earlier releases count as sent to new recipients, which keep a pause of the same name.
-        New recipients, and those that return, are not sent releases of the time before. Estimates in later messages
+        All others become absent. Earlier releases count as sent to new recipients. New recipients, and those that
+        return, keep a pause of the name, and are not sent releases of the time before. Estimates in later messages
         follow from releases that they were sent. When and how these are made can follow from all releases; see the
         module.
 
@@ -241,7 +241,7 @@ class RecipientTables:
             for key, recipient in active.items():
                 if key not in stored:
                     about = recipient.name, recipient.query, recipient.precision_m
-                    # The user paused this name, and other settings do not resume it.
+                    # Every state of the name has the user's present decision; see `pause`. Times that differ are past.
                     pauses = (state.paused_until for state in stored.values() if state.name == recipient.name)
                     paused_until = max(pauses, default=0)
                     state = RecipientState(key, session, *about, count, paused_until, False, FOREVER)
@@ -436,9 +436,10 @@ class RecipientTables:
         return self._database.execute(statement, (key, session))
 
     def pause(self, key: str, session: int, until: int | None) -> None:
-        """Pause a recipient or link until a time, or resume it.
+        """Pause a recipient, with all its settings, or a link until a time, or resume it.
 
-        Releases that were waiting for it are not sent.
+        Releases that were waiting for it are not sent. Earlier settings of the recipient's name are paused or resumed
+        with the present ones, because they can return.
 
         Parameters
         ----------
@@ -462,8 +463,11 @@ class RecipientTables:
             if until is not None and until <= present:
                 raise InvalidInputError(f"until must be in the future, got {until}")
             if state is not None and (until is not None or state.paused_until > now()):
-                self._store_belief(state)
-                self._update(state, number=count, paused_until=until or present, **_NOTHING_WAITS)
+                recipients = self._get_recipient_states(session)
+                same_name = [other for other in recipients.values() if other.name == state.name]
+                for paused in same_name if key in recipients else [state]:
+                    self._store_belief(paused)
+                    self._update(paused, number=count, paused_until=until or present, **_NOTHING_WAITS)
 
     def list_partial_recipients(self, session: int, begin: int) -> dict[str, str]:
         """Return recipients with their own belief that are sent a timestep → query.
@@ -537,12 +541,11 @@ class RecipientTables:
 
     def list_links(self, session: int) -> list[RecipientState]:
         """Return a user's links, ordered by expiry, with those that have ended."""
-        states = self._query_states("session = ?", session)
-        return sorted((state for state in states if state.key.startswith(_LINK_PREFIX)), key=lambda state: state.ends)
+        return sorted(self._query_links("session = ?", session), key=lambda link: link.ends)
 
     def find_link(self, token: str) -> tuple[str, RecipientState] | None:
         """Return the user of a link and the link, or None if it is unknown or has ended."""
-        for link in self._query_states("recipient = ?", _LINK_PREFIX + hash_token(token)):
+        for link in self._query_links("recipient = ?", _LINK_PREFIX + hash_token(token)):
             if link.has_ended:
                 break
             ((user,),) = self._database.execute("SELECT name FROM session WHERE number = ?", (link.session,))
@@ -570,6 +573,13 @@ class RecipientTables:
         """Store that links have ended, so that a clock that is set back does not open them again."""
         with self._database.transaction(durable=False):
             self._database.execute("UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (now(),))
+
+    def _query_links(self, where: str, *values: object) -> list[RecipientState]:
+        """Return links, and store which have ended before this is shown; see `end_expired_links`."""
+        links = [state for state in self._query_states(where, *values) if state.key.startswith(_LINK_PREFIX)]
+        if any(link.has_ended and not link.is_absent for link in links):
+            self.end_expired_links()
+        return links
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 

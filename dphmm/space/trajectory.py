@@ -98,7 +98,7 @@ def microseconds(seconds: float, name: str) -> int:
         If it is not finite, not at least one microsecond, or longer than from the year 1 to the year 9999.
     """
     value = float(seconds)
-    if not (np.isfinite(value) and value * _MICROSECONDS >= 0.5):
+    if not (np.isfinite(value) and value * _MICROSECONDS >= 1):
         raise ConfigurationError(f"{name} must be a finite number of seconds, at least 0.000001, got {seconds}")
     if value * _MICROSECONDS > _MAX_MICROSECONDS:
         raise ConfigurationError(f"{name} must be shorter than the years 1 to 9999, got {seconds} seconds")

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from dphmm.evaluation.figures import FigureOptions, figure_builders
+from dphmm.evaluation.figures import PAPERS, FigureOptions, figure_builders
 from dphmm.evaluation.figures.counts import EACH, LEAKAGE, TOTAL
+from scripts import claims_page
 from scripts.claims_page import tables
 from tests.documents import page
 
@@ -85,6 +86,22 @@ def test_repeated_figure_is_written_once():
     written = tables([*repeated, ("Figure 2", "C holds.", "5", "5", "holds", "")])
     assert [line.split("|")[1].strip() for line in written.splitlines()[2:]] == ["Figure 1", "", "Figure 2"]
     assert [figure for figure, _, _ in _rows(written)] == ["Figure 1", "Figure 1", "Figure 2"]
+
+
+@pytest.mark.parametrize(
+    ("papers", "missing"),
+    [(("dphmm",), "leakage, landmarks, counts, GeoLife, Gowalla"), (PAPERS, "GeoLife, Gowalla")],
+)
+def test_incomplete_table_leaves_the_page_unchanged(tmp_path, monkeypatch, papers, missing):
+    written = tmp_path / "claims.md"
+    written.write_text(page("claims.md"), encoding="utf-8")
+    monkeypatch.setattr(claims_page, "PAGE", written)
+    table = tmp_path / "claims.csv"
+    lines = ["paper,figure,claim,published,measured,verdict,reason", *(f"{name},F,A,5,5,holds," for name in papers)]
+    table.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"none of {missing}$"):
+        claims_page.main(table)
+    assert written.read_text(encoding="utf-8") == page("claims.md")
 
 
 @pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in QUICK.items() for name in sorted(names)])

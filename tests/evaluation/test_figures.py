@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from fractions import Fraction
 from itertools import combinations
 
@@ -48,16 +49,26 @@ def test_figure_7_has_the_hull_of_scipy():
     figure = paper.hull_without_constraint(FigureOptions())
     (polygon,) = (shape for shape in figure.panels[1].shapes if shape.label == "sensitivity hull K")
     assert ConvexHull(polygon.points).volume == pytest.approx(_area(EDGES)) == pytest.approx(11)
-    assert set(_claims(figure).values()) == {"holds"}
+    verdicts = _claims(figure)
+    assert verdicts.pop("Laplace noise provides no better utility than K-norm noise.") == "does not hold"
+    assert set(verdicts.values()) == {"holds"}
 
 
-def test_figure_9_has_the_areas_of_scipy_and_refutes_the_optimum():
+def test_errors_in_three_dimensions_agree_with_exact_integrals():
+    """E|u|² in a box with half-sides a is Σ a² / 3; Laplace noise of scale 1 has variance 2."""
+    box = Fraction(4 * 5, 3) * sum(Fraction(side, 100) ** 2 for side in (98, 1, 1))
+    claim = paper.judge_utility_of_k_norm_noise()
+    assert claim.measured.startswith(f"squared errors {float(box):.4g} (K-norm) and {3 * 2} (Laplace)")
+    assert claim.verdict == "does not hold"
+
+
+def test_figure_9_has_the_areas_of_scipy_and_refutes_its_utility():
     figure = paper.protectable_graphs(FigureOptions())
     measured = next(claim.measured for claim in figure.claims if claim.figure == "Figure 9(c)")
     kept = [edge for edge in EDGES if 1 not in edge]
     assert measured == ", ".join(f"s{j + 1}: {_area([*kept, (2, j)]):g}" for j in (3, 5, 4))
     verdicts = _claims(figure)
-    assert verdicts.pop("The graph of least area is the optimal one.") == "does not hold"
+    assert verdicts.pop("The graph of least area has the best utility.") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
 
 
@@ -83,6 +94,10 @@ def test_figure_15_identifies_every_output_with_local_hulls_only():
     verdicts = _claims(figure)
     assert verdicts.pop("The example applies to the policy graph of Figure 3(b).") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
+    # s4 is at distance 1 from s6 and 2 from s5 in the norm of the hull with the vertices ±(3, 0) and ±(1, 1).
+    supremum = 1 / (1 + math.exp(-1) + math.exp(-2))
+    resists = next(claim for claim in figure.claims if "resists" in claim.statement)
+    assert f"supremum {supremum:.3f}" in resists.measured
 
 
 def test_figure_15_rejects_variant_with_one_hull(monkeypatch):

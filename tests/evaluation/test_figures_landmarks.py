@@ -41,6 +41,18 @@ def test_scenario_has_the_budgets_of_the_paper():
     np.testing.assert_allclose(sums["event level"], [4, 5, 4, 5, 4, 5, 5, 4])
 
 
+def test_budgets_of_the_printed_sentence_exceed_the_theorem():
+    """The text adds one to the number of landmarks at regular timestamps only."""
+    printed = np.where(np.isin(figures.TIMES, figures.SCENARIO), 1 / 4, 1 / 5)
+    assert figures.sum_budgets(printed, figures.SCENARIO).max() == pytest.approx(1.2)
+    literal = dict.fromkeys(("Skip", "Uniform", "event level", "user level"), printed)
+    claims = {claim.statement: claim for claim in figures.judge_budgets(literal, printed, 1.0)}
+    assert (
+        claims["The budgets of Uniform and Skip over L ∪ {t} sum to at most ε for every t."].verdict == "does not hold"
+    )
+    assert claims["Uniform spends ε/5 at each timestamp with four landmarks."].published == "not printed"
+
+
 def test_claims_of_the_scenario_fail_for_other_budgets():
     budgets = {
         "Skip": np.full(8, 0.9),

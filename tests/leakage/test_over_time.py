@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -71,6 +73,32 @@ def test_randomized_response_attains_backward_leakage(matrix):
     leakage = backward_leakage(matrix, budgets)
     for steps in range(1, 7):
         assert compute_attained_leakage(np.array(matrix), keep, steps) == pytest.approx(leakage[steps - 1], rel=1e-12)
+
+
+def test_leakage_of_every_mechanism_can_be_below_the_bounds():
+    """The erratum of Equations 10 and 13, in rationals.
+
+    On two states, randomized response with e^ε = 3 has both extreme ratios of likelihoods, hence the largest leakage of
+    all mechanisms.
+    """
+    odds = (np.array([3, 1], dtype=object), np.array([1, 3], dtype=object))
+
+    def find_largest_ratio(vectors):
+        return max(max(Fraction(v[0]) / v[1], Fraction(v[1]) / v[0]) for v in vectors)
+
+    budgets = [math.log(3)] * 3
+    backward, forward = (
+        np.array([[Fraction(x, 5) for x in row] for row in m]) for m in ([[4, 1], [0, 5]], [[5, 0], [1, 4]])
+    )
+    both = [(backward @ a) * b * (forward @ c) for a, b, c in product(odds, repeat=3)]
+    assert find_largest_ratio(both) == Fraction(117, 7)
+    bound = temporal_leakage(backward.astype(float), forward.astype(float), budgets)
+    assert bound[1] == pytest.approx(math.log(507 / 25), rel=1e-12)
+
+    alternating = np.array([[Fraction(1, 5), Fraction(4, 5)], [Fraction(1), Fraction(0)]])
+    past = [(alternating @ ((alternating @ a) * b)) * c for a, b, c in product(odds, repeat=3)]
+    bound = backward_leakage(alternating.astype(float), budgets)
+    assert math.log(find_largest_ratio(past)) < bound[2] - 0.18
 
 
 @pytest.mark.parametrize("seed", range(3))

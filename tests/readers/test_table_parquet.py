@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dphmm.errors import DataFileError, OutputError
+from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.jobs.input_data import Data
+from dphmm.jobs.model.training_users import refuse_training_users
 from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
@@ -300,6 +301,22 @@ def test_integer_user_is_one_user_in_all_files_and_types(tmp_path, monkeypatch, 
         assert sorted(track.user for track in Data((path,)).one_after_another()) == expected
     assert [track.user for track in Data(paths, users=("1.0", "2")).read().trajectories] == ["1", "2"]
     assert [track.user for track in Data(paths, exclude_users=("2.0",)).read(True).trajectories] == expected[:2]
+    assert [track.user for track in Data(paths, user="1.0").read().trajectories] == ["1"]
+
+
+def test_file_with_decimals_in_its_name_is_of_the_same_user(tmp_path):
+    table = build_table(3, user_id=["1", "2", "1"])
+    csv.write_csv(table.slice(0, 2), tmp_path / "table.csv")
+    csv.write_csv(table.slice(2).drop_columns(["user_id"]), tmp_path / "1.0.csv")
+    data = Data((tmp_path,), user_per_file=True, users=("1.0",))
+    assert [(track.user, len(track)) for track in data.read().trajectories] == [("1", 2)]
+
+
+def test_training_user_with_decimals_is_refused():
+    for seen, user in (("1.0", "1"), ("1", "1.0")):
+        with pytest.raises(ConfigurationError, match="training user"):
+            refuse_training_users({seen}, [user])
+    refuse_training_users({"01"}, ["1"])
 
 
 def test_integer_with_leading_zeros_is_a_separate_user(tmp_path):

@@ -350,7 +350,7 @@ def test_link_shows_releases_from_its_start_until_its_end(config, clock):
         post(client, 1)
         shared = client.get("/link/trail", headers=key).json()
         assert len(shared["locations"]) == 1
-        assert shared["last"]["inference"]["level"] in ("quarter", "street")
+        assert shared["last"]["inference"] == {"error_m": shared["last"]["error_m"], "town": None}
         assert not {"epsilon", "Bea"} & set(re.findall(r"\w+", json.dumps(shared)))
         for path in ("trail", "basemap"):
             assert client.get(f"/link/{path}").status_code == 404
@@ -375,10 +375,13 @@ def test_unprotected_release_is_exact_with_its_posterior_also_for_a_link(config,
         log_in(client)
         assert client.post("/page/zones", json=zones(HOME)).status_code == 200
         post(client, 0)  # in the zone
-        assert link(client).status_code == 200
+        key = {"Authorization": f"Bearer {link(client).json()['token']}"}
         clock.at = START + 300
         client.post("/owntracks", json=location(START + 600, 45.02, -30.03), auth=ANN)
         state = client.get("/page/state").json()
+        shared = client.get("/link/trail", headers=key).json()
+    assert "exact" not in json.dumps(shared)
+    assert shared["last"]["inference"].keys() <= {"error_m", "town", "side", "within_m"}
     model = load_model(settings.model)
     engine = Zones.from_page(zones(HOME)).apply_to(settings.release).engine(model)
     first, second = releases(tmp_path / "users.db")
@@ -411,7 +414,8 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
             clock.at = START + 1000
         post(client, 4, 5)
         (ended_link,) = client.get("/page/state").json()["links"]
-        assert (ended_link["ended"], ended_link["last"]) == (True, shared | {"number": 1})
+        assert (ended_link["ended"], ended_link["last"]) == (True, shown["last"])
+        assert shown["last"] == shared | {"number": 1, "inference": shown["last"]["inference"]}
         assert [
             place["number"]
             for place in client.get("/page/trail", params={"recipient": shown["id"]}).json()["locations"]
@@ -421,19 +425,27 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
         assert client.get("/page/state").json()["links"] == []
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, early):
+@pytest.mark.parametrize(
+    ("end", "after_s"), [("unlink", 0), ("post", 300), ("open", 310), ("open", 40 * 86400), ("list", 310)]
+)
+def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, end, after_s):
+    """Set it back after the link was ended, the clock was kept, or the end was only seen."""
     with relay(config(clock_skew_seconds=3600)) as client:
         log_in(client)
         key = {"Authorization": f"Bearer {link(client, ends=START + 300).json()['token']}"}
         post(client, 1)
         (shown,) = client.get("/page/state").json()["links"]
-        if early:
+        clock.at = START + after_s
+        if end == "unlink":
             client.post("/page/unlink", json={"link": shown["id"]}).raise_for_status()
-        else:
-            clock.at = START + 300
+        elif end == "post":
             post(client, 1)
+        elif end == "open":
+            assert client.get("/link/trail", headers=key).status_code == 404
+        else:
+            assert client.get("/page/state").json()["links"][0]["ended"]
         clock.at = START - 60
+        assert client.get("/link/trail", headers=key).status_code == 404
         post(client, 2)
         assert client.get("/link/trail", headers=key).status_code == 404
         (ended_link,) = client.get("/page/state").json()["links"]

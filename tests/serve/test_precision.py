@@ -198,6 +198,23 @@ def test_form_does_not_depend_on_withholding(kind):
     assert all(message.row.keys() == released.row.keys() for message in messages)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_components_are_not_sent_to_a_recipient_that_was_not_sent_all_releases(kind):
+    """They follow from the other releases, too, and are for the user's page."""
+    message, figures = case(np.random.default_rng(1)).message, {"expected_estimate_error": 1.2}
+    parts = [
+        message.for_partial_recipient(degrees((6.0, -4.0)), figures | component)
+        for component in (
+            {"component_posterior": 1.0, "is_unprotected": False},
+            {"component_posterior": 0.75, "is_unprotected": True},
+            {"component_posterior": 0.5, "is_unprotected": True},
+        )
+    ]
+    assert [part.exact_posterior for part in parts] == [None, 0.75, 0.5]
+    assert len({encode(kind, part) for part in parts}) == 1
+    assert [GRID.round_message(part) for part in parts] == [GRID.round_message(parts[0])] * 3
+
+
 def test_fields_of_exact_releases_are_not_sent():
     row = round_message(case(np.random.default_rng(1))).row
     assert set(row) == {

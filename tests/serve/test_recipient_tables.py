@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.model.belief import Belief
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
+from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.trajectory import to_degrees
 from dphmm.serve import delivery
+from dphmm.serve.config import Recipient
 from dphmm.serve.page import TEXTS
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
@@ -87,6 +90,30 @@ def test_changed_address_precision_or_content_makes_a_new_recipient(config, inbo
         assert [shown["had_other_settings"] for shown in log_in(client)["recipients"]] == [True, False]
     assert times(inbox) == [2, 2]
     assert all(message.get("epsilon_total") is None for message in read_messages(inbox))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_other"),
+    [
+        ({}, {}, False),
+        ({"content": "zone"}, {"content": "zone"}, False),
+        ({}, {"users": ("ann",), "headers": {"a": "b"}, "when_withheld": "nothing"}, False),
+        ({"precision": "2km"}, {"precision": "2000m"}, False),
+        ({"precision": "2km"}, {"precision": "1km"}, True),
+        ({}, {"url": "http://127.0.0.1:9/elsewhere"}, True),
+        ({}, {"kind": "overland"}, True),
+        ({}, {"content": "zone"}, True),
+        ({}, {"true_locations_unprotected": True}, True),
+    ],
+)
+def test_restart_makes_a_new_recipient_only_if_address_precision_or_content_differ(tmp_path, before, after, is_other):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables = RecipientTables(store)
+        for settings in (before, after):
+            family = Recipient(**make_recipient("family").model_dump() | settings)
+            tables.set_active(session.number, {family.key: family})
+        assert tables.has_other_settings(family.key, session.number, "family") == is_other
+        assert len(tables.list_active()["ann"]) == 1
 
 
 @pytest.mark.slow
@@ -185,6 +212,50 @@ def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, 
         clock.at = START + 2 * STEP
         assert "new" not in tables.list_partial_recipients(session.number, START)
         assert "new" in tables.list_partial_recipients(session.number, START + STEP)
+
+
+@pytest.mark.parametrize("last", ["old", "third"])
+@pytest.mark.parametrize("is_absent_between", [False, True])
+def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, clock, last, is_absent_between):
+    """Decide in every way under two settings, and expect the last decision under the next."""
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables = RecipientTables(store)
+        session.release(3, 0)
+        decisions = ["none", "pause", "resume", "expired"]
+        for number, pair in enumerate(product(decisions, repeat=2)):
+            family, is_paused = make_recipient(f"family {number}"), False
+            for settings, decision in zip(("old", "new"), pair, strict=True):
+                key = f"{settings} {number}"
+                tables.set_active(session.number, {key: family})
+                assert tables.get_state(key, session.number).is_paused == is_paused
+                if decision == "expired":
+                    tables.pause(key, session.number, clock.at + 5)
+                    clock.at += 10
+                elif decision != "none":
+                    tables.pause(key, session.number, FOREVER if decision == "pause" else None)
+                is_paused = is_paused if decision == "none" else decision == "pause"
+                if is_absent_between:
+                    tables.set_active(session.number, {})
+            key = f"{last} {number}"
+            tables.set_active(session.number, {key: family})
+            clock.at += 2
+            assert tables.get_state(key, session.number).is_paused == is_paused, pair
+            assert tables.list_partial_recipients(session.number, clock.at) == ({} if is_paused else {key: MAIN_QUERY})
+
+
+def test_pause_of_a_link_leaves_other_links_and_recipients_of_its_name(tmp_path, clock):
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+        tables = RecipientTables(store)
+        tables.set_active(session.number, {"family": make_recipient("family")})
+        for _ in range(2):
+            tables.add_link(session.number, "family", 0, START + STEP)
+        first, second = (link.key for link in tables.list_links(session.number))
+        tables.pause(first, session.number, FOREVER)
+        states = [tables.get_state(key, session.number) for key in (first, second, "family")]
+        assert [state.paused_until == FOREVER for state in states] == [True, False, False]
+        tables.pause("family", session.number, FOREVER)
+        states = [tables.get_state(key, session.number) for key in (first, second, "family")]
+        assert [state.paused_until == FOREVER for state in states] == [True, False, True]
 
 
 @pytest.mark.parametrize("until", [0, START - 1, START])

@@ -174,8 +174,8 @@ def attack_tables(
         recovered = compute_recovered_share(tracks, true)
         mean, worst = float(aucs.mean()), compute_worst_decile(aucs)
         interval, worst_interval = (
-            _auc_interval(auc, 2 * count * (rounds // 4))
-            for auc, count in ((mean, len(aucs)), (worst, _decile_size(aucs)))
+            _compute_auc_interval(auc, 2 * count * (rounds // 4))
+            for auc, count in ((mean, len(aucs)), (worst, _get_decile_size(aucs)))
         )
         results.append(TableAttackResult(name, recovered, mean, worst, interval, worst_interval, bound))
     return results
@@ -372,15 +372,15 @@ def compute_worst_decile(aucs: FloatArray) -> float:
     float
         A probability, 0.5 by chance.
     """
-    worst = np.argsort(aucs, axis=0)[-_decile_size(aucs) :]
+    worst = np.argsort(aucs, axis=0)[-_get_decile_size(aucs) :]
     return float(np.mean([aucs[worst[:, 0], 1], aucs[worst[:, 1], 0]]))
 
 
-def _decile_size(aucs: FloatArray) -> int:
+def _get_decile_size(aucs: FloatArray) -> int:
     return max(1, len(aucs) // 10)
 
 
-def _auc_interval(auc: float, num_pairs: int) -> tuple[float, float]:
+def _compute_auc_interval(auc: float, num_pairs: int) -> tuple[float, float]:
     """Return the interval of a mean AUC from its number of disjoint pairs of tables."""
     # An AUC averages over all ways to pair tables, so its variance is at most that of the share for a single one.
     return clopper_pearson_interval(round(auc * num_pairs), num_pairs)

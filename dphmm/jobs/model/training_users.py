@@ -17,6 +17,7 @@ from dphmm.jobs.input_data import Data, DataLike, UserTracks
 from dphmm.jobs.model.loading import Model
 from dphmm.model.blank_model import NO_USERS
 from dphmm.model.model import MarkovModel
+from dphmm.readers.fixes import parse_user
 from dphmm.tables import write_text
 
 _FORMAT = "dphmm-learned-from-1"
@@ -110,7 +111,8 @@ def refuse_training_users(
     ConfigurationError
         If a user is a training user.
     """
-    overlap = [user for user in users if seen is not None and user in seen]
+    names_seen = frozenset(map(parse_user, seen or ()))
+    overlap = [user for user in users if parse_user(user) in names_seen]
     if overlap:
         noun = "training user" if len(overlap) == 1 else "training users"
         names = ", ".join(overlap[:8]) + (", …" if len(overlap) > 8 else "")
