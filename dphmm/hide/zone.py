@@ -76,7 +76,7 @@ class Stretch:
     seconds
         The time between the gates; None if unknown.
     has_stop
-        Whether the user stopped in the zone, for a recording that crosses it. By default the time decides; see
+        Whether the user may have stopped in the zone, for a recording that crosses it. By default the time decides; see
         `HiddenZone.is_stop`.
     """
 

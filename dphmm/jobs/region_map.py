@@ -15,6 +15,7 @@ from dphmm.model.map_attraction import compute_map_attraction
 from dphmm.policy.zones import read_polygons
 from dphmm.space import Grid, StateSpace
 from dphmm.space.grid import KM_PER_DEGREE
+from dphmm.space.projection import unwrap_longitudes
 from dphmm.space.world_map import LAND_CREDIT, compute_land_shares
 from dphmm.tables.source import get_suffix
 from dphmm.tables.street_map import StreetMap, read_street_map
@@ -131,7 +132,8 @@ def _content(space: Grid, street_map: StreetMap) -> FloatArray | None:
         edge = np.repeat(np.arange(len(count)), count)
         along = (np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count) + 0.5) / count[edge]
         start, end = street_map.nodes[street_map.edges[edge]].transpose(1, 0, 2)
-        points = start + along[:, None] * (end - start)
+        # An edge may cross the date line.
+        points = unwrap_longitudes(start + along[:, None] * (unwrap_longitudes(end, start[:, 1]) - start), 0.0)
         amount = street_map.lengths_km[edge] / count[edge]
     else:
         points = street_map.addresses if len(street_map.addresses) else street_map.buildings

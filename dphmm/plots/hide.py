@@ -25,8 +25,8 @@ _MAX_PANELS = 36
 def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     """Plot the published track and the strongest adversary's posterior in each zone.
 
-    The figure contains no location that the published recording omits. It also shows whether the user stopped in the
-    zone, which the published recording does not show if it has no times.
+    The figure contains no location that the published recording omits. It also shows whether the user may have
+    stopped in the zone, which the published recording does not show if it has no times.
 
     Parameters
     ----------

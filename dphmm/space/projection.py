@@ -129,7 +129,7 @@ def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProje
     return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
 
 
-def unwrap_longitudes(places: FloatArray, centre: float) -> FloatArray:
+def unwrap_longitudes(places: FloatArray, centre: float | FloatArray) -> FloatArray:
     """Return places ``(n, 2)`` with longitudes at most 180° from a centre.
 
     They may be beyond 180°, so that a region across the date line is connected on a map.
@@ -139,7 +139,7 @@ def unwrap_longitudes(places: FloatArray, centre: float) -> FloatArray:
     places
         Latitude and longitude, degrees; may be NaN.
     centre
-        The longitude of the centre, degrees.
+        The longitude of the centre, degrees; one, or ``(n,)``.
     """
     turns = np.round((places[:, 1] - centre) / 360.0)
     return np.asarray(places - 360.0 * np.column_stack([np.zeros_like(turns), turns]))

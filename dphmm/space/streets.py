@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -11,11 +12,12 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 import shapely
+from shapely.affinity import translate
 
 from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, frozen, locked
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space.grid import Box, check_box
-from dphmm.space.projection import LocalProjection, centre_projection
+from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes
 from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.space.trajectory import check_places
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
@@ -36,6 +38,7 @@ WITHIN_KM = 0.2
 
 # About a centimetre, the resolution of OpenStreetMap. Ends of segments are equal integers, or do not meet.
 _STEPS_PER_DEGREE = 10**7
+_STEPS_PER_TURN = 360 * _STEPS_PER_DEGREE
 # Rows of distances that are computed together: 5 MB with the largest number of segments. Memory that is new to the
 # process for every block would take as long as the distances.
 _BLOCK_STATES = 32
@@ -128,7 +131,8 @@ class Streets(StateSpace):
         """Split the streets of a map at their junctions, and into segments of at most a length.
 
         Paths are omitted, because they are not open to cars, and footways double most streets. Of streets that are not
-        connected with each other, only those of the part with the largest total length are kept.
+        connected with each other, only those of the part with the largest total length are kept, and the length of the
+        others is logged.
 
         Parameters
         ----------
@@ -162,13 +166,16 @@ class Streets(StateSpace):
         is_kept = street_map.classes != STREET_CLASSES.index("path")
         if bounds is not None:
             south, west, north, east = check_box(tuple(bounds))
-            latitude, longitude = street_map.nodes[street_map.edges].mean(axis=1).T
+            start, end = street_map.nodes[street_map.edges].transpose(1, 0, 2)
+            latitude, longitude = (start + unwrap_longitudes(end, start[:, 1])).T / 2
             is_kept &= (latitude >= south) & (latitude <= north)
             is_kept &= (longitude - west) % 360 <= ((east - west) % 360 or 360.0)
         edges = _largest_component(street_map.edges[is_kept], street_map.lengths_km[is_kept], len(street_map.nodes))
         if not len(edges):
             raise StateError("the map must contain a street other than paths in the region, got none")
-        pieces = shapely.linestrings(street_map.nodes[edges])
+        ends = street_map.nodes[edges.ravel()]
+        # A street across the date line is one line only if its longitudes do not jump there.
+        pieces = shapely.linestrings(unwrap_longitudes(ends, ends[0, 1]).reshape(-1, 2, 2))
         # Lines are merged where two pieces meet, and end at junctions, which equal coordinates define.
         streets = shapely.get_parts(shapely.line_merge(shapely.multilinestrings(pieces)))
         vertices, line = shapely.get_coordinates(streets, return_index=True)
@@ -209,15 +216,18 @@ class Streets(StateSpace):
 
         A segment that touches the polygon without any length in it has the share zero.
         """
-        degrees = self._vertices[:, ::-1] / _STEPS_PER_DEGREE
+        degrees = unwrap_longitudes(self._vertices / _STEPS_PER_DEGREE, self.projection.longitude)[:, ::-1]
         lines = shapely.linestrings(degrees, indices=np.repeat(np.arange(self.size), self._counts))
-        return np.asarray(shapely.length(shapely.intersection(lines, polygon)) / shapely.length(lines))
+        # Near the date line, the polygon or a part of it may lie a turn away from the segments.
+        turns = shapely.union_all([translate(polygon, turn) for turn in (-360.0, 0.0, 360.0)])
+        return np.asarray(shapely.length(shapely.intersection(lines, turns)) / shapely.length(lines))
 
     @cached_property
     def _ends(self) -> IntArray:
         """The nodes at the ends of each segment, ``(N, 2)``."""
         last = np.cumsum(self._counts) - 1
         corners = self._vertices[np.concatenate([last - self._counts + 1, last])]
+        corners[:, 1] %= _STEPS_PER_TURN  # -180° is 180°
         nodes = np.unique(corners, axis=0, return_inverse=True)[1]
         return np.asarray(nodes.reshape(2, -1).T, dtype=np.int64)
 
@@ -366,7 +376,10 @@ def _check_shapes(vertices: IntArray, counts: IntArray) -> None:
 
 
 def _largest_component(edges: IntArray, lengths: FloatArray, num_nodes: int) -> IntArray:
-    """Return the edges of the connected part with the largest total length."""
+    """Return the edges of the connected part with the largest total length.
+
+    The total length of the others is logged.
+    """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -374,7 +387,15 @@ def _largest_component(edges: IntArray, lengths: FloatArray, num_nodes: int) -> 
         return edges
     graph: Any = csr_array((np.ones(len(edges)), edges.T), shape=(num_nodes, num_nodes))
     component = connected_components(graph, directed=False)[1][edges[:, 0]]
-    return np.asarray(edges[component == np.bincount(component, lengths).argmax()])
+    totals = np.bincount(component, lengths)
+    omitted = totals.sum() - totals.max()
+    if omitted:
+        logging.getLogger(__name__).warning(
+            "%.3g km of streets are omitted, because they are not connected with the other %.3g km",
+            omitted,
+            totals.max(),
+        )
+    return np.asarray(edges[component == totals.argmax()])
 
 
 def _split(
@@ -385,7 +406,7 @@ def _split(
     Parameters
     ----------
     vertices
-        ``(V, 2)``: latitude and longitude of the vertices of all lines, degrees.
+        ``(V, 2)``: latitude and longitude of the vertices of all lines, degrees. Longitudes may be beyond 180°.
     line
         ``(V,)``: the line of each vertex, ascending.
     projection
@@ -396,11 +417,11 @@ def _split(
     Returns
     -------
     vertices : IntArray
-        ``(W, 2)`` in units of 1e-7 degrees.
+        ``(W, 2)`` in units of 1e-7 degrees, with longitudes from -180° to below 180°.
     counts : IntArray
         ``(N,)``: the number of vertices of each segment.
     """
-    plane = projection.to_plane(*vertices.T)
+    plane = projection.to_plane(*unwrap_longitudes(vertices, 0.0).T)
     steps = np.hypot(*np.diff(plane, axis=0).T) * (line[1:] == line[:-1])
     along = np.concatenate([[0.0], np.cumsum(steps)])
     first = np.searchsorted(line, np.arange(line[-1] + 1))
@@ -427,4 +448,5 @@ def _split(
     # A cut may round to the vertex before it.
     is_kept = is_start | (np.diff(corners, axis=0, prepend=corners[:1]) != 0).any(axis=1)
     segment = np.cumsum(is_start) - 1
+    corners[:, 1] = (corners[:, 1] + _STEPS_PER_TURN // 2) % _STEPS_PER_TURN - _STEPS_PER_TURN // 2
     return corners[is_kept], np.bincount(segment[is_kept])

@@ -84,6 +84,7 @@ _FILTERS: Mapping[str, str] = {
 
 # Nodes are merged within this, about a centimetre, the resolution of OpenStreetMap.
 _DEGREE_STEP = 1e-7
+_STEPS_PER_TURN = 3_600_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ class StreetMap:
     Parameters
     ----------
     nodes
-        ``(n, 2)``: latitude and longitude of the points of streets.
+        ``(n, 2)``: latitude and longitude of the points of streets. The longitude 180° is written as -180°.
     edges
         ``(m, 2)``: the nodes at the ends of each straight piece of a street. One-way streets are not marked.
     lengths_km
@@ -292,8 +293,14 @@ def _points(points: Sequence[Any]) -> FloatArray:
 
 def _split_at_crossings(lines: Sequence[Any], classes: IntArray) -> tuple[list[Any], IntArray]:
     """Return lines that meet at their ends only, and their classes."""
-    originals = np.array(lines, dtype=object)
-    parts = shapely.get_parts(shapely.node(shapely.multilinestrings(shapely.force_2d(originals))))
+    originals = shapely.force_2d(np.array(lines, dtype=object))
+    corners, line = shapely.get_coordinates(originals, return_index=True)
+    # Longitudes do not jump within a line, so that it crosses its neighbours only, and all lines lie in one turn.
+    corners[:, 0] -= 360.0 * np.cumsum(np.round(np.diff(corners[:, 0], prepend=corners[0, 0]) / 360.0))
+    first = corners[np.searchsorted(line, line), 0]
+    corners[:, 0] -= 360.0 * np.round((first - first[0]) / 360.0)
+    originals = shapely.set_coordinates(originals, corners)
+    parts = shapely.get_parts(shapely.node(shapely.multilinestrings(originals)))
     middles = shapely.line_interpolate_point(parts, 0.5, normalized=True)
     nearest = shapely.STRtree(originals).nearest(middles)
     return parts.tolist(), classes[nearest]
@@ -305,6 +312,8 @@ def _build_graph(lines: Sequence[Any], classes: IntArray) -> tuple[FloatArray, I
         return np.zeros((0, 2)), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
     corners, line = shapely.get_coordinates(lines, return_index=True)
     steps = np.round(corners[:, ::-1] / _DEGREE_STEP).astype(np.int64)
+    # A street across the date line may be cut there: its parts meet at one node.
+    steps[:, 1] = (steps[:, 1] + _STEPS_PER_TURN // 2) % _STEPS_PER_TURN - _STEPS_PER_TURN // 2
     # One integer per node, which sorts faster than a row.
     keys, first, node = np.unique(steps[:, 0] * 2**33 + steps[:, 1], return_index=True, return_inverse=True)
     follows = line[:-1] == line[1:]

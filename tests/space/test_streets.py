@@ -149,6 +149,21 @@ def test_locate_finds_nearest_segment_within_distance(town, fixes, within):
             assert row[state] == pytest.approx(row.min(), abs=1e-9)
 
 
+def test_length_of_separate_streets_is_logged(caplog):
+    corners = [(0, 0), (2, 0), (0, 1), (1, 1), (0, 2), (0.5, 2)]
+    Streets.from_map(build_map(corners, [[0, 1], [2, 3], [4, 5]]))
+    (record,) = caplog.records
+    assert record.args == pytest.approx((1.5 * STEP * 111.2, 2 * STEP * 111.2))
+    caplog.clear()
+    Streets.from_map(build_map(corners, [[0, 1], [1, 3], [3, 2]]))
+    assert not caplog.records
+
+
+def test_ends_on_both_sides_of_the_date_line_are_equal():
+    east = [1_799_990_000, 1_800_000_000, -1_800_000_000, -1_799_990_000]
+    assert Streets([[450_000_000, longitude] for longitude in east], [2, 2]).adjacency().tolist() == [[0, 1]]
+
+
 def test_points_are_middles_along_segments():
     space = Streets.from_map(build_map([(0, 0), (1, 0), (1, 1)], [[0, 1], [1, 2]]), 0.3)
     for point, line in zip(space.points, space.lines(), strict=True):

@@ -16,7 +16,7 @@ class HiddenPlace:
     """A protected location and the inference of adversaries.
 
     The published recording shows it, except for the facts that there was a location to protect, and whether the user
-    stopped in the zone, if the recording has no times.
+    may have stopped in the zone, if the recording has no times.
 
     Parameters
     ----------
@@ -109,9 +109,9 @@ def get_max_posterior(inference: ZoneInference) -> float:
 
 
 def name_crossing(zone: HiddenZone, stretch: Stretch) -> str:
-    """Return how the user crossed a zone, as a verb in the past tense."""
+    """Return how the user crossed a zone, as a verb."""
     if stretch.entered is None:
         return "left" if stretch.left is not None else "stayed in"
     if stretch.left is None:
         return "entered"
-    return "stopped in" if zone.is_stop(stretch) else "crossed"
+    return "may have stopped in" if zone.is_stop(stretch) else "crossed"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+import shapely
 
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs import blank_model, learn, region
-from dphmm.space import Streets
+from dphmm.jobs.region_map import build_region_map
+from dphmm.space import Grid, Streets
 from dphmm.tables.street_map import STREET_CLASSES, read_street_map
 from tests import command_line
 
@@ -47,6 +51,51 @@ def test_box_bounds_streets():
 def test_invalid_combinations_are_refused(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
         region(**arguments)
+
+
+def write_raster(path, meridian, form):
+    """Write streets across a meridian, in a form of longitudes beyond 180°."""
+    rows = [[(meridian + east, north) for east in (-0.007, 0.0, 0.005)] for north in (0.001, 0.003, 0.006)]
+    if form == "cut":
+        rows = [part for row in rows for part in (row[:2], [(east - 360, north) for east, north in row[1:]])]
+    columns = [[(meridian + east, 0.0), (meridian + east, 0.008)] for east in (-0.004, 0.0, 0.003)]
+    lines = [
+        [(east if form == "beyond" or east == 180 else (east + 180) % 360 - 180, north) for east, north in line]
+        for line in rows + columns
+    ]
+    features = [
+        {"type": "Feature", "properties": {}, "geometry": {"type": "LineString", "coordinates": line}} for line in lines
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+@pytest.mark.parametrize("form", ["cut", "jump", "beyond"])
+@pytest.mark.parametrize("half_width", [None, 0.0045])
+def test_streets_across_the_date_line_equal_those_elsewhere(tmp_path, form, half_width):
+    boxes = [None, None]
+    if half_width is not None:
+        boxes = [(-1, 170 - half_width, 1, 170 + half_width), (-1, 180 - half_width, 1, half_width - 180)]
+    expected = region(streets=write_raster(tmp_path / "170.geojson", 170, "jump"), bbox=boxes[0])
+    space = region(streets=write_raster(tmp_path / "180.geojson", 180, form), bbox=boxes[1])
+    places = expected.latlon() + np.array([0, 10])
+    states = space.locate(places[:, 0], (places[:, 1] + 180) % 360 - 180)
+    assert sorted(states) == list(range(space.size))
+    assert space.lengths_km[states] == pytest.approx(expected.lengths_km, abs=3e-5)
+    for distance in (0.0, 0.3):
+        pairs = np.sort(states[expected.pairs_within(distance)])
+        assert sorted(pairs.tolist()) == sorted(space.pairs_within(distance).tolist())
+    shares = expected.share_within(shapely.box(169.998, 0, 170.002, 0.004))
+    halves = [shapely.box(179.998, 0, 180, 0.004), shapely.box(-180, 0, -179.998, 0.004)]
+    assert space.share_within(shapely.MultiPolygon(halves))[states] == pytest.approx(shares, abs=1e-3)
+    assert space.share_within(shapely.box(179.998, 0, 180.002, 0.004))[states] == pytest.approx(shares, abs=1e-3)
+
+
+def test_streets_across_the_date_line_attract_like_those_elsewhere(tmp_path):
+    grids = [Grid.over((-0.001, 169.99, 0.009, 170.01), 0.2), Grid.over((-0.001, 179.99, 0.009, -179.99), 0.2)]
+    maps = [write_raster(tmp_path / f"{meridian}.geojson", meridian, "cut") for meridian in (170, 180)]
+    expected, content = (build_region_map(*pair).content for pair in zip(maps, grids, strict=True))
+    assert content == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_map_without_streets_is_refused_with_its_name(tmp_path):
