@@ -365,7 +365,8 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
     one user's leakage equal to ALPHA at every time. If the states are too strongly correlated for such budgets, each of
     T times gets ALPHA / T, the sum of which bounds leakage under any correlation. With several users each time gets the
     smallest of their budgets. With --model the backward matrix is the model's reverse under its initial distribution,
-    which is assumed to be stationary. Printed budgets are rounded down to six figures.
+    which is assumed to be stationary. Printed budgets are rounded down to six figures. They concern any two
+    states: for the --epsilon of 'dphmm release', divide them by the constrained_dp_factor of the releases.
     """
     from dphmm.formatting import lower_bound
     from dphmm.jobs.leakage import budget, knowledge
@@ -394,6 +395,8 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
             echo(f"{owner}{alpha:g} / {steps} at each time, which bounds leakage under any correlation: {why}.")
     if len(matrices) > 1 and not as_json:
         echo(f"User with the smallest budgets: {cell(str(shared.tightest))}")
+    if arguments["model"] is not None and not as_json:
+        echo("For the --epsilon of 'dphmm release', divide by the largest constrained_dp_factor of the releases.")
     if picture is not None:
         import numpy as np
 

@@ -50,7 +50,7 @@ from dphmm.readers.instants import Instants
 from dphmm.release import Limits
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.tables import ALIASES, iso_time
-from dphmm.writers.release_table import WITHHELD_MESSAGES, release_object
+from dphmm.writers.release_table import release_object
 
 if TYPE_CHECKING:
     from dphmm.jobs.batch.batch import Batch
@@ -228,9 +228,8 @@ _session_options = options.compose(
 # The reasons for which a timestep is withheld, in words.
 _REASONS = {
     "target": "withheld, estimate accurate enough",
-    "budget": "withheld, window budget used up",
+    "budget": "withheld, budget saved or used up",
     "caps": "withheld, event cap reached",
-    "partners": "withheld, no partner for an exposed state",
 }
 
 _METRES = "{:,.0f} m".format
@@ -254,7 +253,7 @@ def _policy(result: Mapping[str, Any]) -> str:
 
 
 _RESULT = (
-    *(Row(f"withheld_by_reason/{reason}", _REASONS.get(reason, f"withheld, {reason}")) for reason in WITHHELD_MESSAGES),
+    *(Row(f"withheld_by_reason/{reason}", words) for reason, words in _REASONS.items()),
     Row("num_unprotected", "most probable location unprotected"),
     Row("num_singleton_releases", "only one location possible"),
     Row("num_users_outside_region", "users never inside the region"),

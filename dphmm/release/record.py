@@ -127,8 +127,8 @@ class ReleaseRecord:
         If it is below 5 % (`table_has_no_gain`), the linear program has no advantage over K-norm noise. It may be
         negative, because a mean may lie between locations.
     withheld_reason
-        Why the timestep was withheld, decided from public information: ``"target"`` or ``"budget"`` by a `Schedule`, or
-        ``"caps"`` on events. Empty if it was not withheld.
+        Why the timestep was withheld, decided from public information: ``"target"`` or ``"budget"`` by a `Schedule`,
+        ``"budget"`` by the limits of a session, or ``"caps"`` on events. Empty if it was not withheld.
     calibrated_radius_90
         Radius of a circle about `estimate` that contains the user at 90 % of timesteps or more, with each noise of the
         calibration, on average over users who are not training users, if these resemble the training users who were

@@ -379,6 +379,8 @@ class Scheduler:
         if schedule is None:
             unlimited = planner.build_plan(prior) if plan is None else replace(plan, prior=prior)
             return planner.with_epsilon(unlimited, epsilon, steps, state.version)
+        # A larger budget fits no window: the search would withhold every timestep that needs it, in vain.
+        epsilon = min(epsilon, schedule.window_epsilon or inf)
         level = expected_distance(prior.probabilities, self.points, self.cell)
         target = schedule.target_error
         if level <= (target or 0.0):

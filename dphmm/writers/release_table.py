@@ -181,8 +181,8 @@ column                        content
                               local plane
 ``withheld``                  true if no location was sampled, which depends on public values only; the estimate
                               is then a prediction
-``withheld_reason``           ``target`` (the estimate is accurate enough), ``budget`` (the window budget is used
-                              up) or ``caps`` (an event cap); empty if a location was sampled
+``withheld_reason``           ``target`` (the estimate is accurate enough), ``budget`` (a budget is saved for
+                              later or used up) or ``caps`` (an event cap); empty if a location was sampled
 ``x_km``, ``y_km``            sampled location in the local plane, km east and north of its centre; empty if
                               withheld
 ``estimate_latitude``,        posterior mean of the location given all releases so far, degrees; the nearest
@@ -228,7 +228,7 @@ column                        content
 
 WITHHELD_MESSAGES: Mapping[str, str] = {
     "target": "withheld: the estimate meets the error target",
-    "budget": "withheld: window budget exhausted",
+    "budget": "withheld: budget saved or used up",
     "caps": "withheld to satisfy an event cap",
 }
 """The reason of a withheld timestep → a message."""

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli.leakage import _describe_exclusions, _say_values
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
-from dphmm.jobs import compute_release_leakage, realized_leakage
+from dphmm.jobs import Mobility, budget, compute_release_leakage, realized_leakage
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
@@ -150,6 +150,23 @@ def test_leakage_over_years_is_computed_in_seconds(steps):
     assert time.process_time() - start < 20 * steps / 2_000_000
     assert len(leakage.epsilons) == steps + 4
     assert leakage.backward[steps // 2] < 1e-9 < leakage.backward[-1]
+
+
+def test_budget_divided_by_factor_of_policy_bounds_leakage_of_releases():
+    """The ends of the policy graph are two edges apart, so the undivided budget leaks more."""
+    stationary = np.linalg.matrix_power(WALK, 99)[0]
+    mobility = MarkovModel(WALK, stationary, states=GRID, step_seconds=300)
+    (constant,) = budget(Mobility.from_source(mobility), 1.0).budgets
+    table = ReleaseTable.from_releases(release_states(0, range(30), [1] * 30))
+    columns = {**table.columns, "model_hash": np.full(30, mobility.content_hash[:16], object)}
+
+    def compute_largest_leakage(epsilon):
+        spent = ReleaseTable({**columns, "epsilon": np.full(30, epsilon)})
+        return compute_release_leakage(mobility, spent).leakage.by_user["anna"].temporal.max()
+
+    assert table["constrained_dp_factor"] == pytest.approx(2)
+    assert 0.99 < compute_largest_leakage(constant / 2.0) <= 1.0 + 1e-9
+    assert compute_largest_leakage(constant) > 1.5
 
 
 def test_leakage_is_certified(tmp_path, monkeypatch):

@@ -299,6 +299,17 @@ def test_window_budget_below_one_is_spent_and_not_exceeded(target):
     assert 0 < worst_window(range(60), budgets, 11) <= Fraction("0.3")
 
 
+@pytest.mark.parametrize(("target", "maximum"), [(None, 9.0), (0.1, 2.1)])
+def test_maximum_above_window_budget_has_no_effect(target, maximum):
+    """No release can spend more than the window, whatever the maximum of one release."""
+    releasers = [line_engine(Schedule(target, 1.0, 6 * HOUR), 1, epsilon) for epsilon in (1.0, maximum)]
+    first, second = ([releaser.release(index % 4) for index in range(14)] for releaser in releasers)
+    assert [(record.epsilon, record.released) for record in first] == [
+        (record.epsilon, record.released) for record in second
+    ]
+    assert sum(record.epsilon for record in first) > 1
+
+
 def test_window_budget_is_spread_over_day():
     """Every sixth of the days has a draw, and the total is at least two thirds of the maximum."""
     releaser = engine(Schedule(window_epsilon=30.0), 5)

@@ -47,6 +47,9 @@ class SamplingSummary(Result):
     is_averaged
         Whether medians are means over users of each user's median, weighted by its timesteps, instead of medians over
         timesteps. The keys of `to_dict` then begin with ``mean_user_median`` instead of ``median``.
+    has_caps
+        Whether event caps apply. They also withhold timesteps with the budgets of the two ways, which `describe` then
+        omits.
     """
 
     num_released: int = field(metadata=exported())
@@ -62,6 +65,7 @@ class SamplingSummary(Result):
     median_epsilon: float = field(metadata=exported())
     required_window_epsilon: float = field(metadata=exported())
     is_averaged: bool = False
+    has_caps: bool = False
 
     def to_dict(self, *context: Any) -> dict[str, Any]:
         """Return the summary as plain JSON values, each median by the name of what it is."""
@@ -73,7 +77,7 @@ class SamplingSummary(Result):
     def describe(self) -> str:
         """The summary as a paragraph."""
         if not self.num_released:
-            return f"No timestep of {self.num_timesteps:,} has a sampled location: the window budget does not suffice."
+            return f"No timestep of {self.num_timesteps:,} has a sampled location."
         of_steps = f"{self.num_released:,} of {self.num_timesteps:,} timesteps"
         verb = "has" if self.num_released == 1 else "have"
         over_users = ", averaged over users" if self.is_averaged else ""
@@ -89,6 +93,9 @@ class SamplingSummary(Result):
                 "The estimates at the other timesteps are predictions. If users move as the model assumes, these have "
                 f"a median expected error of {_length(self.median_prediction_error_m)}{over_users}."
             )
+        # Caps would withhold timesteps at any constant epsilon, and they lowered the median of the budgets.
+        if self.has_caps:
+            return " ".join(sentences)
         error = "" if isnan(self.even_release_rmse_m) else f", with an RMS noise of {_length(self.even_release_rmse_m)}"
         sentences.append(
             f"To sample every timestep within this budget, use --epsilon {self.even_epsilon:g}{error} "
@@ -139,6 +146,7 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
         constant / even_epsilon,
         median_epsilon,
         median_epsilon * per_window,
+        has_caps=bool(settings.caps),
     )
 
 
@@ -174,6 +182,7 @@ def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSumm
         median_epsilon,
         median_epsilon * per_window,
         is_averaged=True,
+        has_caps=total.has_caps,
     )
 
 

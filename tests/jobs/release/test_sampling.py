@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dphmm import ReleaseSettings, Schedule
+from dphmm.events import Cap
 from dphmm.jobs import Data, batch, learn, region, release
 from dphmm.jobs.batch.run_folder import user_file
 from dphmm.jobs.release.sampling import average_users, max_timesteps_per_window, summarize_sampling
@@ -115,6 +116,25 @@ def test_errors_of_samples_exclude_unprotected_ones(run):
 
 def result_error(run, table):
     return replace(run[1], table=table).to_dict()["median_release_rmse_m"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("maximum", [None, 0.61], ids=["no cap", "cap"])
+def test_every_epsilon_in_the_summary_samples_every_timestep(run, maximum):
+    """With the cap, no single budget does."""
+    model, _ = run
+    event = "at:data/districts.geojson#University on 2024-03-08 any day 10-16"
+    settings = replace(SETTINGS, caps=() if maximum is None else (Cap(event, maximum),))
+    data = Data((TOWN,), users=("000",))
+    sampling = release(data, model, settings, rng=0).sampling
+    for summary in (sampling, average_users(sampling, sampling)):
+        epsilons = re.findall(r"--epsilon (\d+\.?\d*)", summary.describe())
+        assert len(epsilons) == (2 if maximum is None else 0)
+    is_withheld = [
+        release(data, model, replace(settings, epsilon=epsilon, schedule=None), rng=0).table["withheld"].any()
+        for epsilon in (sampling.even_epsilon, sampling.median_epsilon)
+    ]
+    assert is_withheld == 2 * [maximum is not None]
 
 
 def test_averages_weight_users_by_the_timesteps_that_they_describe(run):
