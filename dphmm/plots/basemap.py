@@ -188,7 +188,7 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
         places are recognised by the properties and the names of layers of OpenStreetMap extracts and Natural Earth.
         Lines of unknown type, and outlines of such polygons, are plotted as lines.
     box
-        South, west, north, east in degrees. The map of a box across the date line is empty.
+        South, west, north, east in degrees.
 
     Returns
     -------
@@ -198,7 +198,8 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
     Raises
     ------
     DataFileError
-        If the file cannot be read, has an unknown reference system, or contains nothing within the box.
+        If the file cannot be read, has an unknown reference system, or contains nothing within the box, or the box
+        crosses the date line.
     CoordinateError
         If the box is invalid.
     MissingDependencyError
@@ -208,13 +209,14 @@ def read_basemap(path: str | Path, box: Box) -> Basemap:
 
 
 def _read(path: Path, box: Box, max_points: int) -> Basemap:
+    if box[3] <= box[1]:
+        raise DataFileError(path, "cannot be drawn across the date line: use no basemap")
     is_openstreetmap = get_suffix(path) in OPENSTREETMAP_SUFFIXES
-    crosses_date_line = box[3] <= box[1]
     collector = _FeatureCollector(box)
     filters = _OPENSTREETMAP_FILTERS if is_openstreetmap else None
-    for layer in read_layers(path, None if crosses_date_line else box, filters, filters):
+    for layer in read_layers(path, box, filters, filters):
         words = set(re.findall("[a-z]+", layer.name.lower()))
-        if not crosses_date_line and not words & _OMITTED_LAYERS:
+        if not words & _OMITTED_LAYERS:
             try:
                 convert = to_degrees(layer.system)
             except ValueError as problem:
@@ -405,7 +407,7 @@ class _FeatureCollector:
     def __init__(self, box: Box) -> None:
         south, west, north, east = box
         self._frame = shapely.box(west, south, east, north)
-        self._tolerance = (east - west) / _SIMPLIFICATION_STEPS if east > west else 1.0
+        self._tolerance = (east - west) / _SIMPLIFICATION_STEPS
         self._water: list[shapely.Polygon] = []
         self._lines: dict[str, list[FloatArray]] = {kind: [] for kind in LINES}
         self._coast: list[FloatArray] = []

@@ -79,7 +79,8 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(place.zone.projection for place in places)), strict=True):
             ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the basemap does not extend the view
-            draw_ground(ax, projection, basemap)
+            # Not refused across the date line: the file may be the map that zones are made with.
+            draw_ground(ax, projection, basemap, is_optional=True)
     return figure
 
 

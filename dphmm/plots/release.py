@@ -21,7 +21,7 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.release.stored import get_user_name, read_released
 from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps
-from dphmm.plots.basemap import NO_BASEMAP, Basemap, add_credit, build_basemap, get_states_credit
+from dphmm.plots.basemap import Basemap, add_credit, build_basemap, get_states_credit
 from dphmm.plots.canvas import Axes
 from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
 from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
@@ -530,7 +530,11 @@ class ReleaseMap:
 
 
 def draw_ground(
-    ax: Axes, projection: LocalProjection, basemap: str | Path | None, space: StateSpace | None = None
+    ax: Axes,
+    projection: LocalProjection,
+    basemap: str | Path | None,
+    space: StateSpace | None = None,
+    is_optional: bool = False,
 ) -> None:
     """Plot the basemap of the current view.
 
@@ -544,9 +548,11 @@ def draw_ground(
         A file, as for `ReleaseMap`.
     space
         The states that are plotted, if any: the map of streets is credited.
+    is_optional
+        Whether the file is ignored, instead of refused, for a view across the date line. The attribution states so.
     """
     low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    maps.draw_basemap(ax, _basemap(basemap, projection, low, high, space), projection)
+    maps.draw_basemap(ax, _basemap(basemap, projection, low, high, space, is_optional), projection)
 
 
 def edges_up_to(policy: PolicyGraph, max_edges: int) -> IntArray | None:
@@ -627,11 +633,16 @@ def _metres(values: npt.NDArray[Any]) -> str:
 
 
 def _basemap(
-    path: str | Path | None, projection: LocalProjection, low: FloatArray, high: FloatArray, space: StateSpace | None
+    path: str | Path | None,
+    projection: LocalProjection,
+    low: FloatArray,
+    high: FloatArray,
+    space: StateSpace | None,
+    is_optional: bool = False,
 ) -> Basemap:
     """Return the basemap of a rectangle, with the credit of plotted states.
 
-    It is empty at the date line and outside the range of the projection.
+    It is empty outside the range of the projection and, without a file, across the date line.
     """
     credit = get_states_credit(space)
     turns = np.linspace(0.0, 1.0, 17)
@@ -640,10 +651,11 @@ def _basemap(
     if np.abs(corners).max() > 6000:
         return Basemap(credit=credit)
     north, east = projection.to_latlon(corners).T
-    if east.max() - east.min() > 180:
-        return Basemap(credit=f"{NO_BASEMAP} {credit}".strip())
-    ground = build_basemap(path, (float(north.min()), float(east.min()), float(north.max()), float(east.max())))
-    return add_credit(ground, credit)
+    west, last = float(east.min()), float(east.max())
+    if last - west > 180:  # its corners are on both sides of the date line
+        west, last = float(east[east > 0].min()), float(east[east <= 0].max())
+        path = None if is_optional else path
+    return add_credit(build_basemap(path, (float(north.min()), west, float(north.max()), last)), credit)
 
 
 _FIGURE_INCHES = 9.0

@@ -108,6 +108,8 @@ def find_layer(reference: str, layers: Iterable[PolygonLayer]) -> str | PolygonL
 def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) -> list[tuple[str, shapely.Geometry]]:
     """Read the polygons of a layer, each with the name of its category.
 
+    Parts beyond ±180° of longitude are moved by 360°, to the other side of the date line.
+
     Invalid geometries with an unambiguous meaning are repaired, and the repairs are logged as a warning: rings that
     cross themselves, collections with points or lines in addition to polygons, slivers, and polygons with different
     names that overlap by at most a hundredth of the smaller one. The first of two such polygons keeps the overlap.
@@ -126,7 +128,7 @@ def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) ->
     ------
     DataFileError
         If the file is not such a layer, its reference system is unknown, or a feature is not a polygon, is ambiguous,
-        or lacks the label.
+        has an edge across more than 180° of longitude, or lacks the label.
     MissingDependencyError
         If pyogrio is not installed, for formats other than GeoJSON.
     """
@@ -249,11 +251,39 @@ def _polygon(geometry: object, name: str, path: str | Path, convert: Any, repair
         raise DataFileError(
             path, f"{name}: the coordinates are not degrees, and the file names no system: export it in EPSG:4326"
         )
+    longest = _longest_edge(shape)
+    if longest > 180:
+        problem = f"an edge of the polygon must span at most 180° of longitude, got {longest:g}°"
+        raise DataFileError(path, f"{name}: {problem}: cut the polygon at the date line")
     polygon = _repair_polygon(shape, repaired)
     if polygon is None:
         problem = "crosses itself ambiguously or too often, or has no area"
         raise DataFileError(path, f"{name}: the polygon {problem}: draw it again")
-    return polygon
+    return _within_180_degrees(polygon)
+
+
+def _longest_edge(shape: shapely.Geometry) -> float:
+    """Return the longest edge of polygons in degrees of longitude.
+
+    Beyond 180° it is ambiguous: it may lead across the date line or around the rest of the Earth.
+    """
+    corners, ring = shapely.get_coordinates(shapely.get_rings(_all_parts(shape)), return_index=True)
+    return float(np.abs(np.diff(corners[:, 0]))[ring[:-1] == ring[1:]].max())
+
+
+def _within_180_degrees(polygon: shapely.Geometry) -> shapely.Geometry:
+    """Return a polygon with its parts beyond ±180° moved by 360°.
+
+    Maps across the date line draw polygons beyond it.
+    """
+    west, south, east, north = polygon.bounds
+    if west >= -180 and east <= 180:
+        return polygon
+    parts = []
+    for turn in (-360, 0, 360):
+        part = _areas(shapely.intersection(polygon, shapely.box(turn - 180, south, turn + 180, north)), Counter())
+        parts.append(shapely.transform(part, lambda corners, turn=turn: corners - [turn, 0.0]))
+    return shapely.union_all(parts)
 
 
 def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.Geometry | None:
@@ -279,7 +309,7 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
             for method, keep in (("linework", True), ("structure", False))
         )
         # A hole outside its polygon would become a part of the area.
-        polygons = shapely.get_parts(shapely.get_parts(shape))
+        polygons = _all_parts(shape)
         rings = shapely.get_exterior_ring(polygons[shapely.get_type_id(polygons) == shapely.GeometryType.POLYGON])
         shells = shapely.make_valid(shapely.polygons(rings), method="structure", keep_collapsed=False)
         disputed = odd.symmetric_difference(full).area + full.difference(shapely.union_all(shells)).area
@@ -299,7 +329,7 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
 
 def _is_tangled(shape: shapely.Geometry) -> bool:
     """Return whether too many pairs of non-consecutive edges intersect."""
-    rings = shapely.get_rings(shapely.get_parts(shapely.get_parts(shape)))
+    rings = shapely.get_rings(_all_parts(shape))
     corners, ring = shapely.get_coordinates(rings, return_index=True)
     edges = shapely.linestrings(np.stack([corners[:-1], corners[1:]], axis=1)[ring[:-1] == ring[1:]])
     tree = shapely.STRtree(edges)
@@ -336,11 +366,16 @@ def _areas(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.Geometry:
     """Return the areal part of a geometry, and count the points and lines that are removed."""
     if isinstance(shape, shapely.Polygon | shapely.MultiPolygon):
         return shape
-    parts = shapely.get_parts(shapely.get_parts(shape))
+    parts = _all_parts(shape)
     is_area = shapely.get_type_id(parts) == shapely.GeometryType.POLYGON
     if not is_area.all():
         repaired["removed points or lines"] += int((~is_area).sum())
     return shapely.union_all(parts[is_area])
+
+
+def _all_parts(shape: shapely.Geometry) -> Any:
+    """Return the parts of a collection, and the parts of those."""
+    return shapely.get_parts(shapely.get_parts(shape))
 
 
 def _widths(parts: Sequence[shapely.Geometry]) -> FloatArray:

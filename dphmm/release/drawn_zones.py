@@ -172,10 +172,7 @@ def policy_without_zones(base: ReleaseSettings) -> str:
 
 @lru_cache(64)
 def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
-    features = parse_json(layer)["features"]
-    return tuple(
-        (feature["properties"]["name"], shapely.from_geojson(json.dumps(feature["geometry"]))) for feature in features
-    )
+    return tuple(read_polygons(PolygonLayer(_LAYER_NAME, layer))) if parse_json(layer)["features"] else ()
 
 
 def clean_zones_error(problem: Exception | str) -> str:

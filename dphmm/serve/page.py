@@ -51,6 +51,7 @@ _REASON_PATTERNS = {
     "no_cell": r"zone (?P<name>['\"].*['\"]) (must contain a|holds no) state",
     "crosses": r"(?P<name>.*): (its|the) polygon crosses itself",
     "degrees": r"(?P<name>.*): (its corners are no|the coordinates are not) degrees",
+    "date_line": r"(?P<name>.*): an edge of the polygon must span",
     "corners": r"zones must have at most (?P<count>[\d,]+) corners",
     "no_polygon": r"each zone must be a polygon|zones must be a GeoJSON",
     "no_name": r"each zone must have a property 'name'|the name of a link must",

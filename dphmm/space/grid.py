@@ -136,8 +136,9 @@ class Grid(StateSpace):
         region
             Either ``(south, west, north, east)`` in degrees. The states are then all cells of the smallest rectangle
             that covers the box, and every location in the box belongs to a state. Or a polygon with x the longitude and
-            y the latitude in degrees, as in GeoJSON. The states are then the cells with their centre inside it (not on
-            its border), and a location near the border may belong to no state.
+            y the latitude in degrees, as in GeoJSON, in two parts if it crosses the date line. The states are then the
+            cells with their centre inside it (not on its border), and a location near the border may belong to no
+            state.
         cell_km
             The side of a cell in kilometres.
 
@@ -149,8 +150,8 @@ class Grid(StateSpace):
             As for the class, if the cells are too many or none is inside.
         """
         outline = None if isinstance(region, tuple | list) else _outline(region)
-        box = region if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
-        south, west, north, east = check_box(tuple(box))
+        box = check_box(tuple(region)) if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
+        south, west, north, east = box
         width = (east - west) % 360.0 or 360.0
         projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
         # The plane makes the sides of a box bulge; points along its border decide, those inside do no harm.
@@ -160,6 +161,7 @@ class Grid(StateSpace):
             latitude = along[1].ravel()
         else:
             longitude, latitude = shapely.get_coordinates(outline).T
+            longitude = turn_back(longitude)
         plane = projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all() or np.abs(plane).max() > REACH_KM:
             raise CoordinateError(f"the region must lie within {REACH_KM:.0f} km of its middle; use a smaller one")
@@ -167,7 +169,7 @@ class Grid(StateSpace):
         grid = cls(projection, *rectangle)
         if outline is None:
             return grid
-        area = shapely.transform(outline, lambda xy: projection.to_plane(xy[:, 1], xy[:, 0]))
+        area = shapely.transform(outline, lambda xy: projection.to_plane(xy[:, 1], turn_back(xy[:, 0])))
         shapely.prepare(area)
         inside = np.asarray(shapely.contains_xy(area, grid.points), dtype=np.bool_)
         return cls(projection, *rectangle, inside.reshape(grid.rows, grid.columns))
@@ -372,7 +374,29 @@ def _outline(region: object) -> shapely.Polygon | shapely.MultiPolygon:
         raise CoordinateError(f"region must be (south, west, north, east) or a polygon, got {type(region).__name__}")
     if region.is_empty or not region.is_valid:
         raise CoordinateError("the polygon must be non-empty and not cross itself; use shapely.make_valid")
-    return shapely.segmentize(region, 0.01)
+    west, south, east, north = region.bounds
+    check_box((south, west, north, east))
+    return join_at_date_line(shapely.segmentize(region, 0.01))
+
+
+def join_at_date_line(polygon: shapely.Geometry) -> shapely.Geometry:
+    """Join a polygon that is cut at the date line, with longitudes up to 360°.
+
+    Parameters
+    ----------
+    polygon
+        Longitudes from -180° to 180°. Each edge spans less than 180°. Other polygons are returned unchanged.
+    """
+    west, _, east, _ = polygon.bounds
+    if east - west <= 180.0 or np.ptp(shapely.get_coordinates(polygon)[:, 0] % 360.0) >= 180.0:
+        return polygon
+    eastern = shapely.transform(polygon, lambda xy: np.column_stack([xy[:, 0] % 360.0, xy[:, 1]]))
+    return shapely.union_all(shapely.get_parts(eastern))
+
+
+def turn_back(longitude: Any) -> Any:
+    """Return longitudes with those beyond 180° turned back by 360°; others stay exact."""
+    return np.where(longitude > 180.0, longitude - 360.0, longitude)
 
 
 def _wrapped(longitude: Any) -> Any:

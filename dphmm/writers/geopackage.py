@@ -337,7 +337,8 @@ def tracks(table: ReleaseTable) -> Any:
     """Return a line through the estimates of each trip.
 
     A new trip starts after a gap of more than an hour, or of more than 1.5 times the user's median gap if that is
-    longer. The median of an even number of gaps is the lower of the middle two. A trip of one timestep has no line.
+    longer. The median of an even number of gaps is the lower of the middle two. A trip across the date line has a line,
+    with its own values, for each stay on one side. One timestep has no line.
 
     Parameters
     ----------
@@ -360,22 +361,27 @@ def tracks(table: ReleaseTable) -> Any:
     shapely = need("shapely", "files")
     latitude, longitude, is_located = places(table, "estimate")
     points = np.column_stack([longitude, latitude])
-    lines = [trip for trip in user_trips(table.select(is_located)) if len(trip.rows) > 1]
-    rows_by_trip = [np.flatnonzero(is_located)[trip.rows] for trip in lines]
+    lines = []
+    for trip in user_trips(table.select(is_located)):
+        rows = np.flatnonzero(is_located)[trip.rows]
+        # The straight line to the other side of the date line leads around the Earth.
+        crossings = np.flatnonzero(np.abs(np.diff(longitude[rows])) > 180.0)
+        lines += [trip._replace(rows=part) for part in np.split(rows, crossings + 1) if len(part) > 1]
+    rows_by_line = [line.rows for line in lines]
     times = {
-        name: pandas.Series(table["time"][[rows[end] for rows in rows_by_trip]]).dt.tz_localize("UTC")
+        name: pandas.Series(table["time"][[rows[end] for rows in rows_by_line]]).dt.tz_localize("UTC")
         for name, end in (("started_at", 0), ("finished_at", -1))
     }
     columns = {
-        "user_id": [trip.user for trip in lines],
-        "trip": [trip.number for trip in lines],
+        "user_id": [line.user for line in lines],
+        "trip": [line.number for line in lines],
         **times,
-        "num_timesteps": [len(rows) for rows in rows_by_trip],
-        "num_releases": [int((~table["withheld"][rows]).sum()) for rows in rows_by_trip],
-        "epsilon": [sum_budgets(table["epsilon"][rows].tolist()) for rows in rows_by_trip],
-        "mean_estimate_error_m": [float(table["estimate_error_m"][rows].mean()) for rows in rows_by_trip],
+        "num_timesteps": [len(rows) for rows in rows_by_line],
+        "num_releases": [int((~table["withheld"][rows]).sum()) for rows in rows_by_line],
+        "epsilon": [sum_budgets(table["epsilon"][rows].tolist()) for rows in rows_by_line],
+        "mean_estimate_error_m": [float(table["estimate_error_m"][rows].mean()) for rows in rows_by_line],
     }
-    geometries = [shapely.LineString(points[rows]) for rows in rows_by_trip]
+    geometries = [shapely.LineString(points[rows]) for rows in rows_by_line]
     return geopandas.GeoDataFrame(columns, geometry=geometries, crs=CRS)
 
 

@@ -108,6 +108,11 @@ def test_file_without_map_of_region_raises(tmp_path, content, message):
         read_basemap(tmp_path / "a.geojson", BOX)
 
 
+def test_file_is_refused_unread_across_date_line():
+    with pytest.raises(DataFileError, match=r"absent\.geojson: .* date line"):
+        read_basemap("absent.geojson", (-20.0, 179.0, -15.0, -179.0))
+
+
 # ---- files read by GDAL ----------------------------------------------------------------------------------------------
 
 

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
 from dphmm import MarkovModel, ReleaseSettings
+from dphmm.errors import DataFileError
 from dphmm.plots import ReleaseMap, canvas
 from dphmm.plots.basemap import build_basemap
-from dphmm.plots.release import _grid_lines, edges_up_to
+from dphmm.plots.release import _grid_lines, draw_ground, edges_up_to
 from dphmm.policy import PolicyGraph
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
@@ -224,6 +225,30 @@ def test_page_across_date_line_is_that_of_equal_region_inland():
         turned = longitudes[0][name] - inland
         assert np.ptp(turned) < 1e-3, name
         assert abs(turned[0]) == pytest.approx(180, abs=1e-3)
+
+
+@pytest.mark.parametrize("west", [179.9, -178.9], ids=["across", "east of it"])
+def test_map_file_is_refused_only_across_date_line(tmp_path, west):
+    road = {"type": "LineString", "coordinates": [[-179.0, -17.0], [-178.7, -17.0]]}
+    feature = {"type": "Feature", "properties": {"highway": "primary"}, "geometry": road}
+    (tmp_path / "road.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    grid = Grid.over((-17.1, west, -16.9, (west + 0.2 + 180) % 360 - 180), cell_km=2.0)
+    model = MarkovModel(np.full((grid.size, grid.size), 1 / grid.size), np.full(grid.size, 1 / grid.size), grid, 300.0)
+    engine = ReleaseSettings("utility:3km", 1.0).engine(model, rng=1)
+    (latitude, longitude), times = grid.latlon(0)[0], walks.START + np.arange(2) * walks.STEP
+    track = Trajectory("ann", times, np.full(2, latitude), np.full(2, longitude)).resample(300.0)
+    table = ReleaseTable.from_releases(release_trajectory(engine, grid, track))
+    release_map = ReleaseMap(table, grid, basemap=tmp_path / "road.geojson")
+    _, ax = canvas.new_figure()
+    if west > 0:
+        for draw in (release_map.to_html, lambda: release_map.draw(ax)):
+            with pytest.raises(DataFileError, match=r"road\.geojson: .* date line"):
+                draw()
+        ax.set(xlim=(-9, 9), ylim=(-9, 9))
+        draw_ground(ax, grid.projection, tmp_path / "road.geojson", is_optional=True)
+        assert "date line" in ax.texts[-1].get_text()
+    else:
+        assert read_page_data(release_map.to_html())["basemap"]["lines"]["road"]
 
 
 def decode_longitudes(part, codes):

@@ -13,9 +13,10 @@ import numpy as np
 import pyogrio
 import pytest
 import shapely
+import shapely.affinity
 
 from dphmm.errors import DataFileError
-from dphmm.policy.zones import categorical_layer, categories, read_polygons
+from dphmm.policy.zones import categorical_layer, categories, open_places, read_polygons, zones
 from dphmm.space import Grid
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
@@ -271,3 +272,45 @@ def test_layer_outside_region_or_in_unknown_reference_system_raises(tmp_path):
             categories(_write(tmp_path / "b.geojson", [WEST], crs=crs), SPACE)
     with pytest.raises(DataFileError, match="degrees"):
         categories(_write(tmp_path / "c.geojson", [shapely.box(4e5, 4e6, 5e5, 5e6)]), SPACE)
+
+
+def _find_states(path, space):
+    return [
+        categories(path, space)["home"].tolist(),
+        zones(path, space)["home"].tolist(),
+        open_places(path, space).tolist(),
+    ]
+
+
+@pytest.mark.parametrize("turn", [0, -360])
+def test_zone_across_date_line_has_states_of_equal_zone_inland(tmp_path, turn):
+    inland = shapely.Polygon([(9.981, -16.83), (10.022, -16.833), (10.012, -16.777), (9.97, -16.78)])
+    expected = _find_states(
+        _write(tmp_path / "a.geojson", [inland], ["home"]), Grid.over((-16.85, 9.9, -16.75, 10.05), 0.5)
+    )
+    beyond = shapely.affinity.translate(inland, 170 + turn)
+    across = Grid.over((-16.85, 179.9, -16.75, -179.95), 0.5)
+    assert _find_states(_write(tmp_path / "b.geojson", [beyond], ["home"]), across) == expected
+    assert all(len(states) < across.size / 2 for states in expected)
+    halves = [inland.intersection(shapely.box(*sides)) for sides in ((0, -20, 10, 0), (10, -20, 20, 0))]
+    cut = shapely.MultiPolygon(
+        [shapely.affinity.translate(half, by) for half, by in zip(halves, (170, -190), strict=True)]
+    )
+    assert read_polygons(tmp_path / "b.geojson")[0][1].symmetric_difference(cut).area < 1e-12
+
+
+def test_polygon_from_180_degrees_on_has_one_part(tmp_path):
+    east = shapely.box(180.0, -17, 180.5, -16)
+    assert read_polygons(_write(tmp_path / "a.geojson", [east]))[0][1].equals(shapely.box(-180, -17, -179.5, -16))
+    west = shapely.box(179.5, -17, 180.0, -16)
+    assert read_polygons(_write(tmp_path / "b.geojson", [west]))[0][1].equals(west)
+
+
+def test_edge_across_more_than_half_the_earth_raises(tmp_path):
+    uncut = shapely.Polygon([(179.99, -16.8), (-179.98, -16.8), (-179.98, -16.7), (179.99, -16.7)])
+    hole = shapely.Polygon([(-170, -20), (0, -20), (170, -20), (170, 20), (0, 20), (-170, 20)], [uncut.exterior.coords])
+    for polygon in (uncut, shapely.MultiPolygon([WEST, uncut]), hole):
+        with pytest.raises(DataFileError, match=r"a.geojson: home: an edge.*date line"):
+            read_polygons(_write(tmp_path / "a.geojson", [polygon], ["home"]))
+    wide = shapely.Polygon([(-90, 0), (90, 0), (90, 10), (-90, 10)])
+    assert read_polygons(_write(tmp_path / "a.geojson", [wide]))[0][1].equals(wide)

@@ -62,3 +62,11 @@ def test_drawn_zones_are_stored_as_settings_layer():
     drawn = zones.apply_to(ReleaseSettings(policy="utility:500m"))
     assert drawn.policy == "zone:YOURS+300m | utility:500m"
     assert ReleaseSettings.from_json(drawn.to_json()) == drawn
+
+
+def test_zone_drawn_beyond_180_degrees_has_its_name_on_other_side():
+    home = json.loads(HOME)
+    home["features"][0]["geometry"] = shapely.geometry.mapping(shapely.box(179.99, -17, 180.02, -16))
+    zones = Zones.from_page({"zones": home})
+    names = {longitude: zones.zone_name_at(-16.5, longitude) for longitude in (179.98, 179.995, -179.985, -179.97)}
+    assert names == {179.98: "away", 179.995: "home", -179.985: "home", -179.97: "away"}

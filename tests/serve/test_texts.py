@@ -142,6 +142,7 @@ SQUARE = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-29.99, 
 BOW = {"type": "Polygon", "coordinates": [[[-30, 45], [-29.99, 45], [-30, 45], [-30, 45]]]}
 TINY = {"type": "Polygon", "coordinates": [[[10, 5], [10.01, 5], [10.01, 5.01], [10, 5]]]}
 LARGE = {"type": "Polygon", "coordinates": [[[-30, 45], *[[-29.99, 45 + k * 1e-6] for k in range(1999)], [-30, 45]]]}
+UNCUT = {"type": "Polygon", "coordinates": [[[179, 5], [-179, 5], [-179, 6], [179, 5]]]}
 METRES = {"type": "Polygon", "coordinates": [[[400000, 5], [400010, 5], [400010, 50], [400000, 5]]]}
 
 
@@ -157,6 +158,7 @@ def zones(*shapes, elsewhere="policy"):
         ("no_cell", zones(("home", TINY)), "zones"),
         ("crosses", zones(("home", BOW)), "preview"),
         ("degrees", zones(("home", METRES)), "zones"),
+        ("date_line", zones(("home", UNCUT)), "zones"),
         ("no_polygon", {"zones": {"features": 7}}, "preview"),
         ("corners", zones(("home", LARGE)), "zones"),
         ("no_name", zones((" ", SQUARE)), "zones"),

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import shapely
+import shapely.affinity
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +79,31 @@ def test_hole_of_multipolygon_has_no_cells():
     grid = Grid.over(shapely.MultiPolygon([ring, shapely.box(7.9, 45.0, 8.0, 45.1)]), 0.5)
     assert grid.locate([45.1, 45.1, 45.05], [7.6, 7.675, 7.95]).tolist()[0] == -1
     assert (grid.locate([45.1, 45.05], [7.675, 7.95]) >= 0).all()
+
+
+@pytest.mark.parametrize("meridian", [10.02, 9.93, 10.08])
+def test_polygon_across_date_line_has_states_of_equal_polygon_inland(meridian):
+    ring = shapely.Polygon([(9.9, -17.0), (10.1, -17.05), (10.14, -16.8), (9.95, -16.75)])
+    ring = ring.difference(shapely.Point(10.0, -16.9).buffer(0.03))
+    west, east = (
+        ring.intersection(shapely.box(*sides)) for sides in ((9, -18, meridian, -16), (meridian, -18, 11, -16))
+    )
+    turned = [shapely.affinity.translate(west, 180 - meridian), shapely.affinity.translate(east, -180 - meridian)]
+    inland, across = Grid.over(ring, 0.7), Grid.over(shapely.MultiPolygon(turned), 0.7)
+    assert across.lattice.tolist() == inland.lattice.tolist()
+    assert across.points == pytest.approx(inland.points, abs=0.002)
+    turn = (across.latlon() - inland.latlon() - [0, 180 - meridian] + 180) % 360 - 180
+    assert turn == pytest.approx(0.0, abs=2e-5)
+
+
+@pytest.mark.parametrize("box", [(-170, 85, 170, 89), (-180, 88, 180, 90), (-100, 86, 100, 88)])
+def test_wide_polygon_at_pole_is_not_its_complement(box):
+    grid = Grid.over(shapely.box(*box), 50.0)
+    west, south, east, north = box
+    latlon = grid.latlon()
+    assert len(latlon)
+    assert (latlon >= [south, west]).all()
+    assert (latlon <= [north, east]).all()
 
 
 def test_nearest_in_polygon_equals_brute_force():

@@ -198,6 +198,19 @@ def test_gap_of_more_than_an_hour_starts_new_trip(table):
     assert frame["num_timesteps"].tolist() == [3, 2]
 
 
+def test_tracks_across_date_line_are_split_at_it(table):
+    pytest.importorskip("geopandas")
+    longitude = np.array([179.97, 179.99, -179.99, 179.98, 180.0, -180.0, -179.98, -179.96, -0.1, 0.1])
+    rows = ReleaseTable({name: np.repeat(array[:1], len(longitude)) for name, array in table.columns.items()})
+    times = rows["time"] + np.arange(len(longitude)) * np.timedelta64(300, "s").astype("timedelta64[us]")
+    frame = tracks(ReleaseTable({**rows.columns, "time": times, "estimate_longitude": longitude}))
+    lines = [[place[0] for place in line.coords] for line in frame.geometry]
+    assert lines == [[179.97, 179.99], [179.98, 180.0], [-180.0, -179.98, -179.96, -0.1, 0.1]]
+    assert frame["num_timesteps"].tolist() == [2, 2, 5]
+    assert frame["trip"].tolist() == [0, 0, 0]
+    assert frame["epsilon"].tolist() == pytest.approx(rows["epsilon"][0] * np.array([2, 2, 5]))
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_trackintel_and_movingpandas_accept_frames(table):

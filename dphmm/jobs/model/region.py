@@ -20,7 +20,7 @@ from dphmm.policy.zones import read_polygons
 from dphmm.random import Rng, random_source
 from dphmm.readers.table import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
-from dphmm.space.grid import Box, CellSize, preset_box
+from dphmm.space.grid import Box, CellSize, join_at_date_line, preset_box, turn_back
 from dphmm.space.streets import SEGMENT_KM, WITHIN_KM, Streets
 from dphmm.space.towns import town_box
 from dphmm.tables.source import get_suffix
@@ -294,8 +294,9 @@ def bounding_box(bbox: Box | None, town: str | None, extent: str | Path | None) 
             f"extent must be a public layer of polygons, got the recording {extent}, and its bounding box would reveal "
             "its outermost locations: use --town NAME or --bbox SOUTH WEST NORTH EAST"
         )
-    west, south, east, north = shapely.total_bounds([shape for _, shape in read_polygons(str(extent))]).tolist()
-    return south, west, north, east
+    outline = join_at_date_line(shapely.union_all([shape for _, shape in read_polygons(str(extent))]))
+    west, south, east, north = outline.bounds
+    return south, west, north, float(turn_back(east))
 
 
 def prepare_region(

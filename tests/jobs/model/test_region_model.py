@@ -34,13 +34,14 @@ def test_learned_model_without_list_is_not_treated_as_region_model(tmp_path):
     assert find_training_users(tmp_path / "m.npz", MarkovModel.load(tmp_path / "m.npz")) is None
 
 
-def test_extent_is_bounding_box_of_layer(tmp_path):
-    ring = [[-30.0, 45.0], [-29.9, 45.0], [-29.9, 45.1], [-30.0, 45.0]]
+@pytest.mark.parametrize(("west", "east"), [(-30.0, -29.9), (179.95, 180.05)], ids=["inland", "date line"])
+def test_extent_is_bounding_box_of_layer(tmp_path, west, east):
+    ring = [[west, 45.0], [east, 45.0], [east, 45.1], [west, 45.0]]
     shape = {"type": "Polygon", "coordinates": [ring]}
     layer = {"type": "FeatureCollection", "features": [{"type": "Feature", "properties": {}, "geometry": shape}]}
     (tmp_path / "layer.geojson").write_text(json.dumps(layer), encoding="utf-8")
     region_model = blank_model(extent=tmp_path / "layer.geojson", kind="walking").model
-    same = blank_model(bbox=(45.0, -30.0, 45.1, -29.9), kind="walking").model
+    same = blank_model(bbox=(45.0, west, 45.1, east if east < 180 else east - 360), kind="walking").model
     np.testing.assert_array_equal(region_model.space.points, same.space.points)
     assert region_model.step_seconds == 60
 
