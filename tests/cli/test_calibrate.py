@@ -192,6 +192,11 @@ def test_trade_off_is_plotted(folder, run):
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "2"), "failure_rate must be in (0, 1)"),
         (("--error", "1km", "--failure-rate", "0.5"), "failure_rate needs an event"),
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.1"), "are too few for a failure rate of 0.1"),
+        (
+            (*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "5h"),
+            "--horizon must be at least 21600 s with --failure-rate, to include the end of the event, got 18000 s",
+        ),
+        ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "6h"), "are too few for a failure"),
         ((*EVENT, "--max-posterior", "0.8", {"first": "noon"}), "key 'first' must be a time such as"),
         (("--error", "1km", "--user", "zz"), "--user needs --auxiliary-data: remove --user"),
         (("--error", "1km", "--input-format", "gpx"), "--input-format needs --auxiliary-data: remove --input-format"),

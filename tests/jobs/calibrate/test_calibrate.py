@@ -16,6 +16,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs, simulate
 from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.events import parse_event
 from dphmm.jobs import CalibrationTargets, calibrate, learn
 from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
 from dphmm.jobs.calibrate.search import BudgetSearch, _plans_by_support
@@ -545,3 +546,18 @@ def test_both_event_limits_hold_for_one_release(certainty, odds):
     assert alone[0] != alone[1]
     assert both.settings.epsilon == min(alone)
     assert set(both.epsilon_by_target) == {"max_posterior", "max_odds_ratio"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hours", "num_releases"), [(None, 4), (6, 6)])
+def test_failure_rate_holds_for_the_releases_that_the_output_states(hours, num_releases):
+    """Compare with 200 other users and a margin of four standard errors (alpha 4e-5)."""
+    targets = CalibrationTargets(event="at:3,4 between 1 and 3", max_posterior=0.8, failure_rate=0.4)
+    horizon = None if hours is None else hours * 3600
+    calibration = calibrate(model(), SETTINGS, targets, num_users=10, horizon_seconds=horizon)
+    assert calibration.num_guaranteed_releases == calibration.num_releases == num_releases
+    scope = f"the first {num_releases} releases of all but 0.4 of the users with the event, by simulation"
+    assert _describe_scope(calibration) == scope
+    event = parse_event(str(targets.event)).resolve(GRID)
+    others = simulate(SETTINGS.engine(model()), calibration.settings.epsilon, 200, num_releases, rng=7, event=event)
+    assert others.estimate_share_above(0.8)[0] <= 0.4 + 4 * (0.24 / 200) ** 0.5
