@@ -25,7 +25,7 @@ from dphmm.cli.console import (
     shown,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, named, settings_key
+from dphmm.cli.keys import NAME_LIST, named, naming, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import lower_bound
@@ -135,24 +135,25 @@ def calibrate_command(**arguments: Any) -> None:
         raise ConfigurationError(
             f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
         )
-    result = calibrate(
-        arguments["model"],
-        options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
-        CalibrationTargets(**targets),
-        horizon_seconds=None
-        if arguments["horizon"] is None
-        else options.parse_seconds(arguments["horizon"], named("horizon")),
-        num_users=arguments["num_users"],
-        report_epsilons=report_epsilons,
-        rng=arguments["seed"],
-        first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
-        auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
-        adversary_map=adversary_map,
-        uses=options.build_uses(arguments),
-        report_policies=arguments["report_policies"] or (),
-        compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
-        watch=progress,
-    )
+    with naming(report_epsilons="report_epsilons", first="first"):
+        result = calibrate(
+            arguments["model"],
+            options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
+            CalibrationTargets(**targets),
+            horizon_seconds=None
+            if arguments["horizon"] is None
+            else options.parse_seconds(arguments["horizon"], named("horizon")),
+            num_users=arguments["num_users"],
+            report_epsilons=report_epsilons,
+            rng=arguments["seed"],
+            first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
+            auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
+            adversary_map=adversary_map,
+            uses=options.build_uses(arguments),
+            report_policies=arguments["report_policies"] or (),
+            compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
+            watch=progress,
+        )
     if auxiliary_data is not None:
         echo("Warning: this result used true locations. Do not publish it.", err=True)
     if arguments["as_json"]:

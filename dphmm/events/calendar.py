@@ -121,8 +121,8 @@ class Clock:
     def _zero(self) -> int:
         if self.first is None:
             raise EventError(
-                "an event with dates needs the slot of the first release: pass it, or use steps such as 'between 0 "
-                "and 9'"
+                "first must be set for an event with dates, to the time of the first release; or use steps such as "
+                "'between 0 and 9'"
             )
         return self.first - self.lead
 

@@ -135,7 +135,7 @@ def test_event_dates_count_from_first_release(folder, run):
     assert dated_result["epsilon"] == steps["epsilon"]
     done = run(*BASIC, *dated)
     assert done.exit_code == 2
-    assert "an event with dates needs the slot of the first release" in done.stderr
+    assert "key 'first' of a settings file must be set for an event with dates" in done.stderr
 
 
 @pytest.mark.slow
