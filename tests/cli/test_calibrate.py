@@ -173,6 +173,7 @@ def test_trade_off_is_plotted(folder, run):
         (("--error", "1km", {"horizon": "5"}), "key 'horizon' must be a duration"),
         (("--error", "1km", {"report_epsilons": "a,b"}), "key 'report_epsilons' must be numbers with commas"),
         (("--error", "1km", "--report-epsilons", "a,b"), "--report-epsilons must be numbers with commas"),
+        (("--error", "1km", "--report-epsilons", "0.5,-1"), "--report-epsilons must be a positive, finite number"),
         (("--error", "1km", "--picture", "t.png"), "--picture needs at least two budgets in --report-epsilons"),
         (("--adversary-error", "90km"), "the target error must be below"),
         (("--max-posterior", "0.001"), "--max-posterior must be above 0."),

@@ -167,7 +167,8 @@ def calibrate(
     if num_users == 1:
         raise ConfigurationError("num_users must be 0 or at least 2, got 1")
     _check_uses(uses, report_policies, num_users, auxiliary_data is not None or adversary_map is not None)
-    budgets = [check_budget(epsilon) for epsilon in as_floats(report_epsilons, "report_epsilons").ravel().tolist()]
+    listed_epsilons = as_floats(report_epsilons, "report_epsilons").ravel().tolist()
+    budgets = [check_budget(epsilon, "report_epsilons") for epsilon in listed_epsilons]
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
     for policy in report_policies:
