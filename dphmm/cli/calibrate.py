@@ -25,7 +25,7 @@ from dphmm.cli.console import (
     shown,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, named, settings_key
+from dphmm.cli.keys import NAME_LIST, named, naming, settings_key
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import lower_bound
@@ -99,9 +99,9 @@ def calibrate_command(**arguments: Any) -> None:
     simulated user follows. --max-posterior then holds for each of these users (64 of them if there are more).
 
     With --event 'at:clinic.geojson between 3 and 9', both limits refer to the event: for one release, by a search over
-    all outputs; with --horizon, for all releases in that time; with --failure-rate 0.1, for all releases up to the
-    event's end and nine in ten of the users for whom it occurs, by simulation. The output also states the effect of
-    --max-event-probability instead.
+    all outputs; with --horizon, for all releases in that time; with --failure-rate 0.1, for nine in ten of the users
+    for whom it occurs, by simulation, and all releases up to its end or in a longer --horizon. The output also states
+    the effect of --max-event-probability instead.
 
     With --uses, a table compares what the releases of users sampled from the model are good for, at the calibrated
     epsilon, at --report-epsilons and under the key report_policies: counts, the reproduction number of a disease, and
@@ -135,24 +135,25 @@ def calibrate_command(**arguments: Any) -> None:
         raise ConfigurationError(
             f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
         )
-    result = calibrate(
-        arguments["model"],
-        options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
-        CalibrationTargets(**targets),
-        horizon_seconds=None
-        if arguments["horizon"] is None
-        else options.parse_seconds(arguments["horizon"], named("horizon")),
-        num_users=arguments["num_users"],
-        report_epsilons=report_epsilons,
-        rng=arguments["seed"],
-        first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
-        auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
-        adversary_map=adversary_map,
-        uses=options.build_uses(arguments),
-        report_policies=arguments["report_policies"] or (),
-        compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
-        watch=progress,
-    )
+    with naming(report_epsilons="report_epsilons", first="first"):
+        result = calibrate(
+            arguments["model"],
+            options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
+            CalibrationTargets(**targets),
+            horizon_seconds=None
+            if arguments["horizon"] is None
+            else options.parse_seconds(arguments["horizon"], named("horizon")),
+            num_users=arguments["num_users"],
+            report_epsilons=report_epsilons,
+            rng=arguments["seed"],
+            first=None if arguments["first"] is None else parse_first_slot(arguments["model"], arguments["first"]),
+            auxiliary_data=None if arguments["adversary"] == "public" else auxiliary_data,
+            adversary_map=adversary_map,
+            uses=options.build_uses(arguments),
+            report_policies=arguments["report_policies"] or (),
+            compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
+            watch=progress,
+        )
     if auxiliary_data is not None:
         echo("Warning: this result used true locations. Do not publish it.", err=True)
     if arguments["as_json"]:
@@ -254,19 +255,22 @@ def _print(calibration: CalibrationResult) -> None:
 
 def _describe_scope(result: CalibrationResult) -> str:
     """Describe the releases that the limits hold for."""
-    if result.targets.failure_rate is not None:
-        return f"all but {result.targets.failure_rate:.3g} of the users with the event, by simulation"
-    scope = "each release" if result.event is None else "a single release"
-    together = (
-        scope if result.num_guaranteed_releases == 1 else f"all {result.num_guaranteed_releases:,} releases jointly"
-    )
+    count = result.num_guaranteed_releases
+    rate = result.targets.failure_rate
+    if rate is not None:
+        releases = "release" if count == 1 else f"{count:,} releases"
+        scope = f"the first {releases} of all but {rate:.3g} of the users with the event"
+    elif count > 1:
+        scope = f"all {count:,} releases jointly"
+    else:
+        scope = "each release" if result.event is None else "a single release"
     if result.num_users_with_habits and result.targets.max_posterior is not None:
-        together += f" of {result.num_users_with_habits} users with known habits"
+        scope += f" of {result.num_users_with_habits} users with known habits"
     if result.first_release is not None:
-        together += f" if the first is at {result.first_release}"
+        scope += f" if the first is at {result.first_release}"
     if result.has_clock_changes:
-        together += ", without a change of the clocks"
-    return f"{together}, every output"
+        scope += ", without a change of the clocks"
+    return f"{scope}, {'every output' if rate is None else 'by simulation'}"
 
 
 def _build_event_rows(limited: EventLimitResult) -> list[Row]:

@@ -147,7 +147,9 @@ def named(name: str) -> str:
     parameter = parameters[name]
     if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
         return f"{context.meta[_FILE]}: key {get_key(parameter)!r}"
-    return get_key(parameter) if isinstance(parameter, Key) else max(parameter.opts, key=len)
+    if isinstance(parameter, Key):
+        return f"key {get_key(parameter)!r} of a settings file"
+    return max(parameter.opts, key=len)
 
 
 @contextmanager

@@ -121,8 +121,8 @@ class Clock:
     def _zero(self) -> int:
         if self.first is None:
             raise EventError(
-                "an event with dates needs the slot of the first release: pass it, or use steps such as 'between 0 "
-                "and 9'"
+                "first must be set for an event with dates, to the time of the first release; or use steps such as "
+                "'between 0 and 9'"
             )
         return self.first - self.lead
 
@@ -217,6 +217,8 @@ class Window:
             begin = spans.pop()[0] if spans and spans[-1][1] >= first - 1 else first
             spans.append((begin, last))
         if not spans:
+            if not self._time_ranges():
+                raise EventError(f"window '{self}' must contain a time of '{self.daily}'; use other dates")
             raise EventError(
                 f"window '{self}' must contain a step from the first release on, at {clock.instant(clock.lead)}; use a "
                 "later window"
@@ -367,8 +369,10 @@ def parse_daily(kind: str, hours: str | None) -> Daily:
     if hours is None:
         return Daily(kind.lower())
     ends = [_parse_minutes(part.strip()) for part in re.split("[-\u2013]", hours)]
-    if len(ends) != 2 or ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
         raise EventError(f"hours must have the form 9-12 or 22:30-6, got {hours!r}")
+    if ends[0] == ends[1]:
+        raise EventError(f"hours must end at another time than they start; omit them for whole days, got {hours!r}")
     return Daily(kind.lower(), ends[0], ends[1])
 
 

@@ -135,7 +135,7 @@ def test_event_dates_count_from_first_release(folder, run):
     assert dated_result["epsilon"] == steps["epsilon"]
     done = run(*BASIC, *dated)
     assert done.exit_code == 2
-    assert "an event with dates needs the slot of the first release" in done.stderr
+    assert "key 'first' of a settings file must be set for an event with dates" in done.stderr
 
 
 @pytest.mark.slow
@@ -173,6 +173,7 @@ def test_trade_off_is_plotted(folder, run):
         (("--error", "1km", {"horizon": "5"}), "key 'horizon' must be a duration"),
         (("--error", "1km", {"report_epsilons": "a,b"}), "key 'report_epsilons' must be numbers with commas"),
         (("--error", "1km", "--report-epsilons", "a,b"), "--report-epsilons must be numbers with commas"),
+        (("--error", "1km", "--report-epsilons", "0.5,-1"), "--report-epsilons must be a positive, finite number"),
         (("--error", "1km", "--picture", "t.png"), "--picture needs at least two budgets in --report-epsilons"),
         (("--adversary-error", "90km"), "the target error must be below"),
         (("--max-posterior", "0.001"), "--max-posterior must be above 0."),
@@ -192,6 +193,11 @@ def test_trade_off_is_plotted(folder, run):
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "2"), "failure_rate must be in (0, 1)"),
         (("--error", "1km", "--failure-rate", "0.5"), "failure_rate needs an event"),
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.1"), "are too few for a failure rate of 0.1"),
+        (
+            (*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "5h"),
+            "--horizon must be at least 21600 s with --failure-rate, to include the end of the event, got 18000 s",
+        ),
+        ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "6h"), "are too few for a failure"),
         ((*EVENT, "--max-posterior", "0.8", {"first": "noon"}), "key 'first' must be a time such as"),
         (("--error", "1km", "--user", "zz"), "--user needs --auxiliary-data: remove --user"),
         (("--error", "1km", "--input-format", "gpx"), "--input-format needs --auxiliary-data: remove --input-format"),

@@ -189,6 +189,19 @@ def test_window_skipped_by_clock_raises():
         parse_event("at:home between 2024-03-31T02:10 and 2024-03-31T02:50 in Europe/Berlin")
 
 
+def test_window_without_the_day_of_its_hours_raises():
+    for day in (datetime(2024, 3, 4) + timedelta(days=count) for count in range(7)):
+        text = f"at:home on {day:%Y-%m-%d} any monday 9-12"
+        if f"{day:%A}" == "Monday":
+            assert len(find_steps_within(text)) == 3
+        else:
+            with pytest.raises(EventError, match="must contain a time of 'any monday 9-12'"):
+                find_steps_within(text)
+    past = "at:home on 2024-02-26 any monday 9-12 from the first release"
+    with pytest.raises(EventError, match="must contain a step from the first release on"):
+        find_steps_within(past)
+
+
 def test_night_belongs_to_day_of_its_begin():
     expected = [step for day in (1, 2) for step in range(24 * day + 22, 24 * day + 30)]
     assert find_steps_within("at:home between 2024-03-04 and 2024-03-05 any day 22-6") == expected
@@ -252,6 +265,7 @@ def test_pattern_begins_at_step_or_time():
         ("at:home on 2024-03-04 any holiday", "days must be one of day, .*got 'holiday'"),
         ("at:home on 2024-03-04 any day 9-25", "hours must have the form .*got '9-25'"),
         ("at:home on 2024-03-04 any day 9", "hours must have the form .*got '9'"),
+        ("at:home on 2024-03-04 any day 18-18", "must end at another time than they start.*got '18-18'"),
         ("at:home then at:work at 3", "'then' .*'from'"),
         ("3 of (at:home at 3)", "3 of 1 events"),
         ("at:home at least 0 times at 3", "'0 times'"),

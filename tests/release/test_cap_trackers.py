@@ -380,7 +380,7 @@ def test_event_dates_are_relative_to_first_release_of_each_user():
 
 def test_event_with_date_raises_if_first_slot_is_unknown():
     releaser = town(caps=[Cap("at:5 on 2024-03-04", 0.6)])
-    with pytest.raises(EventError, match="an event with dates needs the slot of the first release"):
+    with pytest.raises(EventError, match="first must be set for an event with dates"):
         releaser.release(5)
     assert town(caps=[Cap("at:5 between 0 and 3", 0.6)]).release(5).epsilon <= 2.0
 

@@ -86,8 +86,8 @@ def calibrate(
 
     With an event, `max_posterior` and `max_odds_ratio` refer to the event. For a single release, all outputs are
     searched at every timestep up to the event's last. For all releases of a horizon, a formula bounds the worst outputs
-    jointly. With a failure rate, the limit holds for all but that share of the users for whom the event occurs, as
-    shown by simulated users with confidence 0.99.
+    jointly. With a failure rate, the limit holds for all releases of the horizon and all but that share of the users
+    for whom the event occurs, as shown by simulated users with confidence 0.99.
 
     Parameters
     ----------
@@ -99,7 +99,8 @@ def calibrate(
         The targets.
     horizon_seconds
         The time that the adversary observes. For simulated users it defaults to a day, or to the last timestep of an
-        event. For `max_posterior` and `max_odds_ratio` it defaults to a single release.
+        event. For `max_posterior` and `max_odds_ratio` without a failure rate it defaults to a single release. With
+        one, it must include the last timestep of the event.
     num_users
         Number of simulated users: 0 to use formulas only, else at least 2. Defaults to 16. For error targets, more are
         used until the target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
@@ -144,7 +145,7 @@ def calibrate(
     ------
     ConfigurationError, InvalidInputError, BudgetError
         If a target cannot be met (the message states what can), the settings have event caps or a schedule, the horizon
-        is shorter than a step, or beliefs do not fit into memory.
+        is shorter than a step, or with a failure rate than the event, or beliefs do not fit into memory.
     DphmmError
         If the model's file or the policy are invalid.
 
@@ -166,7 +167,8 @@ def calibrate(
     if num_users == 1:
         raise ConfigurationError("num_users must be 0 or at least 2, got 1")
     _check_uses(uses, report_policies, num_users, auxiliary_data is not None or adversary_map is not None)
-    budgets = [check_budget(epsilon) for epsilon in as_floats(report_epsilons, "report_epsilons").ravel().tolist()]
+    listed_epsilons = as_floats(report_epsilons, "report_epsilons").ravel().tolist()
+    budgets = [check_budget(epsilon, "report_epsilons") for epsilon in listed_epsilons]
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
     for policy in report_policies:
@@ -181,6 +183,11 @@ def calibrate(
     if auxiliary_data is not None and adversary_map is not None:
         raise ConfigurationError("--map cannot be combined with --auxiliary-data: an adversary has one or the other")
     steps = _count_steps(engine, horizon_seconds, None if event is None else event.last + 1)
+    if event is not None and targets.failure_rate is not None and steps <= event.last:
+        raise ConfigurationError(
+            f"--horizon must be at least {(event.last + 1) * engine.model.step:g} s with --failure-rate, to include "
+            f"the end of the event, got {horizon_seconds:g} s"
+        )
     earlier = tuple(read_tracks_by_user(auxiliary_data).values())
     knowledge, habits = PUBLIC.auxiliary_knowledge, tuple[MarkovModel, ...]()
     if auxiliary_data is not None:
@@ -196,7 +203,7 @@ def calibrate(
         targets,
         event,
         steps,
-        num_guaranteed_releases=1 if horizon_seconds is None else steps,
+        num_guaranteed_releases=1 if horizon_seconds is None and targets.failure_rate is None else steps,
         num_users=_DEFAULT_NUM_USERS if num_users is None else num_users,
         seed=seed,
         watch=watch,

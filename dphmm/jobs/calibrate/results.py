@@ -123,14 +123,17 @@ class BudgetOutcome(Result):
     epsilon
         The budget of each release.
     released_error
-        The RMS distance of a release in kilometres by formula, with all states possible that ever are. With ``delta``,
-        the mean over the simulated users' releases, or None without them.
+        The RMS distance of a release in kilometres by formula, with all states possible that ever are. If later
+        releases depend on earlier outputs, as with ``delta``, the mean over the simulated users' releases, or None
+        without them.
     epsilon_per_hour, epsilon_24h
         The total budget of an hour and of a day with a release at every step.
     simulation
         Metrics of simulated users, None without them.
     event_simulation
         Metrics of simulated users for whom the event occurs. None without an event.
+    has_error_formula
+        Whether `released_error` follows by formula.
     """
 
     epsilon: float = field(metadata=exported())
@@ -139,6 +142,7 @@ class BudgetOutcome(Result):
     epsilon_24h: float | None = field(metadata=exported())
     simulation: Simulation | None
     event_simulation: Simulation | None = None
+    has_error_formula: bool = True
 
     def _derived(self) -> dict[str, Any]:
         event_metrics = {} if self.event_simulation is None else self.event_simulation.to_dict("max_event_probability")
@@ -304,7 +308,8 @@ class CalibrationResult:
             )
         name = _SIMULATED_METRICS.get(self.binding_target)
         simulation = self.achieved.simulation
-        if name is None or simulation is None or self.binding_target == "error":
+        is_simulated = self.binding_target != "error" or not self.achieved.has_error_formula
+        if name is None or simulation is None or not is_simulated:
             return parts
         estimate = simulation.estimate_mean(name)
         target = self.targets.numeric_targets[self.binding_target]

@@ -142,10 +142,11 @@ class BudgetSearch:
     def _has_adaptive_plans(self) -> bool:
         """Whether plans of later releases depend on earlier outputs."""
         settings = self.engine.settings
-        chosen = settings.mechanism not in TABLE_MECHANISMS and any(
-            plan.repair_prior is not None for plan, _ in self._plans
+        can_choose_repair = settings.mechanism not in TABLE_MECHANISMS
+        return settings.delta is not None or any(
+            isinf(plan.protection.diameter) or (can_choose_repair and plan.repair_prior is not None)
+            for plan, _ in self._plans
         )
-        return settings.delta is not None or chosen or any(isinf(plan.protection.diameter) for plan, _ in self._plans)
 
     def _total_diameter(self, option: str) -> float:
         """Return the largest constrained-DP factor times the number of guaranteed releases."""
@@ -344,16 +345,16 @@ class BudgetSearch:
         step = self.engine.model.step
         simulation = None
         event_simulation = None
-        delta = self.engine.settings.delta
-        error = None if delta is not None else self._released_error(epsilon)
+        has_formula = not self._has_adaptive_plans
+        error = self._released_error(epsilon) if has_formula else None
         if self.num_users:
             simulation = self._simulate(epsilon, what, self.seed + _FRESH_SEED_OFFSET)
-            error = error if delta is None else float(simulation.released_error.mean())
+            error = error if has_formula else float(simulation.released_error.mean())
             if self.event is not None:
                 event_simulation = self._simulate(epsilon, what, self.seed + _FRESH_SEED_OFFSET, self.event)
         hour = epsilon * ceil(3600 / step)
         day = epsilon * ceil(DAY_SECONDS / step)
-        return BudgetOutcome(epsilon, error, hour, day, simulation, event_simulation)
+        return BudgetOutcome(epsilon, error, hour, day, simulation, event_simulation, has_formula)
 
     def attack_channels(self, budgets: Iterable[float], channels: Sequence[str | Channel]) -> tuple[ChannelResult, ...]:
         """Attack users at some budgets and under some channels.

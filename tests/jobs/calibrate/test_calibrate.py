@@ -16,6 +16,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs, simulate
 from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
+from dphmm.events import parse_event
 from dphmm.jobs import CalibrationTargets, calibrate, learn
 from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
 from dphmm.jobs.calibrate.search import BudgetSearch, _plans_by_support
@@ -414,6 +415,29 @@ def test_limits_with_delta_raise_and_errors_are_simulated():
     )
 
 
+@pytest.mark.slow
+def test_error_of_separate_components_is_the_mean_that_the_search_used():
+    """A user stays in one of two rows, and the first release shows which: closed form."""
+    size = len(GRID.points)
+    possible = np.isin(np.arange(size), [*range(5), *range(20, 25)])
+    moves = MarkovModel(np.eye(size), possible / 10.0, states=GRID, step_seconds=3600.0)
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), *((i, j) for i in range(20, 25) for j in range(20, i))]
+    settings = ReleaseSettings(PolicyGraph.from_edges(size, edges), 1.0, noise_scope="component")
+    calibration = calibrate(moves, settings, CalibrationTargets(error=0.5), num_users=4, horizon_seconds=2 * 3600)
+    engine, errors = calibration.settings.engine(moves, 1), []
+    for state in (0, 22):
+        engine.restart(0)
+        errors.append([engine.release(state).expected_error for _ in range(2)])
+    means = np.mean(errors, axis=1)
+    expected = np.array([np.average(means, weights=[count, 4 - count]) for count in range(5)])
+    assert errors[0][0] == errors[1][0]
+    assert np.abs(calibration.achieved.released_error - expected).min() < 1e-9
+    assert np.abs(errors[0][0] - expected).min() > 0.01, "the formula is that of the first release"
+    assert "the error of 4 simulated users" in calibration.warnings()[0]
+    without_users = calibrate(moves, settings, CalibrationTargets(window_epsilon=5.0), num_users=0)
+    assert without_users.achieved.released_error is None
+
+
 def test_daily_epsilon_is_met_and_multiple_targets_hold():
     both = calibrate(model(1800.0), SETTINGS, CalibrationTargets(window_epsilon=5.0, error=0.1), num_users=0)
     assert both.binding_target == "window_epsilon"
@@ -545,3 +569,18 @@ def test_both_event_limits_hold_for_one_release(certainty, odds):
     assert alone[0] != alone[1]
     assert both.settings.epsilon == min(alone)
     assert set(both.epsilon_by_target) == {"max_posterior", "max_odds_ratio"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hours", "num_releases"), [(None, 4), (6, 6)])
+def test_failure_rate_holds_for_the_releases_that_the_output_states(hours, num_releases):
+    """Compare with 200 other users and a margin of four standard errors (alpha 4e-5)."""
+    targets = CalibrationTargets(event="at:3,4 between 1 and 3", max_posterior=0.8, failure_rate=0.4)
+    horizon = None if hours is None else hours * 3600
+    calibration = calibrate(model(), SETTINGS, targets, num_users=10, horizon_seconds=horizon)
+    assert calibration.num_guaranteed_releases == calibration.num_releases == num_releases
+    scope = f"the first {num_releases} releases of all but 0.4 of the users with the event, by simulation"
+    assert _describe_scope(calibration) == scope
+    event = parse_event(str(targets.event)).resolve(GRID)
+    others = simulate(SETTINGS.engine(model()), calibration.settings.epsilon, 200, num_releases, rng=7, event=event)
+    assert others.estimate_share_above(0.8)[0] <= 0.4 + 4 * (0.24 / 200) ** 0.5
