@@ -344,4 +344,4 @@ def test_invalid_row_of_budgets_raises_before_work(run, monkeypatch):
     )
     done = run("calibrate", "--model", "m.npz", "--policy", "complete", "--error", "1km", "--report-epsilons", "1,-1")
     assert done.exit_code == 2, done.output
-    assert "epsilon must be" in done.stderr
+    assert "--report-epsilons must be" in done.stderr
