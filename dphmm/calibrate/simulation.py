@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import count, islice
+from itertools import chain, count, islice, repeat
 from math import gcd, hypot, inf, nan
 from typing import Annotated, Any
 
@@ -80,7 +80,7 @@ class PathReleaser:
         """
         rows = None if self._plans is None else self._release_vectorized(self._plans, path, rng)
         if rows is not None:
-            return rows, self.epsilon * self.steps, 0.0, self._mean_expected_error
+            return rows, self.epsilon * self.steps, 0.0, self._compute_mean_error(rows)
         engine = self.engine.spawn(rng)
         rows = np.empty((self.steps, self.engine.model.size))
         spent = 0.0
@@ -97,14 +97,21 @@ class PathReleaser:
                 errors.append(record.expected_error)
         return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
 
-    @cached_property
-    def _mean_expected_error(self) -> float:
-        """The mean expected error over the steps, for plans that do not depend on the noise."""
+    def _compute_mean_error(self, rows: FloatArray) -> float:
+        """Compute the mean expected error over the steps, for plans that do not depend on the noise."""
         assert self._plans is not None, "plans are public"
-        starts = [start for start, _, _ in self._plans]
-        noise = self.engine.planner.build_noise
-        errors = [noise(plan, self.epsilon).expected_error(belief) for _, plan, belief in self._plans]
-        return float(np.diff([*starts, self.steps]) @ errors) / self.steps
+        counts = np.diff([*(start for start, _, _ in self._plans), self.steps])
+        noises = [self.engine.planner.build_noise(plan, self.epsilon) for _, plan, _ in self._plans]
+        model = self.engine.model
+        belief = Belief.initial(model, self.first)
+        if all(len(noise.parts) == 1 for noise in noises):
+            return float(counts @ [noise.expected_error(belief) for noise in noises]) / self.steps
+        # The error differs between parts, and earlier releases reveal which part the state belongs to.
+        total = 0.0
+        for at, noise in enumerate(chain.from_iterable(map(repeat, noises, counts.tolist()))):
+            total += noise.expected_error(belief)
+            belief = belief.update(rows[at]).predict(model, 1, self.first + at)
+        return total / self.steps
 
     def _release_vectorized(
         self, plans: list[tuple[int, StepPlan, Belief]], path: IntArray, rng: np.random.Generator

@@ -13,7 +13,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import MeanEstimate, largest_epsilon, simulate
-from dphmm.calibrate.simulation import compute_errors_without_releases, compute_max_prior
+from dphmm.calibrate.simulation import PathReleaser, compute_errors_without_releases, compute_max_prior
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.model import TimeClasses
 from tests.sizes import fewer
@@ -171,3 +171,29 @@ def test_figure_simulated_alone_equals_that_of_full_simulation():
         np.testing.assert_array_equal(getattr(alone, name), getattr(full, name))
         with pytest.raises(InvalidInputError, match="simulated"):
             alone.estimate_mean("smoothed_error" if name == "estimate_error" else "estimate_error")
+
+
+@pytest.mark.parametrize("hours", [None, [0] * 84 + [1] * 84], ids=["one_matrix", "two_classes"])
+def test_mean_error_of_components_follows_from_beliefs_of_path(hours):
+    """Noise of two lengths: the error is averaged over what earlier releases reveal about the component."""
+    places = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [15.0, 0.0]])
+    matrices = [np.full((4, 4), 0.1) + 0.6 * np.eye(4), np.full((4, 4), 0.2) + 0.2 * np.eye(4)]
+    first, slot = np.array([0.4, 0.3, 0.2, 0.1]), 10  # the class changes after two steps
+    model = MarkovModel(matrices[0], first)
+    if hours is not None:
+        model = MarkovModel(matrices, [first] * 2, None, 3600.0, TimeClasses(tuple(hours), 3600.0))
+    policy = PolicyGraph.from_groups(4, [[0, 1], [2, 3]])
+    releaser = PathReleaser(
+        Releaser(model, places, policy, 1.0, spacing=1, noise_scope="component"), 1.0, steps=4, first=slot
+    )
+    assert not releaser.is_sequential
+    rows, *_, error = releaser.release(np.array([0, 1, 3, 0]), np.random.default_rng(2))
+    powers = np.exp(-1.0 / np.array([1.0, 1.0, 5.0, 5.0]))
+    squares = 2 * powers / (1 - powers) ** 2  # of discrete Laplace noise on the line
+    belief, errors = first, []
+    for step, row in enumerate(rows):
+        errors.append(np.sqrt(belief @ squares))
+        belief = belief * np.exp(row - row.max())
+        matrix = matrices[0 if hours is None else hours[(slot + step + 72) % 168]]  # 1970 began on a Thursday
+        belief = belief / belief.sum() @ matrix
+    assert error == pytest.approx(np.mean(errors), rel=1e-12)
