@@ -98,7 +98,7 @@ class PathReleaser:
         return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
 
     def _compute_mean_error(self, rows: FloatArray) -> float:
-        """Compute the mean expected error over the steps, for plans that do not depend on the noise."""
+        """Compute the mean expected error of releases with plans that depend on no output."""
         assert self._plans is not None, "plans are public"
         counts = np.diff([*(start for start, _, _ in self._plans), self.steps])
         noises = [self.engine.planner.build_noise(plan, self.epsilon) for _, plan, _ in self._plans]

@@ -175,7 +175,7 @@ def test_figure_simulated_alone_equals_that_of_full_simulation():
 
 @pytest.mark.parametrize("hours", [None, [0] * 84 + [1] * 84], ids=["one_matrix", "two_classes"])
 def test_mean_error_of_components_follows_from_beliefs_of_path(hours):
-    """Noise of two lengths: the error is averaged over what earlier releases reveal about the component."""
+    """Of noise with two lengths, the error is averaged over the belief before each release."""
     places = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [15.0, 0.0]])
     matrices = [np.full((4, 4), 0.1) + 0.6 * np.eye(4), np.full((4, 4), 0.2) + 0.2 * np.eye(4)]
     first, slot = np.array([0.4, 0.3, 0.2, 0.1]), 10  # the class changes after two steps
