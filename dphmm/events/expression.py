@@ -317,7 +317,9 @@ class Combination(EventText):
 
     def is_past(self, clock: Clock) -> bool:
         """Return whether the event is past; see `EventText.is_past`."""
-        return all(event.is_past(clock) for event in self.events)
+        # Each is evaluated: an event that needs the date raises an error without it, whatever the order of the events.
+        are_past = [event.is_past(clock) for event in self.events]
+        return all(are_past)
 
     def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
         """Return the text; see `EventText.format_with`."""

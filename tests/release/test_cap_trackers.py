@@ -385,6 +385,14 @@ def test_event_with_date_raises_if_first_slot_is_unknown():
     assert town(caps=[Cap("at:5 between 0 and 3", 0.6)]).release(5).epsilon <= 2.0
 
 
+@pytest.mark.parametrize("sign", ["|", "&"])
+def test_first_step_depends_on_date_in_any_order_of_events(sign):
+    steps, dated = "at:5 between 0 and 3", "at:10 on 2024-03-04 any day 9-12 from the first release"
+    for text in (f"{steps} {sign} {dated}", f"{dated} {sign} {steps}"):
+        assert not town(caps=[Cap(text, 0.9)]).first_step_is_user_independent
+    assert town(caps=[Cap(f"{steps} {sign} at:10 between 1 and 2", 0.9)]).first_step_is_user_independent
+
+
 def test_cap_below_prior_probability_raises_before_draw():
     releaser = town(caps=[Cap("at:5 between 0 and 3", 0.05)])
     with pytest.raises(EventError, match=r"must be above its probability .* before the first release.*got 0\.05"):
