@@ -29,6 +29,7 @@ from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
+from dphmm.release.noise import StepNoise
 from dphmm.space.trajectory import microseconds
 from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
 
@@ -97,32 +98,36 @@ class PathReleaser:
                 errors.append(record.expected_error)
         return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
 
+    @cached_property
+    def _noises(self) -> list[StepNoise]:
+        """The noise of each plan."""
+        assert self._plans is not None, "plans are public"
+        return [self.engine.planner.build_noise(plan, self.epsilon) for _, plan in self._plans]
+
     def _compute_mean_error(self, rows: FloatArray) -> float:
         """Compute the mean expected error of releases with plans that depend on no output."""
         assert self._plans is not None, "plans are public"
-        counts = np.diff([*(start for start, _, _ in self._plans), self.steps])
-        noises = [self.engine.planner.build_noise(plan, self.epsilon) for _, plan, _ in self._plans]
+        counts = np.diff([*(start for start, _ in self._plans), self.steps])
         model = self.engine.model
         belief = Belief.initial(model, self.first)
-        if all(len(noise.parts) == 1 for noise in noises):
-            return float(counts @ [noise.expected_error(belief) for noise in noises]) / self.steps
+        if all(len(noise.parts) == 1 for noise in self._noises):
+            return float(counts @ [noise.expected_error(belief) for noise in self._noises]) / self.steps
         # The error differs between parts, and earlier releases reveal which part the state belongs to.
         total = 0.0
-        for at, noise in enumerate(chain.from_iterable(map(repeat, noises, counts.tolist()))):
+        for at, noise in enumerate(chain.from_iterable(map(repeat, self._noises, counts.tolist()))):
             total += noise.expected_error(belief)
             belief = belief.update(rows[at]).predict(model, 1, self.first + at)
         return total / self.steps
 
     def _release_vectorized(
-        self, plans: list[tuple[int, StepPlan, Belief]], path: IntArray, rng: np.random.Generator
+        self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
     ) -> FloatArray | None:
         """Sample all releases of a path. None if an output excludes a possible state."""
         size = self.engine.model.size
         rows = np.full((self.steps, size), -np.inf)
         block = max(1, _BLOCK_PAIRS // size)
-        ends = [start for start, _, _ in plans[1:]] + [self.steps]
-        for (start, plan, _), end in zip(plans, ends, strict=True):
-            noise = self.engine.planner.build_noise(plan, self.epsilon)
+        ends = [start for start, _ in plans[1:]] + [self.steps]
+        for (start, plan), noise, end in zip(plans, self._noises, ends, strict=True):
             states = np.flatnonzero(plan.constraint)
             surrogates = self.engine.planner.map_to_released(np.arange(size), plan.constraint)
             for at in range(start, end, block):
@@ -155,15 +160,15 @@ def iterate_beliefs(model: MarkovModel, first: int = 0) -> Iterator[Belief]:
         belief = belief.predict(model, 1, step)
 
 
-def _build_public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan, Belief]] | None:
-    """Build the plans of the releases, each with its first step and belief.
+def _build_public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[int, StepPlan]] | None:
+    """Build the plans of the releases, each with its first step.
 
     The plans follow from the model alone. The result is None if plans depend on the noise: with a δ-location set, event
     caps, a schedule, lookup tables, or a repair chosen by the belief. Noise of lower dimension can exclude states, too,
     which shows in the densities.
     """
     settings = engine.settings
-    planned = list[tuple[int, StepPlan, Belief]]()
+    planned = list[tuple[int, StepPlan]]()
     if (
         settings.delta is not None
         or settings.caps
@@ -177,7 +182,7 @@ def _build_public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[
         if plan.repair_prior is not None:
             return None
         if not planned or plan.repair_id != planned[-1][1].repair_id:
-            planned.append((step, plan, belief))
+            planned.append((step, plan))
         elif engine.model.is_plain and before is not None and (belief.support == before.support).all():
             return planned
         before = belief
