@@ -36,6 +36,7 @@ from dphmm.policy.lengths import kilometres
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import DEFAULT_DRAW_EPSILON, Schedule
 from dphmm.space.grid import Grid
+from dphmm.space.projection import wrap_longitude
 from dphmm.tables.values import parse_number
 from dphmm.validation import checked
 
@@ -201,7 +202,7 @@ def snap_to_grid(latitude: FloatArray, longitude: FloatArray, accuracy_m: float)
     latitudes = np.clip(np.floor(latitude / step + 0.5) * step, -_MAX_LATITUDE, _MAX_LATITUDE)
     longitude_step = step / np.cos(np.radians(latitudes))
     longitudes = np.floor(longitude / longitude_step + 0.5) * longitude_step
-    return np.column_stack([latitudes, (longitudes + 180.0) % 360.0 - 180.0])
+    return np.column_stack([latitudes, wrap_longitude(longitudes)])
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import Operator, linear_masses
 from dphmm.space.grid import Grid
+from dphmm.space.projection import wrap_longitude
 from dphmm.validation import Integers, Interval, checked
 
 PARTS = 5
@@ -302,7 +303,7 @@ class DegreeRectangles:
 
     def center_longitude(self, longitude: FloatArray) -> FloatArray:
         """Return longitudes relative to the projection's centre, in [-180, 180)."""
-        return np.asarray((longitude - self._centre + 180.0) % 360.0 - 180.0)
+        return np.asarray(wrap_longitude(longitude - self._centre))
 
     def overlap_shares(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Return the share of each cell in rectangles with corners ``(T, 2)``, ``(T, N)``."""

@@ -11,7 +11,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.hide.square import MAX_SIDE_KM, Square
 from dphmm.hide.street_inference import find_candidates
 from dphmm.hide.zone import HiddenZone
-from dphmm.space.projection import LocalProjection, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, unwrap_longitudes, wrap_longitude
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
 from dphmm.validation import checked
@@ -149,4 +149,4 @@ def find_map_bounds(squares: Sequence[Square], reach_km: float) -> Box:
         offsets = (square.side_km + reach_km) * np.array([[-1, -1], [1, 1]])
         corners.append(unwrap_longitudes(LocalProjection(*square.centre).to_latlon(offsets), first))
     (south, west), (north, east) = np.min(corners, axis=(0, 1)).tolist(), np.max(corners, axis=(0, 1)).tolist()
-    return south, (west + 180) % 360 - 180, north, (east + 180) % 360 - 180
+    return south, wrap_longitude(west), north, wrap_longitude(east)

@@ -18,7 +18,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.hide.square import Square, distance_outside, is_near
 from dphmm.model.blank_model import get_kind
 from dphmm.space.grid import Grid
-from dphmm.space.projection import LocalProjection
+from dphmm.space.projection import LocalProjection, wrap_longitude
 from dphmm.validation import checked
 
 CELLS = 10
@@ -171,7 +171,7 @@ class HiddenZone:
             ``(n,)``: from differences in degrees, without a projection.
         """
         north, east = self.square.centre
-        turn = np.abs((np.asarray(longitude, float) - east + 180) % 360 - 180)
+        turn = np.abs(wrap_longitude(np.asarray(longitude, float) - east))
         reach = 2 * self.half_km + np.asarray(margin_km, float)
         # Degrees are at least 110 km long, and within 50 km the length of one of longitude varies by less than 10 %.
         is_near = np.abs(np.asarray(latitude, float) - north) <= reach / 110

@@ -58,6 +58,7 @@ from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import locate_states
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
 from dphmm.space.grid import Box, check_box
+from dphmm.space.projection import wrap_longitude
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
 from dphmm.validation import Epsilon, Seconds, SeedOrGenerator, checked
@@ -614,7 +615,7 @@ def _convert_to_degrees(points: FloatArray, plane: LocalProjection, box: Box | N
         south, west, north, east = box
         width = (east - west) % 360.0
         sides = np.meshgrid(np.linspace(west, west + width, 65), np.linspace(south, north, 65))
-        image = plane.to_plane(sides[1].ravel(), (sides[0].ravel() + 180.0) % 360.0 - 180.0)
+        image = plane.to_plane(sides[1].ravel(), wrap_longitude(sides[0].ravel()))
         points = np.clip(points, image.min(axis=0), image.max(axis=0))
     degrees = np.full(points.shape, np.nan)
     for row, point in enumerate(points):

@@ -22,7 +22,7 @@ from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, InvalidInputError
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.space.grid import Box
-from dphmm.space.projection import unwrap_longitudes
+from dphmm.space.projection import unwrap_longitudes, wrap_longitude
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
@@ -287,7 +287,7 @@ def extend_box(box: Box, margin: float) -> Box:
     """
     south, west, north, east = box
     if west < -180.0 or east > 180.0:
-        west, east = ((side + 180.0) % 360.0 - 180.0 for side in (west - margin, east + margin))
+        west, east = (wrap_longitude(side) for side in (west - margin, east + margin))
     else:
         west, east = west - margin, east + margin
     return max(south - margin, -90.0), west, min(north + margin, 90.0), east

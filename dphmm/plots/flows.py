@@ -31,7 +31,7 @@ from dphmm.plots.canvas import (
 )
 from dphmm.plots.maps import draw_basemap, draw_scale
 from dphmm.plots.webmap import MapLayer, web_map
-from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes, wrap_longitude
 from dphmm.space.world_map import polygons
 from dphmm.tables import check_output, write_text
 from dphmm.tables.values import writable
@@ -238,10 +238,10 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
 
     drawn = _PlottedFlows(rows)
     south, west, north, east = drawn.box
-    projection = LocalProjection((south + north) / 2, ((west + east) / 2 + 180.0) % 360.0 - 180.0)
+    projection = LocalProjection((south + north) / 2, wrap_longitude((west + east) / 2))
 
     def to_plane(degrees: FloatArray) -> FloatArray:
-        return projection.to_plane(degrees[:, 1], (degrees[:, 0] + 180.0) % 360.0 - 180.0)
+        return projection.to_plane(degrees[:, 1], wrap_longitude(degrees[:, 0]))
 
     margin = _MAP_MARGIN * max(north - south, east - west, 0.01)
     sides = (west - margin, east + margin), (max(south - margin, -90.0), min(north + margin, 90.0))

@@ -30,6 +30,7 @@ from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.outgoing import Message
 from dphmm.serve.recipient_tables import FOREVER, RecipientState
 from dphmm.serve.sessions import Sessions
+from dphmm.space.projection import wrap_longitude
 
 _MAX_LISTED = 500  # locations in a list, and releases in one response; the page asks for more
 _TRAIL_DAYS = 3  # days of the trail that the page shows at first
@@ -531,7 +532,7 @@ def _classify_level(figures: PosteriorSummary) -> str:
 
 def _compute_offset(figures: PosteriorSummary, name: PlaceName) -> tuple[float, float]:
     """Return how far an estimate lies east and north of a named place, in kilometres."""
-    east = (figures.longitude - name.longitude + 180) % 360 - 180
+    east = wrap_longitude(figures.longitude - name.longitude)
     return _KM_PER_DEGREE * east * cos(radians(name.latitude)), _KM_PER_DEGREE * (figures.latitude - name.latitude)
 
 

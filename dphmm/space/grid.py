@@ -18,7 +18,7 @@ import shapely
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.geometry.measurements import Measurements
-from dphmm.space.projection import LocalProjection
+from dphmm.space.projection import LocalProjection, wrap_longitude
 from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.validation import Integers, Interval, checked
 
@@ -153,11 +153,11 @@ class Grid(StateSpace):
         box = check_box(tuple(region)) if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
         south, west, north, east = box
         width = (east - west) % 360.0 or 360.0
-        projection = LocalProjection((south + north) / 2, _wrapped(west + width / 2))
+        projection = LocalProjection((south + north) / 2, wrap_longitude(west + width / 2))
         # The plane makes the sides of a box bulge; points along its border decide, those inside do no harm.
         if outline is None:
             along = np.meshgrid(np.linspace(west, west + width, 65), np.linspace(south, north, 65))
-            longitude = _wrapped(along[0].ravel())
+            longitude = wrap_longitude(along[0].ravel())
             latitude = along[1].ravel()
         else:
             longitude, latitude = shapely.get_coordinates(outline).T
@@ -273,7 +273,7 @@ class Grid(StateSpace):
         return shares
 
     def _to_plane(self, corners: FloatArray) -> FloatArray:
-        return self.projection.to_plane(corners[:, 1], _wrapped(corners[:, 0]))
+        return self.projection.to_plane(corners[:, 1], wrap_longitude(corners[:, 0]))
 
     def _position(self, plane: FloatArray) -> IntArray:
         """Return column and row of points; a border belongs to the cell east or north."""
@@ -397,10 +397,6 @@ def join_at_date_line(polygon: shapely.Geometry) -> shapely.Geometry:
 def turn_back(longitude: Any) -> Any:
     """Return longitudes with those beyond 180° turned back by 360°; others stay exact."""
     return np.where(longitude > 180.0, longitude - 360.0, longitude)
-
-
-def _wrapped(longitude: Any) -> Any:
-    return (longitude + 180.0) % 360.0 - 180.0
 
 
 def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:

@@ -129,6 +129,11 @@ def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProje
     return LocalProjection(round(lat, 6), round(float(np.degrees(np.arctan2(middle[1], middle[0]))), 6))
 
 
+def wrap_longitude(longitude: Any) -> Any:
+    """Return longitudes in [-180, 180): numbers or arrays, degrees."""
+    return (longitude + 180.0) % 360.0 - 180.0
+
+
 def unwrap_longitudes(places: FloatArray, centre: float | FloatArray) -> FloatArray:
     """Return places ``(n, 2)`` with longitudes at most 180° from a centre.
 
