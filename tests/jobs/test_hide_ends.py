@@ -365,11 +365,13 @@ def test_stop_in_zone_is_not_described_as_crossing(tmp_path, minutes, speed):
 @pytest.mark.parametrize(("kind", "verb"), [("walking", "crossed"), ("cycling", "may have stopped in")])
 def test_steady_run_counts_as_stop_at_the_speed_of_faster_movement(tmp_path, kind, verb):
     run = track([(-3, 0), (3, 0)], step=5, speed=7.6 / 3600)
-    (place,) = hide(write(tmp_path / "run.gpx", run), [HOME], WITHIN, kind=kind).to_dict()["places"]
+    result = hide(write(tmp_path / "run.gpx", run), [HOME], WITHIN, kind=kind)
+    (place,) = result.to_dict()["places"]
     # The zone is crossed straight, and two minutes slower than by bicycle only.
     saved = 3600 * 0.88 * (1 / 7.6 - 1 / KINDS[kind].speed_kmh)
     assert (saved > 120) == (kind == "cycling")
     assert place["crossings"] == [verb]
+    assert ("you crossed it, perhaps with a stop." in result.sentences[0]) == (kind == "cycling")
 
 
 def test_gates_of_different_trips_are_not_combined(tmp_path):

@@ -108,10 +108,13 @@ def get_max_posterior(inference: ZoneInference) -> float:
     return inference.max_posterior if candidate is None else candidate
 
 
+STOPPED = "may have stopped in"
+
+
 def name_crossing(zone: HiddenZone, stretch: Stretch) -> str:
     """Return how the user crossed a zone, as a verb."""
     if stretch.entered is None:
         return "left" if stretch.left is not None else "stayed in"
     if stretch.left is None:
         return "entered"
-    return "may have stopped in" if zone.is_stop(stretch) else "crossed"
+    return STOPPED if zone.is_stop(stretch) else "crossed"

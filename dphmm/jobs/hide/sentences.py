@@ -8,7 +8,7 @@ from dphmm.formatting import metres
 from dphmm.hide.street_inference import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
 from dphmm.hide.zone import CELLS
 from dphmm.hide.zone_inference import ZoneInference
-from dphmm.jobs.hide.place import HiddenPlace, find_strongest, get_max_posterior, name_crossing
+from dphmm.jobs.hide.place import STOPPED, HiddenPlace, find_strongest, get_max_posterior, name_crossing
 
 
 def format_odds(probability: float) -> str:
@@ -54,11 +54,14 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
     strongest = place.strongest
     latitude, longitude = zone.square.centre
     core, cell, side = (metres(length) for length in (zone.square.side_km, zone.grid.cell_km, 2 * zone.half_km))
-    crossings = list(dict.fromkeys(name_crossing(zone, stretch) for stretch in place.stretches))
-    verbs = " and ".join(filter(None, [", ".join(crossings[:-1]), crossings[-1]]))
+    crossings = dict.fromkeys(name_crossing(zone, stretch) for stretch in place.stretches)
+    verbs = [f"{crossing} it" for crossing in crossings if crossing != STOPPED]
+    if STOPPED in crossings:  # last, so that the addition does not refer to other crossings
+        verbs = [verb for verb in verbs if verb != "crossed it"] + ["crossed it, perhaps with a stop"]
+    verb = " and ".join(filter(None, [", ".join(verbs[:-1]), verbs[-1]]))
     revealed = (
         f"Revealed: You were in the {side} × {side} zone centred on {latitude:.4f}, {longitude:.4f}, and "
-        f"{'when and ' if has_times else ''}where you {verbs} it. "
+        f"{'when and ' if has_times else ''}where you {verb}. "
     )
     if candidates is not None:
         revealed += f"{_describe_candidates(candidates)} "
