@@ -107,5 +107,5 @@ def _second(value: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit():  # old apps write a string
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_SECOND:
-        raise ValueError(f"tst must be an integer number of seconds since 1970, got {shorten(str(value))}")
+        raise ValueError(f"tst must be an integer number of seconds since 1970, got {shorten(value)}")
     return value

@@ -27,7 +27,9 @@ _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASC
 
 
 def shorten(value: object) -> str:
-    """Quote a value, cut to a length that fits a message of one line."""
+    """Quote a value, cut to a length that fits a message of one line; None is *no value*."""
+    if value is None:
+        return "no value"
     try:
         text = str(value)
     except (ValueError, RecursionError):  # thousands of digits, or deeply nested brackets

@@ -67,11 +67,11 @@ def test_time_as_string_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (line(record(tst=...)), "tst must be an integer number of seconds since 1970, got 'None'"),
+        (line(record(tst=...)), "tst must be an integer number of seconds since 1970, got no value"),
         (line(record(tst=1.5)), "tst must be an integer number of seconds since 1970, got '1.5'"),
         (line(record(tst=10**15)), "tst must be an integer number of seconds since 1970, got '1000000000000000'"),
         (line(record(tst=True)), "tst must be an integer number of seconds since 1970, got 'True'"),
-        (line(record(lat=...)), "lat must be a decimal number, got 'None'"),
+        (line(record(lat=...)), "lat must be a decimal number, got no value"),
         (line(record(lat="52")), "lat must be a decimal number, got '52'"),
         (line(record(lon=float("nan"))), "longitude must be in [-180, 180], got nan"),
         (line(record(lat=400.17)), "latitude must be in [-90, 90], got 400.17"),

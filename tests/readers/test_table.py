@@ -194,7 +194,7 @@ def test_malformed_row_raises_or_is_counted(tmp_path, bad, message):
         ),
         (
             {"properties": None, "geometry": {"type": "Point", "coordinates": [0, 9]}},
-            "time must be ISO 8601 such as 2009-10-11T14:04:30Z, got 'None'",
+            "time must be ISO 8601 such as 2009-10-11T14:04:30Z, got no value",
         ),
     ],
 )
