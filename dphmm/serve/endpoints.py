@@ -168,7 +168,8 @@ class Relay:
         outcome = await self.sessions.take(user, received, source.device)
         for name, count in outcome.items():
             self.metrics.fixes.labels(name).inc(count)
-        if self.outbox is not None and outcome["released"]:
+        # A withheld timestep is counted as unreleased, and has a prediction to send.
+        if self.outbox is not None and (outcome["released"] or outcome["unreleased"]):
             self.outbox.wake(user)
         for forwarder in self.forwarders:
             forwarder.take(user, received.fixes)

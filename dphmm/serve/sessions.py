@@ -65,8 +65,8 @@ _MAX_TURN_S = 60.0
 _TURN_POLL_S = 0.01
 # Outcome of a location, as the user's own page shows it → outcome that is counted.
 _COUNTED_OUTCOMES = {
-    **dict.fromkeys(("released", "duplicate", "withheld"), "released"),
-    **dict.fromkeys(("limit", "late", "outside"), "unreleased"),
+    **dict.fromkeys(("released", "duplicate"), "released"),
+    **dict.fromkeys(("withheld", "limit", "late", "outside"), "unreleased"),
     "ahead": "ahead",
     "clock": "clock",
     "refused": "refused",
@@ -183,8 +183,8 @@ OUTCOMES = (
 )
 """Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
 
-``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes are dropped: their
-timestep has no release, they lie outside the region where such locations are dropped, they are older than the last
+``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes do not: their
+timestep is withheld, they lie outside the region where such locations are dropped, they are older than the last
 release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
 message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
 reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
@@ -691,9 +691,9 @@ class Sessions:
             return "outside"
         newest = self._newest.get(user, -1)
         self._newest[user] = max(newest, release.record.index)
-        if release.record.index <= newest:
-            return "duplicate"
-        return "withheld" if release.record.withheld else "released"
+        if release.record.withheld:
+            return "withheld"
+        return "duplicate" if release.record.index <= newest else "released"
 
     def _is_clock_trusted(self, second: int) -> bool:
         """Return whether a fix may be released at a second.

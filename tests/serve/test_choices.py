@@ -49,6 +49,7 @@ def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbo
     with relay(settings) as client:  # permanently: the same timestep again, after a restart
         post(client, 2, 3)
         wait_for(lambda: len(read_inbox(inbox, "friends")) == len(read_inbox(inbox, "family")) == 4)
+        assert 'dphmm_fixes_total{outcome="unreleased"} 2' in client.get("/metrics").text
     records = [release.record for release in releases(tmp_path / "users.db")]
     assert [record.withheld_reason for record in records] == ["", "", "budget", "budget"]
     assert records[-1].epsilon_total == 1.0
