@@ -31,6 +31,7 @@ from dphmm.leakage import (
 from dphmm.leakage.over_time import as_budgets, as_loss_functions, by_user, highest
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverse_steps
+from dphmm.tables.values import shown
 from dphmm.validation import Epsilon, PositiveInt, checked
 from dphmm.writers import ReleaseTable, read_releases
 
@@ -462,7 +463,19 @@ def realized_leakage(
 
 
 def _users(adversaries: Adversaries) -> Mapping[str, Adversary]:
-    return {EVERYONE: adversaries} if isinstance(adversaries, Mobility | tuple) else adversaries
+    users = adversaries if isinstance(adversaries, Mapping) else {EVERYONE: adversaries}
+    return {name: _as_adversary(adversary) for name, adversary in users.items()}
+
+
+def _as_adversary(adversary: Any) -> Adversary:
+    if isinstance(adversary, Mobility):
+        return adversary
+    if not isinstance(adversary, tuple | list) or len(adversary) != 2:
+        raise InvalidInputError(
+            "adversaries must be a Mobility or a pair of matrices of the state before and after, got "
+            f"{shown(adversary)}"
+        )
+    return (adversary[0], adversary[1])  # a list, too: JSON and R have no tuples
 
 
 def _matrices(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:

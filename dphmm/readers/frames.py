@@ -275,7 +275,10 @@ def _instants(column: Any) -> tuple[str, Any]:
     """Return the key of `Rows` for a column of times, and its truncated microseconds."""
     zone = getattr(column.dt, "tz", None)
     plain = column if zone is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
-    numbers = plain.to_numpy().astype("datetime64[us]").astype(np.int64)
+    try:
+        numbers = plain.dt.as_unit("us").to_numpy().astype(np.int64)
+    except ValueError:  # NumPy's cast would wrap around
+        raise DataFileError(SOURCE, f"has times in {column.name!r} outside the years 1 to 9999") from None
     return "clock" if zone is None else "microseconds", numbers
 
 

@@ -229,9 +229,13 @@ def arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) 
         stamps = held.pop("time")
         try:
             kind = "clock" if stamps.type.tz is None else "microseconds"
-            held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
+            # An unsafe cast truncates nanoseconds, and wraps around where seconds and milliseconds overflow.
+            is_exact = stamps.type.unit in ("s", "ms")
+            held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=is_exact).cast(pa.int64())
         except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
-            what = "beyond the year 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
+            what = (
+                "outside the years 1 to 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
+            )
             raise DataFileError(source, f"has times in {names['time']!r} {what}") from None
     if "geometry" in held:
         shapes = held.pop("geometry")

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
 from dphmm.cli.leakage import _describe_exclusions, _say_values
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
-from dphmm.jobs import Mobility, budget, compute_release_leakage, realized_leakage
+from dphmm.jobs import Mobility, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
 from dphmm.model.belief import Belief
 from dphmm.space.trajectory import SlottedTrajectory
 from dphmm.writers import write_releases
@@ -138,6 +138,16 @@ def test_two_users_without_choice_raise():
     releases = [*release_states(0), *(replace(entry, user="bob") for entry in release_states(1))]
     with pytest.raises(ConfigurationError, match="2 users"):
         compute_release_leakage(model(), ReleaseTable.from_releases(releases))
+
+
+def test_pair_of_matrices_may_be_a_list_and_other_values_raise():
+    matrix = [[0.8, 0.2], [0, 1]]
+    leakage = [compute_stream_leakage(pair, [0.1] * 5).leakage for pair in ([matrix, None], (matrix, None))]
+    assert (leakage[0].temporal == leakage[1].temporal).all()
+    for adversaries in ("x", {"ann": 1}, (matrix,), [matrix, None, None]):
+        for call, value in ((compute_stream_leakage, [0.1]), (budget, 0.1)):
+            with pytest.raises(InvalidInputError, match=r"adversaries must be .* pair of matrices"):
+                call(adversaries, value)
 
 
 @pytest.mark.slow

@@ -106,6 +106,19 @@ def test_frame_matches_file_written_from_it(tmp_path):
         assert (trajectory.latitude == other.latitude).all()
 
 
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("seconds", [1_709_800_000 * 10**9, 2**62])
+def test_times_that_overflow_microseconds_raise(seconds, zone):
+    """Nanoseconds typed as seconds, and a number of seconds that wraps around to 1970."""
+    pyarrow = pytest.importorskip("pyarrow")
+    stamps = pyarrow.array([seconds] * 4, pyarrow.timestamp("s", zone))
+    columns = {"user": USERS, "lat": NORTH, "lon": EAST}
+    series = pd.Series(np.array([seconds] * 4).astype("datetime64[s]")).dt.tz_localize(zone)
+    for frame in (pyarrow.table({**columns, "time": stamps}), pd.DataFrame({**columns, "time": series})):
+        with pytest.raises(DataFileError, match="'time' outside the years 1 to 9999"):
+            read_frame(frame)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
