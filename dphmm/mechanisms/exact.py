@@ -149,7 +149,8 @@ def rational(value: Rational, name: str = "epsilon", low: float = MIN_SCALE, hig
 @lru_cache(maxsize=256, typed=True)
 def _read(value: Rational, name: str, low: float, high: float) -> Fraction:
     try:
-        written = isinstance(value, str | float | np.floating | Decimal)  # others are converted exactly, or refused
+        # Others are converted exactly, or refused; the text of a boolean is no number, unlike its value.
+        written = isinstance(value, bool | str | float | np.floating | Decimal)
         number: Any = value
         if isinstance(number, np.integer):  # a fraction of 64-bit integers overflows
             number = int(number)

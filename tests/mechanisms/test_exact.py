@@ -133,7 +133,9 @@ def test_bounds_of_epsilon_are_decimal_and_inclusive(power, outside):
         rational(outside)
 
 
-@pytest.mark.parametrize("value", [0, -1, 0.0, float("nan"), float("inf"), "-0.5", "much", Fraction(-1, 2)], ids=str)
+@pytest.mark.parametrize(
+    "value", [0, -1, 0.0, True, float("nan"), float("inf"), "-0.5", "much", Fraction(-1, 2)], ids=str
+)
 def test_invalid_epsilon_raises(value):
     with pytest.raises(BudgetError, match="must be a positive, finite number"):
         rational(value)
