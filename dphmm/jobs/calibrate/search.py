@@ -450,7 +450,7 @@ def _plans_by_support(engine: Releaser, starts: Sequence[int]) -> list[tuple[Ste
             if support not in plans:
                 plans[support] = engine.planner.build_plan(belief), belief
             if now not in stable:
-                stable[now] = _support_is_stable(engine, belief, slot)
+                stable[now] = _support_is_stable(engine.model, belief)
             if stable[now] or (slot % period, now) in seen:
                 break
             seen.add((slot % period, now))
@@ -462,15 +462,9 @@ def _plans_by_support(engine: Releaser, starts: Sequence[int]) -> list[tuple[Ste
     return list(plans.values())
 
 
-def _support_is_stable(engine: Releaser, belief: Belief, slot: int) -> bool:
-    """Return whether the possible states stay the same from a time on, in every time class."""
-    model = engine.model
+def _support_is_stable(model: MarkovModel, belief: Belief) -> bool:
+    """Return whether the possible states stay the same in every time class."""
     possible = np.isfinite(belief.chain_logs)
-    slots = {0: slot}
-    if model.time_classes is not None:
-        hour = max(1, round(3600 / model.step))
-        slots = {
-            model.time_classes.get_class(hour_slot + 1): hour_slot for hour_slot in range(slot, slot + 168 * hour, hour)
-        }
-    after = (np.isfinite(belief.predict(model, 1, hour_slot).chain_logs) for hour_slot in slots.values())
-    return all((reachable == possible).all() for reachable in after)
+    return all(
+        np.array_equal(operator.forward_product.support(possible), possible) for operator in model.one_step_operators
+    )

@@ -324,6 +324,19 @@ def test_limits_of_time_dependent_model_cover_constraint_sets_of_every_first_slo
     assert anytime.settings.epsilon == saturday.settings.epsilon < 0.6 * thursday.settings.epsilon
 
 
+@pytest.mark.parametrize("step", [1800.0, 2400.0, 3600.0])
+def test_limits_cover_constraint_sets_of_every_class_for_any_step(step):
+    """Only moves from 3 to 4 o'clock, local time, reach the other two cells."""
+    line = Grid(GRID.projection, (0, 0), 0.5, 4, 1)
+    pair = np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    outward = np.array([[0.5, 0.5, 0, 0], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0, 0, 0.3, 0.7]])
+    hours = TimeClasses(tuple(int(hour % 24 == 3) for hour in range(168)), step)
+    moves = MarkovModel([pair, outward], [[0.5, 0.5, 0, 0]] * 2, states=line, step_seconds=step, time_classes=hours)
+    settings = ReleaseSettings("centres:500m", 1.0)
+    calibration = calibrate(moves, settings, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
+    assert calibration.epsilon_by_target["max_odds_ratio"] == pytest.approx(log(3.0) / 3), "3 cells apart"
+
+
 @pytest.mark.slow
 def test_time_dependent_model_with_a_period_of_many_steps_raises():
     clock = TimeClasses((0,) * 84 + (1,) * 84, 7.3)
