@@ -111,8 +111,8 @@ def calibrate(
     first
         Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models,
         simulated users and events then start at 0, and limits on states hold for any first slot if this can be computed
-        in some seconds, otherwise for 0; see `CalibrationResult.first_release`. They do not hold across changes of the
-        clocks.
+        in some seconds, otherwise for 0; see `CalibrationResult.first_release`. Any first slot is one at any UTC offset
+        of the zone since 1970. The limits do not hold across changes of the clocks.
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there

@@ -324,6 +324,26 @@ def test_limits_of_time_dependent_model_cover_constraint_sets_of_every_first_slo
     assert anytime.settings.epsilon == saturday.settings.epsilon < 0.6 * thursday.settings.epsilon
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_limits_for_any_first_slot_hold_in_winter_and_in_summer(is_reversed):
+    """Steps of two hours begin at odd hours in winter and at even hours in summer."""
+    line = Grid(GRID.projection, (0, 0), 0.5, 3, 1)
+    stays, likely = np.eye(3), np.array([0.0, 0.9, 0.1])
+    initial = [likely, np.full(3, 1 / 3)]
+    hours = TimeClasses(tuple((hour + is_reversed) % 2 for hour in range(168)), 7200.0, "Europe/Berlin")
+    moves = MarkovModel([stays] * 2, initial, states=line, step_seconds=7200.0, time_classes=hours)
+    settings = ReleaseSettings("complete", 1.0)
+    posterior, odds = (
+        calibrate(moves, settings, CalibrationTargets(**target), num_users=0)
+        for target in ({"max_posterior": 0.95}, {"max_odds_ratio": 3.0})
+    )
+    # All pairs are edges: a release changes the odds by at most e^epsilon.
+    assert posterior.settings.epsilon == pytest.approx(log(0.95 / 0.05) - log(0.9 / 0.1), rel=2e-3)
+    assert odds.settings.epsilon == 1.098, "ln 3"
+    supports = {plan.constraint.tobytes() for plan, _ in _plans_by_support(settings.engine(moves), [0])}
+    assert len(supports) == 1, "the slots of 1970 are those of winter"
+
+
 @pytest.mark.parametrize("step", [1800.0, 2400.0, 3600.0])
 def test_limits_cover_constraint_sets_of_every_class_for_any_step(step):
     """Only moves from 3 to 4 o'clock, local time, reach the other two cells."""
