@@ -205,6 +205,25 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
         assert engine.release(3).max_posterior_probability <= 0.4
 
 
+@pytest.mark.parametrize(("step", "most"), [(3000.0, 2), (1800.0, 2), (1500.0, 3), (0.3, 3)])
+def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, most):
+    """A window with its start and without its end moves along the releases."""
+    horizon = 0.9 if step < 1 else 3600.0
+    assert most == max(
+        sum(offset <= 10 * count < offset + round(10 * horizon / step) for count in range(9)) for offset in range(20)
+    )
+    moves = model(step)
+    single, joint = (
+        calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=seconds)
+        for seconds in (None, horizon)
+    )
+    assert joint.num_guaranteed_releases == most
+    target = "max_odds_ratio"
+    assert joint.epsilon_by_target[target] == pytest.approx(single.epsilon_by_target[target] / most)
+    if horizon == 3600.0:
+        assert joint.achieved.epsilon_per_hour == most * joint.settings.epsilon
+
+
 def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
     """Return users who spend the first hours of six days in one cell, the others in the next."""
     frames = []
