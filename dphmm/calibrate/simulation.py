@@ -617,7 +617,8 @@ def compute_max_prior(model: MarkovModel, first: int | None = None, max_work: fl
     model
         The model.
     first
-        Time slot of the first release, counted from 1970. Defaults to any slot: all of a period are followed.
+        Time slot of the first release, counted from 1970. Defaults to any slot of a period at the UTC offset of 1970;
+        see `MarkovModel.with_fixed_offsets`.
     max_work
         Maximum number of multiplications.
 

@@ -459,6 +459,21 @@ class MarkovModel:
         """
         return self._with(calibrated_radii=radii)
 
+    def with_fixed_offsets(self) -> list[MarkovModel]:
+        """Return the model at fixed UTC offsets; see `TimeClasses.with_fixed_offsets`.
+
+        Returns
+        -------
+        list of MarkovModel
+            The copies; the model itself without classes of time.
+        """
+        if self.time_classes is None:
+            return [self]
+        models = [self._with(time_classes=classes) for classes in self.time_classes.with_fixed_offsets()]
+        for model in models:
+            vars(model).pop("content_hash", None)
+        return models
+
     def _with(self, **changes: Any) -> MarkovModel:
         model = copy(self)
         vars(model).update(changes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
+from math import gcd
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +24,9 @@ HOURS_PER_WEEK = 168
 _HOUR_US = 3_600_000_000
 _DAY_US = 86_400_000_000
 _QUARTER_US = 900_000_000
+_MINUTE_US = 60_000_000
+# The weeks from 1970 to 2100. Every offset of a zone in this time lasts for a week at least.
+_NUM_WEEKS = 6_783
 # 1970 began on a Thursday, this many hours after a Monday.
 _HOURS_SINCE_MONDAY = 72
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -250,6 +254,30 @@ class TimeClasses:
             done = done + whole
             last = offset
         return parts + [(list(self.runs(after + done, steps - done)), 1)] * (done < steps)
+
+    def with_fixed_offsets(self) -> list[TimeClasses]:
+        """Return the classes at each UTC offset of the zone from 1970 on.
+
+        The results have no changes of the clocks. Offsets at which slots have equal classes up to a shift are returned
+        once.
+
+        Returns
+        -------
+        list of TimeClasses
+            The classes at fixed offsets.
+        """
+        # A shift by slots moves local times by multiples of `shift` within a week. The hours that slots begin in differ
+        # between two offsets within a shift only if a multiple of `resolution` lies between them.
+        shift = gcd(self._step, 7 * _DAY_US)
+        resolution = gcd(shift, _HOUR_US)
+        offsets = utc_offsets(np.arange(_NUM_WEEKS) * 7 * _DAY_US, self.zone)
+        # Only Liberia, until 1972, had an offset with seconds.
+        minutes = list(dict.fromkeys((offsets // _MINUTE_US).tolist()))
+        by_phase = {offset * _MINUTE_US % shift // resolution: offset for offset in reversed(minutes)}
+        return [
+            replace(self, zone=f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}")
+            for offset in by_phase.values()
+        ]
 
     @property
     def period(self) -> int:

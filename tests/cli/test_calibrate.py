@@ -195,7 +195,7 @@ def test_trade_off_is_plotted(folder, run):
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.1"), "are too few for a failure rate of 0.1"),
         (
             (*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "5h"),
-            "--horizon must be at least 21600 s with --failure-rate, to include the end of the event, got 18000 s",
+            "--horizon must be more than 18000 s with --failure-rate, to include the end of the event, got 18000 s",
         ),
         ((*EVENT, "--max-posterior", "0.8", "--failure-rate", "0.5", "--horizon", "6h"), "are too few for a failure"),
         ((*EVENT, "--max-posterior", "0.8", {"first": "noon"}), "key 'first' must be a time such as"),

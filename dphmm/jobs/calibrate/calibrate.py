@@ -98,9 +98,9 @@ def calibrate(
     targets
         The targets.
     horizon_seconds
-        The time that the adversary observes. For simulated users it defaults to a day, or to the last timestep of an
-        event. For `max_posterior` and `max_odds_ratio` without a failure rate it defaults to a single release. With
-        one, it must include the last timestep of the event.
+        The time that the adversary observes, rounded up to steps. For simulated users it defaults to a day, or to the
+        last timestep of an event. For `max_posterior` and `max_odds_ratio` without a failure rate it defaults to a
+        single release. With one, it must include the last timestep of the event.
     num_users
         Number of simulated users: 0 to use formulas only, else at least 2. Defaults to 16. For error targets, more are
         used until the target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
@@ -111,8 +111,8 @@ def calibrate(
     first
         Time slot of the first release, counted from 1970. Events with dates need it. For time-dependent models,
         simulated users and events then start at 0, and limits on states hold for any first slot if this can be computed
-        in some seconds, otherwise for 0; see `CalibrationResult.first_release`. They do not hold across changes of the
-        clocks.
+        in some seconds, otherwise for 0; see `CalibrationResult.first_release`. Any first slot is one at any UTC offset
+        of the zone since 1970. The limits do not hold across changes of the clocks.
     auxiliary_data
         Earlier data of users, known to the adversary. Simulated users move by the habits of one of these users each, in
         turn, and the adversary knows which; see `dphmm.model.habits.with_habits`. `rng` selects 64 users if there
@@ -185,8 +185,8 @@ def calibrate(
     steps = _count_steps(engine, horizon_seconds, None if event is None else event.last + 1)
     if event is not None and targets.failure_rate is not None and steps <= event.last:
         raise ConfigurationError(
-            f"--horizon must be at least {(event.last + 1) * engine.model.step:g} s with --failure-rate, to include "
-            f"the end of the event, got {horizon_seconds:g} s"
+            f"--horizon must be more than {event.last * engine.model.step:g} s with --failure-rate, to include the end "
+            f"of the event, got {horizon_seconds:g} s"
         )
     earlier = tuple(read_tracks_by_user(auxiliary_data).values())
     knowledge, habits = PUBLIC.auxiliary_knowledge, tuple[MarkovModel, ...]()
@@ -300,7 +300,9 @@ def _count_steps(engine: Releaser, horizon_seconds: float | None, default: int |
     seconds = DAY_SECONDS if horizon_seconds is None else horizon_seconds
     if seconds < step and horizon_seconds is not None:
         raise ConfigurationError(f"--horizon must be at least the model's step of {step:g} s, got {seconds:g} s")
-    steps = default if horizon_seconds is None and default is not None else max(1, int(seconds / step))
+    # A window of this length can contain one more release than entire steps. Multiples are exact in microseconds.
+    count = -(-round(1e6 * seconds) // microseconds(step, "step"))
+    steps = default if horizon_seconds is None and default is not None else count
     if steps * engine.model.size > _MAX_BELIEF_CELLS:
         raise ConfigurationError(
             f"{steps:,} releases over {engine.model.size:,} states do not fit into memory; use a shorter --horizon, "

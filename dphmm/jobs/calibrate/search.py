@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import takewhile
+from itertools import product, takewhile
 from math import ceil, inf, isfinite, isinf, log
 from statistics import fmean
 
@@ -118,10 +118,11 @@ class BudgetSearch:
     def _max_prior(self) -> float:
         """A bound on the probability of a state without releases, whichever users are simulated."""
         if self.has_any_start:
-            max_work = MAX_WORK / len(self._models)
-            models = self.watch(self._models, "Computing probabilities")
-            priors = list(takewhile(bool, (compute_max_prior(model, None, max_work) for model in models)))
-            if len(priors) == len(self._models):
+            models = [fixed for model in self._models for fixed in model.with_fixed_offsets()]
+            max_work = MAX_WORK / len(models)
+            watched = self.watch(models, "Computing probabilities")
+            priors = list(takewhile(bool, (compute_max_prior(model, None, max_work) for model in watched)))
+            if len(priors) == len(models):
                 return max(filter(None, priors))
             # All first slots would take too long.
             self.has_any_start = False
@@ -135,8 +136,10 @@ class BudgetSearch:
 
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
-        period = count_period_steps(self.engine.model) if self.has_any_start else 1
-        return _plans_by_support(self.engine, range(self.first, self.first + period))
+        if not self.has_any_start:
+            return _plans_by_support(self.engine, [self.first])
+        model = self.engine.model
+        return _plans_by_support(self.engine, range(count_period_steps(model)), model.with_fixed_offsets())
 
     @property
     def _has_adaptive_plans(self) -> bool:
@@ -432,28 +435,30 @@ def _log_ratio(error: float, length: float) -> float:
     return log(error / length) if error > 0 else -inf
 
 
-def _plans_by_support(engine: Releaser, starts: Sequence[int]) -> list[tuple[StepPlan, Belief]]:
-    """Collect the plans of all constraint sets along the model's support, each with a belief.
+def _plans_by_support(
+    engine: Releaser, starts: Sequence[int], models: Sequence[MarkovModel] = ()
+) -> list[tuple[StepPlan, Belief]]:
+    """Collect the plans of all constraint sets along the models' support, each with a belief.
 
-    The constraint sets follow from the model and the time if no release excludes a state. The collection is complete
-    for a start once a set occurs again, for time-dependent models at the same time of the week, or once every time
-    class leads from a set to itself.
+    The models default to the engine's. The constraint sets follow from the model and the time if no release excludes a
+    state. The collection is complete for a start once a set occurs again, for time-dependent models at the same time of
+    the week, or once every time class leads from a set to itself.
     """
     plans: dict[bytes, tuple[StepPlan, Belief]] = {}
-    seen = set[tuple[int, bytes]]()
+    seen = set[tuple[int, int, bytes]]()
     stable: dict[bytes, bool] = {}
     period = count_period_steps(engine.model)
-    for start in starts:
-        for slot, belief in zip(range(start, start + _MAX_STEPS), iterate_beliefs(engine.model, start), strict=False):
+    for (number, model), start in product(enumerate(models or [engine.model]), starts):
+        for slot, belief in zip(range(start, start + _MAX_STEPS), iterate_beliefs(model, start), strict=False):
             now = np.isfinite(belief.chain_logs).tobytes()
             support = belief.support.tobytes()
             if support not in plans:
                 plans[support] = engine.planner.build_plan(belief), belief
             if now not in stable:
-                stable[now] = _support_is_stable(engine, belief, slot)
-            if stable[now] or (slot % period, now) in seen:
+                stable[now] = _support_is_stable(model, belief)
+            if stable[now] or (number, slot % period, now) in seen:
                 break
-            seen.add((slot % period, now))
+            seen.add((number, slot % period, now))
         else:
             raise ConfigurationError(
                 f"the possible states must repeat within {_MAX_STEPS:,} steps of the model, so that a limit holds for "
@@ -462,15 +467,9 @@ def _plans_by_support(engine: Releaser, starts: Sequence[int]) -> list[tuple[Ste
     return list(plans.values())
 
 
-def _support_is_stable(engine: Releaser, belief: Belief, slot: int) -> bool:
-    """Return whether the possible states stay the same from a time on, in every time class."""
-    model = engine.model
+def _support_is_stable(model: MarkovModel, belief: Belief) -> bool:
+    """Return whether the possible states stay the same in every time class."""
     possible = np.isfinite(belief.chain_logs)
-    slots = {0: slot}
-    if model.time_classes is not None:
-        hour = max(1, round(3600 / model.step))
-        slots = {
-            model.time_classes.get_class(hour_slot + 1): hour_slot for hour_slot in range(slot, slot + 168 * hour, hour)
-        }
-    after = (np.isfinite(belief.predict(model, 1, hour_slot).chain_logs) for hour_slot in slots.values())
-    return all((reachable == possible).all() for reachable in after)
+    return all(
+        np.array_equal(operator.forward_product.support(possible), possible) for operator in model.one_step_operators
+    )

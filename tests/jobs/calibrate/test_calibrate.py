@@ -205,6 +205,25 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
         assert engine.release(3).max_posterior_probability <= 0.4
 
 
+@pytest.mark.parametrize(("step", "most"), [(3000.0, 2), (1800.0, 2), (1500.0, 3), (0.3, 3)])
+def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, most):
+    """A window with its start and without its end moves along the releases."""
+    horizon = 0.9 if step < 1 else 3600.0
+    assert most == max(
+        sum(offset <= 10 * count < offset + round(10 * horizon / step) for count in range(9)) for offset in range(20)
+    )
+    moves = model(step)
+    single, joint = (
+        calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=seconds)
+        for seconds in (None, horizon)
+    )
+    assert joint.num_guaranteed_releases == most
+    target = "max_odds_ratio"
+    assert joint.epsilon_by_target[target] == pytest.approx(single.epsilon_by_target[target] / most)
+    if horizon == 3600.0:
+        assert joint.achieved.epsilon_per_hour == most * joint.settings.epsilon
+
+
 def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
     """Return users who spend the first hours of six days in one cell, the others in the next."""
     frames = []
@@ -322,6 +341,39 @@ def test_limits_of_time_dependent_model_cover_constraint_sets_of_every_first_slo
     )
     assert thursday.settings.epsilon == 1.098, "ln 3"
     assert anytime.settings.epsilon == saturday.settings.epsilon < 0.6 * thursday.settings.epsilon
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_limits_for_any_first_slot_hold_in_winter_and_in_summer(is_reversed):
+    """Steps of two hours begin at odd hours in winter and at even hours in summer."""
+    line = Grid(GRID.projection, (0, 0), 0.5, 3, 1)
+    stays, likely = np.eye(3), np.array([0.0, 0.9, 0.1])
+    initial = [likely, np.full(3, 1 / 3)]
+    hours = TimeClasses(tuple((hour + is_reversed) % 2 for hour in range(168)), 7200.0, "Europe/Berlin")
+    moves = MarkovModel([stays] * 2, initial, states=line, step_seconds=7200.0, time_classes=hours)
+    settings = ReleaseSettings("complete", 1.0)
+    posterior, odds = (
+        calibrate(moves, settings, CalibrationTargets(**target), num_users=0)
+        for target in ({"max_posterior": 0.95}, {"max_odds_ratio": 3.0})
+    )
+    # All pairs are edges: a release changes the odds by at most e^epsilon.
+    assert posterior.settings.epsilon == pytest.approx(log(0.95 / 0.05) - log(0.9 / 0.1), rel=2e-3)
+    assert odds.settings.epsilon == 1.098, "ln 3"
+    supports = {plan.constraint.tobytes() for plan, _ in _plans_by_support(settings.engine(moves), [0])}
+    assert len(supports) == 1, "the slots of 1970 are those of winter"
+
+
+@pytest.mark.parametrize("step", [1800.0, 2400.0, 3600.0])
+def test_limits_cover_constraint_sets_of_every_class_for_any_step(step):
+    """Only moves from 3 to 4 o'clock, local time, reach the other two cells."""
+    line = Grid(GRID.projection, (0, 0), 0.5, 4, 1)
+    pair = np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    outward = np.array([[0.5, 0.5, 0, 0], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0, 0, 0.3, 0.7]])
+    hours = TimeClasses(tuple(int(hour % 24 == 3) for hour in range(168)), step)
+    moves = MarkovModel([pair, outward], [[0.5, 0.5, 0, 0]] * 2, states=line, step_seconds=step, time_classes=hours)
+    settings = ReleaseSettings("centres:500m", 1.0)
+    calibration = calibrate(moves, settings, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
+    assert calibration.epsilon_by_target["max_odds_ratio"] == pytest.approx(log(3.0) / 3), "3 cells apart"
 
 
 @pytest.mark.slow
