@@ -552,8 +552,10 @@ class SensitivityHull:
         SensitivityHull
             The body with the vertices of this one times the factors, exactly.
         """
-        if self.corners is not None and largest(steps := self.corners * factors) <= planar.COORDINATE_LIMIT:
-            return SensitivityHull.of_polygon(steps)
+        if self.corners is not None:
+            corners = self.corners * factors
+            if largest(corners) <= planar.COORDINATE_LIMIT:
+                return SensitivityHull.of_polygon(corners)
         return SensitivityHull(np.rint(self.vertices).astype(np.int64) * factors)
 
     @cached_property

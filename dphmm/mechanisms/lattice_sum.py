@@ -366,7 +366,10 @@ def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.
             break
         image = columns @ vector
         # Invariant: columns times inverse is the identity, and entries before ``rank`` are final.
-        while len(live := [j for j in range(rank, dimension) if image[j]]) > 1:
+        while True:
+            live = [j for j in range(rank, dimension) if image[j]]
+            if len(live) < 2:
+                break
             pivot = min(live, key=lambda j: abs(image[j]))
             for j in live:
                 if j != pivot:

@@ -234,7 +234,8 @@ class PolicyGraph(ReadOnlyGraph):
             raise PolicyError(f"edges must have shape (m, 2), got {pairs.shape}")
         pairs = pairs.reshape(-1, 2)
         _check_states(pairs.ravel(), size)
-        if len(loops := pairs[pairs[:, 0] == pairs[:, 1]]):
+        loops = pairs[pairs[:, 0] == pairs[:, 1]]
+        if len(loops):
             raise PolicyError(f"self-loops are not allowed, got edge {loops[0].tolist()}")
         return cls(ListedEdges(size, pairs))
 
@@ -714,11 +715,13 @@ class PolicyGraph(ReadOnlyGraph):
 
     def _check_open(self) -> PolicyGraph:
         """Return the graph. Raise `PolicyError` if an open state has an edge."""
-        if self.has_open and len(both := np.flatnonzero(self.open & self.connected())):
-            raise PolicyError(
-                f"an open state must not have an edge, got state {int(both[0])} ({len(both)} such states): remove it "
-                "from the open states or from the edges"
-            )
+        if self.has_open:
+            both = np.flatnonzero(self.open & self.connected())
+            if len(both):
+                raise PolicyError(
+                    f"an open state must not have an edge, got state {int(both[0])} ({len(both)} such states): remove "
+                    "it from the open states or from the edges"
+                )
         return self
 
     def _operand(self, other: PolicyLike) -> PolicyGraph:
@@ -906,5 +909,6 @@ def _is_missing(label: Any) -> bool:
 
 
 def _check_states(states: IntArray, size: int) -> None:
-    if len(outside := states[(states < 0) | (states >= size)]):
+    outside = states[(states < 0) | (states >= size)]
+    if len(outside):
         raise PolicyError(f"the states of a policy must be from 0 to {size - 1}, got state {int(outside[0])}")

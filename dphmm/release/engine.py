@@ -870,8 +870,10 @@ class Releaser:
         with named_failures(self.settings.mechanism):
             likelihood = plan.noise.log_density(released)
         # A plan for a new constraint set shares the array of its prior.
-        if wanted is not plan.constraint and len(outside := np.flatnonzero(wanted & ~plan.constraint)):
-            likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]
+        if wanted is not plan.constraint:
+            outside = np.flatnonzero(wanted & ~plan.constraint)
+            if len(outside):
+                likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]
         return likelihood
 
     def private_diagnostics(self, state: int, place: FloatArray | None = None) -> PrivateDiagnostics:

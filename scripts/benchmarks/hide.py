@@ -64,7 +64,8 @@ def run(report: Report, _: argparse.Namespace) -> None:
         point = city.point(home)
         far = [corner for corner in corners if np.hypot(*(city.point(corner) - point)) >= _FAR]
         rides = [_ride(city, home, far[at], number) for number, at in enumerate(rng.choice(len(far), max(RIDES)))]
-        middle = point + MOVED * np.sqrt(rng.random()) * np.array([np.cos(a := 2 * np.pi * rng.random()), np.sin(a)])
+        distance, angle = MOVED * np.sqrt(rng.random()), 2 * np.pi * rng.random()
+        middle = point + distance * np.array([np.cos(angle), np.sin(angle)])
         for name, way in WAYS.items():
             off[name].append(_guesses(point, [way(ride, point, middle) for ride in rides], name))
         for name, distances in zip(HIDDEN, _zone(city, street_map, point, rides), strict=True):

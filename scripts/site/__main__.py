@@ -100,15 +100,19 @@ def main() -> int:
         print(f"scripts/docs: {problem}", file=sys.stderr)
         return 1
     print(f"pages ran after {time.monotonic() - began:.0f} s", flush=True)
-    if code := sphinx("html", source, target):
+    code = sphinx("html", source, target)
+    if code:
         return code
-    if problems := links.problems(target):
+    problems = links.problems(target)
+    if problems:
         print("\n".join(["scripts/docs: broken links:", *problems]), file=sys.stderr)
         return 1
-    if arguments.look and (problems := look.flaws(sorted(target.rglob("*.html")))):
+    problems = look.flaws(sorted(target.rglob("*.html"))) if arguments.look else []
+    if problems:
         print("\n".join(["scripts/docs: pages with layout problems:", *problems]), file=sys.stderr)
         return 1
-    if arguments.external and (code := sphinx("linkcheck", source, BUILD / "linkcheck")):
+    code = sphinx("linkcheck", source, BUILD / "linkcheck") if arguments.external else 0
+    if code:
         return code
     print(f"{target / 'index.html'}: {len(list(target.rglob('*.html')))} pages after {time.monotonic() - began:.0f} s")
     return 0

@@ -552,7 +552,8 @@ for _name, _to_text in (
 
 @tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")
 def a_zero_with_a_sign(lines, rows):
-    lines[lines.index(step)] = canonical(step := find_steps(lines)[0]).replace('"step":0', '"step":-0')
+    step = find_steps(lines)[0]
+    lines[lines.index(step)] = canonical(step).replace('"step":0', '"step":-0')
 
 
 @tampering("sessions", "it must be JSON with sorted keys, without blanks and needless escapes")

@@ -41,8 +41,9 @@ def sample_chain(rng, size, steps, zeros, same):
     """Sample a first distribution and a matrix per step, in rationals; some entries are zero."""
 
     def row():
-        while not any(weights := [int(w) for w in rng.integers(1, 40, size) * (rng.random(size) >= zeros)]):
-            pass
+        weights = [0]
+        while not any(weights):
+            weights = [int(w) for w in rng.integers(1, 40, size) * (rng.random(size) >= zeros)]
         return [Fraction(weight, sum(weights)) for weight in weights]
 
     matrices = [[row() for _ in range(size)] for _ in range(1 if same else steps)]

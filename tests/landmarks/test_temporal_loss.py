@@ -126,9 +126,8 @@ def compute_worst_mechanism(matrix, epsilons):
 @pytest.mark.parametrize("seed", range(20))
 def test_loss_of_one_release_matches_worst_mechanism(seed):
     rng = np.random.default_rng(seed)
-    matrix = rng.dirichlet(np.ones(size := 2 + seed % 3), size) * (rng.random((size, size)) < 0.8) + 1e-12 * np.eye(
-        size
-    )
+    size = 2 + seed % 3
+    matrix = rng.dirichlet(np.ones(size), size) * (rng.random((size, size)) < 0.8) + 1e-12 * np.eye(size)
     matrix /= matrix.sum(axis=1, keepdims=True)
     loss = leakage(range(3), [0, 2], [0, 0.7, 0], None, matrix)[0]
     assert loss == pytest.approx(compute_worst_mechanism(matrix, [0.7]), rel=1e-9)

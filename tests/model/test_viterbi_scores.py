@@ -30,7 +30,8 @@ def test_ties_in_path_are_broken_by_lowest_state(seed):
     starts, states, logs = build_predecessor_lists(seed)
     scores = np.random.default_rng(seed).integers(-2, 1, (5, 6)).astype(float)
     for form in list_forms(viterbi._gathered_sources):
-        form((starts, states, logs), scores, path := np.full(5, seed))
+        path = np.full(5, seed)
+        form((starts, states, logs), scores, path)
         assert path[-1] == seed
         for t in range(4):
             part = slice(starts[path[t + 1]], starts[path[t + 1] + 1])
@@ -57,7 +58,8 @@ def test_scores_are_maxima_over_predecessors(seed):
         (viterbi._dense_scores, (dense, dense.max(axis=1))),
     ):
         for form in list_forms(loop):
-            form(*how, rows, scores := np.zeros((4, 6)))
+            scores = np.zeros((4, 6))
+            form(*how, rows, scores)
             np.testing.assert_array_equal(scores, wanted)
 
 
@@ -101,7 +103,8 @@ def test_path_does_not_depend_on_storage_order_of_matrix(worth, monkeypatch):
     scores = np.random.default_rng(3).integers(-2, 1, (5, 6)).astype(float)
     paths = []
     for matrix in (stored, stored.sorted_indices()):
-        viterbi._Maxima(TransitionOperator(matrix)).trace(scores, path := np.full(5, 2))
+        path = np.full(5, 2)
+        viterbi._Maxima(TransitionOperator(matrix)).trace(scores, path)
         paths.append(path.tolist())
     assert not stored.has_sorted_indices
     assert paths[0] == paths[1]

@@ -31,7 +31,8 @@ def test_lattice_raises_above_two_dimensions(dimension):
 def test_lattice_supports_lines_and_planes_in_space():
     rng = np.random.default_rng(1)
     assert len(releaser(rng.integers(0, 9, (12, 1)), "lattice").release(2).released) == 1
-    flat = np.stack([x := rng.integers(0, 9, 12), y := rng.integers(0, 9, 12), x - 2 * y], axis=1)
+    x, y = rng.integers(0, 9, (2, 12))
+    flat = np.stack([x, y, x - 2 * y], axis=1)
     released = releaser(flat, "lattice", spacing="1").release(2).released
     assert released[2] == released[0] - 2 * released[1]
 

@@ -399,7 +399,8 @@ def test_second_import_at_the_same_time_leaves_the_store_open(tmp_path, store, w
 @pytest.mark.parametrize("harm", ["foreign", "record", "missing"])
 def test_invalid_file_is_not_imported(tmp_path, store, harm):
     fill(store)
-    export_store(store, file := tmp_path / "e")
+    file = tmp_path / "e"
+    export_store(store, file)
     if harm == "foreign":
         file.write_text("no store")
     elif harm == "missing":

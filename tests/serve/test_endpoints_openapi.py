@@ -59,7 +59,8 @@ def test_responses_match_description_for_valid_and_invalid_requests(config, mode
 
     operation = describe_operations()["post /fix"]
     cases = operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode))
-    with relay(relay_config := config()) as client:
+    relay_config = config()
+    with relay(relay_config) as client:
 
         def check(case, shown):
             case.headers = {**(case.headers or {}), "Authorization": f"Bearer {shown}"}
@@ -149,7 +150,8 @@ def test_no_endpoint_fails_or_releases_for_random_requests(config, inbox, reques
     """This covers all paths of the relay, including future ones."""
     family = {"name": "family", "kind": "webhook", "url": inbox.url}
     relay_config = config(recipient=[family])
-    schema = schemathesis.openapi.from_dict(every_operation(app := make_app(relay_config)))
+    app = make_app(relay_config)
+    schema = schemathesis.openapi.from_dict(every_operation(app))
     operations = [result.ok() for result in schema.get_all_operations()]
     assert {"/owntracks", "/osmand", "/fix", "/ready", "/page/pause"} <= {operation.path for operation in operations}
     with serve_app(app) as url, httpx.Client(base_url=url) as client:

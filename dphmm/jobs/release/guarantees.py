@@ -75,7 +75,8 @@ def collect_warnings(
         return []
     warnings = []
     row = most_exposed_user(rows, "max_epsilon_24h")
-    if row is not None and (level := row["max_epsilon_24h"]) > MAX_DAY_EPSILON:
+    if row is not None and row["max_epsilon_24h"] > MAX_DAY_EPSILON:
+        level = row["max_epsilon_24h"]
         warnings.append(
             f"the releases of 24 hours spend a total epsilon of {upper_bound(level, ',')} on {row['user']}: "
             f"this epsilon permits a likelihood ratio of up to {power_of_e(level)} between two trajectories that the "
