@@ -185,7 +185,8 @@ def figures_command(
     """Compute the figures and tables of PAPER, or of all four papers.
 
     Each figure becomes a picture and a CSV table of its points. claims.csv and figures.html compare every claim of the
-    papers with the measured value. Figures that need a data set are skipped without it.
+    papers with the measured value. Figures that need a data set are skipped without it, which is an error if no other
+    figure is selected.
     """
     from dphmm.errors import ConfigurationError, check_installed
     from dphmm.evaluation.figures import PAPERS, FigureOptions
@@ -205,12 +206,16 @@ def figures_command(
     names = [f"{subject}_{builder.name}.{ending}" for subject, builder in chosen for ending in ("png", "csv")]
     for name in (*names, "claims.csv", "figures.html") if folder.is_dir() else ():
         check_output(folder / name, overwrite)
-    folder.mkdir(parents=True, exist_ok=True)
+    skipped = [
+        (subject, builder.name, " and ".join(f"--{name}" for name in missing))
+        for subject, builder in chosen
+        if (missing := builder.missing(options))
+    ]
+    if len(skipped) == len(chosen):
+        raise ConfigurationError("; ".join(f"{subject} {name} requires {needs}" for subject, name, needs in skipped))
     results: list[tuple[str, PaperFigure]] = []
-    skipped: list[tuple[str, str, str]] = []
     for subject, builder in chosen:
-        if missing := builder.missing(options):
-            skipped.append((subject, builder.name, " and ".join(f"--{name}" for name in missing)))
+        if builder.missing(options):
             continue
         started = time.perf_counter()
         figure = builder.build(options)
@@ -242,6 +247,7 @@ def _write_figure(folder: Path, paper: str, figure: PaperFigure, overwrite: bool
     from dphmm.plots.canvas import save_picture
     from dphmm.plots.evaluation import draw_figure
 
+    folder.mkdir(parents=True, exist_ok=True)
     # Not private: the data sets are public, and every other figure comes from simulated data.
     save_picture(draw_figure(figure), folder / f"{paper}_{figure.name}.png", overwrite, private=False)
     rows = [("panel", "series", "x", "y", "low", "high"), *figure.rows()]

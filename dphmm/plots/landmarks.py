@@ -18,7 +18,7 @@ from dphmm.validation import checked
 
 @checked
 def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
-    """Plot the budget of every timestamp, and the loss on a separate scale.
+    """Plot the budget of every timestamp, and the loss, if any, on a separate scale.
 
     Bars of landmarks have another colour, and stretches of landmarks a shaded background. More than `MAX_BARS`
     timestamps are plotted as an area with a needle for each landmark, and many losses as a band (see `draw_steps`).
@@ -31,7 +31,7 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
     budget
         Timestamps, landmarks and budgets.
     losses
-        ``(T,)`` temporal losses. Infinite losses are omitted. Defaults to no losses.
+        ``(T,)`` temporal losses. Infinite losses are omitted. Defaults to no losses, and no scale for them.
     """
     line = budget.timeline
     at: npt.NDArray[Any] = line.timestamps
@@ -45,11 +45,12 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         ax.set_xticks(at, [iso_time(at[0]) if at.dtype.kind == "M" else f"{at[0]:g}"])
     elif at.dtype.kind == "M":
         ax.tick_params(axis="x", labelrotation=30)
-    right = ax.twinx()
+    handles, labels = ax.get_legend_handles_labels()
     if losses is not None:
         losses = as_floats(losses, "losses")
         if losses.shape != at.shape:
             raise InvalidInputError(f"losses must be one for each of {len(at)} timestamps, got shape {losses.shape}")
+        right = ax.twinx()
         after_gaps = _find_gaps(at)
         # A line through one point is invisible.
         marker = "o" if len(at) == 1 else "." if len(after_gaps) else ""
@@ -64,13 +65,13 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
             marker=marker,
             markersize=6 if len(at) == 1 else 3,
         )
-    right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
-    right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
-    right.set_ylabel("loss", color=RED)
-    (bars, names) = ax.get_legend_handles_labels()
-    (curves, more) = right.get_legend_handles_labels()
+        right.axhline(budget.epsilon, color=GREY, linestyle="--", label=f"ε = {budget.epsilon:g} (right)")
+        right.set_ylim(0, 1.08 * max(right.get_ylim()[1], budget.epsilon))
+        right.set_ylabel("loss", color=RED)
+        curves, names = right.get_legend_handles_labels()
+        handles, labels = handles + curves, labels + names
     columns = 2 if canvas.inches_wide(ax) >= _TWO_COLUMN_INCHES else 1
-    canvas.legend_above(ax, columns, handles=bars + curves, labels=names + more)
+    canvas.legend_above(ax, columns, handles=handles, labels=labels)
 
 
 # Minimum width of a figure, in inches, for a legend of two columns.

@@ -160,10 +160,25 @@ def test_command_writes_pictures_tables_and_claims(tmp_path):
         (["--runs", "0"], "--runs"),
         (["dphmm", "--runs", "1", "--geolife", ".", "--gowalla", "."], "--runs"),
         (["--geolife", "absent"], "--geolife"),
+        (["dphmm", "--only", "figure_10"], "dphmm figure_10 requires --geolife and --gowalla"),
+        (["landmarks", "--only", "errors", "--gowalla", "."], "landmarks errors requires --geolife\n"),
+        (
+            ["--only", "errors,geolife"],
+            "landmarks errors requires --geolife and --gowalla; counts geolife requires --geo",
+        ),
     ],
 )
 def test_invalid_command_arguments_write_nothing(tmp_path, arguments, words):
     done = CliRunner().invoke(main, ["figures", *arguments, "-o", str(tmp_path / "out")])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert words in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_failed_figure_leaves_no_folder(tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "data").mkdir()
+    line = ["figures", "counts", "--only", "geolife", "--geolife", str(tmp_path / "data"), "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, line)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()

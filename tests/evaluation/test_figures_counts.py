@@ -258,6 +258,9 @@ def test_claim_without_correlations_measures_chain_without_memory(monkeypatch, f
 
     monkeypatch.setattr(paper, "measure_errors", measure_errors)
     figure = paper.figure_6(OPTIONS, degrees=(0.1, 1.0), steps=4, smoother_runs=0)
+    # The paper does not state that the gain over the MLE depends on the degree of correlation.
+    statements = [claim.statement for claim in figure.claims if claim.figure == "Figure 6"]
+    assert [statement.partition(" (")[0] for statement in statements] == ["MAP is below the MLE"] * 4
     claims = [claim for claim in figure.claims if claim.figure == "Section 5.3"]
     assert [claim.verdict for claim in claims] == [verdict] * 2
     # The next state is independent of the present one where the loss is zero, which s = 1 does not reach.

@@ -36,6 +36,12 @@ def test_bars_are_budgets_and_line_is_loss(ax):
     assert right.get_ylim()[1] > max(losses.max(), 0.9)
 
 
+def test_plot_without_losses_has_one_scale(ax):
+    plots.budget_and_loss(ax, uniform_scheme(range(5), [1, 2], 0.9))
+    assert ax.figure.axes == [ax]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ε, regular", "ε, landmark"]
+
+
 def test_consecutive_landmarks_are_shaded_once(ax):
     plots.budget_and_loss(ax, skip_scheme(range(8), [0, 3, 4, 7], 1.0))
     spans = [patch for patch in ax.patches if patch.get_alpha() == 0.15]
