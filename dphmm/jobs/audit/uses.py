@@ -26,7 +26,7 @@ from dphmm.formatting import Result, exported
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
-from dphmm.model.path_sampling import sample_paths
+from dphmm.model.path_sampling import sample_contexts
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
@@ -240,8 +240,8 @@ def sample_users(
     >>> sample_users(MarkovModel([[0.9, 0.1], [0.2, 0.8]], [0.5, 0.5]), 2, 5).shape
     (2, 5)
     """
-    paths = sample_paths(model, num_users, steps, first, rng=rng).astype(np.int64)
-    return np.where(paths < model.size, paths, -1)
+    contexts = sample_contexts(model, num_users, steps, first, rng).astype(np.int64)
+    return np.where(contexts < model.size, contexts, -1)
 
 
 @checked

@@ -10,6 +10,7 @@ from dphmm.audit import audit_uses, open_visited_states
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs import UsesSettings, compare_uses, sample_users
 from dphmm.jobs.audit.uses import measure_uses
+from dphmm.model.outside_states import OutsideStates
 from dphmm.space.states import Places
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
@@ -97,6 +98,18 @@ def test_sampled_users_follow_the_model():
     share = (states[:, 1:] == states[:, :-1]).mean()
     assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / 40_000))
     assert (sample_users(MODEL, 5, 4, rng=1) == sample_users(MODEL, 5, 4, rng=1)).all()
+
+
+def test_sampled_users_have_no_state_outside_the_region():
+    """Shares of 4,000 users at each step are within 4 standard errors of the chain (seed 3)."""
+    chain = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.0, 0.4, 0.6]])  # the last context is outside
+    model = MarkovModel(chain, [0.5, 0.5], outside=OutsideStates(2, [1], [2.0], [5.0], [0.6]))
+    states = sample_users(model, 4000, 4, rng=3)
+    masses = np.array([0.5, 0.2, 0.3])
+    for column in states.T:
+        shares = np.bincount(column % 3, minlength=3) / 4000
+        assert np.abs(shares - masses).max() <= 4 * np.sqrt(0.25 / 4000)
+        masses = masses @ chain
 
 
 @pytest.mark.parametrize(
