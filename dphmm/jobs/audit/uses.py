@@ -27,6 +27,7 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_contexts
+from dphmm.model.point_estimate import cell_rms_distance
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
@@ -179,7 +180,8 @@ class UsesComparison(Result):
     settings
         The setting.
     mean_error
-        The mean distance between estimates and true locations in kilometres, with equal weight for each location.
+        The mean distance between estimates and true locations in kilometres, with equal weight for each location. The
+        location is uniform in the cell of the true state, see `dphmm.model.point_estimate.Inference.mean_error`.
     uses
         Errors of the three uses, with contacts of the patients for contact tracing.
     updated_precision, updated_recall
@@ -357,5 +359,6 @@ def _release_users(
         ]
         estimates = np.array([record.estimate for record in records])
         released[user, steps] = tree.query(estimates)[1]
-        errors[user, steps] = np.linalg.norm(estimates - points[true[user, steps]], axis=1)
+        distances = np.linalg.norm(estimates - points[true[user, steps]], axis=1)
+        errors[user, steps] = np.hypot(distances, cell_rms_distance(engine.cell))
     return released, errors

@@ -49,7 +49,8 @@ def release_all(graph, setting, states):
             estimate = np.array(releaser.release(state, steps=gap).estimate)
             gap = 1
             released[user, step] = np.argmin(np.linalg.norm(GRID.points - estimate, axis=1))
-            errors.append(np.linalg.norm(GRID.points[state] - estimate))
+            # The mean squared distance of a uniform place in a cell of 0.5 km from the centre is 0.5² / 6.
+            errors.append(np.sqrt(((GRID.points[state] - estimate) ** 2).sum() + 0.5**2 / 6))
     return released, float(np.mean(errors))
 
 
@@ -88,6 +89,14 @@ def test_small_budgets_cost_accuracy_and_updates_restore_tracing(comparisons):
     assert before[0] < before[1] < high.updated_precision.value
     assert low.to_dict()["policy"] == "utility:600m"
     assert low.to_dict()["mean_error_m"]["value"] == pytest.approx(1000 * low.mean_error.value)
+
+
+def test_error_of_exact_cells_is_the_distance_from_their_centre(states):
+    """The mean over the cell (Monte Carlo) is a lower bound, the RMS an upper one."""
+    (comparison,) = compare_uses(MODEL, [ReleaseSettings("utility:600m", 1000.0)], states, first=7)
+    lengths = np.linalg.norm(np.random.default_rng(1).uniform(-0.25, 0.25, (100_000, 2)), axis=1)
+    low, high = 0.99 * lengths.mean(), 1.01 * np.sqrt((lengths**2).mean())
+    assert low < comparison.mean_error.low <= comparison.mean_error.value <= comparison.mean_error.high < high
 
 
 def test_sampled_users_follow_the_model():
