@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, count, islice, repeat
-from math import gcd, hypot, inf, nan
+from math import gcd, inf, nan
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from dphmm.formatting import exported
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
-from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
+from dphmm.model.point_estimate import Inference, expected_distance
 from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
@@ -394,7 +394,7 @@ def simulate(
         Time slot of the first release, counted from 1970. Needed for time-dependent models.
     habits
         Movement models of the users, assigned in turn. The adversary knows the user's model. The estimate follows from
-        the engine's model and is compared with the true path. By default, all users follow the engine's model.
+        the engine's model, and its expected error from the user's. By default, all users follow the engine's model.
     metric
         The only metric to compute, such as ``"smoothed_error"``. None means all.
 
@@ -476,17 +476,17 @@ def _sample_paths_with_event(
 class _UserMetrics:
     """Metrics of one user's releases at the inspected timesteps, computed on demand.
 
-    The estimate follows from the engine's model. All other metrics are those of an adversary who knows `user_model`.
+    The estimate follows from the engine's model, and its expected error from `user_model`. All other metrics are those
+    of an adversary who knows `user_model`.
     """
 
     engine: Releaser
     observed: Observations
-    path: IntArray
     user_model: MarkovModel
 
     @cached_property
     def inspected(self) -> list[int]:
-        return _inspected_timesteps(len(self.path))
+        return _inspected_timesteps(len(self.observed.log_likelihood))
 
     @cached_property
     def filtering(self) -> Filtering:
@@ -505,16 +505,17 @@ class _UserMetrics:
     @property
     def estimate_error(self) -> list[float]:
         points = self.engine.measurements.points
-        cell = self.engine.cell
-        if self.user_model is self.engine.model:
-            now = self.filtering.select(self.inspected)
-            return [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in now]
-        # With habits, the recipient's belief is not correct for this user, so the error is measured on the true path.
-        now = filter_releases(self.engine.model, self.observed).select(self.inspected)
-        away = [
-            points[self.path[t]] - belief.probabilities @ points for t, belief in zip(self.inspected, now, strict=True)
+        filtered = self.filtering.select(self.inspected)
+        published = filtered
+        if self.user_model is not self.engine.model:
+            published = filter_releases(self.engine.model, self.observed).select(self.inspected)
+        # With habits, the recipient's belief is not correct for this user, so the adversary's determines the error.
+        return [
+            expected_distance(
+                belief.probabilities, points, self.engine.cell, belief.outside_belief, other.probabilities @ points
+            )
+            for belief, other in zip(filtered, published, strict=True)
         ]
-        return [hypot(float(np.linalg.norm(offset)), cell_rms_distance(cell)) for offset in away]
 
     @property
     def filtered_error(self) -> list[float]:
@@ -542,7 +543,7 @@ def _compute_user_metrics(
     noise_rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
     rows, spent, withheld, error = releases.release(path, noise_rng)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
-    metrics = _UserMetrics(releases.engine, observed, path, user_model)
+    metrics = _UserMetrics(releases.engine, observed, user_model)
     errors = (
         float(np.mean(getattr(metrics, name))) if metric in (None, name) else nan
         for name in ("estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior")

@@ -16,6 +16,7 @@ from dphmm.calibrate import MeanEstimate, largest_epsilon, simulate
 from dphmm.calibrate.simulation import PathReleaser, compute_errors_without_releases, compute_max_prior
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.model import TimeClasses
+from dphmm.model.outside_states import OutsideStates
 from tests.sizes import fewer
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
@@ -93,6 +94,34 @@ def test_smoothed_error_differs_for_half_epsilon():
         "smoothed_error"
     )
     assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3
+
+
+def test_estimate_error_of_users_with_habits_matches_enumeration():
+    """Half of such users are outside the region, 4 km from the last state; 200 users, seed 3."""
+    chain = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.6, 0.2], [0.05, 0.05, 0.1, 0.8]])
+    outside = [OutsideStates(3, [2], [4.0], [17.0], [share]) for share in (0.1, 0.6)]
+    public, habit = (
+        MarkovModel(chain.T / chain.sum(axis=0)[:, np.newaxis], FIRST, outside=outside[0]),
+        MarkovModel(chain, [0.1, 0.1, 0.8], outside=outside[1]),
+    )
+    releaser = Releaser(public, PLACES, PolicyGraph.complete(3), 1.0, spacing=1)
+    figure = simulate(releaser, EPSILON, 200, 3, rng=3, habits=[habit]).estimate_mean("estimate_error")
+    noise = np.exp(-EPSILON / 2 * np.abs(OUTPUTS - np.arange(3)[:, np.newaxis]))
+    emission = (noise / noise.sum(axis=1, keepdims=True))[[0, 1, 2, 2]]
+    sequences = np.array(list(product(range(len(OUTPUTS)), repeat=3)))
+    x, beliefs, errors = np.array([0.0, 1.0, 2.0, 2.0]), [], []
+    for t, column in enumerate(sequences.T):
+        for k, (start, moves) in enumerate(
+            (([0.2, 0.5, 0.27, 0.03], public.transitions[0].toarray()), ([0.1, 0.1, 0.32, 0.48], chain))
+        ):
+            prior = np.tile(start, (len(sequences), 1)) if t == 0 else beliefs[k] @ moves
+            beliefs[k : k + 1] = [prior * emission[:, column].T]
+        estimates = beliefs[0] @ x / beliefs[0].sum(axis=1)
+        distances = np.abs(x - estimates[:, np.newaxis]) + np.array([0.0, 0.0, 0.0, 4.0])
+        # Each sequence of outputs up to this timestep occurs once for all later outputs.
+        errors.append((beliefs[1] * distances).sum() / len(OUTPUTS) ** (2 - t))
+    assert figure.margin < 0.3
+    assert abs(figure.mean - np.mean(errors)) <= figure.margin + 1e-2
 
 
 def test_without_releases_uses_propagated_belief():
