@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, count, islice, repeat
-from math import gcd, inf, nan
+from math import gcd, inf, nan, sqrt
 from typing import Annotated, Any
 
 import numpy as np
@@ -77,16 +77,16 @@ class PathReleaser:
         spent, withheld
             The sum of the budgets, and the share of withheld timesteps.
         error
-            The mean expected error of the releases, NaN if all timesteps are withheld.
+            The root mean square error of the releases, NaN if all timesteps are withheld.
         """
         rows = None if self._plans is None else self._release_vectorized(self._plans, path, rng)
         if rows is not None:
-            return rows, self.epsilon * self.steps, 0.0, self._compute_mean_error(rows)
+            return rows, self.epsilon * self.steps, 0.0, self._compute_rms_error(rows)
         engine = self.engine.spawn(rng)
         rows = np.empty((self.steps, self.engine.model.size))
         spent = 0.0
         withheld = 0
-        errors = []
+        squares = []
         engine.restart(self.first)
         for at, state in enumerate(path.tolist()):
             step = engine.prepare(self.epsilon)
@@ -95,8 +95,8 @@ class PathReleaser:
             spent = spent + record.epsilon
             withheld = withheld + record.withheld
             if not record.withheld:
-                errors.append(record.expected_error)
-        return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
+                squares.append(record.expected_error**2)
+        return rows, spent, withheld / self.steps, float(np.mean(squares)) ** 0.5 if squares else nan
 
     @cached_property
     def _noises(self) -> list[StepNoise]:
@@ -104,20 +104,20 @@ class PathReleaser:
         assert self._plans is not None, "plans are public"
         return [self.engine.planner.build_noise(plan, self.epsilon) for _, plan in self._plans]
 
-    def _compute_mean_error(self, rows: FloatArray) -> float:
-        """Compute the mean expected error of releases with plans that depend on no output."""
+    def _compute_rms_error(self, rows: FloatArray) -> float:
+        """Compute the root mean square error of releases with plans that depend on no output."""
         assert self._plans is not None, "plans are public"
         counts = np.diff([*(start for start, _ in self._plans), self.steps])
         model = self.engine.model
         belief = Belief.initial(model, self.first)
         if all(len(noise.parts) == 1 for noise in self._noises):
-            return float(counts @ [noise.expected_error(belief) for noise in self._noises]) / self.steps
+            return sqrt(float(counts @ [noise.expected_error(belief) ** 2 for noise in self._noises]) / self.steps)
         # The error differs between parts, and earlier releases reveal which part the state belongs to.
         total = 0.0
         for at, noise in enumerate(chain.from_iterable(map(repeat, self._noises, counts.tolist()))):
-            total += noise.expected_error(belief)
+            total += noise.expected_error(belief) ** 2
             belief = belief.update(rows[at]).predict(model, 1, self.first + at)
-        return total / self.steps
+        return sqrt(total / self.steps)
 
     def _release_vectorized(
         self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
@@ -263,7 +263,7 @@ class Simulation:
     epsilon_spent, withheld_share
         ``(n,)``: the sum of the budgets, and the share of withheld timesteps.
     released_error
-        ``(n,)``: the mean expected error of each user's releases.
+        ``(n,)``: the root mean square error of each user's releases.
     max_event_probability
         ``(n,)``: the largest probability of the event before or after any release. None without an event.
     """
@@ -286,7 +286,7 @@ class Simulation:
         return len(self.estimate_error)
 
     def estimate_mean(self, name: str) -> MeanEstimate:
-        """Estimate the mean of a metric over users, with its interval.
+        """Estimate the mean of a metric over users, the RMS for `released_error`.
 
         Parameters
         ----------
@@ -306,7 +306,12 @@ class Simulation:
         values = vars(self).get(name)
         if not isinstance(values, np.ndarray) or (self.metric not in (None, name)):
             raise InvalidInputError(f"name must be a metric that was simulated, such as 'smoothed_error', got {name!r}")
-        return MeanEstimate.from_values(values)
+        if name != "released_error":
+            return MeanEstimate.from_values(values)
+        square = MeanEstimate.from_values(values**2)
+        root = sqrt(square.mean)
+        # The derivative of the root (delta method). The root is 0 if all releases are exact.
+        return MeanEstimate(root, square.margin / (2 * root or inf))
 
     def to_dict(self, *names: str) -> dict[str, float]:
         """Return the means and margins of metrics, with errors in metres.
