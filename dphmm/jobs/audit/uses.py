@@ -83,8 +83,7 @@ class ReleasedUses(Result):
         areas = "one state" if side == 1 else f"{side} × {side} cells"
         text = (
             f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} true contacts to trace; areas of {areas}; "
-            "reproduction number "
-            f"{audit.reproduction_number:.3g}, from the estimates {audit.released_reproduction_number:.3g}, at "
+            f"true reproduction number {audit.reproduction_number:.3g}, at "
             f"{100 * settings.transmission:g} % transmission per hour of contact and {settings.infectious_hours:g} "
             "infectious hours."
         )

@@ -88,6 +88,7 @@ def test_small_budgets_cost_accuracy_and_updates_restore_tracing(comparisons):
     before = [comparison.uses.audit.tracing_precision.value for comparison in (low, high)]
     assert before[0] < before[1] < high.updated_precision.value
     assert low.to_dict()["policy"] == "utility:600m"
+    assert len({comparison.uses.describe() for comparison in comparisons}) == 1, "one sentence describes all rows"
     assert low.to_dict()["mean_error_m"]["value"] == pytest.approx(1000 * low.mean_error.value)
 
 
