@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import chain, count, islice, repeat
-from math import gcd, hypot, inf, nan
+from math import gcd, inf, nan, sqrt
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from dphmm.formatting import exported
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
-from dphmm.model.point_estimate import Inference, cell_rms_distance, expected_distance
+from dphmm.model.point_estimate import Inference, expected_distance
 from dphmm.model.reversal import stationary
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
@@ -77,16 +77,16 @@ class PathReleaser:
         spent, withheld
             The sum of the budgets, and the share of withheld timesteps.
         error
-            The mean expected error of the releases, NaN if all timesteps are withheld.
+            The root mean square error of the releases, NaN if all timesteps are withheld.
         """
         rows = None if self._plans is None else self._release_vectorized(self._plans, path, rng)
         if rows is not None:
-            return rows, self.epsilon * self.steps, 0.0, self._compute_mean_error(rows)
+            return rows, self.epsilon * self.steps, 0.0, self._compute_rms_error(rows)
         engine = self.engine.spawn(rng)
         rows = np.empty((self.steps, self.engine.model.size))
         spent = 0.0
         withheld = 0
-        errors = []
+        squares = []
         engine.restart(self.first)
         for at, state in enumerate(path.tolist()):
             step = engine.prepare(self.epsilon)
@@ -95,8 +95,8 @@ class PathReleaser:
             spent = spent + record.epsilon
             withheld = withheld + record.withheld
             if not record.withheld:
-                errors.append(record.expected_error)
-        return rows, spent, withheld / self.steps, float(np.mean(errors)) if errors else float("nan")
+                squares.append(record.expected_error**2)
+        return rows, spent, withheld / self.steps, float(np.mean(squares)) ** 0.5 if squares else nan
 
     @cached_property
     def _noises(self) -> list[StepNoise]:
@@ -104,20 +104,20 @@ class PathReleaser:
         assert self._plans is not None, "plans are public"
         return [self.engine.planner.build_noise(plan, self.epsilon) for _, plan in self._plans]
 
-    def _compute_mean_error(self, rows: FloatArray) -> float:
-        """Compute the mean expected error of releases with plans that depend on no output."""
+    def _compute_rms_error(self, rows: FloatArray) -> float:
+        """Compute the root mean square error of releases with plans that depend on no output."""
         assert self._plans is not None, "plans are public"
         counts = np.diff([*(start for start, _ in self._plans), self.steps])
         model = self.engine.model
         belief = Belief.initial(model, self.first)
         if all(len(noise.parts) == 1 for noise in self._noises):
-            return float(counts @ [noise.expected_error(belief) for noise in self._noises]) / self.steps
+            return sqrt(float(counts @ [noise.expected_error(belief) ** 2 for noise in self._noises]) / self.steps)
         # The error differs between parts, and earlier releases reveal which part the state belongs to.
         total = 0.0
         for at, noise in enumerate(chain.from_iterable(map(repeat, self._noises, counts.tolist()))):
-            total += noise.expected_error(belief)
+            total += noise.expected_error(belief) ** 2
             belief = belief.update(rows[at]).predict(model, 1, self.first + at)
-        return total / self.steps
+        return sqrt(total / self.steps)
 
     def _release_vectorized(
         self, plans: list[tuple[int, StepPlan]], path: IntArray, rng: np.random.Generator
@@ -263,7 +263,7 @@ class Simulation:
     epsilon_spent, withheld_share
         ``(n,)``: the sum of the budgets, and the share of withheld timesteps.
     released_error
-        ``(n,)``: the mean expected error of each user's releases.
+        ``(n,)``: the root mean square error of each user's releases.
     max_event_probability
         ``(n,)``: the largest probability of the event before or after any release. None without an event.
     """
@@ -286,7 +286,7 @@ class Simulation:
         return len(self.estimate_error)
 
     def estimate_mean(self, name: str) -> MeanEstimate:
-        """Estimate the mean of a metric over users, with its interval.
+        """Estimate the mean of a metric over users, the RMS for `released_error`.
 
         Parameters
         ----------
@@ -306,7 +306,12 @@ class Simulation:
         values = vars(self).get(name)
         if not isinstance(values, np.ndarray) or (self.metric not in (None, name)):
             raise InvalidInputError(f"name must be a metric that was simulated, such as 'smoothed_error', got {name!r}")
-        return MeanEstimate.from_values(values)
+        if name != "released_error":
+            return MeanEstimate.from_values(values)
+        square = MeanEstimate.from_values(values**2)
+        root = sqrt(square.mean)
+        # The derivative of the root (delta method). The root is 0 if all releases are exact.
+        return MeanEstimate(root, square.margin / (2 * root or inf))
 
     def to_dict(self, *names: str) -> dict[str, float]:
         """Return the means and margins of metrics, with errors in metres.
@@ -394,7 +399,7 @@ def simulate(
         Time slot of the first release, counted from 1970. Needed for time-dependent models.
     habits
         Movement models of the users, assigned in turn. The adversary knows the user's model. The estimate follows from
-        the engine's model and is compared with the true path. By default, all users follow the engine's model.
+        the engine's model, and its expected error from the user's. By default, all users follow the engine's model.
     metric
         The only metric to compute, such as ``"smoothed_error"``. None means all.
 
@@ -476,17 +481,17 @@ def _sample_paths_with_event(
 class _UserMetrics:
     """Metrics of one user's releases at the inspected timesteps, computed on demand.
 
-    The estimate follows from the engine's model. All other metrics are those of an adversary who knows `user_model`.
+    The estimate follows from the engine's model, and its expected error from `user_model`. All other metrics are those
+    of an adversary who knows `user_model`.
     """
 
     engine: Releaser
     observed: Observations
-    path: IntArray
     user_model: MarkovModel
 
     @cached_property
     def inspected(self) -> list[int]:
-        return _inspected_timesteps(len(self.path))
+        return _inspected_timesteps(len(self.observed.log_likelihood))
 
     @cached_property
     def filtering(self) -> Filtering:
@@ -505,16 +510,17 @@ class _UserMetrics:
     @property
     def estimate_error(self) -> list[float]:
         points = self.engine.measurements.points
-        cell = self.engine.cell
-        if self.user_model is self.engine.model:
-            now = self.filtering.select(self.inspected)
-            return [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in now]
-        # With habits, the recipient's belief is not correct for this user, so the error is measured on the true path.
-        now = filter_releases(self.engine.model, self.observed).select(self.inspected)
-        away = [
-            points[self.path[t]] - belief.probabilities @ points for t, belief in zip(self.inspected, now, strict=True)
+        filtered = self.filtering.select(self.inspected)
+        published = filtered
+        if self.user_model is not self.engine.model:
+            published = filter_releases(self.engine.model, self.observed).select(self.inspected)
+        # With habits, the recipient's belief is not correct for this user, so the adversary's determines the error.
+        return [
+            expected_distance(
+                belief.probabilities, points, self.engine.cell, belief.outside_belief, other.probabilities @ points
+            )
+            for belief, other in zip(filtered, published, strict=True)
         ]
-        return [hypot(float(np.linalg.norm(offset)), cell_rms_distance(cell)) for offset in away]
 
     @property
     def filtered_error(self) -> list[float]:
@@ -542,7 +548,7 @@ def _compute_user_metrics(
     noise_rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1, index)))
     rows, spent, withheld, error = releases.release(path, noise_rng)
     observed = Observations(rows, np.ones(releases.steps, dtype=np.int64), releases.first)
-    metrics = _UserMetrics(releases.engine, observed, path, user_model)
+    metrics = _UserMetrics(releases.engine, observed, user_model)
     errors = (
         float(np.mean(getattr(metrics, name))) if metric in (None, name) else nan
         for name in ("estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior")

@@ -33,7 +33,8 @@ class PathSampler:
         matrices, starts = model.transitions, model.initial_by_class
         if model.outside is not None:
             starts = np.array([model.outside.split_initial(row) for row in starts])
-        self._time_classes, self._state_of = model.time_classes, model.state_of_context
+        self._time_classes = model.time_classes
+        self._state_of = model.state_of_context.astype(np.int32)
         self._source = random_source(rng)
         self._chain = model.chain_size
         self._starts = np.cumsum(starts, axis=1)
@@ -58,15 +59,19 @@ class PathSampler:
 
     def paths(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
         """Sample paths, ``(n, length)``, that start in the slots ``firsts``, ``(n,)``."""
+        return np.asarray(self._state_of[self.contexts(firsts, length)])
+
+    def contexts(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
+        """Sample `paths` of contexts, which distinguish users outside the region."""
         count = len(firsts)
-        states = np.empty((length, count), dtype=np.int32)
+        contexts = np.empty((length, count), dtype=np.int32)
         classes = self._classes(firsts, 0)
         now = self._begin(classes, count)
-        states[0] = self._state_of[now]
+        contexts[0] = now
         for k in range(1, length):
             now = self.step(now, self._classes(firsts, k))
-            states[k] = self._state_of[now]
-        return np.ascontiguousarray(states.T)
+            contexts[k] = now
+        return np.ascontiguousarray(contexts.T)
 
     def step(self, now: IntArray, classes: IntArray | int) -> IntArray:
         """Sample the next state of the chain for each path."""
@@ -130,13 +135,21 @@ def sample_paths(
     >>> sample_paths(MarkovModel([[0, 1], [1, 0]], [1, 0]), num_users=2, length=4, rng=1).tolist()
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
+    contexts = sample_contexts(model, num_users, length, first, rng)
+    return np.asarray(model.state_of_context.astype(np.int32)[contexts])
+
+
+def sample_contexts(
+    model: MarkovModel, num_users: int, length: int, first: int | None = None, rng: Rng = None
+) -> npt.NDArray[np.int32]:
+    """Sample `sample_paths` of contexts, see `dphmm.model.outside_states`."""
     if num_users * length > _MAX_STATES:
         raise InvalidInputError(f"num_users times length must be at most {_MAX_STATES}, got {num_users} times {length}")
     if model.time_classes is not None and first is None:
         raise ConfigurationError("a time-dependent model needs the slot of the first state: pass first")
     if first is not None and abs(first) > _MAX_SLOT:
         raise InvalidInputError(f"first must be a slot between -2**40 and 2**40, got {first}")
-    return PathSampler(model, rng).paths(np.full(num_users, 0 if first is None else first), int(length))
+    return PathSampler(model, rng).contexts(np.full(num_users, 0 if first is None else first), int(length))
 
 
 @checked

@@ -46,10 +46,17 @@ def cell_rms_distance(cell: float) -> float:
 
 
 def expected_distance(
-    probabilities: FloatArray, points: FloatArray, cell: float = 0.0, outside: OutsideBelief | None = None
+    probabilities: FloatArray,
+    points: FloatArray,
+    cell: float = 0.0,
+    outside: OutsideBelief | None = None,
+    estimate: FloatArray | None = None,
 ) -> float:
-    """Return `Inference.mean_error` up to rounding that depends on the number of threads."""
-    vectors = points - probabilities @ points
+    """Return the expected error of an estimate, defined as `Inference.mean_error`.
+
+    The estimate defaults to the mean. Rounding depends on the number of threads.
+    """
+    vectors = points - (probabilities @ points if estimate is None else estimate)
     distances = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     distance = float(probabilities @ np.sqrt(distances**2 + cell_rms_distance(cell) ** 2))
     return distance if outside is None else distance + _outside_excess(distances[outside.states], cell, outside)

@@ -13,9 +13,10 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import MeanEstimate, largest_epsilon, simulate
-from dphmm.calibrate.simulation import PathReleaser, compute_errors_without_releases, compute_max_prior
+from dphmm.calibrate.simulation import PathReleaser, Simulation, compute_errors_without_releases, compute_max_prior
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.model import TimeClasses
+from dphmm.model.outside_states import OutsideStates
 from tests.sizes import fewer
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
@@ -93,6 +94,34 @@ def test_smoothed_error_differs_for_half_epsilon():
         "smoothed_error"
     )
     assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3
+
+
+def test_estimate_error_of_users_with_habits_matches_enumeration():
+    """Half of such users are outside the region, 4 km from the last state; 200 users, seed 3."""
+    chain = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.6, 0.2], [0.05, 0.05, 0.1, 0.8]])
+    outside = [OutsideStates(3, [2], [4.0], [17.0], [share]) for share in (0.1, 0.6)]
+    public, habit = (
+        MarkovModel(chain.T / chain.sum(axis=0)[:, np.newaxis], FIRST, outside=outside[0]),
+        MarkovModel(chain, [0.1, 0.1, 0.8], outside=outside[1]),
+    )
+    releaser = Releaser(public, PLACES, PolicyGraph.complete(3), 1.0, spacing=1)
+    figure = simulate(releaser, EPSILON, 200, 3, rng=3, habits=[habit]).estimate_mean("estimate_error")
+    noise = np.exp(-EPSILON / 2 * np.abs(OUTPUTS - np.arange(3)[:, np.newaxis]))
+    emission = (noise / noise.sum(axis=1, keepdims=True))[[0, 1, 2, 2]]
+    sequences = np.array(list(product(range(len(OUTPUTS)), repeat=3)))
+    x, beliefs, errors = np.array([0.0, 1.0, 2.0, 2.0]), [], []
+    for t, column in enumerate(sequences.T):
+        for k, (start, moves) in enumerate(
+            (([0.2, 0.5, 0.27, 0.03], public.transitions[0].toarray()), ([0.1, 0.1, 0.32, 0.48], chain))
+        ):
+            prior = np.tile(start, (len(sequences), 1)) if t == 0 else beliefs[k] @ moves
+            beliefs[k : k + 1] = [prior * emission[:, column].T]
+        estimates = beliefs[0] @ x / beliefs[0].sum(axis=1)
+        distances = np.abs(x - estimates[:, np.newaxis]) + np.array([0.0, 0.0, 0.0, 4.0])
+        # Each sequence of outputs up to this timestep occurs once for all later outputs.
+        errors.append((beliefs[1] * distances).sum() / len(OUTPUTS) ** (2 - t))
+    assert figure.margin < 0.3
+    assert abs(figure.mean - np.mean(errors)) <= figure.margin + 1e-2
 
 
 def test_without_releases_uses_propagated_belief():
@@ -174,8 +203,8 @@ def test_figure_simulated_alone_equals_that_of_full_simulation():
 
 
 @pytest.mark.parametrize("hours", [None, [0] * 84 + [1] * 84], ids=["one_matrix", "two_classes"])
-def test_mean_error_of_components_follows_from_beliefs_of_path(hours):
-    """Of noise with two lengths, the error is averaged over the belief before each release."""
+def test_rms_error_of_components_follows_from_beliefs_of_path(hours):
+    """Squared errors of noise with two lengths are averaged over the belief before a release."""
     places = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [15.0, 0.0]])
     matrices = [np.full((4, 4), 0.1) + 0.6 * np.eye(4), np.full((4, 4), 0.2) + 0.2 * np.eye(4)]
     first, slot = np.array([0.4, 0.3, 0.2, 0.1]), 10  # the class changes after two steps
@@ -190,10 +219,20 @@ def test_mean_error_of_components_follows_from_beliefs_of_path(hours):
     rows, *_, error = releaser.release(np.array([0, 1, 3, 0]), np.random.default_rng(2))
     powers = np.exp(-1.0 / np.array([1.0, 1.0, 5.0, 5.0]))
     squares = 2 * powers / (1 - powers) ** 2  # of discrete Laplace noise on the line
-    belief, errors = first, []
+    belief, mean_squares = first, []
     for step, row in enumerate(rows):
-        errors.append(np.sqrt(belief @ squares))
+        mean_squares.append(belief @ squares)
         belief = belief * np.exp(row - row.max())
         matrix = matrices[0 if hours is None else hours[(slot + step + 72) % 168]]  # 1970 began on a Thursday
         belief = belief / belief.sum() @ matrix
-    assert error == pytest.approx(np.mean(errors), rel=1e-12)
+    assert error == pytest.approx(np.sqrt(np.mean(mean_squares)), rel=1e-12)
+
+
+def test_released_error_of_users_is_a_root_mean_square():
+    """Squares of 1 and 49 have mean 25. The interval is within 10 % of the bootstrap."""
+    errors = np.tile([1.0, 7.0], 200)
+    simulation = Simulation(1.0, 5, "released_error", *(errors * np.nan for _ in range(6)), errors)
+    estimate = simulation.estimate_mean("released_error")
+    assert estimate.mean == 5.0
+    roots = np.sqrt((np.random.default_rng(1).choice(errors, (4000, 400)) ** 2).mean(axis=1))
+    assert estimate.margin == pytest.approx(np.quantile(np.abs(roots - 5.0), 0.99), rel=0.1)

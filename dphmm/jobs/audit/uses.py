@@ -26,7 +26,8 @@ from dphmm.formatting import Result, exported
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.model.model import MarkovModel
-from dphmm.model.path_sampling import sample_paths
+from dphmm.model.path_sampling import sample_contexts
+from dphmm.model.point_estimate import cell_rms_distance
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
@@ -82,8 +83,7 @@ class ReleasedUses(Result):
         areas = "one state" if side == 1 else f"{side} × {side} cells"
         text = (
             f"Uses: {audit.num_users:,} users, {audit.num_contacts:,} true contacts to trace; areas of {areas}; "
-            "reproduction number "
-            f"{audit.reproduction_number:.3g}, from the estimates {audit.released_reproduction_number:.3g}, at "
+            f"true reproduction number {audit.reproduction_number:.3g}, at "
             f"{100 * settings.transmission:g} % transmission per hour of contact and {settings.infectious_hours:g} "
             "infectious hours."
         )
@@ -179,7 +179,8 @@ class UsesComparison(Result):
     settings
         The setting.
     mean_error
-        The mean distance between estimates and true locations in kilometres, with equal weight for each location.
+        The mean distance between estimates and true locations in kilometres, with equal weight for each location. The
+        location is uniform in the cell of the true state, see `dphmm.model.point_estimate.Inference.mean_error`.
     uses
         Errors of the three uses, with contacts of the patients for contact tracing.
     updated_precision, updated_recall
@@ -240,8 +241,8 @@ def sample_users(
     >>> sample_users(MarkovModel([[0.9, 0.1], [0.2, 0.8]], [0.5, 0.5]), 2, 5).shape
     (2, 5)
     """
-    paths = sample_paths(model, num_users, steps, first, rng=rng).astype(np.int64)
-    return np.where(paths < model.size, paths, -1)
+    contexts = sample_contexts(model, num_users, steps, first, rng).astype(np.int64)
+    return np.where(contexts < model.size, contexts, -1)
 
 
 @checked
@@ -357,5 +358,6 @@ def _release_users(
         ]
         estimates = np.array([record.estimate for record in records])
         released[user, steps] = tree.query(estimates)[1]
-        errors[user, steps] = np.linalg.norm(estimates - points[true[user, steps]], axis=1)
+        distances = np.linalg.norm(estimates - points[true[user, steps]], axis=1)
+        errors[user, steps] = np.hypot(distances, cell_rms_distance(engine.cell))
     return released, errors

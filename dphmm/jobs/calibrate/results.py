@@ -124,8 +124,8 @@ class BudgetOutcome(Result):
         The budget of each release.
     released_error
         The RMS distance of a release in kilometres by formula, with all states possible that ever are. If later
-        releases depend on earlier outputs, as with ``delta``, the mean over the simulated users' releases, or None
-        without them.
+        releases depend on earlier outputs, as with ``delta``, the RMS error of the simulated users' releases, or
+        None without them.
     epsilon_per_hour, epsilon_24h
         The total budget of an hour and of a day with a release at every step.
     simulation

@@ -352,7 +352,7 @@ class BudgetSearch:
         error = self._released_error(epsilon) if has_formula else None
         if self.num_users:
             simulation = self._simulate(epsilon, what, self.seed + _FRESH_SEED_OFFSET)
-            error = error if has_formula else float(simulation.released_error.mean())
+            error = error if has_formula else simulation.estimate_mean("released_error").mean
             if self.event is not None:
                 event_simulation = self._simulate(epsilon, what, self.seed + _FRESH_SEED_OFFSET, self.event)
         hour = epsilon * ceil(3600 / step)

@@ -241,7 +241,7 @@ def test_calibration_states_number_of_known_training_users(town):
 
 
 @pytest.mark.slow
-def test_estimate_error_of_users_with_habits_uses_their_paths(town):
+def test_estimate_error_of_users_with_habits_differs_from_public_error(town):
     """48 users, seeds 1 and 2: an estimate from the model alone would have the public error."""
     model, states_by_user = town
     engine, slots = SETTINGS.engine(model), MARCH + np.arange(6 * DAY)

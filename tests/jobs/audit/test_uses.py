@@ -10,6 +10,7 @@ from dphmm.audit import audit_uses, open_visited_states
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs import UsesSettings, compare_uses, sample_users
 from dphmm.jobs.audit.uses import measure_uses
+from dphmm.model.outside_states import OutsideStates
 from dphmm.space.states import Places
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
@@ -48,7 +49,8 @@ def release_all(graph, setting, states):
             estimate = np.array(releaser.release(state, steps=gap).estimate)
             gap = 1
             released[user, step] = np.argmin(np.linalg.norm(GRID.points - estimate, axis=1))
-            errors.append(np.linalg.norm(GRID.points[state] - estimate))
+            # The mean squared distance of a uniform place in a cell of 0.5 km from the centre is 0.5² / 6.
+            errors.append(np.sqrt(((GRID.points[state] - estimate) ** 2).sum() + 0.5**2 / 6))
     return released, float(np.mean(errors))
 
 
@@ -86,7 +88,16 @@ def test_small_budgets_cost_accuracy_and_updates_restore_tracing(comparisons):
     before = [comparison.uses.audit.tracing_precision.value for comparison in (low, high)]
     assert before[0] < before[1] < high.updated_precision.value
     assert low.to_dict()["policy"] == "utility:600m"
+    assert len({comparison.uses.describe() for comparison in comparisons}) == 1, "one sentence describes all rows"
     assert low.to_dict()["mean_error_m"]["value"] == pytest.approx(1000 * low.mean_error.value)
+
+
+def test_error_of_exact_cells_is_the_distance_from_their_centre(states):
+    """The mean over the cell (Monte Carlo) is a lower bound, the RMS an upper one."""
+    (comparison,) = compare_uses(MODEL, [ReleaseSettings("utility:600m", 1000.0)], states, first=7)
+    lengths = np.linalg.norm(np.random.default_rng(1).uniform(-0.25, 0.25, (100_000, 2)), axis=1)
+    low, high = 0.99 * lengths.mean(), 1.01 * np.sqrt((lengths**2).mean())
+    assert low < comparison.mean_error.low <= comparison.mean_error.value <= comparison.mean_error.high < high
 
 
 def test_sampled_users_follow_the_model():
@@ -97,6 +108,18 @@ def test_sampled_users_follow_the_model():
     share = (states[:, 1:] == states[:, :-1]).mean()
     assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / 40_000))
     assert (sample_users(MODEL, 5, 4, rng=1) == sample_users(MODEL, 5, 4, rng=1)).all()
+
+
+def test_sampled_users_have_no_state_outside_the_region():
+    """Shares of 4,000 users at each step are within 4 standard errors of the chain (seed 3)."""
+    chain = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.0, 0.4, 0.6]])  # the last context is outside
+    model = MarkovModel(chain, [0.5, 0.5], outside=OutsideStates(2, [1], [2.0], [5.0], [0.6]))
+    states = sample_users(model, 4000, 4, rng=3)
+    masses = np.array([0.5, 0.2, 0.3])
+    for column in states.T:
+        shares = np.bincount(column % 3, minlength=3) / 4000
+        assert np.abs(shares - masses).max() <= 4 * np.sqrt(0.25 / 4000)
+        masses = masses @ chain
 
 
 @pytest.mark.parametrize(

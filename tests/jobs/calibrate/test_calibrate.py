@@ -446,11 +446,11 @@ def test_limits_with_delta_raise_and_errors_are_simulated():
     assert error.lower_bound >= 1.0
     assert calibration.achieved.released_error == pytest.approx(error.mean)
     # 60 other users, seed 5, the recorded error of each of 12 releases; 4 standard errors (alpha 6e-5)
-    engine, rng, means = calibration.settings.engine(moves, 5), np.random.default_rng(5), []
+    engine, rng, squares = calibration.settings.engine(moves, 5), np.random.default_rng(5), []
     for path in sample_paths(moves, 60, 12, 0, rng).tolist():
         engine.restart(0)
-        means.append(np.mean([engine.release(state).expected_error for state in path]))
-    assert np.mean(means) + 4 * np.std(means) / np.sqrt(60) >= 1.0
+        squares.append(np.mean([engine.release(state).expected_error ** 2 for state in path]))
+    assert np.mean(squares) + 4 * np.std(squares) / np.sqrt(60) >= 1.0
     formula = calibrate(
         moves, replace(settings, delta=None), CalibrationTargets(error=1.0), num_users=0
     ).settings.epsilon
@@ -468,7 +468,7 @@ def test_limits_with_delta_raise_and_errors_are_simulated():
 
 
 @pytest.mark.slow
-def test_error_of_separate_components_is_the_mean_that_the_search_used():
+def test_error_of_separate_components_is_the_rms_that_the_search_used():
     """A user stays in one of two rows, and the first release shows which: closed form."""
     size = len(GRID.points)
     possible = np.isin(np.arange(size), [*range(5), *range(20, 25)])
@@ -480,11 +480,12 @@ def test_error_of_separate_components_is_the_mean_that_the_search_used():
     for state in (0, 22):
         engine.restart(0)
         errors.append([engine.release(state).expected_error for _ in range(2)])
-    means = np.mean(errors, axis=1)
-    expected = np.array([np.average(means, weights=[count, 4 - count]) for count in range(5)])
+    squares = np.mean(np.square(errors), axis=1)
+    expected = np.sqrt([np.average(squares, weights=[count, 4 - count]) for count in range(5)])
     assert errors[0][0] == errors[1][0]
     assert np.abs(calibration.achieved.released_error - expected).min() < 1e-9
-    assert np.abs(errors[0][0] - expected).min() > 0.01, "the formula is that of the first release"
+    assert expected[2] == pytest.approx(errors[0][0]), "two users in each row: the prior of the first release"
+    assert np.abs(errors[0][0] - np.delete(expected, 2)).min() > 0.01
     assert "the error of 4 simulated users" in calibration.warnings()[0]
     without_users = calibrate(moves, settings, CalibrationTargets(window_epsilon=5.0), num_users=0)
     assert without_users.achieved.released_error is None
