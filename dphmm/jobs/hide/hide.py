@@ -166,7 +166,8 @@ def _removed_name(text: str) -> str:
     content, _, owner = text.partition(" of ")
     names = {"hr": "heart rate", "atemp": "temperature", "cad": "cadence"}
     if owner == "points":
-        return names.get(content, content)
+        sensor, space, values = content.partition(" ")
+        return f"{names.get(sensor, sensor)}{space}{values}"
     owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
     return f"{owner} {content}" if owner else content
 
