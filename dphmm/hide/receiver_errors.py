@@ -24,8 +24,9 @@ MOVEMENT_OF_ACTIVITY: Mapping[str, str] = {
 JUMP_COST = 10
 """The number of points that are dropped to remove a jump, at most."""
 
-# A jump is longer than the way at the speed limit by more than the error of a fix between buildings.
-_FIX_ERROR_KM = 0.1
+FIX_ERROR_KM = 0.1
+"""The error of a fix between buildings. A jump is longer than the way at the speed limit by more than this."""
+
 # A recording with a larger share of errors has another activity than stated.
 _MAX_ERROR_SHARE = 0.1
 # With more jumps than this, the search for the longest possible sequence takes seconds.
@@ -63,7 +64,7 @@ def can_reach(points: Points, kind: str | None, first: IntArray, last: IntArray)
     latitude, longitude, times = points.values.latitude, points.values.longitude, points.values.times
     limits = max_speeds(points, kind)
     taken = times[last] - times[first]
-    reach = np.maximum(limits[first], limits[last]) * (taken / np.timedelta64(1, "h")) + _FIX_ERROR_KM
+    reach = np.maximum(limits[first], limits[last]) * (taken / np.timedelta64(1, "h")) + FIX_ERROR_KM
     is_near = distance_km(latitude[first], longitude[first], latitude[last], longitude[last]) <= reach
     return np.asarray(np.isnat(taken) | (taken > TRIP_GAP) | is_near)
 
