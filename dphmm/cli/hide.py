@@ -51,7 +51,11 @@ _NUM_NAMED = 3
 )
 @click.option("--keep", multiple=True, type=click.Choice(["hr", "atemp"]), help="Keep heart rate or temperature.")
 @click.option("--no-times", is_flag=True, help="Remove times.")
-@click.option("--session", type=STORE, help="Track cumulative disclosure across recordings in this file.")
+@click.option(
+    "--session",
+    type=STORE,
+    help="Track cumulative disclosure across recordings in this file, and hide its zones in each of them.",
+)
 @click.option("--picture", type=FILE, help="Picture of the adversary's view: .png, .svg or .pdf.")
 @click.option("--basemap", type=PATH, help="Background map of the picture, such as .geojson.")
 @build_options(Data, names=("input_format", "time_zone", "time_format"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
@@ -24,8 +25,10 @@ MOVEMENT_OF_ACTIVITY: Mapping[str, str] = {
 JUMP_COST = 10
 """The number of points that are dropped to remove a jump, at most."""
 
-# A jump is longer than the way at the speed limit by more than the error of a fix between buildings.
-_FIX_ERROR_KM = 0.1
+FIX_ERROR_KM = 0.1
+"""The error of a fix between buildings. A jump is longer than the way at the speed limit by more than this."""
+
+_ROUNDING = np.timedelta64(1, "m")
 # A recording with a larger share of errors has another activity than stated.
 _MAX_ERROR_SHARE = 0.1
 # With more jumps than this, the search for the longest possible sequence takes seconds.
@@ -58,14 +61,23 @@ def max_speeds(points: Points, kind: str | None) -> FloatArray:
 def can_reach(points: Points, kind: str | None, first: IntArray, last: IntArray) -> BoolArray:
     """Return whether the user can move from some points to others, pair by pair.
 
-    Points without times and points more than an hour apart are not compared.
+    Points without times and points more than an hour apart are not compared. Between times that are rounded to minutes
+    up to a minute more can lie.
     """
     latitude, longitude, times = points.values.latitude, points.values.longitude, points.values.times
     limits = max_speeds(points, kind)
     taken = times[last] - times[first]
-    reach = np.maximum(limits[first], limits[last]) * (taken / np.timedelta64(1, "h")) + _FIX_ERROR_KM
+    hours = (taken + _ROUNDING * _are_minutes(times)) / np.timedelta64(1, "h")
+    reach = np.maximum(limits[first], limits[last]) * hours + FIX_ERROR_KM
     is_near = distance_km(latitude[first], longitude[first], latitude[last], longitude[last]) <= reach
     return np.asarray(np.isnat(taken) | (taken > TRIP_GAP) | is_near)
+
+
+def _are_minutes(times: npt.NDArray[np.datetime64]) -> bool:
+    """Return whether times are rounded to minutes: all are whole ones, and points share one."""
+    minutes = times[~np.isnat(times)].astype("datetime64[m]")
+    # A receiver that writes a point per minute has whole minutes, too, but each of them once.
+    return len(np.unique(minutes)) < len(minutes) and not (times[~np.isnat(times)] != minutes).any()
 
 
 def find_jumps(points: Points, kind: str | None) -> IntArray:
@@ -143,15 +155,17 @@ def check_errors(points: Points, errors: BoolArray, kind: str | None) -> None:
     Raises
     ------
     ConfigurationError
-        If they are more than `JUMP_COST` and more than a tenth of the points. Names the speed limit and the remedy.
+        If they are more than `JUMP_COST` and more than a tenth of the points. Names the speed limit and the remedy:
+        driving, if its limit is higher.
     """
     out_of_reach = errors & ((points.values.latitude != 0) | (points.values.longitude != 0))
     if are_many(out_of_reach):
         row = int(out_of_reach.argmax())
+        limit = max_speeds(points, kind)[row]
+        remedy = "--kind driving, or " if limit < KINDS["driving"].max_speed_kmh else ""
         raise ConfigurationError(
-            f"{int(out_of_reach.sum()):,} of {len(points):,} points are out of reach at "
-            f"{max_speeds(points, kind)[row]:g} km/h, the first is {describe_point(points, row)}: use --kind driving, "
-            "or a file of one device"
+            f"{int(out_of_reach.sum()):,} of {len(points):,} points are out of reach at {limit:g} km/h, the first is "
+            f"{describe_point(points, row)}: use {remedy}a file of one device"
         )
 
 

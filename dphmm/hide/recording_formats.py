@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError, need
 from dphmm.hide.points import distance_km
 from dphmm.space.trajectory import SENSORS, Recording, Segment
@@ -165,7 +166,9 @@ def _recording_tcx(path: Path, recording: Recording) -> None:
     ]
     for segment in recording.segments:
         lines.append("<Track>")
-        sensors = {name: values.tolist() for name, values in segment.sensors.items()}
+        sensors = {
+            name: np.where(_fits_tcx(name, values), values, np.nan).tolist() for name, values in segment.sensors.items()
+        }
         for at, (longitude, latitude) in enumerate(_round_degrees(segment)):
             values = {name: column[at] for name, column in sensors.items() if not math.isnan(column[at])}
             lines.append(
@@ -178,6 +181,12 @@ def _recording_tcx(path: Path, recording: Recording) -> None:
     path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
 
+def _fits_tcx(name: str, values: FloatArray) -> BoolArray:
+    """Return whether TCX can contain the values of a sensor, ``(n,)``; also for missing ones."""
+    low, high = _TCX_RANGES.get(name, (-np.inf, np.inf))
+    return np.asarray(~((np.rint(values) < low) | (np.rint(values) > high)))
+
+
 def _length_km(segment: Segment) -> float:
     latitude, longitude = segment.latitude, segment.longitude
     return float(distance_km(latitude[:-1], longitude[:-1], latitude[1:], longitude[1:]).sum())
@@ -186,13 +195,12 @@ def _length_km(segment: Segment) -> float:
 def _trackpoint_values(elevation: float, values: Mapping[str, float]) -> str:
     """Return the elements after the position of a point of TCX, in the order of its schema."""
     text = "" if math.isnan(elevation) else f"<AltitudeMeters>{_decimal(elevation)}</AltitudeMeters>"
-    # The schema has integers of one or two bytes here.
-    if 0.5 <= values.get("hr", 0) < 255.5:
+    if "hr" in values:
         text += f"<HeartRateBpm><Value>{round(values['hr'])}</Value></HeartRateBpm>"
-    if -0.5 <= values.get("cad", -1) < 254.5:
+    if "cad" in values:
         text += f"<Cadence>{round(values['cad'])}</Cadence>"
     extension = f"<ns3:Speed>{_decimal(values['speed'])}</ns3:Speed>" if "speed" in values else ""
-    if -0.5 <= values.get("power", -1) < 65535.5:
+    if "power" in values:
         extension += f"<ns3:Watts>{round(values['power'])}</ns3:Watts>"
     return f"{text}<Extensions><ns3:TPX>{extension}</ns3:TPX></Extensions>" if extension else text
 
@@ -202,6 +210,8 @@ _KML = "http://www.opengis.net/kml/2.2"
 _KML_TRACKS = "http://www.google.com/kml/ext/2.2"
 _TCX = "http://www.garmin.com/xmlschemas/TrainingCenterDatabase/v2"
 _TCX_EXTENSION = "http://www.garmin.com/xmlschemas/ActivityExtension/v2"
+# The schema has integers of one or two bytes here.
+_TCX_RANGES = {"hr": (1, 255), "cad": (0, 254), "power": (0, 65535)}
 _SPORTS = {"running": "Running", "cycling": "Biking", "biking": "Biking"}
 
 
@@ -303,6 +313,12 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
     _, sensors, activities = _RECORDINGS[suffix]
     names = {name for segment in recording.segments for name in segment.sensors} - set(sensors)
     losses = [f"{name} of points" for name in sorted(names)]
+    if suffix == ".tcx":
+        losses += [
+            f"{name} outside {low} to {high:,} of points"
+            for name, (low, high) in _TCX_RANGES.items()
+            if any(not _fits_tcx(name, part.sensors[name]).all() for part in recording.segments if name in part.sensors)
+        ]
     is_lost = recording.activity is not None and activities is not None and recording.activity.lower() not in activities
     return [*losses, "activity"] if is_lost else losses
 

@@ -90,6 +90,27 @@ def test_recording_of_another_activity_raises_with_the_speed_limit():
     check_errors(points, find_errors(points, "driving") & False, "driving")
 
 
+@pytest.mark.parametrize(("activity", "kind"), [(None, None), (None, "driving"), ("cycling", "driving")])
+def test_message_does_not_name_driving_at_its_own_speed_limit(activity, kind):
+    points = make_points([(6.0 * number, 60 * number) for number in range(20)], activity)
+    with pytest.raises(ConfigurationError, match=r"at 150 km/h, .*: use a file of one device$"):
+        check_errors(points, find_errors(points, kind), kind)
+
+
+def test_times_rounded_to_minutes_are_up_to_a_minute_wrong():
+    """The user moves at 69 km/h, and the limit is 70 km/h."""
+    exact = [(69 / 3600 * second, second) for second in range(0, 3000, 40)]
+    rounded = [(place, 60 * round(second / 60)) for place, second in exact]
+    assert not find_errors(make_points(rounded), None).any()
+    # A minute is 1.17 km at the limit, and a fix 0.1 km wrong.
+    for metres, count in ((1250, 0), (1290, 1)):
+        rows = [(0.0, 0)] * 5 + [(metres / 1000, 0)]
+        assert find_errors(make_points(rows), None).sum() == count
+    # No rounding: one time with seconds, or no time twice.
+    assert find_errors(make_points([*rounded, (57.6, 3001)]), None).any()
+    assert find_errors(make_points([(0.0, -60), (0.0, 0), (1.28, 60)]), None).sum() == 1
+
+
 def test_many_jumps_leave_largest_piece_in_seconds():
     rows = [(50.0 * (number % 2), 10 * number) for number in range(3000)]
     rows += [(0.0, 30_000 + number) for number in range(50)]

@@ -275,3 +275,18 @@ def test_format_that_cannot_contain_the_recording_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="format must be one of gpx, "):
         check_recording("track.gpx", "fit")
     assert not list(tmp_path.iterdir())
+
+
+def test_values_that_tcx_cannot_contain_are_listed_as_lost(tmp_path):
+    """The schema has one byte for pulse and for cadence, and two for watts."""
+    sensors = {"hr": [0.0, 256.0, 255.0], "cad": [255.0, 254.4, math.nan], "power": [65_535.0, 1e6, -1.0]}
+    columns = {name: np.array(values) for name, values in sensors.items()}
+    ride = Recording((replace(RIDE.segments[0], sensors=columns), RIDE.segments[1]), "cycling")
+    write_recording(tmp_path / "track.tcx", ride)
+    (first, _) = _read_tcx((tmp_path / "track.tcx").read_text(encoding="utf-8"))
+    assert [sensors for *_, sensors in first] == [{"power": 65_535.0}, {"cad": 254.0}, {"hr": 255.0}]
+    lost = ["hr outside 1 to 255 of points", "cad outside 0 to 254 of points", "power outside 0 to 65,535 of points"]
+    assert find_losses(tmp_path / "track.tcx", ride) == lost
+    assert find_losses(tmp_path / "track.gpx", ride) == []
+    inside = {"power": np.array([65_535.0, 0.0, math.nan])}
+    assert find_losses(tmp_path / "t.tcx", replace(ride, segments=(replace(ride.segments[0], sensors=inside),))) == []

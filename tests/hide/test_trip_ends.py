@@ -37,3 +37,28 @@ def test_points_without_a_time_hide_neither_a_gap_nor_a_jump():
     # The receiver first repeats an old location.
     rows = [(3.0, 0), (3.0, 1), (1.5, None), *((0.001 * step, 2 + step) for step in range(700))]
     assert find_ends(make_points(rows), None).tolist() == [0, 2, 3, 702]
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "starts"),
+    [
+        ([(2.0, -120)], 0.01, [0, 1]),
+        ([(30.0, -1200)], 0.01, [0, 1]),
+        ([(0.15, -60)], 0.01, [0, 1]),
+        ([(2.0, -120), (2.05, -110)], 0.01, [0, 2]),
+        ([(5.0, -1500), (2.0, -1200)], 0.01, [0, 1, 2]),
+        ([(2.0, -900), (2.0, -301), (2.0, -120)], 0.01, [0]),  # longer than a receiver repeats an old location
+        ([(2.0, -140), (2.06, -130), (2.12, -120)], 0.01, [0]),  # the user moves
+        ([(0.09, -60)], 0.01, [0]),  # the error of a fix
+        ([(0.55, -60)], 0.2, [0]),  # below three usual steps
+        ([(0.65, -60)], 0.2, [0, 1]),
+    ],
+)
+def test_first_point_after_one_old_location_is_another_start(before, step, starts):
+    """No step is above 150 km/h. The trip has a hundred steps of equal length."""
+    rows = before + [(-step * number, 10 * number) for number in range(101)]
+    points = make_points(rows, None)
+    assert not find_errors(points, None).any()
+    assert find_ends(points, None).tolist() == [*starts, len(rows) - 1]
+    mirrored = make_points([(place, 2000 - second) for place, second in rows[::-1]], None)
+    assert (len(rows) - 1 - find_ends(mirrored, None)[::-1]).tolist() == [*starts, len(rows) - 1]

@@ -182,11 +182,12 @@ def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
     def hide_with_end(east, north):
         ride = track([(0, 0), (0, 2), (3, 2), (0.3, 0)])
         outside = ~HiddenZone(first, WITHIN).contains(*ride[:, :2].T)
-        end = np.array([[*in_square(second, east, north), ride[outside][-1, 2] + 100]])
-        rows = np.concatenate([ride[:1], ride[outside], end])
+        begun = ride[: np.flatnonzero(outside)[-1] + 1]
+        end = np.array([*in_square(second, east, north), begun[-1, 2] + 100])
+        rows = np.concatenate([begun, np.linspace(begun[-1], end, 20)[1:]])  # steps of up to 50 m, as before
         path = tmp_path / "public.csv"
         result = hide(write(tmp_path / "ride.gpx", rows), (), WITHIN, path, hide_endpoints=True, overwrite=True)
-        return result, path.read_bytes(), float(distance_outside(first, *end[0, :2])[0])
+        return result, path.read_bytes(), float(distance_outside(first, *end[:2])[0])
 
     reference, expected, _ = hide_with_end(0.5, 0.5)
     assert [place.zone.square for place in reference.places] == [first, second]
@@ -248,6 +249,42 @@ def test_session_takes_known_square_within_distance_or_refuses_to_keep_points_ne
     assert far.places[0].zone.square != SQUARE
     assert "farther than 200 m from the cores of other zones" in far.sentences[1]
     assert far.places[0].inferences[0].prior > 1 / 60
+
+
+@pytest.mark.parametrize("near", [[], [PLANE.to_latlon((-6.0, 6.0))[0]]])
+def test_zone_of_a_session_is_hidden_where_a_later_recording_passes_it(tmp_path, near):
+    """The second ride stops at home, and the last one does not come near."""
+    session = tmp_path / "home.json"
+    there, back = track([(-6, -6), (0, 0)]), track([(0, 0), (-6, 6)], seconds=4000)
+    rides = [track([(0, 0), (5, 0)]), np.concatenate([there, back]), track([(0, 0), (0, -5)]), track([(9, 9), (9, 4)])]
+    results = []
+    for number, rows in enumerate(rides):
+        options = {"hide_endpoints": number != 1 or not near, "session": session}
+        path = write(tmp_path / f"{number}.gpx", rows)
+        results.append(hide(path, near if number == 1 else [], WITHIN, **options))
+    assert all(distance(result, HOME) > 1000 * WITHIN for result in results)
+    homes = [[place for place in result.places if place.zone.square == SQUARE] for result in results]
+    assert [[place.num_recordings for place in places] for places in homes] == [[1], [2], [3], []]
+    assert "may have stopped in" in results[1].to_dict()["places"][-1]["crossings"]
+    # The zones of the last ride are new, and three recordings may show what is in them.
+    assert [place.num_earlier for place in results[3].places] == [3, 3]
+    assert "and 3 recordings of it before this zone was known, are not counted" in results[3].sentences[2]
+    assert "hidden without this session are not counted" in results[2].sentences[2]
+
+
+def test_file_does_not_depend_on_points_in_a_zone_of_the_session(tmp_path):
+    """A ride without points in the zone yields the same file, and both lines end there."""
+    hide(write(tmp_path / "first.gpx", track([(0, 0), (5, 0)])), [HOME], WITHIN, session=tmp_path / "home.json")
+    ride, other = track([(-3, 3), (-3, 0), (3, 0), (3, 3)]), PLANE.to_latlon((3.0, 3.0))[0]
+    outside = ~HiddenZone(SQUARE, WITHIN).contains(*ride[:, :2].T)
+    files = []
+    for rows in (ride, ride[outside]):
+        session, public = tmp_path / "copy.json", tmp_path / "public.gpx"
+        session.write_bytes((tmp_path / "home.json").read_bytes())
+        hide(write(tmp_path / "ride.gpx", rows), [other], WITHIN, public, session=session, overwrite=True)
+        files.append(public.read_text(encoding="utf-8"))
+    assert files[0] == files[1]
+    assert files[0].count("<trkseg>") == 2
 
 
 @pytest.mark.parametrize("first_has_both", [True, False])

@@ -111,6 +111,20 @@ def test_session_adds_up_recordings_with_a_map_also_those_hidden_without(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("among", [None, 20])
+def test_map_covers_zones_of_a_session_that_are_far_from_near(tmp_path, among):
+    """The other place is 3.5 km from home."""
+    other, options = (44.9955, -29.974), {"map_file": STREETS, "among": among}
+    hide(RIDE, [HOME], 0.2, session=tmp_path / "s.json", **options)
+    places = hide(RIDE, [other], 0.2, session=tmp_path / "s.json", **options).places
+    alone = [hide(RIDE, [location], 0.2, **options).places[0] for location in (other, HOME)]
+    for place, expected in zip(places, alone, strict=True):
+        assert place.zone.square == expected.zone.square
+        assert len(place.candidates.prior) == len(expected.candidates.prior)
+        assert place.strongest.max_candidate_posterior == pytest.approx(expected.strongest.max_candidate_posterior)
+
+
+@pytest.mark.slow
 def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_path):
     chosen = hide(RIDE, [HOME], among=20, map_file=STREETS)
     assert "with the same --near, --within, --among and --map, or with --session" in chosen.sentences[2]

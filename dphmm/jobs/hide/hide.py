@@ -166,7 +166,8 @@ def _removed_name(text: str) -> str:
     content, _, owner = text.partition(" of ")
     names = {"hr": "heart rate", "atemp": "temperature", "cad": "cadence"}
     if owner == "points":
-        return names.get(content, content)
+        sensor, space, values = content.partition(" ")
+        return f"{names.get(sensor, sensor)}{space}{values}"
     owner = f"{owner[:-3]}y" if owner.endswith("ies") else owner.removeprefix("the ").removesuffix("s")
     return f"{owner} {content}" if owner else content
 
@@ -222,7 +223,8 @@ def hide(
         The format of the output, ``"gpx"``, ``"geojson"``, ``"csv"``, ``"kml"`` or ``"tcx"``. Defaults to its
         extension.
     session
-        A file that tracks the cumulative disclosure of recordings of the same locations. Created if it does not exist.
+        A file that tracks the cumulative disclosure of recordings of the same locations, and hides all of its zones in
+        each recording. Created if it does not exist.
     map_file
         A map with streets, and buildings or addresses, as for `dphmm.tables.street_map.read_street_map`. All
         adversaries know it, and one of them the shortest ways; see `dphmm.hide.street_inference`. The published
@@ -290,8 +292,8 @@ def hide(
     # Before files are read.
     squares = [_find_square(location, min_side_km(within_km, among)) for location in locations]
     street_map = None
-    if map_file is not None and locations:
-        reach = MAP_MARGIN_KM + (squares[0].side_km if among is None else 2 * max(MAX_CORE_KM, squares[0].side_km))
+    if map_file is not None and among is not None:
+        reach = MAP_MARGIN_KM + 2 * max(MAX_CORE_KM, squares[0].side_km)
         street_map = read_street_map(map_file, find_map_bounds(squares, reach))
     rule = SquareRule(within_km, among, street_map)
     # Two processes would each add a recording to the same content of the session, and one recording would be lost.
@@ -311,16 +313,17 @@ def hide(
         remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
         zones, parts = _find_zones(data, track, assignments, history, movement, remove, hide_endpoints)
         _check_distances(assignments, parts.public, rule, session)
-        if map_file is not None and hide_endpoints:
-            reach = max(zone.half_km for zone in zones)
-            squares = [zone.square for zone in zones]
-            street_map = read_street_map(map_file, find_map_bounds(squares, reach + MAP_MARGIN_KM))
+        used = [zone for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
+        used_squares = [zone.square for zone in used]
+        # The map of the squares around --near does not cover other zones of the session.
+        if map_file is not None and not (among and {*used_squares} <= {place.square for place in assignments}):
+            reach = max(zone.half_km for zone in used)
+            street_map = read_street_map(map_file, find_map_bounds(used_squares, reach + MAP_MARGIN_KM))
         places = _infer_places(zones, parts, track, times, street_map, history, assignments)
         # Raises an error before anything is written.
         losses = [] if output is None else find_losses(output, parts.public, format)
         without = [f"{name} of points" for name in points.values.sensors if name not in sensors]
         contents = [*recording.dropped, *without, *losses, *([] if times else ["times"])]
-        used_squares = {zone.square for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()}
         result = HideResult(
             parts.public,
             places,
@@ -404,15 +407,17 @@ def _find_zones(
     remove: Callable[[Sequence[HiddenZone]], _Parts],
     hide_endpoints: bool,
 ) -> tuple[list[HiddenZone], _Parts]:
-    """Return the zones of all assigned locations, and the parts of the recording.
+    """Return the zones of assigned locations and of the session, and the parts.
 
-    With `hide_endpoints`, published points that the removed ones expose as errors are assigned as well.
+    A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
+    points are also returned: whether lines are broken in them must not depend on the removed points. With
+    `hide_endpoints`, published points that the removed ones expose as errors are assigned as well.
     """
     rule, points = history.rule, track.points.values
     while True:
         zones = [
             HiddenZone(square, rule.within_km(square), movement, history.others(square))
-            for square in dict.fromkeys(place.square for place in assignments)
+            for square in dict.fromkeys([*(place.square for place in assignments), *history.recordings])
         ]
         parts = remove(zones)
         if not parts.removed.any():
@@ -485,7 +490,7 @@ def _infer_places(
     values, removed = track.points.values.part(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
-        stretches = find_stretches(zone, values, removed, mask[tracked], times)
+        stretches = find_stretches(zone, values, removed, mask[tracked], times) if mask.any() else ()
         if not stretches:
             continue
         likelihoods = [
@@ -500,9 +505,10 @@ def _infer_places(
             _infer(zone, streets, part) for part in (likelihoods, all_likelihoods, _NUM_REPEATS * likelihoods)
         )
         candidates = None if streets is None else streets.candidates
-        outside_km = max(place.outside_km for place in assignments if place.square == zone.square)
+        outside_km = max((place.outside_km for place in assignments if place.square == zone.square), default=0.0)
+        earlier = history.num_earlier[zone.square]
         places.append(
-            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
+            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), earlier, outside_km, candidates)
         )
     return tuple(places)
 

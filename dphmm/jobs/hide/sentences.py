@@ -119,15 +119,19 @@ def _describe_repeats(place: HiddenPlace, has_session: bool, has_among: bool) ->
         subject = f"The {count} recordings of this session" if count > 1 else "The 1 recording of this session"
         highest = format_odds(get_max_posterior(total))
         target = "cell" if candidates is None else _SINGULAR[candidates.kind]
+        earlier = ""
+        if place.num_earlier:
+            files = "1 recording" if place.num_earlier == 1 else f"{place.num_earlier:,} recordings"
+            earlier = f", and {files} of it before this zone was known,"
         repeated = (
             f"{subject} {'give' if count > 1 else 'gives'} a probability of at most {highest} to any {target}. "
-            f"{repeated} Files that were hidden without this session are not counted."
+            f"{repeated} Files that were hidden without this session{earlier} are not counted."
         )
     else:
         options = "--near, --within, --among and --map" if has_among else "--near and --within"
         repeated += (
             f" Files that you publish later add up with this one: always hide this location with the same {options}, "
-            "or with --session, which recognizes it at the ends of other trips, too."
+            "or with --session, which hides it in later recordings, too."
         )
     if place.outside_km:
         repeated += (

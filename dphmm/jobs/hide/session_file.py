@@ -20,7 +20,7 @@ from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten
 
-_FORMAT = "dphmm-hidden-places-2"
+_FORMAT = "dphmm-hidden-places-3"
 
 LogLikelihoods = list[dict[str, FloatArray]]
 """The log-likelihoods of each stretch of a recording, by adversary, and `GATES`."""
@@ -80,6 +80,8 @@ class ZoneHistory:
     num_apart
         Square → the number of first squares from which its locations are farther than the distance. They are farther
         than the tolerance of the zone from the other squares with precedence.
+    num_earlier
+        Square → the number of recordings of the session before it had the square.
     kind
         The type of movement; None without a session file.
     rule
@@ -90,12 +92,14 @@ class ZoneHistory:
         self,
         recordings: dict[Square, dict[RecordingKey, LogLikelihoods]],
         num_apart: dict[Square, int],
+        num_earlier: dict[Square, int],
         kind: str | None,
         rule: SquareRule,
     ) -> None:
         self.rule = rule
         self.recordings = recordings
         self.num_apart = num_apart
+        self.num_earlier = num_earlier
         self.kind = kind
         self.squares = list(recordings)
 
@@ -120,10 +124,10 @@ class ZoneHistory:
             If it has another rule or type of movement.
         """
         if path is None:
-            return cls({}, {}, None, rule)
+            return cls({}, {}, {}, None, rule)
         if not Path(path).exists():
             check_output(path)
-            return cls({}, {}, None, rule)
+            return cls({}, {}, {}, None, rule)
         try:
             content = read_json(read_document(path))
             stored_format = content["format"]
@@ -131,7 +135,10 @@ class ZoneHistory:
                 distance_km, among = (None if value is None else float(value) for value in content["zones"])
                 stored = str(content["kind"])
                 squares = [Square(*map(int, place["square"])) for place in content["places"]]
-                num_apart = [int(place["num_apart"]) for place in content["places"]]
+                num_apart, num_earlier = (
+                    {square: int(place[name]) for square, place in zip(squares, content["places"], strict=True)}
+                    for name in ("num_apart", "num_earlier")
+                )
                 recordings = [_parse_recordings(place["rides"]) for place in content["places"]]
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise DataFileError(path, "is not a session file written by 'dphmm hide --session'") from None
@@ -156,9 +163,7 @@ class ZoneHistory:
                 f"--kind must be {stored}, that of the recordings in {path}, or omitted, got {kind}: inferences of "
                 "adversaries with different movement models cannot be combined"
             )
-        return cls(
-            dict(zip(squares, recordings, strict=True)), dict(zip(squares, num_apart, strict=True)), stored, rule
-        )
+        return cls(dict(zip(squares, recordings, strict=True)), num_apart, num_earlier, stored, rule)
 
     def assign(self, location: Place, is_typed: bool) -> Assignment:
         """Return the square of a location; a new one has the least precedence.
@@ -200,6 +205,9 @@ class ZoneHistory:
 
         Of the files of a recording, one with the times of its crossings counts, and of these the one with most points.
         """
+        if square not in self.recordings:
+            seen = {other.kept for others in self.recordings.values() for other in others}
+            self.num_earlier[square] = len(seen - {key.kept})
         recordings = self.recordings.setdefault(square, {})
         files = [other for other in recordings if other.is_same(key)]
         if all((other.has_times, other.num_kept) <= (key.has_times, key.num_kept) for other in files):
@@ -214,6 +222,7 @@ class ZoneHistory:
             {
                 "square": [square.level, square.row, square.column],
                 "num_apart": self.num_apart[square],
+                "num_earlier": self.num_earlier[square],
                 "rides": [
                     {
                         **vars(key),
