@@ -40,7 +40,7 @@ def rename_hidden_places_format(folder, run):
     """Hide a place, and change the format in the file that counts its recordings."""
     done = run(*HIDE, "-o", "first.gpx")
     assert done.exit_code == 0, done.stderr
-    _rename_format(folder / "hidden.json", "dphmm-hidden-places-3", "dphmm-hidden-places-2")
+    _rename_format(folder / "hidden.json", "dphmm-hidden-places-1", "dphmm-hidden-places-2")
 
 
 def rename_user_list_format(folder, run):
@@ -78,7 +78,7 @@ def _rename_format(path, old, new):
         (
             rename_hidden_places_format,
             (*HIDE, "-o", "out.gpx"),
-            "must be of format dphmm-hidden-places-3, got 'dphmm-hidden-places-2': use a new file with --session",
+            "must be of format dphmm-hidden-places-1, got 'dphmm-hidden-places-2': use a new file with --session",
         ),
         (
             rename_user_list_format,

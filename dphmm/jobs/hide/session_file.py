@@ -20,7 +20,7 @@ from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten
 
-_FORMAT = "dphmm-hidden-places-3"
+_FORMAT = "dphmm-hidden-places-1"
 
 LogLikelihoods = list[dict[str, FloatArray]]
 """The log-likelihoods of each stretch of a recording, by adversary, and `GATES`."""
