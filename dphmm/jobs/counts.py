@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import exp, expm1, sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -438,6 +439,7 @@ class CountResult(Result):
             **{"min_epsilon": least, "max_epsilon": most, "epsilon_total": total},
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
+            "max_rms_error": _compute_rms_noise(least, self.noisy.exact),
             **unless_seeded(promise, self.is_private),
         }
 
@@ -450,6 +452,14 @@ class CountResult(Result):
             Names → plain JSON values.
         """
         return {"private_num_skipped_fixes": self.skipped, "private_model_trained_on_these_users": self.own_model}
+
+
+def _compute_rms_noise(epsilon: float, is_exact: bool) -> float:
+    """Return the standard deviation of the noise of a count, whose scale is ``2 / epsilon``."""
+    if not is_exact:
+        return 2.0 * sqrt(2.0) / epsilon
+    # The variance of discrete Laplace noise with p = exp(-epsilon / 2) is 2 p / (1 - p)^2.
+    return sqrt(2.0) * exp(-epsilon / 4.0) / -expm1(-epsilon / 2.0)
 
 
 @checked
