@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp, expm1, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -28,6 +28,7 @@ from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
+from dphmm.mechanisms.integer_noise import laplace_variance
 from dphmm.random import Rng, random_source
 from dphmm.release.ledger import sum_budgets
 from dphmm.space.states import OUTSIDE, StateSpace
@@ -458,8 +459,7 @@ def _compute_rms_noise(epsilon: float, is_exact: bool) -> float:
     """Return the standard deviation of the noise of a count, whose scale is ``2 / epsilon``."""
     if not is_exact:
         return 2.0 * sqrt(2.0) / epsilon
-    # The variance of discrete Laplace noise with p = exp(-epsilon / 2) is 2 p / (1 - p)^2.
-    return sqrt(2.0) * exp(-epsilon / 4.0) / -expm1(-epsilon / 2.0)
+    return sqrt(laplace_variance(epsilon / 2.0))
 
 
 @checked

@@ -183,8 +183,8 @@ class _PlottedFlows:
 def coverage_sentence(summary: Mapping[str, Any]) -> str:
     """Return the statement about the intervals of a file of flows, from its summary."""
     return (
-        f"All intervals of the file hold at once with probability at least {summary['interval_confidence']:.1%}, "
-        "whichever of them a recipient selects.".replace(".0%", "%")
+        "All intervals of the file hold simultaneously with probability at least "
+        f"{summary['interval_confidence']:.1%}, whichever of them a recipient selects.".replace(".0%", "%")
     )
 
 

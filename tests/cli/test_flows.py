@@ -189,7 +189,7 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     text = page.read_text(encoding="utf-8")
     rows = FlowRows.read(flow_files[0] / "f.json")
     assert re.search("between areas ha(s|ve) an interval above zero[.]", text)
-    assert "All intervals of the file hold at once with probability at least 95%" in text
+    assert "All intervals of the file hold simultaneously with probability at least 95%" in text
     assert f"pairs of areas: together {rows.rest('flows', 'area')} trips." in text
     assert "circles: " in text
     assert "flows: " in text
