@@ -168,18 +168,12 @@ def factor_in_words(level: float) -> str:
 
     Examples
     --------
-    >>> factor_in_words(1.0), factor_in_words(4.5)
-    ('at most 2.72 times as likely', 'at most 90.1 times as likely')
+    >>> factor_in_words(1.0), factor_in_words(4.5), factor_in_words(24.0)
+    ('≤ 2.72', '≤ 90.1', '≤ e^24 (no meaningful limit)')
     """
     if level == inf:
         return "unbounded: it can exclude a location"
-    if level > _MAX_MEANINGFUL_LEVEL:
-        return f"at most {power_of_e(level)} times as likely, no meaningful limit"
-    factor = exp(level)
-    if factor >= 100:
-        return f"at most {ceil(factor):,} times as likely"
-    scale = 100 if factor < 10 else 10
-    return f"at most {ceil(factor * scale) / scale:g} times as likely"
+    return f"≤ {ratio_bound(level)}{' (no meaningful limit)' if level > _MAX_MEANINGFUL_LEVEL else ''}"
 
 
 def power_of_e(level: float) -> str:

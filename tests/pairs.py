@@ -55,7 +55,7 @@ def page() -> str:
     for pair, message in REFUSED.items():
         refused.setdefault(message, []).append(" and ".join(feature for feature in FEATURES if feature in pair))
     lines = [
-        "# Features together",
+        "# Combinations of features",
         "",
         "A session may combine any two of these features, except for the pairs below:",
         "",

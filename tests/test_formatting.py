@@ -8,7 +8,7 @@ from dphmm.formatting import factor_in_words, likelihood_ratios
 
 
 def test_levels_accept_numpy_numbers():
-    assert factor_in_words(np.float64(242.41)) == "at most e^242.5 times as likely, no meaningful limit"
+    assert factor_in_words(np.float64(242.41)) == "≤ e^242.5 (no meaningful limit)"
     levels = dict(zip(("release", "any_states", "total"), np.array([1.0, 242.41, 12345.6]), strict=True))
     plain = {name: float(level) for name, level in levels.items()}
     assert likelihood_ratios(levels, True) == likelihood_ratios(plain, True)

@@ -598,7 +598,7 @@ _MIN_DENSE_FILL = 0.05
 _DENSE_SPEED = 8
 # Maximum number of probabilities at a time (400 MB).
 _MAX_CELLS = 50_000_000
-# Time of a step besides the multiplications, in multiplications.
+# Time of a step without its multiplications, in multiplications.
 _STEP_WORK = 30_000
 MAX_WORK = 3e9
 """The number of multiplications that take a few seconds."""

@@ -228,7 +228,12 @@ def _print(calibration: CalibrationResult) -> None:
         Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", lower_bound)
         for name in calibration.epsilon_by_target
     )
-    result_rows = [Row("epsilon", text=repr), Row("policy"), *targets, *_TOTALS]
+    result_rows = [
+        Row("epsilon", text=repr),
+        Row("", "policy", "{0[policy]} ({0[policy_description]})".format),
+        *targets,
+        *_TOTALS,
+    ]
     privacy_rows = list(_PRIVACY)
     if {"max_posterior", "max_odds_ratio"} & calibration.epsilon_by_target.keys():
         privacy_rows.insert(0, Row("", "limit holds for", lambda _: _describe_scope(calibration)))

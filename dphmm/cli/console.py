@@ -322,8 +322,8 @@ def shown(value: Any) -> str:
 
     Examples
     --------
-    >>> shown(1234567), shown(0.000123456), shown(True), shown({"trips": "1/2", "visits": "1/4"})
-    ('1,234,567', '0.000123', 'yes', 'trips 1/2, visits 1/4')
+    >>> shown(1234567), shown(0.000123456), shown(True), shown([{"epsilon": 3.0, "window_s": 86400.0}, 2])
+    ('1,234,567', '0.000123', 'yes', 'epsilon 3, window (s) 86,400; 2')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -332,7 +332,9 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {item}" for name, item in value.items())
+        return ", ".join(f"{_to_words(name)} {shown(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(shown, value))
     return cell(str(value))
 
 
@@ -345,6 +347,17 @@ def format_epsilon(value: Any) -> str:
     ('24.1651', '24,165.3', 'unbounded')
     """
     return upper_bound(value, ",") if isinstance(value, float) else shown(value)
+
+
+def format_ratio(value: Any) -> str:
+    """Format a bound on a likelihood ratio. Values of other types are formatted by `shown`.
+
+    Examples
+    --------
+    >>> format_ratio(2.72), format_ratio(571632.0), format_ratio("none: the noise is seeded")
+    ('≤ 2.72', '≤ 571,632', 'none: the noise is seeded')
+    """
+    return f"≤ {shown(value)}" if isinstance(value, float) else shown(value)
 
 
 def format_use(metric: Mapping[str, float | None]) -> str:
@@ -420,7 +433,9 @@ _SECTION_OF_KEY = (
     (SECTIONS[3], re.compile(r"^private")),
     (
         SECTIONS[1],
-        re.compile(r"epsilon|likelihood_ratio|guarantee|promise|randomness|leakage|posterior|adversary|membership"),
+        re.compile(
+            r"epsilon|likelihood_ratio|guarantee|promise|randomness|leakage|posterior|adversary|membership_|^spent_on$"
+        ),
     ),
     (SECTIONS[2], re.compile(r"(^|_)(errors?|rmse|radius)(_|$)")),
 )
@@ -455,9 +470,17 @@ def _to_words(key: str) -> str:
 
 def rows(*keys: str, labels: Mapping[str, str] | None = None) -> tuple[Row, ...]:
     """Return rows that show values under their labels, or under their own names."""
-    return tuple(
-        Row(key, (labels or {}).get(key, ""), format_epsilon if "epsilon" in key.split("_") else shown) for key in keys
-    )
+    labels = labels or {}
+    return tuple(Row(key, labels.get(key, _LABELS.get(key, "")), _get_format(key)) for key in keys)
+
+
+_LABELS = {"is_exact": "noise is exact"}
+
+
+def _get_format(key: str) -> Callable[[Any], str]:
+    if key.startswith("likelihood_ratio"):
+        return format_ratio
+    return format_epsilon if "epsilon" in key.split("_") else shown
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,12 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         done.true.table.write(private, overwrite, private=True)
     if table is not None:
         _note_names(done.true)
-    stated = {**done.to_dict(), **({"daily": arguments["daily"]} if table is None else {}), **done.to_private_dict()}
+    stated = {**done.to_dict(), **done.to_private_dict()}
     if arguments["alpha"] is not None and arguments["smooth"]:
         stated["smoothing_of_transitions"] = arguments["smooth"]  # the bound holds for the smoothed matrix
     result = {**stated, "output": str(output), "private_counts": None if private is None else str(private)}
-    say("Released", result, as_json, done.dropped, "private_dropped")
+    labels = {"max_rms_error": "max RMS noise of a count"}
+    say("Released", result, as_json, done.dropped, "private_dropped", labels)
 
 
 def _note_names(counts: Counts) -> None:

@@ -62,7 +62,7 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **a
 
     If one user, with all of their days, is added or removed, the probability of any set of tables changes by a factor
     of at most e^EPSILON. Areas are polygons (--areas) or cells of a region. A number has a row if its interval is above
-    zero; one row sums the others. All intervals of the file hold at once with 95 % probability.
+    zero; one row sums the others. All intervals of the file hold simultaneously with 95 % probability.
     """
     from dataclasses import fields
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_table
+from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_paragraph, say_table
 from dphmm.cli.keys import named
 from dphmm.errors import ConfigurationError, InvalidInputError
 
@@ -118,11 +118,16 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     contains for every time the budget, the leakage through releases up to it (BPL), from it on (FPL) and through all
     releases (TPL). These are upper bounds for all possible outputs.
 
-    With --policy (and the other settings, as for 'dphmm audit session') the realised leakage of the outputs follows:
+    With --policy (and the other settings, as for 'dphmm audit session') the realized leakage of the outputs follows:
     log odds between states that the policy connects, excluded states, and the adversary's error. A release that can
-    rule out a possible state, as with separate noise per zone, has no upper bound; its realised leakage is finite.
+    rule out a possible state, as with separate noise per zone, has no upper bound; its realized leakage is finite.
     """
-    from dphmm.jobs.leakage import compute_release_leakage, compute_stream_leakage, realized_leakage
+    from dphmm.jobs.leakage import (
+        UNCOVERED_DISCLOSURES,
+        compute_release_leakage,
+        compute_stream_leakage,
+        realized_leakage,
+    )
     from dphmm.release.settings import SETTING_NAMES
 
     certificate = arguments["certificate"]
@@ -167,6 +172,7 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
         _print(result, widest)
         if realized is not None:
             _print_realized(realized)
+        say_paragraph("Not covered:", " ".join(UNCOVERED_DISCLOSURES))
     if picture is not None:
         from dphmm.plots.leakage import leakage_over_time
 
@@ -204,7 +210,7 @@ def _print_realized(realized: RealizedLeakage) -> None:
     values.append(("max information, one release", f"{result['max_bits']:.3g} bits"))
     if result["num_unprotected"]:
         values.append(("timesteps with an unprotected likeliest state", f"{result['num_unprotected']:,}"))
-    _say_values("Realised leakage of these outputs", values)
+    _say_values("Realized leakage of these outputs", values)
     if result["median_adversary_error_m"] is not None:
         which = " (other timesteps)" if result["num_unprotected"] else ""
         values = [
@@ -294,7 +300,6 @@ def _widest(result: LeakageResult, times: int) -> dict[str, Any]:
 
 def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
     from dphmm.formatting import upper_bound
-    from dphmm.jobs.leakage import UNCOVERED_DISCLOSURES
 
     population = result.leakage
     has_users = len(population.by_user) > 1
@@ -341,14 +346,12 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
             values.append((f"{owner}limit of {side} leakage at ε = {result.epsilon:g}", f"{limit} (rows {pair})"))
     _say_values("Privacy", values)
     if result.unbounded_times:
-        echo("  Use --policy to compute the realised leakage, which is finite.")
+        say_paragraph("", "Use --policy to compute the realized leakage, which is finite.")
     if not result.uses_transitions:
-        echo(
-            "  The model has too many transitions to compute decay. Leakage is the sum of all budgets, an upper bound."
+        say_paragraph(
+            "",
+            "The model has too many transitions to compute decay. Leakage is the sum of all budgets, an upper bound.",
         )
-    echo("Not covered", bold=True)
-    for disclosure in UNCOVERED_DISCLOSURES:
-        echo(f"  {disclosure}")
 
 
 @click.command(cls=Once, name="budget")

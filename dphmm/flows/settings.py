@@ -104,7 +104,7 @@ class FlowSettings:
     cells_alone: bool = setting(False, "Count cells only, without districts and totals.", heading=_WHERE)
     balanced: bool = setting(False, "Assume equal departures and arrivals of every area.", heading=_WHERE)
     confidence: Annotated[float, Interval(0.5, 0.999)] = setting(
-        0.95, "Probability with which all intervals hold at once.", metavar="P", heading=_WHERE
+        0.95, "Probability with which all intervals hold simultaneously.", metavar="P", heading=_WHERE
     )
 
     def __post_init__(self) -> None:

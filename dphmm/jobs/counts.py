@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -27,6 +28,7 @@ from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, unwatched
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
+from dphmm.mechanisms.integer_noise import laplace_variance
 from dphmm.random import Rng, random_source
 from dphmm.release.ledger import sum_budgets
 from dphmm.space.states import OUTSIDE, StateSpace
@@ -438,6 +440,7 @@ class CountResult(Result):
             **{"min_epsilon": least, "max_epsilon": most, "epsilon_total": total},
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
+            "max_rms_error": _compute_rms_noise(least, self.noisy.exact),
             **unless_seeded(promise, self.is_private),
         }
 
@@ -450,6 +453,13 @@ class CountResult(Result):
             Names → plain JSON values.
         """
         return {"private_num_skipped_fixes": self.skipped, "private_model_trained_on_these_users": self.own_model}
+
+
+def _compute_rms_noise(epsilon: float, is_exact: bool) -> float:
+    """Return the standard deviation of the noise of a count, whose scale is ``2 / epsilon``."""
+    if not is_exact:
+        return 2.0 * sqrt(2.0) / epsilon
+    return sqrt(laplace_variance(epsilon / 2.0))
 
 
 @checked

@@ -323,7 +323,6 @@ class LandmarkResult(Result):
             "num_landmarks": int(budget.timeline.landmark.sum()),
             "num_published": int(self.series.published.sum()),
             "is_exact": self.series.exact,
-            "epsilon": budget.epsilon,
             "epsilon_landmarks_and_one_timestamp": spent,
             "max_leakage": worst if bounded and self.uses_transitions else None,
             "is_leakage_bounded": bounded if self.uses_transitions else None,

@@ -39,9 +39,10 @@ EVERYONE = "everyone"
 """The name of the user if knowledge is specified without a name."""
 
 UNCOVERED_DISCLOSURES = (
-    "which times have a release: a gap reveals that the user was not recorded, or was outside the region if such "
-    "locations are dropped, and then that the locations before and after it are near the region's border",
-    "adversaries with other matrices or other knowledge, and releases that are not in this stream",
+    "The times of releases: a gap reveals that the user was not recorded, or was outside the region if such locations "
+    "are dropped.",
+    "Locations before and after a time outside the region, which are near its border.",
+    "Adversaries with other matrices or other knowledge, and releases that are not in this stream.",
 )
 """Disclosures of a stream of releases that no leakage value covers."""
 
@@ -429,7 +430,7 @@ def realized_leakage(
     Returns
     -------
     RealizedLeakage
-        Realised leakage of each release.
+        Realized leakage of each release.
 
     Raises
     ------

@@ -183,8 +183,8 @@ class _PlottedFlows:
 def coverage_sentence(summary: Mapping[str, Any]) -> str:
     """Return the statement about the intervals of a file of flows, from its summary."""
     return (
-        f"All intervals of the file hold at once with probability at least {summary['interval_confidence']:.1%}, "
-        "whichever of them a recipient selects.".replace(".0%", "%")
+        "All intervals of the file hold simultaneously with probability at least "
+        f"{summary['interval_confidence']:.1%}, whichever of them a recipient selects.".replace(".0%", "%")
     )
 
 
@@ -206,8 +206,9 @@ def guarantee_sentences(summary: Mapping[str, Any]) -> str:
         One sentence for each guarantee.
     """
     return " ".join(
-        f"If one user, with all of their days, is added or removed, any outcome of {name.replace('_', ' ')} is {bound}."
-        if bound.startswith("at most")
+        f"If one user, with all of their days, is added or removed, the likelihood ratio of any outcome of "
+        f"{name.replace('_', ' ')} is {bound}."
+        if bound.startswith("≤")
         else f"Guarantee for {name.replace('_', ' ')}: {bound}."
         for name, bound in _select_values(summary, "likelihood_ratio_").items()
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from math import log
 
 import numpy as np
@@ -30,6 +31,7 @@ BASIC = ("calibrate", "--model", "m.npz", "--policy", "utility:1km")
 def test_error_in_metres_and_printed_command_agree(folder, run):
     done = run(*BASIC, "--error", "1.5km", "--num-users", "0")
     assert done.exit_code == 0, done.output
+    assert re.search(r"^ *policy +utility:1km \(locations within 1 km\)$", done.stdout, re.MULTILINE)
     line = done.stdout.splitlines()[-1]
     assert line.startswith("Run: dphmm release DATA --model m.npz --policy utility:1km --epsilon ")
     (folder / "walk.csv").write_text("user,time,lat,lon\na,2024-03-07T09:00:00Z,45.001,-29.99\n")

@@ -221,8 +221,13 @@ def test_summary_states_guarantee_and_no_private_field(folder):
     assert done.exit_code == 0, done.output
     assert not re.search(r"^ *private +(yes|no)", done.stdout, re.MULTILINE)
     output = " ".join(done.stdout.split())
-    assert "likelihood ratio one row if one member moves at most 7.39 times as likely" in output  # e^2
-    assert "likelihood ratio all rows if one member moves at most 90.1 times as likely" in output  # e^4.5, rounded up
+    # The smallest budget is 0.5: discrete Laplace noise of scale 4, with mean zero.
+    mass = {noise: np.exp(-abs(noise) / 4) for noise in range(-400, 401)}
+    variance = sum(weight * noise**2 for noise, weight in mass.items()) / sum(mass.values())
+    assert f"Utility max RMS noise of a count {variance**0.5:.3g}" in output
+    assert "daily" not in output
+    assert "likelihood ratio one row if one member moves ≤ 7.39" in output  # e^2
+    assert "likelihood ratio all rows if one member moves ≤ 90.1" in output  # e^4.5, rounded up
     seeded = run("release", "--counts", "true.csv", "--epsilon", 1, "--seed", 1, "-o", "seeded.csv", "--json")
     facts = json.loads(seeded.stdout)
     assert facts["randomness"] == "seeded"

@@ -124,6 +124,7 @@ def test_days_have_separate_rows(tmp_path):
     assert done.exit_code == 0, done.output
     assert "likelihood ratio tables of any 2 days" in done.stdout
     assert "likelihood ratio all 3 days" in done.stdout
+    assert done.stdout.index("\nPrivacy\n") < done.stdout.index("epsilon of each step")
     assert sum(line.startswith("visits,area,2024-03-05,") for line in path.read_text().splitlines()) == 5
 
 
@@ -188,7 +189,7 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
     text = page.read_text(encoding="utf-8")
     rows = FlowRows.read(flow_files[0] / "f.json")
     assert re.search("between areas ha(s|ve) an interval above zero[.]", text)
-    assert "All intervals of the file hold at once with probability at least 95%" in text
+    assert "All intervals of the file hold simultaneously with probability at least 95%" in text
     assert f"pairs of areas: together {rows.rest('flows', 'area')} trips." in text
     assert "circles: " in text
     assert "flows: " in text
@@ -226,7 +227,7 @@ def write_rows_across_date_line(path) -> FlowRows:
         areas.append(
             {"type": "Feature", "properties": properties, "geometry": {"type": "Polygon", "coordinates": [ring]}}
         )
-    summary = {"interval_confidence": 0.95, "likelihood_ratio_all_tables": "at most e^1"}
+    summary = {"interval_confidence": 0.95, "likelihood_ratio_all_tables": "≤ e^1"}
     names = [area["properties"]["name"] for area in areas]
     keys = {"table": "flows", "level": "area", "day": "", "area": names[0], "to": names[1], "class": ""}
     columns = {name: np.array([value], dtype=object) for name, value in keys.items()}

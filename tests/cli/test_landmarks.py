@@ -78,6 +78,12 @@ def test_series_has_budgets_and_losses_of_scheme(folder, name, scheme):
     np.testing.assert_allclose(steps, np.rint(steps), rtol=0, atol=1e-5)
 
 
+def test_summary_prints_epsilon_once(folder):
+    printed = run(*SERIES, "--landmarks", "marks.csv", "-o", "out.csv").stdout
+    (line,) = (line for line in printed.splitlines() if "epsilon" in line)
+    assert line.split() == ["epsilon", "landmarks", "and", "one", "timestamp", "2"]
+
+
 def test_real_valued_noise_is_optional_and_marked_inexact(folder):
     done = run(*SERIES, "--mechanism", "laplace", "-o", "out.csv", "--json")
     out = TimedTable.read("out.csv").columns

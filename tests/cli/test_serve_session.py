@@ -120,7 +120,13 @@ def test_limit_ends_release_and_keeps_earlier_releases(work):
     assert shown["max_window_epsilon"] == 1.0
     assert shown["constrained_epsilon"] == pytest.approx(4 * shown["max_constrained_epsilon"])
     assert (shown["randomness"], shown["mechanism"]) == ("system", "lattice")
-    assert "4" in run("session", "show", "users.db", "ann").stdout
+    printed = run("session", "show", "users.db", "ann").stdout
+    rows = [line.strip().partition("  ")[0] for line in printed.splitlines()]
+    assert rows.count("timesteps") == rows.count("likelihood ratio total") == 1
+    # Nothing was changed or capped, and the mechanism is not 'optimal'.
+    assert not {"settings changed at timesteps", "caps", "optimal max states", "optimal fallback"} & set(rows)
+    assert not set("[{_") & set(printed)
+    assert "  ≤ 7.39\n" in printed  # e^2
 
 
 def test_stream_answers_exceeded_limit_and_continues(work):

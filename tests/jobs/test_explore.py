@@ -633,7 +633,7 @@ def test_arguments_are_checked():
 
 @pytest.mark.slow
 def test_page_of_documentation_states_what_page_shows():
-    """Recompute the comparison on the page 'Choosing a policy' in the invented city."""
+    """Recompute the comparison on the page 'Compare policies' in the invented city."""
     city = Explorer.open()
     rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
     assert len(rows) == 2

@@ -427,7 +427,7 @@ def test_gates_of_different_trips_are_not_combined(tmp_path):
     assert [stretch.entered for stretch in result.places[0].stretches] == [None]
 
 
-def test_home_is_hidden_beside_a_point_without_a_time_in_a_pause(tmp_path):
+def test_home_is_hidden_near_a_point_without_a_time_in_a_pause(tmp_path):
     """The ride pauses at home for four hours."""
     there, back = track([(-3, 0), (0, 0)]), track([(0, 0), (3, 0)], seconds=5 * 3600)
     untimed = np.array([[*PLANE.to_latlon(np.array([[0.0, 0.01]]))[0], np.nan]])

@@ -84,7 +84,7 @@ def test_total_leakage_is_stated_only_if_both_correlations_are_known(directions)
     series = TimedTable(np.arange(5), {"beats": np.arange(5.0)})
     done = landmark_series(series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in directions})
     is_known = len(directions) == 2
-    assert done.to_dict()["likelihood_ratio_all_releases"].startswith("at most" if is_known else "unknown")
+    assert done.to_dict()["likelihood_ratio_all_releases"].startswith("≤ 20.1" if is_known else "unknown")
     assert done.to_dict()["max_leakage"] == (3.0 if is_known else None)
     assert done.to_dict()["is_leakage_bounded"] is (True if is_known else None)
 

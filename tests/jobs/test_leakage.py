@@ -245,7 +245,7 @@ def test_home_zones_have_infinite_bound_and_realized_leakage_is_printed(tmp_path
     done = command_line.run(*options, *made_with)
     assert done.exit_code == 0, done.output
     assert re.search(r"max TPL +unbounded", done.stdout)
-    assert "Realised leakage of these outputs" in done.stdout
+    assert "Realized leakage of these outputs" in done.stdout
     output = json.loads(command_line.run(*options, *made_with, "--json").stdout)
     assert (output["worst"], output["unbounded_times"]) == (None, [1, 2, 3, 4, 5])
     assert 0 < output["realized"]["max_total_log_odds"] <= 5 * 0.5 * (1 + 1e-9)
@@ -265,7 +265,7 @@ def test_leak_command_counts_excluded_states():
     counted = {"compared": 7, "excluded_first": 1, "excluded_second": 2, "excluded_both": 1}
     runner = CliRunner()
     lines = _describe_exclusions({**at_once, "worst_pair_counts": counted})
-    command = click.Command("print", callback=lambda: _say_values("Realised leakage", lines))
+    command = click.Command("print", callback=lambda: _say_values("Realized leakage", lines))
     output = " ".join(runner.invoke(command).stdout.split())
     assert "releases that ruled out states (not in the sums) 4" in output
     assert "connected pairs with both states ruled out 3" in output

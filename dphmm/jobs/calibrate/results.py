@@ -22,7 +22,7 @@ from dphmm.jobs.audit.adversaries import (
     HABITS,
 )
 from dphmm.jobs.audit.uses import UsesComparison
-from dphmm.policy.expression import policy_in_words
+from dphmm.policy.expression import policy_in_words, policy_label
 from dphmm.release import ReleaseSettings
 from dphmm.validation import (
     Interval,
@@ -365,7 +365,8 @@ class CalibrationResult:
         """
         fields = {
             "epsilon": self.settings.epsilon,
-            "policy": policy_in_words(self.settings.policy),
+            "policy": policy_label(self.settings.policy),
+            "policy_description": policy_in_words(self.settings.policy),
             "binding_target": self.binding_target,
             **export_fields(self),
             "confidence": CONFIDENCE,

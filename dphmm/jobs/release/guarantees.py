@@ -39,11 +39,6 @@ MAX_DAY_EPSILON = 10.0
 MAX_POSTERIOR = 0.5
 """A posterior probability above this causes a warning: 0.5 is even odds."""
 
-_SMALLER_BUDGET_ADVICE = (
-    f"use --window-epsilon {MAX_DAY_EPSILON:g}, which spreads that budget over the day, or a smaller epsilon at every "
-    "timestep ('dphmm calibrate --window-epsilon')"
-)
-
 
 def collect_warnings(
     rows: Sequence[Mapping[str, Any]],
@@ -68,8 +63,8 @@ def collect_warnings(
     >>> row = {"user": "ann", "max_epsilon_24h": 288.0, "median_estimate_error_m": 130.0, "max_posterior": 0.3}
     >>> for warning in collect_warnings([row], "utility:1km"):
     ...     print(warning.partition(":")[0])
-    the releases of 24 hours spend a total epsilon of 288 on ann
-    the published estimates of ann have a median expected error of 130 m, below the radius of the policy, 1,000 m
+    24 hours of releases spend a total epsilon of 288 on ann, a factor of up to e^288
+    the estimates of ann have a median expected error of 130 m, below the policy's radius of 1,000 m
     """
     if not rows:
         return []
@@ -78,24 +73,22 @@ def collect_warnings(
     if row is not None and row["max_epsilon_24h"] > MAX_DAY_EPSILON:
         level = row["max_epsilon_24h"]
         warnings.append(
-            f"the releases of 24 hours spend a total epsilon of {upper_bound(level, ',')} on {row['user']}: "
-            f"this epsilon permits a likelihood ratio of up to {power_of_e(level)} between two trajectories that the "
-            f"guarantee covers; {_SMALLER_BUDGET_ADVICE}"
+            f"24 hours of releases spend a total epsilon of {upper_bound(level, ',')} on {row['user']}, a factor of up "
+            f"to {power_of_e(level)}: use --window-epsilon {MAX_DAY_EPSILON:g} or a smaller epsilon ('dphmm calibrate "
+            "--window-epsilon')"
         )
     posterior = InferenceFigure.strongest(rows, "max_posterior")
     if posterior is not None and posterior.value > MAX_POSTERIOR:
         warnings.append(
-            f"{posterior.adversary} can assign a probability of up to {posterior.value_in_words} to a single location "
-            f"of {posterior.user}: use a smaller epsilon ('dphmm calibrate --max-posterior') or a policy with more "
-            "edges"
+            f"{posterior.adversary} assigns up to {posterior.value_in_words} to one location of {posterior.user}: "
+            "reduce epsilon ('dphmm calibrate --max-posterior') or add edges"
         )
     radius = None if policy.startswith(GRAPH_POLICY_PREFIX) else policy_radius(policy)
     row = most_exposed_user(rows, "median_estimate_error_m")
     if radius is not None and row is not None and (error := row["median_estimate_error_m"]) < 1000.0 * radius:
         warnings.append(
-            f"the published estimates of {row['user']} have a median expected error of {error:,.0f} m, below the "
-            f"radius of the policy, {1000 * radius:,.0f} m: the policy bounds each single release, and releases "
-            f"accumulate; use --target-error {1000 * radius:g}m, or a smaller epsilon ('dphmm calibrate "
+            f"the estimates of {row['user']} have a median expected error of {error:,.0f} m, below the policy's radius "
+            f"of {1000 * radius:,.0f} m: use --target-error {1000 * radius:g}m or a smaller epsilon ('dphmm calibrate "
             "--adversary-error')"
         )
     if costly_repair is not None:

@@ -136,11 +136,13 @@ class SessionContent(Result):
         values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
         if self.pruned.count:
             values["num_pruned_timesteps"] = self.pruned.num_timesteps
-        values["settings_changed_at_timesteps"] = [agreed.first for agreed in self.session.agreements]
+        values["settings_changed_at_timesteps"] = [agreed.first for agreed in self.session.agreements[1:]]
         for query, terms in self.session.terms.items():
             prefix = "" if len(self.session.terms) == 1 else f"{query}_"
             settings = {**terms.settings.to_dict(), "settings_hash": terms.settings_hash, "model_hash": terms.model}
             settings |= {"randomness": terms.randomness, "epsilon_per_release": settings.pop("epsilon")}
+            if terms.settings.mechanism != "optimal":  # these settings do not apply
+                settings |= {"optimal_max_states": None, "optimal_fallback": None}
             if terms.settings.schedule is not None or terms.settings.caps:  # the setting is an upper bound only
                 budgets = [release.record.epsilon for release in self.releases if release.query == query]
                 del settings["epsilon_per_release"]

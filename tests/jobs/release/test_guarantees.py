@@ -128,15 +128,18 @@ def make_row(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"max_epsilon_24h": 10.1}, ["the releases of 24 hours spend a total epsilon of 10.1 on ann"]),
-        ({"max_posterior": 0.51}, ["a probability of up to 51 % to a single location of ann: use a smaller epsilon"]),
+        (
+            {"max_epsilon_24h": 10.1},
+            ["24 hours of releases spend a total epsilon of 10.1 on ann, a factor of up to e^10.1: use"],
+        ),
+        ({"max_posterior": 0.51}, ["assigns up to 51 % to one location of ann: reduce epsilon"]),
         (
             {"smoothed_max_posterior": 0.7},
-            ["all releases can assign a probability of up to 70 % to a single location of ann"],
+            ["all releases assigns up to 70 % to one location of ann"],
         ),
         (
             {"median_estimate_error_m": 999.0},
-            ["expected error of 999 m, below the radius of the policy, 1,000 m"],
+            ["expected error of 999 m, below the policy's radius of 1,000 m"],
         ),
         ({"max_epsilon_24h": float("nan")}, []),
         ({}, []),
@@ -148,6 +151,7 @@ def test_warnings_start_above_limits_and_name_remedy(changes, words):
     assert len(warnings) == len(words)
     for text, word in zip(warnings, words, strict=True):
         assert word in text
+        assert max(len(part.split()) for part in text.split(": ")) <= 30
         assert "dphmm calibrate" in text
 
 
@@ -216,8 +220,9 @@ def test_leak_command_prints_realized_leakage_and_bound(tmp_path, monkeypatch):
     arguments = ["leak", "--releases", "r.csv", "--model", "m.npz"]
     done = command_line.run(*arguments, "--policy", "complete")
     assert done.exit_code == 0, done.output
-    assert "Realised leakage of these outputs" in done.stdout
+    assert "Realized leakage of these outputs" in done.stdout
     assert "max log odds, 24 hours" in done.stdout
+    assert done.stdout.index("Realized leakage") < done.stdout.index("Not covered")
     realized = json.loads(command_line.run(*arguments, "--policy", "complete", "--json").stdout)["realized"]
     assert realized["max_release_log_odds"] <= 0.7 * (1 + 1e-9)
     assert "realized" not in json.loads(command_line.run(*arguments, "--json").stdout)

@@ -96,7 +96,7 @@ def test_open_timesteps_are_stated_separately_from_confidence():
 
 def test_stated_factors_are_rounded_up_for_all_number_types():
     for level in (242.41, np.float64(242.41), 1.0001, np.float64(0.5), 20.00001):
-        power, factor = re.search(r"at most (e\^)?([\d,.]+) times", factor_in_words(level)).groups()
+        power, factor = re.search(r"≤ (e\^)?([\d,.]+)", factor_in_words(level)).groups()
         stated = float(factor.replace(",", "")) if power else np.log(float(factor.replace(",", "")))
         assert level <= stated < level + 0.1
 
