@@ -30,6 +30,19 @@ def test_second_name_is_detected(module, words):
     assert any(words in flaw for flaw in flaws), flaws
 
 
+@pytest.mark.parametrize(
+    ("synonym", "subject"), [(word, subject) for subject, words in SUBJECTS.items() for word in words]
+)
+def test_each_synonym_is_detected(synonym, subject):
+    flaw = f"synonym of '{subject}'"
+    for name in (synonym, f"{synonym}_table"):
+        assert flaw in " ".join(find_flaws([Path(f"dphmm/geometry/{name}.py")])), name
+
+
+def test_calibration_in_another_subject_is_detected():
+    assert find_flaws([*list_modules(), Path("dphmm/jobs/model/calibration.py")])
+
+
 def test_lists_name_existing_modules():
     modules = {str(module) for module in list_modules()}
     assert EXCEPTIONS.keys() <= modules
