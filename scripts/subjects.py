@@ -38,7 +38,7 @@ LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
 SHARED = {
     "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
-    "cli": {"commands", "exit_codes", "console", "demo", "keys", "shared_options"},
+    "cli": {"commands", "exit_codes", "console", "demo", "keys", "session", "shared_options"},
     "writers": {"formats", "geopackage", "paths", "summary", "release_table"},
     "evaluation/figures": {"base", "dphmm"},
 }
