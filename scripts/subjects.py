@@ -6,7 +6,10 @@ Usage: python -m scripts.subjects
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from dphmm.cli.commands import COMMANDS, FILES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dphmm"
@@ -114,6 +117,22 @@ def find_flaws(modules: list[Path]) -> list[str]:
     return flaws
 
 
+def find_command_flaws(modules: Mapping[str, str]) -> list[str]:
+    """Describe the commands named after a subject or its synonym that are in another module.
+
+    Parameters
+    ----------
+    modules
+        Command → the name of its module in `dphmm.cli`.
+    """
+    subjects = {word: subject for subject, words in SUBJECTS.items() for word in (subject, *words)}
+    return [
+        f"dphmm {command}: in dphmm/cli/{module}.py instead of dphmm/cli/{subjects[command]}.py"
+        for command, module in modules.items()
+        if subjects.get(command, module) != module
+    ]
+
+
 def main() -> int:
     """Print a table of subjects and layers, and the flaws; return 1 if there are any."""
     modules = list_modules()
@@ -125,7 +144,7 @@ def main() -> int:
                 layers.setdefault(find_layer(module) or subject, []).append(module.name)
         for layer, names in layers.items():
             print(f"  {layer:<20}{', '.join(names)}")
-    flaws = find_flaws(modules)
+    flaws = [*find_flaws(modules), *find_command_flaws({name: FILES.get(name, name) for name in COMMANDS})]
     print(*flaws, sep="\n")
     return bool(flaws)
 

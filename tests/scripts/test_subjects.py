@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from scripts.subjects import ASPECTS, EXCEPTIONS, LAYERS, SHARED, SUBJECTS, find_flaws, list_modules
+from dphmm.cli.commands import COMMANDS, FILES
+from scripts.subjects import (
+    ASPECTS,
+    EXCEPTIONS,
+    LAYERS,
+    SHARED,
+    SUBJECTS,
+    find_command_flaws,
+    find_flaws,
+    list_modules,
+)
 
 
 def test_each_subject_has_one_name():
@@ -41,6 +51,12 @@ def test_each_synonym_is_detected(synonym, subject):
 
 def test_calibration_in_another_subject_is_detected():
     assert find_flaws([*list_modules(), Path("dphmm/jobs/model/calibration.py")])
+
+
+def test_commands_are_in_the_modules_of_their_subjects():
+    assert find_command_flaws({name: FILES.get(name, name) for name in COMMANDS}) == []
+    misplaced = find_command_flaws({"batch": "release", "certify": "release", "learn": "model"})
+    assert [flaw.split(":")[0] for flaw in misplaced] == ["dphmm batch", "dphmm certify"]
 
 
 def test_lists_name_existing_modules():
