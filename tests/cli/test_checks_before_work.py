@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from dphmm.cli.console import FILE, FOLDER, STORE, Output
 from dphmm.cli.keys import Key, get_key
 from dphmm.tables.output import EXTRAS
-from scripts.fuzzing.commands import BASES, SLOW, _world, find_command
+from scripts.fuzzing.commands import BASES, SLOW, _template, find_command
 
 LIBRARIES = {library for _, libraries in EXTRAS.values() for library in libraries}
 NAMED = re.compile(r"(PRIVATE-)?new(\.|$)")
@@ -70,9 +71,10 @@ def assert_refused(run, name: str, words: list[str]) -> str:
 
 
 @pytest.fixture
-def world():
-    with _world() as folder:
-        yield folder
+def world(tmp_path, monkeypatch):
+    shutil.copytree(_template(), tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
