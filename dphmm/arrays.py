@@ -117,22 +117,23 @@ def runs(mask: BoolArray) -> list[int]:
     return list(ends.tolist())
 
 
-def check_epsilon(epsilon: float, name: str = "epsilon") -> float:
+def check_epsilon(epsilon: float, name: str = "epsilon", limits: tuple[float, float] | None = None) -> float:
     """Return a privacy budget as a float after checking it.
 
     Raises
     ------
     BudgetError
-        If it is not a positive, finite number.
+        If it is not a positive, finite number, or outside the limits.
     """
-    if isinstance(epsilon, str | bytes | bool | np.bool_):  # `float` would convert them
-        raise BudgetError(f"{name} must be a positive, finite number, got {epsilon!r}")
+    is_converted = isinstance(epsilon, str | bytes | bool | np.bool_)  # by `float`
     try:
-        value = float(epsilon)
+        value = np.nan if is_converted else float(epsilon)
     except (TypeError, ValueError, OverflowError):
         value = np.nan
-    if not (np.isfinite(value) and value > 0):
-        raise BudgetError(f"{name} must be a positive, finite number, got {epsilon}")
+    low, high = limits or (0.0, np.inf)
+    if not (np.isfinite(value) and value > 0 and low <= value <= high):
+        requirement = f"in [{low:g}, {high:g}]" if limits else "a positive, finite number"
+        raise BudgetError(f"{name} must be {requirement}, got {repr(epsilon) if is_converted else epsilon}")
     return value
 
 
@@ -142,12 +143,9 @@ def check_budget(epsilon: float, name: str = "epsilon") -> float:
     Raises
     ------
     BudgetError
-        If `check_epsilon` raises it, or the budget is below `MIN_SCALE` or above `MAX_SCALE`.
+        If it is not a number from `MIN_SCALE` to `MAX_SCALE`.
     """
-    value = check_epsilon(epsilon, name)
-    if not MIN_SCALE <= value <= MAX_SCALE:
-        raise BudgetError(f"{name} must be in [{MIN_SCALE:g}, {MAX_SCALE:g}], got {epsilon}")
-    return value
+    return check_epsilon(epsilon, name, (MIN_SCALE, MAX_SCALE))
 
 
 def as_floats(values: object, name: str, error: type[InvalidInputError] = InvalidInputError) -> FloatArray:

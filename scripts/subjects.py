@@ -6,7 +6,10 @@ Usage: python -m scripts.subjects
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+from dphmm.cli.commands import COMMANDS, FILES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dphmm"
@@ -15,7 +18,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "attack": ("attacks",),
     "audit": ("audits", "auditing"),
     "batch": ("batches",),
-    "calibrate": ("noise_scope", "noise_scopes"),
+    "calibrate": ("calibrated", "calibration", "calibrations"),
     "certificate": ("certificates", "certify", "proof", "proofs"),
     "counts": ("count", "counting"),
     "evaluation": ("evaluate", "evaluations"),
@@ -38,7 +41,7 @@ LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
 SHARED = {
     "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
-    "cli": {"commands", "exit_codes", "console", "demo", "keys", "shared_options"},
+    "cli": {"commands", "exit_codes", "console", "demo", "keys", "session", "shared_options"},
     "writers": {"formats", "geopackage", "paths", "summary", "release_table"},
     "evaluation/figures": {"base", "dphmm"},
 }
@@ -58,6 +61,8 @@ EXCEPTIONS = {
     "dphmm/plots/release_report.py": "the page of releases, apart from their pictures",
     "dphmm/evaluation/figures/leakage_runtime.py": "one figure of the paper on leakage, as long as all the others",
     "dphmm/serve/server.py": "the HTTP server, a part of the relay",
+    "dphmm/model/calibrated_radii.py": "radii that are calibrated on held-out users; 'calibrate' chooses epsilon",
+    "dphmm/model/radius_calibration.py": "the calibration of these radii",
     "dphmm/model/model.py": "the class after which the subject is called",
 }
 """File that is exempt from the rules → reason."""
@@ -112,6 +117,22 @@ def find_flaws(modules: list[Path]) -> list[str]:
     return flaws
 
 
+def find_command_flaws(modules: Mapping[str, str]) -> list[str]:
+    """Describe the commands named after a subject or its synonym that are in another module.
+
+    Parameters
+    ----------
+    modules
+        Command → the name of its module in `dphmm.cli`.
+    """
+    subjects = {word: subject for subject, words in SUBJECTS.items() for word in (subject, *words)}
+    return [
+        f"dphmm {command}: in dphmm/cli/{module}.py instead of dphmm/cli/{subjects[command]}.py"
+        for command, module in modules.items()
+        if subjects.get(command, module) != module
+    ]
+
+
 def main() -> int:
     """Print a table of subjects and layers, and the flaws; return 1 if there are any."""
     modules = list_modules()
@@ -123,7 +144,7 @@ def main() -> int:
                 layers.setdefault(find_layer(module) or subject, []).append(module.name)
         for layer, names in layers.items():
             print(f"  {layer:<20}{', '.join(names)}")
-    flaws = find_flaws(modules)
+    flaws = [*find_flaws(modules), *find_command_flaws({name: FILES.get(name, name) for name in COMMANDS})]
     print(*flaws, sep="\n")
     return bool(flaws)
 

@@ -26,7 +26,7 @@ from dphmm.cli.console import (
     say_paragraph,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, NUMBER, named, naming, settings_key
+from dphmm.cli.keys import NAME_LIST, NUMBER, named, settings_key
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import metres
 from dphmm.release.settings import Settings
@@ -678,8 +678,7 @@ def membership(model: str, **arguments: Any) -> None:
     synthetic = (
         options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
     )
-    with naming(alpha="alpha"):
-        result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
     echo("Warning: this result reveals membership. Do not publish it.", err=True)
     _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
 

@@ -135,7 +135,7 @@ def calibrate_command(**arguments: Any) -> None:
         raise ConfigurationError(
             f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
         )
-    with naming(report_epsilons="report_epsilons", first="first"):
+    with naming(first="first"):  # an event with dates requires it
         result = calibrate(
             arguments["model"],
             options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),

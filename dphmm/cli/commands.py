@@ -49,9 +49,7 @@ COMMANDS: Mapping[str, str] = {
 FILES: Mapping[str, str] = {
     "learn": "model",
     "synthesize": "model",
-    "batch": "release",
-    "certify": "release",
-    "session": "serve",
+    "certify": "certificate",
     "evaluate": "evaluation",
     "figures": "evaluation",
     "leak": "leakage",

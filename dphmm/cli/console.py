@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dphmm.cli.keys import Key, settings_option
+from dphmm.cli.keys import Key, list_stated, naming, settings_option
 from dphmm.errors import OutputError
 from dphmm.formatting import upper_bound
 
@@ -118,10 +118,11 @@ class Once(click.Command):
             self.params.append(settings_option())
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command if its outputs can be written."""
+        """Run the command if its outputs can be written. Errors about an option name it."""
         try:
             _check_outputs(self, ctx)
-            return super().invoke(ctx)
+            with naming(**list_stated(ctx)):
+                return super().invoke(ctx)
         except OutputError as problem:
             applies = ctx.params.get("overwrite") is False and not ctx.params.get("everything")
             if applies or isinstance(self, click.Group):

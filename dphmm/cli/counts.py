@@ -9,7 +9,7 @@ import click
 
 from dphmm.cli import shared_options as options
 from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, warn_of_seed
-from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.keys import NUMBER, as_keys, naming, settings_key
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_j
     mobility = Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"])
     more = {name: arguments[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
     for _ in progress([noisy], f"Post-processing: {arguments['estimator']}"):
-        repaired = repair_counts(counts, num_users, mobility, **more, overwrite=overwrite)
+        with naming(users="num_users"):
+            repaired = repair_counts(counts, num_users, mobility, **more, overwrite=overwrite)
     repaired.table.write(output, overwrite)
     _note_names(counts)
     before = counts.values

@@ -71,7 +71,7 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **a
     from dphmm.writers.flows import check_flow_file
 
     names = {field.name: options.option_name(field) for field in fields(FlowSettings)}
-    with naming(**names):
+    with naming(tables="only"):
         settings = FlowSettings(
             **{field: value for field, name in names.items() if (value := arguments[name]) is not None}
         )

@@ -154,7 +154,7 @@ def named(name: str) -> str:
 
 @contextmanager
 def naming(**parameters: str) -> Iterator[None]:
-    """Name a parameter at the beginning of an error as `named` does.
+    """Name a parameter that is the subject of an error as `named` does.
 
     Parameters
     ----------
@@ -164,10 +164,23 @@ def naming(**parameters: str) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as problem:
-        name, _, message = str(problem).partition(" ")
-        if name not in parameters:
-            raise
-        raise type(problem)(f"{named(parameters[name])} {message}") from None
+        name, _, predicate = str(problem).partition(" ")
+        if name in parameters and predicate.startswith(("must ", "cannot ", "needs ", "requires ")):
+            problem.args = (f"{named(parameters[name])} {predicate}",)
+        raise
+
+
+def list_stated(context: click.Context) -> dict[str, str]:
+    """Return name and key of each parameter that the user states → its name in the command.
+
+    Other names at the beginning of an error are those of a file's contents.
+    """
+    return {
+        word: str(parameter.name)
+        for parameter in context.command.params
+        if context.get_parameter_source(str(parameter.name)) not in (None, ParameterSource.DEFAULT)
+        for word in (str(parameter.name), get_key(parameter))
+    }
 
 
 def settings_option() -> click.Option:
@@ -176,7 +189,7 @@ def settings_option() -> click.Option:
         ["--settings"],
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
-        help="Options and further settings as keys of a TOML file: docs/reference/command.md lists them.",
+        help="Options and further settings as keys of a TOML file. The error for an unknown key lists them.",
         callback=lambda ctx, _, path: path if path is None or ctx.resilient_parsing else read_settings(ctx, path),
         expose_value=False,
         is_eager=True,

@@ -12,7 +12,7 @@ import click
 
 from dphmm.cli import shared_options as options
 from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_paragraph, say_table
-from dphmm.cli.keys import named
+from dphmm.cli.keys import named, naming
 from dphmm.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -68,7 +68,12 @@ def read_adversaries(arguments: Mapping[str, Any]) -> Adversaries:
         past, future = (None if text in (None, "-") else Path(text) for text in texts)
         future = past if past == future else future  # build the loss function of a shared file once
         if past is None and future is None:
-            raise ConfigurationError(f"no matrix for {name}: use --backward, --forward or both")
+            about, fix = (
+                (f" of user {name!r}", f"a file in --user-matrices {name} BACKWARD FORWARD")
+                if arguments["user_matrices"]
+                else ("", "--backward, --forward or both")
+            )
+            raise ConfigurationError(f"the adversary{about} must know a transition matrix: use {fix}")
         if name in adversaries:
             raise ConfigurationError(f"users must be unique, got {name!r} twice")
         if initial is not None and (past is not None or future is None):
@@ -160,7 +165,8 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
                 "--picture cannot be combined with unbounded leakage: a release can rule out a possible state"
             )
     try:
-        widest = None if window is None else _widest(result, window)
+        with naming(times="window"):
+            widest = None if window is None else _widest(result, window)
     except InvalidInputError:
         if certificate is not None:
             certificate.unlink()  # a new file, which the command would leave behind
@@ -246,6 +252,7 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
     import numpy as np
 
     from dphmm.leakage.loss_function import read_budgets
+    from dphmm.leakage.over_time import as_budgets
 
     if epsilons is not None:
         if epsilon is not None or steps is not None:
@@ -255,7 +262,8 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
         return np.array(read_budgets(epsilons), dtype=np.float64)
     if epsilon is None or steps is None:
         raise ConfigurationError("no budgets: use --epsilon and --steps, or --epsilons")
-    return np.full(steps, epsilon)
+    with naming(epsilons="epsilon"):
+        return as_budgets(np.full(steps, epsilon))
 
 
 # With more times than this, only times with a release are listed, and at most this many of them.

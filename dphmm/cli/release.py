@@ -1,4 +1,4 @@
-"""The commands ``release``, ``batch``, ``certify``, ``show``, ``report`` and ``basemap``."""
+"""The commands ``release``, ``show``, ``report`` and ``basemap``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import numpy as np
 from dphmm.cli import shared_options as options
 from dphmm.cli.console import (
     FILE,
-    FOLDER,
     PATH,
     STORE,
     Block,
@@ -301,7 +300,7 @@ _PRIVATE_LABELS = {
 }
 
 
-def _say_released(
+def say_released(
     done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], as_json: bool
 ) -> None:
     """Print a summary of releases. Warnings are printed on standard error.
@@ -459,7 +458,7 @@ def _release_files(
     files = {name: values[name] for name in ("output", "private_diagnostics", "certificate")}
     paths = {name: None if path is None else str(path) for name, path in files.items()}
     result = {**done.to_dict(), **paths, "private": done.to_private_dict()}
-    _say_released(done, result, done.ratio_levels, as_json)
+    say_released(done, result, done.ratio_levels, as_json)
 
 
 def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -476,101 +475,6 @@ def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], value
     instants = Instants(values["time_zone"], values["time_format"])
     with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
         answer_lines(stream, options.get_columns(values), instants)
-
-
-@click.command(cls=Once)
-@click.argument("data", nargs=-1, required=True, type=PATH)
-@click.option("-o", "--output", "folder", required=True, type=FOLDER, help="New folder of the batch.")
-@click.option("--model", type=PATH, help="Model of 'dphmm learn' or 'dphmm model blank'. Required.")
-@options.release_options
-@options.own_model_option
-@settings_key(
-    "--session-gap",
-    type=int,
-    help="Start a new session after this many missing steps. [default: 500]",
-)
-@click.option("--certificate", type=FILE, metavar="FILE", help="Write a certificate for scripts/dphmm-verify.")
-@click.option(
-    "--format",
-    "kind",
-    default="parquet",
-    show_default=True,
-    help="Format of the users' files: parquet, csv, geojson or gpkg.",
-)
-@options.engine_options
-@options.seed_option
-@options.earlier_option
-@click.option("--resume", is_flag=True, help="Resume the batch in OUTPUT, skipping users already released.")
-@options.release_input_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def batch_command(
-    data: tuple[Path, ...],
-    folder: Path,
-    model: Path | None,
-    seed: int | None,
-    as_json: bool,
-    **values: Any,
-) -> None:
-    """Release every user in DATA into a separate file without true locations.
-
-    DATA are read one after another, and the locations of only one of them are in memory at a time. For a data set
-    larger than memory, use one Parquet of all users, or one file or folder per user or group of users. A user must not
-    occur in two of them.
-
-    On a Dask cluster, the folder and the model must have the same paths on all workers. Locations and the key are sent
-    to the workers over the network.
-
-    Until the batch is finished, the folder contains its key in PRIVATE-key, with which the noise can be removed. With
-    the key, --resume restores a lost or damaged file unchanged instead of sampling new noise for the same locations.
-    """
-    from dphmm.jobs.batch.batch import batch
-
-    options.require_model(model, data)
-    assert model is not None
-    settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
-    warn_of_seed(seed)
-    arguments = {name: values[name] for name in ("kind", "session_gap", "resume", "certificate")}
-    arguments["allow_training_users"] = bool(values["allow_training_users"])
-    arguments["auxiliary_data"] = options.true_data(values, "auxiliary_data")
-    engine = options.build_engine(values)
-    inputs = options.build_data(data, values)
-    done = batch(inputs, folder, model, settings, engine=engine, rng=seed, watch=progress, **arguments)
-    certificate = None if values["certificate"] is None else str(values["certificate"])
-    result = {**done.to_dict(), "output": str(folder), "certificate": certificate, "private": done.to_private_dict()}
-    _say_released(done, result, done.ratio_levels, as_json)
-
-
-@click.command(cls=Once)
-@click.argument("releases", callback=options.parse_store)
-@click.option("-o", "--output", required=True, type=FILE, help="File of the certificate, JSON lines.")
-@click.option("--model", required=True, type=click.Path(), help="Model of the releases.")
-@options.release_options
-@options.users_option
-@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def certify_command(
-    releases: str | Path,
-    output: Path,
-    model: str,
-    users: tuple[str, ...] | None,
-    overwrite: bool,
-    as_json: bool,
-    **values: Any,
-) -> None:
-    """Write a certificate of RELEASES for verification with scripts/dphmm-verify.
-
-    RELEASES is a file of releases, the folder of a batch, or a file or server of durable sessions. Settings are needed
-    only for a file, if they are not the defaults, in the file or in a certificate in its folder. The certificate
-    contains no location except the releases, and no noise is sampled.
-    """
-    from dphmm.jobs.certificate import certify
-
-    settings = options.build_stated_settings(values)
-    summary = certify(releases, model, output, settings, users=users or (), overwrite=overwrite, watch=progress)
-    say("Certified", {**summary.to_dict(), "certificate": str(output)}, as_json)
-
-
-# ---- display ---------------------------------------------------------------------------------------------------------
 
 
 @click.command(cls=Once)

@@ -460,7 +460,8 @@ def build_space(values: Mapping[str, Any]) -> StateSpace:
     from dphmm.jobs.model.region import region
 
     lengths = {"cell_km": values["cell"], "within_km": values["within"]}
-    space = region(**lengths, **{name: values[name] for name in REGION if name not in ("cell", "within")})
+    with naming(cell_km="cell", within_km="within"):
+        space = region(**lengths, **{name: values[name] for name in REGION if name not in ("cell", "within")})
     print_town(values["town"])
     return space
 
@@ -509,9 +510,7 @@ def build_settings(values: Mapping[str, Any], for_a_day: bool = False) -> Releas
     for name in ("policy", "epsilon"):
         if name not in settings:
             raise ConfigurationError(f"{name} is missing: use --{name}")
-    # Other names are those of elements of caps or layers.
-    with naming(**{name: name for name in (*values, "event")}):
-        return ReleaseSettings.from_dict(settings)
+    return ReleaseSettings.from_dict(settings)
 
 
 def build_stated_settings(values: dict[str, Any], needs_caps: bool = True) -> ReleaseSettings | str | None:

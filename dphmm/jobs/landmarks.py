@@ -61,7 +61,7 @@ from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import wrap_longitude
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
-from dphmm.validation import Epsilon, Seconds, SeedOrGenerator, checked
+from dphmm.validation import NoiseEpsilon, Seconds, SeedOrGenerator, checked
 
 Rule = Literal["stays", "repeated", "home", "work", "home-and-work"]
 
@@ -334,7 +334,7 @@ class LandmarkResult(Result):
 def landmark_series(
     source: TimedTable | str | Path,
     sensitivity: float,
-    epsilon: Epsilon,
+    epsilon: NoiseEpsilon,
     landmarks: LandmarkSource = (),
     scheme: Scheme = Scheme(),
     *,
@@ -436,7 +436,7 @@ def landmark_planar(
     data: DataLike,
     unit_km: float,
     centre: tuple[float, float],
-    epsilon: Epsilon,
+    epsilon: NoiseEpsilon,
     landmarks: LandmarkSource = (),
     scheme: Scheme = Scheme(),
     *,

@@ -29,7 +29,7 @@ from dphmm.errors import (
 from dphmm.leakage.over_time import as_budgets
 from dphmm.mechanisms.exact import rational
 from dphmm.random import Rng, random_source
-from dphmm.validation import Epsilon, Interval, checked
+from dphmm.validation import Interval, NoiseEpsilon, checked
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class LandmarkBudget:
 
     timeline: Timeline
     epsilons: FloatArray
-    epsilon: Epsilon
+    epsilon: NoiseEpsilon
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilons", locked(budgets_over(self.timeline, self.epsilons)))
@@ -220,7 +220,7 @@ def round_down(budget: Fraction) -> float:
 
 
 @checked
-def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: Epsilon) -> LandmarkBudget:
+def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: NoiseEpsilon) -> LandmarkBudget:
     """Allocate by Skip: the full budget at every regular timestamp, none at landmarks.
 
     At a landmark an approximation replaces the data, such as the last release. The gap itself reveals the landmarks,
@@ -250,7 +250,7 @@ def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: Ep
 
 
 @checked
-def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: Epsilon) -> LandmarkBudget:
+def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: NoiseEpsilon) -> LandmarkBudget:
     """Allocate by Uniform: ``epsilon / (|L| + 1)`` at every timestamp.
 
     If all timestamps are landmarks, each gets ``epsilon / |L|``. Shares are rounded down, so that their sum is at most
@@ -363,7 +363,7 @@ class Adaptive:
         self,
         timestamps: npt.ArrayLike,
         landmarks: npt.ArrayLike,
-        epsilon: Epsilon,
+        epsilon: NoiseEpsilon,
         sensitivity: Annotated[float, Interval(0, math.inf, "neither", error=BudgetError)],
         rate: Rate = 1.0,
         change: Change = 0.2,

@@ -24,7 +24,7 @@ from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, random_source
-from dphmm.validation import Epsilon, Interval, checked
+from dphmm.validation import Interval, NoiseEpsilon, checked
 
 DEFAULT_SPACING_KM = Fraction(1, 1000)
 """Default spacing of the lattice of locations, in kilometres."""
@@ -62,7 +62,7 @@ class Noise:
         return is_exact_mechanism(self.name)
 
     @checked
-    def __call__(self, value: npt.ArrayLike, epsilon: Epsilon) -> FloatArray:
+    def __call__(self, value: npt.ArrayLike, epsilon: NoiseEpsilon) -> FloatArray:
         """Release a true value.
 
         Raises

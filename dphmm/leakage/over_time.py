@@ -359,7 +359,7 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
         raise BudgetError(f"epsilons must be a non-empty one-dimensional array, got shape {budgets.shape}")
     bad = np.flatnonzero(~(np.isfinite(budgets) & (budgets >= 0)))
     if bad.size:
-        raise BudgetError(f"epsilon {bad[0]} must be finite and non-negative, got {budgets[bad[0]]}")
+        raise BudgetError(f"epsilons must be finite and non-negative, got {budgets[bad[0]]} at index {bad[0]}")
     if (budgets > np.finfo(np.float64).max / (2 * budgets.size)).any():
         raise BudgetError(f"epsilons must have a sum within the range of a float, got a maximum of {budgets.max():g}")
     return budgets

@@ -160,7 +160,7 @@ def _read(value: Rational, name: str, low: float, high: float) -> Fraction:
     # As a double, the bound can be above the decimal number that the message contains.
     if not Fraction(str(low)) <= fraction <= high:
         text = value if isinstance(value, float) else shown(value)
-        raise BudgetError(f"{name} must be a positive, finite number from {low:g} to {high:g}, got {text}")
+        raise BudgetError(f"{name} must be in [{low:g}, {high:g}], got {text}")
     return fraction
 
 

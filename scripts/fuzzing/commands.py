@@ -12,7 +12,6 @@ import shlex
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from random import Random
@@ -105,7 +104,8 @@ def use(path: Path) -> None:
     """Run the command in a separate folder and check how it ends."""
     name, *words = json.loads(path.read_bytes())
     _, command = find_command(name)
-    with _world() as folder:
+    with tempfile.TemporaryDirectory(dir=_ROOM) as place, contextlib.chdir(place):
+        folder = Path(shutil.copytree(_template(), place, dirs_exist_ok=True))
         words = with_settings(words, folder / "keys.toml")
         before = {file.name for file in folder.iterdir()}
         stdin = (folder / "lines.json").read_text()
@@ -118,9 +118,7 @@ def use(path: Path) -> None:
         faults = {
             f"exit code {done.exit_code}": done.exit_code not in ((0, 1, 2) if command[0] == "audit" else (0, 2)),
             "no line says why": done.exit_code == 2 and not any(line.startswith("Error: ") for line in errors),
-            "other lines than ours": not all(
-                line.startswith(("Error: ", "Warning: ", "dphmm", "Report")) for line in errors
-            ),
+            "other lines than ours": not all(line.startswith(_STARTS) for line in errors),
             "control characters reach the terminal": ORDERS.search(done.stdout + done.stderr),
             "left behind": any(".part" in file for file in left) or (done.exit_code == 2 and left - kept),
         }
@@ -146,14 +144,6 @@ COMMANDS = {
     for name, words in BASES.items()
 }
 """Command → its target."""
-
-
-@contextlib.contextmanager
-def _world() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=_ROOM) as folder, contextlib.chdir(folder):
-        for file in _template().iterdir():
-            shutil.copy(file, folder)
-        yield Path(folder)
 
 
 _ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -283,7 +283,7 @@ BAD = [
         ("mechanism", *MARKOV[1:], "--possible", "s4,s5", "--possible", "s5,s6"),
         "--possible must be given at most once for a mechanism",
     ),
-    (("mechanism", *MARKOV[1:], {"confidence": 1}), "confidence must be in (0, 1)"),
+    (("mechanism", *MARKOV[1:], {"confidence": 1}), "key 'confidence' must be in (0, 1)"),
 ]
 
 

@@ -207,7 +207,7 @@ def test_unpacking_limit_is_set_by_option_or_environment(world, run, monkeypatch
     assert refused.stderr.count("\n") == 1
     wrong = run("--max-unpacked", "much", *words)
     assert (wrong.exit_code, wrong.stderr.count("\n")) == (2, 1)
-    assert "max_unpacked must be a positive size such as 8GB, got 'much'" in wrong.stderr
+    assert "--max-unpacked must be a positive size such as 8GB, got 'much'" in wrong.stderr
     assert run("--max-unpacked", "1 MB", *words).exit_code == 0
     monkeypatch.setenv("DPHMM_MAX_UNPACKED", "100")
     assert run(*words, "--overwrite").exit_code == 2

@@ -154,7 +154,7 @@ def test_plan_reads_no_data(tmp_path):
         *(
             (
                 ("nowhere", "--user-epsilon", epsilon, *TOWN[:2], "-o", "f.csv"),
-                f"user_epsilon must be a positive, finite number from 0.0001 to 500, got '{epsilon}'",
+                f"--user-epsilon must be in [0.0001, 500], got '{epsilon}'",
             )
             for epsilon in ("0", "nan", "much", "1e-40", "0.00009", "500.1", "1e40")
         ),
@@ -176,7 +176,7 @@ def test_block_is_refused_with_polygons(tmp_path):
     done = run("data/sample/geolife", *TOWN, "--settings", tmp_path / "s.toml", "-o", tmp_path / "f.csv")
     assert done.exit_code == 2
     assert done.stderr.splitlines()[-1].endswith(
-        "block cannot be combined with --areas: it is for cells of a region, use --district"
+        "key 'block' cannot be combined with --areas: it is for cells of a region, use --district"
     )
 
 

@@ -266,7 +266,7 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         ),
         (
             ("series.csv", "--sensitivity", 0, "--epsilon", 2, "-o", "o.csv"),
-            "sensitivity must be a positive, finite number",
+            "--sensitivity must be in [1e-30, 1e+30]",
         ),
         (
             (*SERIES, "--mechanism", "gaussian", "-o", "o.csv"),
@@ -274,12 +274,12 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
         ),
         (
             (*SERIES, "--mechanism", "laplace", {"spacing": "1"}, "-o", "o.csv"),
-            "spacing cannot be combined with mechanism 'laplace': it needs 'lattice'",
+            "key 'spacing' cannot be combined with mechanism 'laplace': it needs 'lattice'",
         ),
-        ((*SERIES, {"spacing": "0"}, "-o", "o.csv"), "spacing must be a positive, finite number"),
+        ((*SERIES, {"spacing": "0"}, "-o", "o.csv"), "key 'spacing' must be in [1e-30, 1e+30]"),
         (
             (SAMPLE, *PLANAR, "--epsilon", 1, "--mechanism", "planar-laplace", {"spacing": "1"}, "-o", "o.csv"),
-            "spacing cannot be combined with mechanism 'planar-laplace'",
+            "key 'spacing' cannot be combined with mechanism 'planar-laplace'",
         ),
         ((SAMPLE, *PLANAR, "--epsilon", 1, "--utc-offset", 1, "-o", "o.csv"), "--utc-offset needs --find"),
         (
@@ -301,7 +301,7 @@ ENGINE = ("--users", "000", "--policy", "complete", "--epsilon", 1, "-o", "o.csv
             (*SERIES, "--find", "home", "-o", "o.csv"),
             "cannot be combined with --find: finding landmarks needs locations",
         ),
-        ((*SERIES, {"rate": 2}, "-o", "o.csv"), "rate must be in (0, 1]"),
+        ((*SERIES, {"rate": 2}, "-o", "o.csv"), "key 'rate' must be in (0, 1]"),
         ((*SERIES, "--step", 60, "-o", "o.csv"), "--step cannot be combined with --sensitivity"),
         ((*SERIES, "-o", "o.txt"), "the extension of a table must be .csv or .parquet"),
         ((*SERIES, "--backward", "marks.csv", "-o", "o.csv"), "value 1 must be a decimal number, got 'time'"),

@@ -215,7 +215,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
 @pytest.mark.parametrize(
     ("command", "arguments", "error", "message"),
     [
-        (leak_command, STREAM, ConfigurationError, "no matrix"),
+        (leak_command, STREAM, ConfigurationError, "adversary must know"),
         (leak_command, BOTH, ConfigurationError, "no budgets"),
         (leak_command, (*BOTH, *STREAM, "--users", "ann"), ConfigurationError, "--users needs --releases"),
         (
@@ -248,7 +248,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
             leak_command,
             ("--user-matrices", "a", "-", "-", *STREAM),
             ConfigurationError,
-            "no matrix for a: use --backward",
+            "the adversary of user 'a' must know",
         ),
         (leak_command, ("--user-matrices", "a", "past.csv", "-") * 2 + STREAM, ConfigurationError, "twice"),
         (leak_command, (*BOTH, *STREAM, "--initial", "half.csv"), ConfigurationError, "--initial"),
@@ -261,7 +261,7 @@ STREAM = ("--epsilon", 0.1, "--steps", 3)
         (leak_command, ("--backward", "half.csv", *STREAM), StochasticError, "square"),
         (leak_command, ("--backward", "none.csv", *STREAM), DataFileError, "none.csv: there is no such file"),
         (leak_command, ("--backward", "past.csv", "--forward", "three.npz", *STREAM), StochasticError, "3 states"),
-        (leak_command, (*BOTH, "--epsilon", -0.1, "--steps", 3), BudgetError, r"epsilon 0 must be .* got -0\.1"),
+        (leak_command, (*BOTH, "--epsilon", -0.1, "--steps", 3), BudgetError, r"--epsilon must be .* got -0\.1"),
         (leak_command, (*BOTH, *STREAM, "--picture", "no/folder.png"), OutputError, "does not exist; create it"),
         (budget_command, (*BOTH, "--alpha", 0), BudgetError, "alpha must be a positive, finite number"),
         (budget_command, (*BOTH, "--alpha", "nan"), BudgetError, "alpha must be a positive, finite number"),

@@ -81,10 +81,10 @@ def test_learn_stores_guarantee_of_model(world, run):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (({"moves_per_user": 3},), "moves_per_user requires --user-epsilon"),
+        (({"moves_per_user": 3},), "key 'moves_per_user' requires --user-epsilon"),
         (("--user-epsilon", 1, "--smoothing", 1), "cannot be combined"),
         (("--user-epsilon", 1, {"min_users": 2}), "cannot be combined"),
-        (("--user-epsilon", "none"), "user_epsilon must be a positive, finite number"),
+        (("--user-epsilon", "none"), "--user-epsilon must be in [1e-30, 1e+30]"),
         (({"min_users": 0},), "key 'min_users' must be an integer, at least 1, got 0"),
         (
             ("--user-epsilon", 1, "--time-classes", "hour", "--zone", "UTC"),

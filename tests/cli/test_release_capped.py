@@ -165,7 +165,7 @@ def test_batch_keeps_caps(world, run):
     words += ("--format", "csv", "--workers", 1, "--event", EVENT, "--max-event-probability", 0.7)
     refused = run(*words, {"session_gap": 10})
     assert refused.exit_code == 2
-    assert "session_gap cannot be combined with event caps, got 10" in refused.stderr
+    assert "key 'session_gap' cannot be combined with event caps, got 10" in refused.stderr
     assert not (world / "out").exists()
     facts = json.loads(check_exit_code(run(*words, "--json")).stdout)
     assert facts["num_users_after_capped_event"] == 0

@@ -121,6 +121,12 @@ def test_commands_succeed_or_print_one_line_for_hostile_options(name, tmp_path):
         assert outcome.kind == ACCEPTED, f"input {number}: {outcome.kind}\n{outcome.detail}"
 
 
+def test_fuzzer_is_short():
+    scripts = Path(__file__).parents[2] / "scripts"
+    files = [scripts / "fuzz", *(scripts / "fuzzing").rglob("*.py")]
+    assert sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files) <= 1_200
+
+
 def test_hostile_input_is_reproducible():
     for name in ("csv", "model", "parquet", "session"):
         inputs = [[hostile(TARGETS[name], name, seed, 3) for _ in range(2)] for seed in (0, 1)]
