@@ -19,25 +19,24 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ArrayT = TypeVar("ArrayT")
 
+# The relative tolerance of geometry: a point is in a convex body if its norm is at most ``1 + RELATIVE_TOLERANCE``.
+#
+# It is used only for real-valued input; decisions about integers and lattice points are exact. Its cost is at most a
+# factor ``1 + 1e-9`` on epsilon, for a state that counts as protected although it lies slightly outside. Rounding of
+# real-valued hulls comes on top: the norms of a hull's own differences were at most ``1 + 2e-7`` among 1,000 random
+# hulls that were 10^4 to 10^8 times as long as wide, and at most ``1 + 1e-9`` up to 10^6 times. From about 10^9 times
+# on, hulls are segments; if differences lie off a segment, the release is refused.
 RELATIVE_TOLERANCE = 1e-9
-"""The relative tolerance of geometry: a point is in a convex body if its norm is at most ``1 + RELATIVE_TOLERANCE``.
-
-It is used only for real-valued input; decisions about integers and lattice points are exact. Its cost is at most a
-factor ``1 + 1e-9`` on epsilon, for a state that counts as protected although it lies slightly outside. Rounding of
-real-valued hulls comes on top: the norms of a hull's own differences were at most ``1 + 2e-7`` among 1,000 random hulls
-that were 10^4 to 10^8 times as long as wide, and at most ``1 + 1e-9`` up to 10^6 times. From about 10^9 times on, hulls
-are segments; if differences lie off a segment, the release is refused.
-"""
 
 MIN_SCALE = 1e-30
+# The bounds of lengths and budgets of noise. No square, volume or ratio of them overflows or underflows a double.
 MAX_SCALE = 1e30
-"""The bounds of lengths and budgets of noise. No square, volume or ratio of them overflows or underflows a double."""
 
+# The largest accepted deviation of a sum of probabilities from 1.
 PROBABILITY_TOLERANCE = 1e-9
-"""The largest accepted deviation of a sum of probabilities from 1."""
 
+# Sums this close to 1 are not normalised again, so that normalisation is idempotent to the last bit.
 NORMALISATION_TOLERANCE = 1e-12
-"""Sums this close to 1 are not normalised again, so that normalisation is idempotent to the last bit."""
 
 
 def content_hash(*parts: npt.ArrayLike | None) -> str:
@@ -149,7 +148,7 @@ def check_budget(epsilon: float, name: str = "epsilon") -> float:
 
 
 def as_floats(values: object, name: str, error: type[InvalidInputError] = InvalidInputError) -> FloatArray:
-    """Convert numbers to a float array of their shape; a float array is returned itself.
+    """Convert numbers to a float array of their shape. A float array is returned itself.
 
     Raises
     ------
@@ -166,7 +165,7 @@ def as_floats(values: object, name: str, error: type[InvalidInputError] = Invali
 
 
 def as_numbers(values: npt.ArrayLike, name: str, error: type[InvalidInputError]) -> FloatArray:
-    """Convert numbers to a new float array; see `as_floats`."""
+    """Convert numbers to a new float array. See `as_floats`."""
     return np.array(as_floats(values, name, error))
 
 
@@ -219,7 +218,7 @@ def as_points(values: npt.ArrayLike | Sequence[Any], name: str = "points") -> Fl
 
 
 def as_constraint(constraint: npt.ArrayLike | None, size: int) -> BoolArray:
-    """Convert a constraint set to a boolean array ``(size,)``; None means all states.
+    """Convert a constraint set to a boolean array ``(size,)``. None means all states.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class BoundedCache(Generic[Key, Value]):
         return BoundedCache, (self._max_size,)
 
     def get(self, key: Key) -> Value | None:
-        """Return the value of a key; None if there is none."""
+        """Return the value of a key. None if there is none."""
         return self._entries.get(key)
 
     def put(self, key: Key, value: Value) -> Value:

@@ -95,7 +95,7 @@ def _length_of_first(*arguments: Any) -> int:
 
 @cache
 def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..., Any] | None:
-    """Compile a function for this machine; None if numba is not installed.
+    """Compile a function for this machine. None if numba is not installed.
 
     The compiled function runs without the interpreter's lock. It is cached on disk, in ``NUMBA_CACHE_DIR``, next to the
     code, or in the user's cache, so that only the first process waits for the compilation, which takes about a second.

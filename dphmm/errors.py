@@ -269,4 +269,4 @@ class GuaranteeError(DphmmError):
 
 
 class SessionBusyError(DphmmError):
-    """A session that another process has locked. Nothing was sampled; retrying is safe."""
+    """A session that another process has locked. Nothing was sampled. Retrying is safe."""

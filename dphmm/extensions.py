@@ -40,7 +40,7 @@ class Registry(Generic[Base]):
         self._classes: dict[str, type[Base]] = {}
 
     def register(self, extension: type[Base]) -> type[Base]:
-        """Register a class under its attributes ``name`` and ``version``; usable as a decorator.
+        """Register a class under its attributes ``name`` and ``version``. Usable as a decorator.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class Registry(Generic[Base]):
         return extension
 
     def find(self, name: str, version: str | None = None) -> type[Base]:
-        """Return a class by its name; entry points are loaded at the first use.
+        """Return a class by its name. Entry points are loaded at the first use.
 
         Parameters
         ----------

@@ -244,7 +244,7 @@ def ratio_bound(level: float) -> str:
 
 
 def ratio_as_number(level: float) -> float | None:
-    """Return ``exp(level)``, rounded up as in `ratio_bound`; None if it exceeds a double.
+    """Return ``exp(level)``, rounded up as in `ratio_bound`. None if it exceeds a double.
 
     Examples
     --------

@@ -25,8 +25,8 @@ class RandomSource:
         Function from a number of bytes to that many random bytes.
     """
 
+    # Whether the source is a copy of a seeded one, which returns the same bytes.
     is_copy = False
-    """Whether the source is a copy of a seeded one, which returns the same bytes."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self.bytes = read

@@ -12,11 +12,11 @@ from scipy import sparse
 from dphmm.arrays import NORMALISATION_TOLERANCE, PROBABILITY_TOLERANCE, as_floats
 from dphmm.errors import InvalidInputError, StochasticError
 
+# The smallest positive probability that is accepted where products of two probabilities must not underflow.
 MIN_PROBABILITY = 1e-200
-"""The smallest positive probability that is accepted where products of two probabilities must not underflow."""
 
+# A matrix argument: any array-like, or any scipy sparse matrix.
 MatrixLike = npt.ArrayLike | sparse.sparray | sparse.spmatrix
-"""A matrix argument: any array-like, or any scipy sparse matrix."""
 
 
 def as_stochastic(
@@ -154,7 +154,7 @@ def _dense(matrix: Any, name: str) -> Any:
 
 
 def _find_flaw(matrix: Any) -> str | None:
-    """Return the inconsistency of a sparse matrix; None if there is none."""
+    """Return the inconsistency of a sparse matrix. None if there is none."""
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
         return f"it has {matrix.dtype} values in {matrix.ndim} dimensions"
     rows, columns = matrix.shape

@@ -18,8 +18,8 @@ from dphmm.evaluation.figures.counts import DIVIDED, EACH, LEAKAGE, TOTAL
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "claims.md"
 VERDICTS = ("holds", "does not hold", "not decided")
+# Columns that share a table: the data sets of the DPHMM evaluation, and the readings of a budget.
 GROUPS = (("GeoLife", "Gowalla"), (TOTAL, EACH), (LEAKAGE, DIVIDED))
-"""Columns that share a table: the data sets of the DPHMM evaluation, and the readings of a budget."""
 
 
 def split_variant(figure: str, claim: str) -> tuple[str, str, str]:
@@ -88,7 +88,7 @@ def split_quantity(measured: str) -> tuple[str, str]:
 
 
 def _merge(key: tuple[str, str, str], cells: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return a row; a quantity that all measured cells share is stated with the claim."""
+    """Return a row. A quantity that all measured cells share is stated with the claim."""
     where, statement, published = key
     splits = [split_quantity(measured) for measured, _ in cells]
     if splits[0][0] and len({quantity for quantity, _ in splits}) == 1:
@@ -98,7 +98,7 @@ def _merge(key: tuple[str, str, str], cells: Sequence[tuple[str, str]]) -> tuple
 
 
 def _rows(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table; a first cell that repeats the one above is empty."""
+    """Return the rows of a table. A first cell that repeats the one above is empty."""
     above = [None, *(line[0] for line in lines)]
     return [_row("" if line[0] == where else line[0], *line[1:]) for where, line in zip(above, lines, strict=False)]
 

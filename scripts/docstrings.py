@@ -17,8 +17,8 @@ from numpydoc.validate import validate
 
 import dphmm
 
+# Codes of the checked rules; see the documentation of numpydoc.
 RULES = {"GL03", "GL07", "GL08", "SS01", "SS03", "PR01", "PR02", "PR07", "RT01", "RT03", "YD01"}
-"""Codes of the checked rules; see the documentation of numpydoc."""
 
 
 def exported(stage: str) -> Iterator[str]:
@@ -46,7 +46,7 @@ def flaws(name: str) -> list[tuple[str, str]]:
 
 
 def main(stages: list[str]) -> int:
-    """Print the flaws of the named stages, or of all stages; return 1 if there are any."""
+    """Print the flaws of the named stages, or of all stages. Return 1 if there are any."""
     everywhere = sorted(path.parent.name for path in Path(dphmm.__file__).parent.glob("*/__init__.py"))
     names = list(dict.fromkeys(name for stage in stages or ["", *everywhere] for name in exported(stage)))
     problems = [(name, code, message) for name in names for code, message in flaws(name)]

@@ -28,8 +28,8 @@ from dphmm.space.towns import NAMES_FILE, name_key
 from dphmm.space.world_map import LINE_STEP, NAME_STEP, WORLD, coded, planes
 
 LAYERS = {"land": "ne_10m_land", "lake": "ne_10m_lakes", "border": "ne_10m_admin_0_boundary_lines_land"}
+# Places with a smaller population are omitted. Those of unknown population are kept: they are seats of districts.
 MIN_POPULATION = 5000
-"""Places with a smaller population are omitted. Those of unknown population are kept: they are seats of districts."""
 
 
 def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:

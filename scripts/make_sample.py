@@ -201,7 +201,7 @@ def owntracks(day: Trajectory) -> str:
 
 
 def cab(day: Trajectory) -> str:
-    """Return the file of a taxi, newest first; it is occupied every third hour."""
+    """Return the file of a taxi, newest first. It is occupied every third hour."""
     seconds = day.times.astype("datetime64[s]").astype(np.int64)
     rows = [
         f"{lat:.5f} {lon:.5f} {int(second // 3600 % 3 == 0)} {second}\n"

@@ -48,7 +48,7 @@ print(json.dumps(parts))
 
 
 def run(*command: str | Path, **settings: object) -> str:
-    """Return the output of a command; a failure ends the release."""
+    """Return the output of a command. A failure ends the release."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=True, **settings)  # type: ignore[call-overload]
     return str(done.stdout)
 
@@ -85,7 +85,7 @@ def set_address(tree: Path, url: str, version: str) -> None:
 
 
 def build(folder: Path, url: str | None, version: str) -> dict[str, str]:
-    """Build the sdist and the wheel of the committed files; return file → SHA-256."""
+    """Build the sdist and the wheel of the committed files. Return file → SHA-256."""
     epoch = run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as place:
         tree, packed = Path(place) / "tree", Path(place) / "tree.tar"

@@ -136,7 +136,7 @@ def _way(before: IntArray, node: int) -> IntArray:
 
 
 def _leave(zone: HiddenZone, fixes: FloatArray) -> Gate | None:
-    """Return the gate of a way from home; None if it does not leave the zone."""
+    """Return the gate of a way from home. None if it does not leave the zone."""
     plane = zone.projection.to_plane(*fixes.T)
     is_inside = np.abs(plane).max(axis=1) <= zone.half_km
     if is_inside.all():

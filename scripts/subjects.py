@@ -14,6 +14,7 @@ from dphmm.cli.commands import COMMANDS, FILES
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dphmm"
 
+# Subject → its synonyms, which are not allowed in names of files.
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "attack": ("attacks",),
     "audit": ("audits", "auditing"),
@@ -33,11 +34,11 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
     "release": ("releases", "released", "reporting"),
     "serve": ("relay", "server"),
 }
-"""Subject → its synonyms, which are not allowed in names of files."""
 
+# Folders in which a subject has one module or one folder, named after it.
 LAYERS = ("jobs", "plots", "cli", "writers", "evaluation/figures")
-"""Folders in which a subject has one module or one folder, named after it."""
 
+# Layer → its modules that serve several subjects.
 SHARED = {
     "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
@@ -45,8 +46,8 @@ SHARED = {
     "writers": {"formats", "geopackage", "paths", "summary", "release_table"},
     "evaluation/figures": {"base", "dphmm"},
 }
-"""Layer → its modules that serve several subjects."""
 
+# Subject → other subjects that may name its modules: an audit of policies is `audit/policy.py`.
 ASPECTS = {
     "audit": {"events", "leakage", "model", "policy"},
     "attack": {"flows"},
@@ -54,8 +55,8 @@ ASPECTS = {
     "evaluation": {"counts", "landmarks", "leakage"},
     "serve": {"explore", "hide"},
 }
-"""Subject → other subjects that may name its modules: an audit of policies is `audit/policy.py`."""
 
+# File that is exempt from the rules → reason.
 EXCEPTIONS = {
     "dphmm/plots/audit_report.py": "the page of an audit, apart from its pictures",
     "dphmm/plots/release_report.py": "the page of releases, apart from their pictures",
@@ -65,7 +66,6 @@ EXCEPTIONS = {
     "dphmm/model/radius_calibration.py": "the calibration of these radii",
     "dphmm/model/model.py": "the class after which the subject is called",
 }
-"""File that is exempt from the rules → reason."""
 
 
 def list_modules() -> list[Path]:
@@ -134,7 +134,7 @@ def find_command_flaws(modules: Mapping[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Print a table of subjects and layers, and the flaws; return 1 if there are any."""
+    """Print a table of subjects and layers, and the flaws. Return 1 if there are any."""
     modules = list_modules()
     for subject in SUBJECTS:
         print(subject)

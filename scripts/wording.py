@@ -22,9 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+# Matches per 1,000 words that a folder may contain; networkx contains 0.17, httpx 0.25.
 MAX_MATCHES = 0.5
-"""Matches per 1,000 words that a folder may contain; networkx contains 0.17, httpx 0.25."""
 
+# Regular expressions, and the words that replace a match.
 BANNED = {
     r"\b(some|every|any|no)body\b|\bno one\b": "name the actor: adversary, recipient, user",
     r"(?<!adversary )\bwho knows?\b": "an adversary who knows ...",
@@ -49,7 +50,6 @@ BANNED = {
     r"\bwhose\b": "of which, with, or two sentences",
     r"\breaders? (who|sees?|knows?|learns?|is|are|may|can)\b": "adversary, recipient",
 }
-"""Regular expressions, and the words that replace a match."""
 
 BANNED_NAMES = frozenset(
     [
@@ -80,21 +80,21 @@ BANNED_CONSTANT = re.compile(
     r"|BESIDE|KNOWING|LOOKED_AT|REDRAWN|HELD|SHOWN|DRAWN|CALLED|COUNTED_AS|POINTED|SINGLED_OUT|SETTLED|TOO_\w+|OF_\w+"
     r"|\w+_BELOW|\w*PEOPLE|\w*PER_PERSON|MOST_\w+|LEAST_\w+)"
 )
+# Characters of a docstring's first line.
 MAX_SUMMARY = 88
-"""Characters of a docstring's first line."""
 
 COMMENTED = ("geometry", "mechanisms", "policy", "model", "events", "release")
+# Lines of comments per 100 lines of code in each folder of `COMMENTED`.
 MIN_COMMENTS = 3.0
-"""Lines of comments per 100 lines of code in each folder of `COMMENTED`."""
 
+# Lines that use a term of another library.
 ALLOWED = re.compile(r"matplotlib.*\btick|\bticks?(_|=|\(|\.)|(_|\.)ticks?\b")
-"""Lines that use a term of another library."""
 
+# File -> terms that are right there: moments of a distribution.
 ALLOWED_IN = {
     name: re.compile(r"\bmoments?\b")
     for name in ("chain_estimate.py", "test_chain_estimate.py", "test_lattice_sum_sails.py")
 }
-"""File -> terms that are right there: moments of a distribution."""
 
 _BANNED = {re.compile(pattern, re.MULTILINE): advice for pattern, advice in BANNED.items()}
 _OWN_FILES = {"wording.py", "test_wording.py"}  # they quote what they refuse
@@ -200,7 +200,7 @@ def check(paths: list[Path]) -> dict[str, Report]:
 
 
 def main() -> int:
-    """Print the table, and the flaws; return 1 if a rule is broken."""
+    """Print the table, and the flaws. Return 1 if a rule is broken."""
     parser = argparse.ArgumentParser(prog="python -m scripts.wording", description="Check the project's wording.")
     parser.add_argument("paths", nargs="*", type=Path, help="files or folders [everything]")
     parser.add_argument("--hits", action="store_true", help="also print every match of a banned phrase")

@@ -16,7 +16,7 @@ from dphmm.cli import main
 
 
 def run(*words: object, command: click.Command = main, stdin: str | bytes | None = None, **more: Any) -> Result:
-    """Run the command; the keys of all mappings in the arguments form one `--settings` file."""
+    """Run the command. The keys of all mappings in the arguments form one `--settings` file."""
     # By default a command has a worker for each processor. Those of a process with threads, such as pytest's, are new
     # processes, each of which loads the package for a second.
     with tempfile.TemporaryDirectory() as folder, patch("os.cpu_count", return_value=1):

@@ -20,11 +20,11 @@ from hypothesis import settings
 
 from dphmm import Trajectory, read
 
+# Number of cases of a parametrized test that are not slow. Further ones take a quarter of the time of fast tests.
 MAX_FAST_CASES = 4
-"""Number of cases of a parametrized test that are not slow. Further ones take a quarter of the time of fast tests."""
 
+# Fixtures that start or need another program.
 SERVERS = {"browser", "mosquitto", "postgres"}
-"""Fixtures that start or need another program."""
 
 settings.register_profile("dphmm", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("fast", settings.get_profile("dphmm"), max_examples=20)
@@ -121,7 +121,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real traces; skips if it is absent, as in the repository."""
+    """The folder of real traces. Skips if it is absent, as in the repository."""
     folder = os.environ.get("DPHMM_REAL_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("real traces are absent: set DPHMM_REAL_DATA to a folder with geolife/, gowalla/, gpx/, owntracks/")
@@ -160,7 +160,7 @@ def blank(monkeypatch) -> None:
 
 @pytest.fixture
 def postgres() -> Iterator[str]:
-    """A PostgreSQL store for one test; skips if no server answers at ``DPHMM_POSTGRES``."""
+    """A PostgreSQL store for one test. Skips if no server answers at ``DPHMM_POSTGRES``."""
     psycopg = pytest.importorskip("psycopg")
     server = os.environ.get("DPHMM_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
     schema = f"dphmm_{uuid.uuid4().hex}"
@@ -177,7 +177,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium, from ``DPHMM_CHROMIUM`` or the system; skips if there is none.
+    """A headless Chromium, from ``DPHMM_CHROMIUM`` or the system. Skips if there is none.
 
     It is closed with its module: Playwright runs an event loop in this thread, and other tests need their own.
     """

@@ -35,7 +35,7 @@ def _block(kind: bytes, content: bytes) -> bytes:
 def write_extract(
     path: Path, nodes: Sequence[tuple[float, float, Tags]], ways: Sequence[tuple[list[int], Tags]]
 ) -> Path:
-    """Nodes are latitudes, longitudes and tags; ways are numbers of nodes from 0 and tags."""
+    """Nodes are latitudes, longitudes and tags. Ways are numbers of nodes from 0 and tags."""
     texts = [""]
 
     def tags(tags_of_element: Tags) -> bytes:

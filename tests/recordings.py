@@ -208,6 +208,7 @@ def csv() -> bytes:
     return b"time,latitude,longitude,elevation\n" + "".join(rows).encode()
 
 
+# Name → format and content.
 FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "r.gpx": ("gpx", gpx),
     "prefix.gpx": ("gpx", lambda: gpx("g")),
@@ -229,4 +230,3 @@ FILES: Mapping[str, tuple[str, Callable[[], bytes]]] = {
     "owntracks.json": ("owntracks", owntracks_api),
     "r.csv": ("table", csv),
 }
-"""Name → format and content."""

@@ -1,4 +1,4 @@
-"""Times become microseconds and whole floats integers; values beyond 64 bits are refused."""
+"""Times become microseconds and whole floats integers. Values beyond 64 bits are refused."""
 
 import numpy as np
 import pytest

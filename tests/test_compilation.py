@@ -1,4 +1,4 @@
-"""Functions with many calls are compiled if numba is installed; otherwise they stay plain."""
+"""Functions with many calls are compiled if numba is installed. Otherwise they stay plain."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ WEIRD = {
 
 
 def refuses_weird_values(call, arguments, spared=()):
-    """Set every argument in turn to every weird value; return the number of refusals.
+    """Set every argument in turn to every weird value. Return the number of refusals.
 
     Arguments in `spared` stay as they are. Any error other than a `DphmmError` is raised.
     """

@@ -40,8 +40,8 @@ from dphmm.space.projection import wrap_longitude
 from dphmm.tables.values import parse_number
 from dphmm.validation import checked
 
+# Android's constant for a degree of latitude, and for a degree of longitude at the equator.
 METRES_PER_DEGREE = 111_000.0
-"""Android's constant for a degree of latitude, and for a degree of longitude at the equator."""
 
 # Probability that Android's adversary reserves for any output, because offsets can lie outside the modelled squares.
 _OUTLIER_SHARE = 1e-9
@@ -91,12 +91,12 @@ class Snapping(DeployedChannel):
         """Return half the height and width of each output's rectangle, ``(T, 2)``, degrees."""
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
-        """Release the snapped locations; see `Channel`."""
+        """Release the snapped locations. See `Channel`."""
         released = self.snap(track.latitude, track.longitude)
         return ObfuscatedTrack(moves.grid.projection.to_plane(*released.T), released)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Compute the overlaps of rectangles; see `Channel`."""
+        """Compute the overlaps of rectangles. See `Channel`."""
         rectangles = DegreeRectangles(moves.mesh)
         outputs, which = np.unique(blurred.observed[times], axis=0, return_inverse=True)
         middle = np.column_stack([outputs[:, 0], rectangles.center_longitude(outputs[:, 1])])
@@ -124,11 +124,11 @@ class Rounding(Snapping):
     source = "decimal digits of degrees, rounded to the nearest"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """Round the coordinates; see `Snapping`."""
+        """Round the coordinates. See `Snapping`."""
         return np.asarray(np.round(np.column_stack([latitude, longitude]), self.digits), dtype=np.float64)
 
     def half_sizes(self, released: FloatArray) -> FloatArray:
-        """Return half of the rounding step; see `Snapping`."""
+        """Return half of the rounding step. See `Snapping`."""
         return np.full(released.shape, 0.5 * 10.0**-self.digits)
 
 
@@ -161,11 +161,11 @@ class Meshtastic(Snapping):
         return (kept + np.uint32(1 << (31 - self.bits))).astype(np.int32).astype(np.int64)
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """Truncate the coordinates; see `Snapping`."""
+        """Truncate the coordinates. See `Snapping`."""
         return self.truncate(np.rint(np.column_stack([latitude, longitude]) * 1e7)) / 1e7
 
     def half_sizes(self, released: FloatArray) -> FloatArray:
-        """Return half of the truncation step; see `Snapping`."""
+        """Return half of the truncation step. See `Snapping`."""
         return np.full(released.shape, 2.0 ** (31 - self.bits) / 1e7)
 
 
@@ -186,11 +186,11 @@ class GridSnapping(Snapping):
     source = "snap-to-grid alone, with the arithmetic of Android's LocationFudger"
 
     def snap(self, latitude: FloatArray, longitude: FloatArray) -> FloatArray:
-        """Snap the coordinates to the grid; see `Snapping`."""
+        """Snap the coordinates to the grid. See `Snapping`."""
         return snap_to_grid(latitude, longitude, 1000 * self.side_km)
 
     def half_sizes(self, released: FloatArray) -> FloatArray:
-        """Return half of the grid step; see `Snapping`."""
+        """Return half of the grid step. See `Snapping`."""
         half = np.full(len(released), 500 * self.side_km / METRES_PER_DEGREE)
         return np.column_stack([half, half / np.cos(np.radians(released[:, 0]))])
 
@@ -248,7 +248,7 @@ class AndroidCoarse(DeployedChannel):
         return inside
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
-        """Add the changing offset and snap the locations; see `Channel`."""
+        """Add the changing offset and snap the locations. See `Channel`."""
         changes = self.offset_updates(track)
         noise = rng.normal(0.0, self._sigma_m, (int(changes.sum()) + 1, 2))
         offsets = [noise[0]]
@@ -282,7 +282,7 @@ class AndroidCoarse(DeployedChannel):
         return offsets, rest, moved + np.diag(1 - moved.sum(axis=1))
 
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
-        """Run the smoother over cells and offsets jointly; see `Channel`."""
+        """Run the smoother over cells and offsets jointly. See `Channel`."""
         rectangles = DegreeRectangles(Mesh(moves.grid, 1))
         offsets, rest, hour = self.build_offset_chain()
         outputs, which = np.unique(blurred.observed, axis=0, return_inverse=True)
@@ -328,11 +328,11 @@ class Exact(DeployedChannel):
     source = "no obfuscation"
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
-        """Release the exact locations; see `Channel`."""
+        """Release the exact locations. See `Channel`."""
         return ObfuscatedTrack(track.points, moves.mesh.locate(track.points))
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Return 0 for the part with the location, otherwise minus infinity; see `Channel`."""
+        """Return 0 for the part with the location, otherwise minus infinity. See `Channel`."""
         return log_or_neg_inf(blurred.observed[times, None] == np.arange(len(moves.mesh.points)))
 
 
@@ -360,13 +360,13 @@ class Hourly(Exact):
         return np.append(True, spans[1:] != spans[:-1])[: len(track)]
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
-        """Release the exact location of each interval; see `Channel`."""
+        """Release the exact location of each interval. See `Channel`."""
         fresh = self.is_update(track)
         source = np.maximum.accumulate(np.where(fresh, np.arange(len(track)), 0))
         return ObfuscatedTrack(track.points[source], np.where(fresh, moves.mesh.locate(track.points), -1))
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Return the rows of `Exact` for new locations and 0 for repetitions; see `Channel`."""
+        """Return the rows of `Exact` for new locations and 0 for repetitions. See `Channel`."""
         return np.where(blurred.observed[times, None] < 0, 0.0, super().log_likelihood_rows(blurred, moves, times))
 
 
@@ -378,11 +378,11 @@ class NoRelease(DeployedChannel):
     source = "the model only"
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
-        """Release nothing; see `Channel`."""
+        """Release nothing. See `Channel`."""
         return ObfuscatedTrack(np.full(track.points.shape, np.nan), None)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Return zeros, because nothing is observed; see `Channel`."""
+        """Return zeros, because nothing is observed. See `Channel`."""
         return np.zeros((len(blurred.points[times]), moves.grid.size))
 
 
@@ -407,12 +407,12 @@ class IndependentNoise(DeployedChannel):
         """Return the log density of releases given each part, up to a constant, ``(T, N Q)``."""
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - plain noise
-        """Add independent noise to each location; see `Channel`."""
+        """Add independent noise to each location. See `Channel`."""
         released = track.points + self.sample_noise(len(track), rng)
         return ObfuscatedTrack(released, released)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Return the log densities of the noise; see `Channel`."""
+        """Return the log densities of the noise. See `Channel`."""
         return self.log_densities(moves.mesh, blurred.points[times])
 
 
@@ -432,11 +432,11 @@ class Gaussian(IndependentNoise):
     source = "independent normal noise, the standard deviation along each axis"
 
     def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """Sample normal noise; see `IndependentNoise`."""
+        """Sample normal noise. See `IndependentNoise`."""
         return rng.normal(0.0, self.length_km, (count, 2))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """Return the log densities in closed form; see `IndependentNoise`."""
+        """Return the log densities in closed form. See `IndependentNoise`."""
         return gaussian_log_densities(mesh, released, self.length_km)
 
 
@@ -450,11 +450,11 @@ class UniformDisc(IndependentNoise):
     source = "an independent location, uniform in a disc around the true one"
 
     def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """Sample uniform noise; see `IndependentNoise`."""
+        """Sample uniform noise. See `IndependentNoise`."""
         return polar_to_plane(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """Return the log densities in closed form; see `IndependentNoise`."""
+        """Return the log densities in closed form. See `IndependentNoise`."""
         return log_or_neg_inf(disc_shares(mesh, released, self.length_km))
 
 
@@ -472,11 +472,11 @@ class PlanarLaplace(IndependentNoise):
     )
 
     def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """Sample planar Laplace noise; see `IndependentNoise`."""
+        """Sample planar Laplace noise. See `IndependentNoise`."""
         return polar_to_plane(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
-        """Return the log densities by quadrature; see `IndependentNoise`."""
+        """Return the log densities by quadrature. See `IndependentNoise`."""
         return laplace_log_densities(mesh, released, self.length_km / 2)
 
 
@@ -509,7 +509,7 @@ class FixedOffset(DeployedChannel):
         return max(self.fineness, ceil(self.radius_km / moves.mesh.cell_km))
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
-        """Add one offset to all locations; see `Channel`."""
+        """Add one offset to all locations. See `Channel`."""
         count = self._count_spacings(moves)
         # Sample a column by its number of points: the whole lattice can have billions of points.
         heights = np.array([isqrt(count**2 - column**2) for column in range(-count, count + 1)])
@@ -531,7 +531,7 @@ class FixedOffset(DeployedChannel):
         return np.asarray(lattice[np.hypot(*lattice.T) <= count] * spacing)
 
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
-        """Mix the posteriors of all offsets; see `Channel`."""
+        """Mix the posteriors of all offsets. See `Channel`."""
         offsets = self._list_possible_offsets(blurred.observed[0], moves)
         return infer_from_fixed_offset(moves, track, blurred.observed, offsets, Mesh(moves.grid, 1).locate)
 
@@ -570,13 +570,13 @@ class TrimmedHome(DeployedChannel):
         )
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
-        """Withhold the locations in the zone; see `Channel`."""
+        """Withhold the locations in the zone. See `Channel`."""
         centre = np.rint(track.usual_place / self._spacing) * self._spacing
         hidden = np.hypot(*(track.points - centre).T) <= self.radius_km
         return ObfuscatedTrack(np.where(hidden[:, None], np.nan, track.points), None)
 
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
-        """Mix the posteriors of all centres; see `Channel`."""
+        """Mix the posteriors of all centres. See `Channel`."""
         grid = moves.grid
         centres = self.centres(grid)
         alive = [np.hypot(*(centres - place).T) > self.radius_km for place in blurred.points]
@@ -606,6 +606,7 @@ def build_lattice(box: FloatArray, spacing: float) -> FloatArray:
     return spacing * np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
+# Channels of an attack by default.
 DEFAULT_CHANNELS = (
     "exact",
     "round:3",
@@ -626,7 +627,6 @@ DEFAULT_CHANNELS = (
     "release:utility:1km@day:3",
     "nothing",
 )
-"""Channels of an attack by default."""
 
 # Range of lengths: from a metre, finer than any fix, to more than any region.
 _MIN_KM = 0.001

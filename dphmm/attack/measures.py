@@ -132,6 +132,7 @@ def _compute_home_error_m(track: Track, posterior: Posterior) -> float:
     return 1000.0 * float(np.hypot(*(guess - home)))
 
 
+# Metrics that are averaged over users.
 MEASURES = (
     "filtered_error_m",
     "smoothed_error_m",
@@ -142,7 +143,6 @@ MEASURES = (
     "length_ratio",
     "withheld_share",
 )
-"""Metrics that are averaged over users."""
 
 
 @dataclass(frozen=True)
@@ -280,11 +280,11 @@ def attack_tracks(
     )
 
 
+# Measures of protection → noun phrase of their adversary, the weaker adversary first.
 ADVERSARY_PHRASES = {
     "smoothed_error_m": "an adversary",
     "informed_error_m": "an informed adversary who knows the user's habits",
 }
-"""Measures of protection → noun phrase of their adversary, the weaker adversary first."""
 
 
 def select_protection_measure(results: Sequence[ChannelResult]) -> str:

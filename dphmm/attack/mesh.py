@@ -28,14 +28,14 @@ from dphmm.space.grid import Grid
 from dphmm.space.projection import wrap_longitude
 from dphmm.validation import Integers, Interval, checked
 
+# Number of columns, and of rows, of parts in a cell.
 PARTS = 5
-"""Number of columns, and of rows, of parts in a cell."""
 
+# Share of the steps at which a user who stays in a cell moves to another, newly sampled part of it.
 REDRAW_RATE = 0.03
-"""Share of the steps at which a user who stays in a cell moves to another, newly sampled part of it."""
 
+# Maximum number of states: the passes use dense matrices.
 MAX_STATES = 2048
-"""Maximum number of states: the passes use dense matrices."""
 
 # Number of gaps with cached matrices, each at most 32 MB.
 _CACHE_SIZE = 32
@@ -243,13 +243,13 @@ class MeshTransition(Operator):
         return replace(self, stay_probability=stays)
 
     def forward(self, logs: FloatArray) -> FloatArray:
-        """Propagate log masses forward; see `Operator`."""
+        """Propagate log masses forward. See `Operator`."""
         masses = self._masses(logs)
         moved = self.cells.T @ (masses if self.gather is None else masses @ self.gather)
         return self._logs(logs, masses, moved if self.spread is None else moved @ self.spread)
 
     def backward(self, logs: FloatArray) -> FloatArray:
-        """Propagate log masses backward; see `Operator`."""
+        """Propagate log masses backward. See `Operator`."""
         later = self._masses(logs)
         moved = self.cells @ (later if self.spread is None else later @ self.spread.T)
         return self._logs(logs, later, moved if self.gather is None else moved @ self.gather.T)

@@ -174,7 +174,7 @@ class ReleaseChannel(Channel):
         return f"dphmm {policy_label(self.settings.policy)}, {aim}"
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
-        """Release the track with the engine; see `Channel`."""
+        """Release the track with the engine. See `Channel`."""
         engine = _engine(self.settings, moves.model).spawn(rng)
         points = np.full(track.points.shape, np.nan)
         rows = np.empty((len(track), moves.grid.size))
@@ -192,7 +192,7 @@ class ReleaseChannel(Channel):
         return ObfuscatedTrack(points, rows)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - kept as released
-        """Return the densities that the engine computed; see `Channel`."""
+        """Return the densities that the engine computed. See `Channel`."""
         return np.asarray(blurred.observed[times])
 
 
@@ -296,7 +296,7 @@ class TableChannel(Channel):
         return channel
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
-        """Sample an output for each state; see `Channel`."""
+        """Sample an output for each state. See `Channel`."""
         below = np.cumsum(self.probabilities, axis=1)[track.states]
         drawn = np.minimum((below <= rng.random(len(track))[:, None]).sum(axis=1), below.shape[1] - 1)
         places = self.places[drawn]
@@ -307,7 +307,7 @@ class TableChannel(Channel):
         return ObfuscatedTrack(points, drawn)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - states are the rows
-        """Look up the log probabilities of the outputs; see `Channel`."""
+        """Look up the log probabilities of the outputs. See `Channel`."""
         return log_or_neg_inf(self.probabilities.T[blurred.observed[times]])
 
 
@@ -397,7 +397,7 @@ class SampledChannel(Channel):
         )
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - it was drawn
-        """Return the user's own releases at the slots of the track; see `Channel`."""
+        """Return the user's own releases at the slots of the track. See `Channel`."""
         slots, pairs = self.pairs(track.user, moves)
         points = np.full(track.points.shape, np.nan)
         _, here, there = np.intersect1d(track.slots, slots, assume_unique=True, return_indices=True)
@@ -413,7 +413,7 @@ class SampledChannel(Channel):
         return ObfuscatedTrack(points, displaced)
 
     def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
-        """Return the log share of displacements from each cell to the release; see `Channel`."""
+        """Return the log share of displacements from each cell to the release. See `Channel`."""
         mesh = Mesh(moves.grid, 1)
         points = blurred.points[times]
         rows = np.zeros((len(points), moves.grid.size))

@@ -77,7 +77,7 @@ class Track:
 
     @property
     def home(self) -> FloatArray | None:
-        """The mean location at night in the most frequent cell, ``(2,)``; None without a night."""
+        """The mean location at night in the most frequent cell, ``(2,)``. None without a night."""
         if not self.is_night.any():
             return None
         cell = np.bincount(self.states[self.is_night]).argmax()
@@ -263,8 +263,8 @@ class Posterior:
             )
 
 
+# Transitions to each of some times, and the log densities ``(n, N Q)`` of their releases.
 Steps = tuple[list[MeshTransition], FloatArray]
-"""Transitions to each of some times, and the log densities ``(n, N Q)`` of their releases."""
 
 
 def _smooth(
@@ -598,7 +598,7 @@ def _filter_zones(
     zones: Zones,
     posterior: Posterior | None,
 ) -> tuple[FloatArray, dict[int, FloatArray]]:
-    """Run the forward pass in each zone; return the log evidence and the masses.
+    """Run the forward pass in each zone. Return the log evidence and the masses.
 
     The filter is stored if ``posterior`` is given.
     """

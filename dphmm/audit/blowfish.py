@@ -19,8 +19,8 @@ from dphmm.formatting import Result, export_fields, exported
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.validation import Epsilon, checked
 
+# Node that represents the absence of a secret. An edge to it requires presence and absence to be indistinguishable.
 NULL = "null"
-"""Node that represents the absence of a secret. An edge to it requires presence and absence to be indistinguishable."""
 
 
 @checked

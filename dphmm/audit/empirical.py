@@ -19,8 +19,8 @@ from dphmm.policy.graph import PolicyLike, over_measurements
 from dphmm.random import RandomSource, Rng, random_source
 from dphmm.validation import Integers, Interval, NonNegativeInt, OpenProbability, checked
 
+# Confidence of the intervals that have no parameter for it.
 CONFIDENCE = 0.99
-"""Confidence of the intervals that have no parameter for it."""
 
 # Share of the samples that selects the event: half of these build scores, half choose a threshold. The rest count it.
 _TRAINING_SHARE = 0.25

@@ -27,8 +27,8 @@ from dphmm.policy.component_bodies import NoiseBodies, degrees_within, noise_bod
 from dphmm.policy.protection import Protection
 from dphmm.validation import checked
 
+# Default number of states for the top-k metrics.
 DEFAULT_TOP_K = 5
-"""Default number of states for the top-k metrics."""
 
 # Beliefs evaluated at a time.
 _BLOCK_BELIEFS = 64

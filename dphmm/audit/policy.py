@@ -42,15 +42,15 @@ from dphmm.validation import Epsilon, PositiveInt, checked
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]
 
+# Mechanism → type of its noise body. The planar isotropic mechanism is the K-norm mechanism.
 BODY_BY_MECHANISM: dict[AuditedMechanism, Body] = {
     "k-norm": "hull",
     "laplace": "cross-polytope",
     "planar-laplace": "disc",
 }
-"""Mechanism → type of its noise body. The planar isotropic mechanism is the K-norm mechanism."""
 
+# Maximum number of exposed states with a witness. All exposed states are listed.
 MAX_WITNESSES = 100
-"""Maximum number of exposed states with a witness. All exposed states are listed."""
 
 # Number of other states that a witness lists, nearest in the norm first.
 _MAX_WITNESS_STATES = 8
@@ -425,10 +425,8 @@ def _build_witness(points: FloatArray, body: SensitivityHull | Disc, possible: B
     )
 
 
+# Maximum number of audited entries, at equal intervals through all of them. It is lower for models with many states.
 MAX_ENTRIES = 100
-"""Maximum number of audited entries, at equal intervals through all of them. It is lower for models with many
-states.
-"""
 
 # Maximum of audited entries times states, which bounds the run time.
 _MAX_PAIRS = 100_000

@@ -280,7 +280,7 @@ class _Edges:
         return _Comparison(values, np.array([used, first, second, first & second]))
 
     def find_widest(self, comparison: _Comparison) -> tuple[float, int, int, int]:
-        """Return the largest absolute sum, its two states and its index; zeros without pairs."""
+        """Return the largest absolute sum, its two states and its index. Zeros without pairs."""
         if not self.count:
             return 0.0, 0, 0, 0
         sums = comparison.values
@@ -317,7 +317,7 @@ class _Groups:
         self._sizes = np.diff(self._starts, append=len(self._places))
 
     def compare(self, row: FloatArray, possible: BoolArray) -> _Comparison:
-        """Compare the states of each component; see `_Edges.compare`."""
+        """Compare the states of each component. See `_Edges.compare`."""
         gone = possible & np.isneginf(row)
         held = possible & ~gone
         lowest = np.minimum.reduceat(np.where(held, row, np.inf)[self._places], self._starts)
@@ -330,7 +330,7 @@ class _Groups:
         return _Comparison(values, np.array([held, compares, gone & compares, gone]))
 
     def find_widest(self, comparison: _Comparison) -> tuple[float, int, int, int]:
-        """Return the largest difference in a component and its two states; the index is always 0."""
+        """Return the largest difference in a component and its two states. The index is always 0."""
         sums = comparison.values
         counts = comparison.counts
         compared = counts[0] > 0
@@ -375,8 +375,8 @@ def _max_releases_within(slots: IntArray, day: int) -> int:
     return int((np.arange(1, len(slots) + 1) - np.searchsorted(slots, slots - day, side="right")).max())
 
 
+# Number of releases listed with the largest change of log odds.
 NUM_LISTED_CHANGES = 5
-"""Number of releases listed with the largest change of log odds."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -213,8 +213,8 @@ class Adversary:
     prior: npt.ArrayLike | None = field(default=None, repr=False)
 
 
+# The public adversary: knows the public model and has no auxiliary data.
 PUBLIC = Adversary("the model")
-"""The public adversary: knows the public model and has no auxiliary data."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
 from dphmm.tables.values import parse_fraction, shorten
 
+# Maximum number of states for which per-state values are listed.
 MAX_LISTED_STATES = 1000
-"""Maximum number of states for which per-state values are listed."""
 
 
 def describe_hull(hull: SensitivityHull) -> dict[str, Any]:

@@ -193,8 +193,8 @@ def _build_public_plans(engine: Releaser, steps: int, first: int) -> list[tuple[
 _MAX_SAMPLED_STATES = 1 << 27
 _BLOCK_STATES = 1 << 22
 
+# Maximum number of a user's releases, evenly spaced, at which errors are computed.
 MAX_EVALUATED_STEPS = 96
-"""Maximum number of a user's releases, evenly spaced, at which errors are computed."""
 
 
 @dataclass(frozen=True)
@@ -600,8 +600,8 @@ _DENSE_SPEED = 8
 _MAX_CELLS = 50_000_000
 # Time of a step without its multiplications, in multiplications.
 _STEP_WORK = 30_000
+# The number of multiplications that take a few seconds.
 MAX_WORK = 3e9
-"""The number of multiplications that take a few seconds."""
 
 
 def count_period_steps(model: MarkovModel) -> int:

@@ -237,7 +237,7 @@ def encode_release(step: StepPlan, released: tuple[float, ...], engine: Releaser
 
 
 def encode_changes(before: BoolArray, now: BoolArray) -> Plain:
-    """Encode a set of states as the difference to another one; empty if they are equal.
+    """Encode a set of states as the difference to another one. Empty if they are equal.
 
     Parameters
     ----------

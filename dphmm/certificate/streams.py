@@ -28,11 +28,11 @@ from dphmm.release.ledger import to_fraction
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
 from dphmm.tables import new_file
 
+# One matrix for all steps, one for each step in order of time, or none.
 Matrices = Sequence[MatrixLike] | MatrixLike | None
-"""One matrix for all steps, one for each step in order of time, or none."""
 
+# The largest number of summands that a verifier must process, over all pairs of rows and slopes.
 MAX_WORK = 4_000_000_000
-"""The largest number of summands that a verifier must process, over all pairs of rows and slopes."""
 
 _MAX_STATES = 1 << 12
 _EPS = float(np.finfo(np.float64).eps)

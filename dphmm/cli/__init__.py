@@ -1,4 +1,4 @@
-"""The `dphmm` command, one module per subject; `dphmm.cli.commands` lists the subcommands."""
+"""The `dphmm` command, one module per subject. `dphmm.cli.commands` lists the subcommands."""
 
 from dphmm.cli.commands import COMMANDS as COMMANDS
 from dphmm.cli.commands import Program as Program

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from dphmm.jobs.audit.target import AuditTarget, Constraint
     from dphmm.plots.audit_report import Audit
 
+# Exit code if something is exposed. 0 means nothing is, 2 invalid input.
 EXPOSED = 1
-"""Exit code if something is exposed. 0 means nothing is, 2 invalid input."""
 
 _BODIES = ("k-norm", "laplace", "planar-laplace")
 _MAX_LINES = 20
@@ -441,7 +441,7 @@ def event(releases: str | Path, **arguments: Any) -> None:
 
 
 def _format_largest_change(moves: Sequence[Mapping[str, Any]]) -> str:
-    """Format the time and size of the largest change of log odds; None means infinite."""
+    """Format the time and size of the largest change of log odds. None means infinite."""
     return f"{moves[0]['time']} ({'∞' if moves[0]['log_odds'] is None else format(moves[0]['log_odds'], '+.2f')})"
 
 

@@ -17,6 +17,7 @@ import dphmm
 from dphmm.cli.console import OnceGroup
 from dphmm.cli.exit_codes import errors_shown
 
+# Subcommand → its line in ``dphmm --help``, which does not import its module.
 COMMANDS: Mapping[str, str] = {
     "demo": "Learn, release and plot in a synthetic city; no data or download.",
     "hide": "Hide a home in a recording and keep the rest of it exact.",
@@ -44,8 +45,8 @@ COMMANDS: Mapping[str, str] = {
     "landmarks": "Protect significant timestamps of a series or a trajectory.",
     "budget": "Compute budgets that bound the temporal privacy leakage.",
 }
-"""Subcommand → its line in ``dphmm --help``, which does not import its module."""
 
+# Subcommand → the module of its subject, if its name differs.
 FILES: Mapping[str, str] = {
     "learn": "model",
     "synthesize": "model",
@@ -59,7 +60,6 @@ FILES: Mapping[str, str] = {
     "report": "release",
     "data": "demo",
 }
-"""Subcommand → the module of its subject, if its name differs."""
 
 
 def _module(name: str) -> str:

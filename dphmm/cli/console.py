@@ -24,6 +24,7 @@ from dphmm.formatting import upper_bound
 if TYPE_CHECKING:
     from dphmm.jobs.input_data import Dropped
 
+# The headings of options in help, in their order: common options first.
 HEADINGS = (
     "Options",
     "Data",
@@ -41,7 +42,6 @@ HEADINGS = (
     "Workers",
     "Experiments",
 )
-"""The headings of options in help, in their order: common options first."""
 
 
 class Output(click.Path):
@@ -65,8 +65,8 @@ FILE = Output()
 FOLDER = Output(is_folder=True)
 STORE = Output(is_store=True)
 
+# The type of an option that names an input.
 PATH = click.Path(path_type=Path)
-"""The type of an option that names an input."""
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
@@ -217,7 +217,7 @@ _ESCAPED_IN_CELLS = re.compile(f"[\t\n{_CONTROL}]")
 
 
 def echo(text: str = "", err: bool = False, **style: Any) -> None:
-    """Print a string with tabs and line ends; other control characters are escaped.
+    """Print a string with tabs and line ends. Other control characters are escaped.
 
     Parameters
     ----------
@@ -285,8 +285,8 @@ class _Warnings(logging.Handler):
         warn([record.getMessage().removeprefix("dphmm: ").removeprefix("warning: ")])
 
 
+# The logger of one-time compilation, which makes users wait.
 _COMPILATION = logging.getLogger("dphmm.compilation")
-"""The logger of one-time compilation, which makes users wait."""
 
 
 @contextmanager
@@ -408,7 +408,7 @@ class Row:
         return next((section for section, pattern in _SECTION_OF_KEY if pattern.search(self.key)), SECTIONS[0])
 
     def read(self, result: Mapping[str, Any], missing: str = "", omits_zero: bool = False) -> str:
-        """Format the value; `missing` if it is None or absent.
+        """Format the value. `missing` if it is None or absent.
 
         With `omits_zero`, the string is empty if the value is zero or empty.
         """
@@ -426,8 +426,8 @@ class Row:
 
 
 _UNITS = ("m", "km", "s")
+# The sections of a printed result, in their order.
 SECTIONS = ("Result", "Privacy", "Utility", "Private: do not publish")
-"""The sections of a printed result, in their order."""
 
 # The section of a key without one of these patterns is the first.
 _SECTION_OF_KEY = (

@@ -113,8 +113,8 @@ def _compare_noise(config: Path, folder: Path, engine: Engine, resume: bool, pic
 
 
 SETTINGS = "PRIVATE-settings.csv"
+# Tables in a run's folder: the means of every setting, and the paper's claims with the measured values.
 CLAIMS = "PRIVATE-claims.csv"
-"""Tables in a run's folder: the means of every setting, and the paper's claims with the measured values."""
 
 
 def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, tuple[Claim, ...]]:
@@ -228,7 +228,7 @@ def figures_command(
 
 
 def _select(papers: Sequence[str], only: str | None) -> list[tuple[str, FigureBuilder]]:
-    """Return the selected figures with the paper of each; unknown names raise."""
+    """Return the selected figures with the paper of each. Unknown names raise."""
     from dphmm.errors import ConfigurationError
     from dphmm.evaluation.figures import figure_builders
 

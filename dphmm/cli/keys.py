@@ -14,8 +14,8 @@ from dphmm.errors import ConfigurationError, InvalidInputError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+# Where a context keeps the path of its settings file.
 _FILE = "dphmm.settings_file"
-"""Where a context keeps the path of its settings file."""
 
 
 class Names(click.ParamType):  # type: ignore[type-arg]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dphmm.leakage import Supremum
 
 
+# Options for the knowledge of the adversary.
 knowledge_options = options.compose(
     click.option("--backward", type=PATH, help="Matrix of Pr(state before | state now)."),
     click.option("--forward", type=PATH, help="Matrix of Pr(state after | state now)."),
@@ -35,7 +36,6 @@ knowledge_options = options.compose(
         help="Matrices of one user; - if a matrix is unknown. Can be repeated.",
     ),
 )
-"""Options for the knowledge of the adversary."""
 
 
 def read_adversaries(arguments: Mapping[str, Any]) -> Adversaries:

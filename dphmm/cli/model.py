@@ -155,8 +155,8 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
 
 _PICTURES = (".png", ".svg", ".pdf")
 
+# The value of --map for a model without a map.
 NO_MAP = "none"
-"""The value of --map for a model without a map."""
 
 _OMITTED_IF_ZERO = (
     "num_skipped_fixes",

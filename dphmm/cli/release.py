@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from dphmm.release.trajectory import ReleaseStream
 
 
+# Errors of one line or user. A store that is damaged or cannot be written ends the run.
 _REFUSALS = (InvalidInputError, BudgetExceededError, SessionBusyError)
-"""Errors of one line or user. A store that is damaged or cannot be written ends the run."""
 
 
+# The contents of a line.
 LINE_FIELDS = ("user", "time", "latitude", "longitude", "epsilon", "accuracy", "valid")
-"""The contents of a line."""
 
 
 class LineKeys:

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+# The fields of a `ReleaseSettings` that are options. The others are keys of a settings file.
 EVERYDAY = ("policy", "epsilon", "mechanism", "delta", "noise_scope")
-"""The fields of a `ReleaseSettings` that are options. The others are keys of a settings file."""
 
+# Annotation → the type of values with different forms on the command line and in files.
 _TYPES = {"Rational": NUMBER, "tuple[str, ...]": NAME_LIST}
-"""Annotation → the type of values with different forms on the command line and in files."""
 
+# The type of a positive number, which is checked before anything is read.
 POSITIVE = click.FloatRange(0, min_open=True)
-"""The type of a positive number, which is checked before anything is read."""
+# The type of a positive integer, which is checked before anything is read.
 COUNT = click.IntRange(1)
-"""The type of a positive integer, which is checked before anything is read."""
 
 
 def compose(*decorators: Callable[[Any], Any], heading: str = "") -> Callable[[Decorated], Decorated]:
@@ -137,7 +137,7 @@ EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 
 
 
 def parse_store(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - click's signature
-    """Convert an argument to a path; the address of a server remains a string."""
+    """Convert an argument to a path. The address of a server remains a string."""
     from dphmm.release.database_backends import is_server
 
     return value if is_server(value) else Path(value)
@@ -176,15 +176,15 @@ _column_option = option(
     help="Column of user, time, latitude, …: its name, or its number without a header. Repeatable.",
 )
 
+# The fields of `Data` that specify the reading of tables, as options.
 TABLE_OPTIONS = ("columns", "time_format", "time_zone", "skip_bad")
-"""The fields of `Data` that specify the reading of tables, as options."""
 
+# The options of `build_data`.
 input_options = reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
-"""The options of `build_data`."""
+# The options of `build_data` for commands that release.
 release_input_options = reading_options(("user", "users", *TABLE_OPTIONS))
-"""The options of `build_data` for commands that release."""
+# The names of the options and keys of `build_data`.
 READING = ("column", *(member.name for member in fields(Data) if get_option(member)))
-"""The names of the options and keys of `build_data`."""
 
 
 # A recording has further details, and a line of a stream can request a budget.
@@ -238,14 +238,14 @@ def _build_data_options(name: str, words: str, heading: str) -> Callable[[Decora
     return compose(trajectories, _format_options(name, heading), heading=heading)
 
 
+# The options of `true_data`.
 true_options = _build_data_options("true", "True trajectories: the result is private.", "True locations")
-"""The options of `true_data`."""
+# The options of `true_data` for earlier data.
 known_options = _build_data_options("auxiliary-data", "Earlier data of the candidates, by user name.", "Candidates")
-"""The options of `true_data` for earlier data."""
+# The options that specify the reading of earlier data, for commands with `adversary_options`.
 known_format_options = _format_options("auxiliary-data", "Other adversaries")
-"""The options that specify the reading of earlier data, for commands with `adversary_options`."""
+# The options that specify the reading of the data of an audit of membership.
 membership_format_options = _format_options("members, --others and --synthetic", "Data")
-"""The options that specify the reading of the data of an audit of membership."""
 
 map_adversary_option = option(
     "--map",
@@ -255,14 +255,15 @@ map_adversary_option = option(
     help="Map of an adversary: 'coast' (bundled) or a file with water.",
 )
 
+# The options of `build_uses`.
 uses_options = compose(
     click.option("--uses", is_flag=True, help="Measure monitoring, epidemic analysis, contact tracing."),
     settings_key("--area-cells", type=int, default=4, help="With --uses: side of an area of monitoring in cells."),
     settings_key("--transmission", type=float, default=0.05, help="With --uses: infection per hour of contact."),
     settings_key("--infectious-hours", type=float, default=24.0, help="With --uses: hours for which a user infects."),
 )
-"""The options of `build_uses`."""
 
+# The options of `build_adversaries`.
 adversary_options = compose(
     settings_key("--adversary-prior", type=click.Path(), help="Another prior: a .csv with columns state, probability."),
     click.option(
@@ -280,7 +281,6 @@ adversary_options = compose(
     map_adversary_option,
     heading="Other adversaries",
 )
-"""The options of `build_adversaries`."""
 
 earlier_option = settings_key(
     "--auxiliary-data",
@@ -289,17 +289,18 @@ earlier_option = settings_key(
     help="Earlier data of the users: report the disclosure to an adversary with it.",
 )
 
+# The options and keys of the noise: the fields of a `ReleaseSettings` without event caps and schedule.
 noise_options = compose(
     build_options(Settings, names=EVERYDAY), as_keys(build_options(Settings, without=(*EVERYDAY, "event_cap_priors")))
 )
-"""The options and keys of the noise: the fields of a `ReleaseSettings` without event caps and schedule."""
 
+# The names of the options and keys of a schedule.
 AIMS = tuple(option_name(member) for member in fields(Schedule))
-"""The names of the options and keys of a schedule."""
 
+# The fields of a schedule that are options.
 _AIM_OPTIONS = ("target_error", "window_epsilon")
-"""The fields of a schedule that are options."""
 
+# The options of `build_caps`.
 cap_options = compose(
     click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
     click.option(
@@ -319,8 +320,8 @@ cap_options = compose(
     settings_key("--caps", type=TABLES, help="Event caps as tables of event, probability and min_probability."),
     heading="Schedule and caps",
 )
-"""The options of `build_caps`."""
 
+# The options of `build_settings`, `build_caps` and `build_stated_settings`.
 release_options = compose(
     noise_options,
     build_options(Schedule, names=_AIM_OPTIONS),
@@ -329,8 +330,8 @@ release_options = compose(
     settings_key("--layers", type=TABLES, help="Polygons of the policy, as tables of name and geojson."),
     cap_options,
 )
-"""The options of `build_settings`, `build_caps` and `build_stated_settings`."""
 
+# The options of `build_space`.
 region_options = compose(
     click.option("--preset", help="Region: geolife, gowalla or cabspotting; --cell for other cells."),
     click.option("--bbox", nargs=4, type=float, metavar="S W N E", help="Region: south, west, north, east, degrees."),
@@ -353,8 +354,8 @@ region_options = compose(
     settings_key("--within", type=float, help="With --places or --streets: maximum distance of a fix, kilometres."),
     heading="Region",
 )
-"""The options of `build_space`."""
 
+# The options of `dphmm.jobs.region_map`.
 map_options = compose(
     click.option(
         "--map",
@@ -367,7 +368,6 @@ map_options = compose(
     ),
     heading="Region",
 )
-"""The options of `dphmm.jobs.region_map`."""
 
 own_model_option = settings_key(
     "--allow-training-users", is_flag=True, default=None, help="Release users on whose data the model was trained."
@@ -430,12 +430,12 @@ def require_model(model: str | Path | None, data: Sequence[str | Path]) -> None:
 
 
 def true_data(values: Mapping[str, Any], name: str = "true") -> Data | None:
-    """Return the data of the `true_options` or `known_options`; None if they are not used."""
+    """Return the data of the `true_options` or `known_options`. None if they are not used."""
     return build_data(values[name], {**values, "users": None}) if values[name] else None
 
 
 def build_uses(values: Mapping[str, Any]) -> UsesSettings | None:
-    """Return the assumptions of the `uses_options`; None if uses are not requested."""
+    """Return the assumptions of the `uses_options`. None if uses are not requested."""
     from dphmm.jobs.audit.uses import UsesSettings
 
     if not values["uses"]:
@@ -456,7 +456,7 @@ def build_adversaries(values: Mapping[str, Any]) -> Adversaries:
 
 
 def build_space(values: Mapping[str, Any]) -> StateSpace:
-    """Return the state space of the `region_options`; see `dphmm.jobs.region`."""
+    """Return the state space of the `region_options`. See `dphmm.jobs.region`."""
     from dphmm.jobs.model.region import region
 
     lengths = {"cell_km": values["cell"], "within_km": values["within"]}
@@ -554,7 +554,7 @@ def _schedule_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_caps(values: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Return the event caps of the `cap_options`; None for none.
+    """Return the event caps of the `cap_options`. None for none.
 
     A single probability applies to all events. Otherwise there is one per event, in their order.
 

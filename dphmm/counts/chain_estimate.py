@@ -173,7 +173,7 @@ def _exponential(right: FloatArray, width: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _exponential_mass(slope: FloatArray, width: FloatArray) -> FloatArray:
-    """Integrate ``exp(-slope * x)`` over ``[0, width]``; at least 1e-300."""
+    """Integrate ``exp(-slope * x)`` over ``[0, width]``. At least 1e-300."""
     return np.asarray(np.maximum(-np.expm1(-slope * width) / slope, 1e-300))
 
 
@@ -466,7 +466,7 @@ def smooth_counts(
 
 
 def _as_move(transition: sparse.csr_array) -> Any:
-    """Return the transposed matrix, which acts on columns of counts; dense unless very sparse."""
+    """Return the transposed matrix, which acts on columns of counts. Dense unless very sparse."""
     size = transition.shape[0]
     if transition.nnz > _DENSE_SHARE * size * size:
         return np.ascontiguousarray(transition.toarray().T)
@@ -500,7 +500,7 @@ def _root_with(matrix: FloatArray, jitter: float) -> FloatArray:
 
 
 def _posterior_root(root: FloatArray, precision: FloatArray) -> FloatArray:
-    """Run forward and backward over the chain; without counts, match the factors."""
+    """Run forward and backward over the chain. Without counts, match the factors."""
     inner = root.T @ (precision[:, None] * root)
     return np.asarray(dtrsm(1.0, _root_with(inner, 1.0), root, side=1, lower=1, trans_a=1))
 
@@ -526,7 +526,7 @@ def _sweep(
     factors: _Factors,
     counts: Sequence[FloatArray] | FloatArray | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Run forward and backward over the chain; without counts, match the factors on the way."""
+    """Run forward and backward over the chain. Without counts, match the factors on the way."""
     steps, size = noisy.shape
     predicted = np.empty((steps, size))
     filtered = np.empty((steps, size))

@@ -27,12 +27,12 @@ from dphmm.errors import ConfigurationError, ConvergenceError, CountError, need
 # Maximum number of places for which powers of the matrix are computed.
 _DOUBLING_MAX_PLACES = 256
 
+# Prior at the first time: the frequencies of the noisy counts, or the uniform distribution.
 Prior = Literal["frequency", "uniform"]
-"""Prior at the first time: the frequencies of the noisy counts, or the uniform distribution."""
 
 
+# Solver of the real-valued optimum: `real_map`, or CVXOPT as an independent check.
 Solver = Literal["newton", "cvxopt"]
-"""Solver of the real-valued optimum: `real_map`, or CVXOPT as an independent check."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Occupancy:
 
     @property
     def log_probabilities(self) -> FloatArray:
-        """Log probabilities ``(T, m)``; minus infinity for impossible places, finite elsewhere."""
+        """Log probabilities ``(T, m)``. Minus infinity for impossible places, finite elsewhere."""
         floor = np.finfo(np.float64).tiny
         with np.errstate(divide="ignore"):
             return np.where(self.possible, np.log(np.maximum(self.probabilities, floor)), -np.inf)
@@ -101,7 +101,7 @@ def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) ->
 
 
 def _orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float = np.inf) -> FloatArray:
-    """Return ``first @ matrix**t`` for t below `steps`, capped; small matrices use doubling."""
+    """Return ``first @ matrix**t`` for t below `steps`, capped. Small matrices use doubling."""
     size = matrix.shape[0]
     rows = np.empty((steps, size))
     rows[0] = first
@@ -120,8 +120,8 @@ def _orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float =
     return rows
 
 
+# ``psi(1)``, the value at count zero. Below it, the inverse would be a negative count.
 MIN_DIGAMMA = float(digamma(1.0))
-"""``psi(1)``, the value at count zero. Below it, the inverse would be a negative count."""
 
 _DEGREE = 18
 # The largest ``exp(-value)`` with a non-negative count.
@@ -396,7 +396,7 @@ class _UnitCost:
         self.slope = slope[:, None]
 
     def __call__(self, k: FloatArray, rows: IntArray | slice = slice(None)) -> FloatArray:
-        """Return ``cost(k) - cost(k - 1)``; minus infinity for ``k = 0``, infinity if impossible."""
+        """Return ``cost(k) - cost(k - 1)``. Minus infinity for ``k = 0``, infinity if impossible."""
         noise = np.clip(2.0 * (k - self.noisy[rows]) - 1.0, -1.0, 1.0) * self.slope[rows]
         marginal_cost = np.where(k > 0, np.log(np.maximum(k, 1.0)) - self.log_p[rows] + noise, -np.inf)
         return np.asarray(marginal_cost)

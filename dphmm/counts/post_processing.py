@@ -224,6 +224,7 @@ def post_process(
     return nearest_integers(estimate, total, possible) if integer else estimate
 
 
+# Name → description of each estimator.
 ESTIMATORS: Mapping[str, str] = {
     "coupled": "smoother over the whole stream",
     "online": "filter: the past only",
@@ -231,10 +232,9 @@ ESTIMATORS: Mapping[str, str] = {
     "least-squares": "nearest counts with the total, without mobility",
     "maximum-likelihood": "most likely counts with the total, without mobility",
 }
-"""Name → description of each estimator."""
 
+# Name of the released counts in `compare`.
 RAW = "noisy"
-"""Name of the released counts in `compare`."""
 
 
 @checked

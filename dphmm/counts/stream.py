@@ -72,8 +72,8 @@ def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
 # Largest count that a double distinguishes from its neighbours.
 _MAX_COUNT = 1 << 53
 
+# A number of users.
 NumUsers = Annotated[int, Integers(1, _MAX_COUNT, CountError)]
-"""A number of users."""
 
 
 def as_counts(values: npt.ArrayLike, name: str = "true counts") -> IntArray:
@@ -170,16 +170,16 @@ def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
     return np.broadcast_to(scales, (steps,)).copy()
 
 
+# Sensitivity of a row of counts: moving one user changes two counts by one each.
 SENSITIVITY = 2
-"""Sensitivity of a row of counts: moving one user changes two counts by one each."""
 
 # Largest scale of noise. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
 _MAX_SCALE = 2**42
 
 Budget = float | int | str | Fraction
 
+# Noise on counts: exact integers or real numbers. Names as in `dphmm.mechanisms`.
 CountMechanism = Literal["lattice", "laplace"]
-"""Noise on counts: exact integers or real numbers. Names as in `dphmm.mechanisms`."""
 
 
 @checked

@@ -25,8 +25,8 @@ from dphmm.space.grid import PRESETS as GRIDS
 from dphmm.tables.json_toml import first_flaw, read_keys
 from dphmm.validation import checked
 
+# Smallest number of sequences: a single one has no interval.
 MIN_SEQUENCES = 2
-"""Smallest number of sequences: a single one has no interval."""
 
 
 def _resolve_noise(setting: str) -> str:
@@ -74,7 +74,7 @@ class Setting:
 
     @property
     def release_settings(self) -> ReleaseSettings:
-        """The settings of the engine; the state of a singleton constraint set is released exactly."""
+        """The settings of the engine. The state of a singleton constraint set is released exactly."""
         policy = f"centres:{self.radius_km!r}km" if self.policy == "utility" else self.policy
         aims = self.target_error_km or None, self.window_epsilon or None
         schedule = Schedule(*aims) if any(aims) else None
@@ -316,6 +316,11 @@ _COMMON_KEYS = {
     "mechanisms": ["planar-isotropic", "k-norm", "laplace", "lattice"],
 }
 
+# Name → keys of the DPHMM paper's settings (Section 8).
+#
+# The paper states cell sizes, radii, epsilon, delta, the numbers of sequences and of timesteps, planar isotropic noise
+# and the repair with nearest partners (Algorithm 1, which Algorithm 2 calls). It does not state the timestep, the
+# training users, the smoothing and the first belief. These, and the values of the sweeps, are choices of this package.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "geolife": {
         "name": "GeoLife, Beijing",
@@ -339,12 +344,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         **_COMMON_KEYS,
     },
 }
-"""Name → keys of the DPHMM paper's settings (Section 8).
-
-The paper states cell sizes, radii, epsilon, delta, the numbers of sequences and of timesteps, planar isotropic noise
-and the repair with nearest partners (Algorithm 1, which Algorithm 2 calls). It does not state the timestep, the
-training users, the smoothing and the first belief. These, and the values of the sweeps, are choices of this package.
-"""
 
 
 @checked

@@ -39,6 +39,7 @@ from dphmm.tables import new_file, write_csv
 from dphmm.tables.values import shorten
 from dphmm.validation import SeedOrGenerator, checked
 
+# The compared noises: name, mechanism and noise scope. The first is the reference.
 NOISES: tuple[tuple[str, MechanismName, NoiseScope], ...] = (
     ("K-norm, one hull", "lattice", "graph"),
     ("K-norm, by component", "lattice", "component"),
@@ -47,7 +48,6 @@ NOISES: tuple[tuple[str, MechanismName, NoiseScope], ...] = (
     ("graph-exponential", "graph-exponential", "component"),
     ("optimal", "optimal", "component"),
 )
-"""The compared noises: name, mechanism and noise scope. The first is the reference."""
 
 # Below this ratio of its inner to its outer radius, a hull is reported as coarse.
 _MIN_RADIUS_RATIO = 0.85
@@ -196,7 +196,7 @@ def _measure(
 
 
 def _describe_uneven_reach(graph: PolicyGraph, space: StateSpace) -> str | None:
-    """Describe how a hull's radii differ by direction; None if it is nearly a disc.
+    """Describe how a hull's radii differ by direction. None if it is nearly a disc.
 
     On cells that are large relative to its radius, the policy ``utility`` has few offsets: with cells of half the
     radius, the hull is a diamond. Users expect a disc, which planar Laplace noise has.

@@ -11,6 +11,7 @@ from dphmm.evaluation.figures.base import Panel, Series
 from dphmm.evaluation.report import over_time, select_sweep, smooth_curve, total
 from dphmm.evaluation.run import StepTable
 
+# Metric → the label of its axis, and the factor from the unit of the table to the unit of the axis.
 METRICS = {
     "runtime_s": ("processor time of a step (ms)", 1e3),
     "protection": ("degree of protection", 1.0),
@@ -19,13 +20,12 @@ METRICS = {
     "estimate_error_km": ("error of the posterior mean (km)", 1.0),
     "adversary_error_km": ("adversary's expected error (km)", 1.0),
 }
-"""Metric → the label of its axis, and the factor from the unit of the table to the unit of the axis."""
 
+# Width of the running mean over time, but for runtimes. The paper smooths Figure 11 and does not state how.
 SMOOTHING_STEPS = 5
-"""Width of the running mean over time, but for runtimes. The paper smooths Figure 11 and does not state how."""
 
+# A function from a table, its configuration and a metric to the curves of a panel.
 Curves = Callable[[StepTable, EvaluationConfig, str], list[Series]]
-"""A function from a table, its configuration and a metric to the curves of a panel."""
 
 
 def label_policy(policy: str) -> str:
@@ -83,7 +83,7 @@ def curves_by_epsilon(table: StepTable, config: EvaluationConfig, metric: str) -
 
 
 def curves_by_radius(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
-    """Return the utility policy's mean at each radius; other policies are dashed level lines."""
+    """Return the utility policy's mean at each radius. Other policies are dashed level lines."""
     utility = _sweep(table, config, "utility", "radius_km", metric)
     curves = []
     for policy in config.policies:

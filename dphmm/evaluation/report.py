@@ -27,8 +27,8 @@ from dphmm.evaluation.run import Evaluation, StepTable
 from dphmm.evaluation.split import make_space
 from dphmm.html_report import Cell, Picture, Section, html_page
 
+# Metric that is a root mean square → column of its squares. The paper defines Error (Equation 3) in this way.
 ROOTS = {"rms_error_km": "squared_error_km2"}
-"""Metric that is a root mean square → column of its squares. The paper defines Error (Equation 3) in this way."""
 
 NUM_RESAMPLES = 2000
 _QUANTILES = (0.025, 0.975)  # ends of a 95 % interval
@@ -89,7 +89,7 @@ def _resampled_means(rows: FloatArray) -> FloatArray:
 
 
 def total(table: StepTable, setting: Setting, metric: str) -> Interval:
-    """Compute the mean of a metric over all steps of a setting; it is infinite if a value is.
+    """Compute the mean of a metric over all steps of a setting. It is infinite if a value is.
 
     For a metric of `ROOTS`, the result is the root of the mean.
     """
@@ -98,14 +98,14 @@ def total(table: StepTable, setting: Setting, metric: str) -> Interval:
 
 
 def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Compute a metric's mean and interval at each timestep; shape ``(length,)`` each."""
+    """Compute a metric's mean and interval at each timestep. Shape ``(length,)`` each."""
     interval = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric))))
     mean, low, high = np.sqrt(interval) if metric in ROOTS else interval
     return mean, low, high
 
 
 def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
-    """Return a centred running mean; near the ends it is taken over the values that exist.
+    """Return a centred running mean. Near the ends it is taken over the values that exist.
 
     Parameters
     ----------
@@ -152,22 +152,21 @@ FAILS: Verdict = "does not hold"
 UNDECIDED: Verdict = "not decided"
 
 # The paper states most claims in words. The numbers are this package's interpretation of these words.
+# A level is stable if the means of the last two quarters of the steps differ by less than this share.
+#
+# A level proportional to time differs by 0.29.
 STABLE_TOLERANCE = 0.15
-"""A level is stable if the means of the last two quarters of the steps differ by less than this share.
-
-A level proportional to time differs by 0.29.
-"""
+# Two means are equal if they differ by at most this share of the larger.
 EQUAL_TOLERANCE = 0.05
-"""Two means are equal if they differ by at most this share of the larger."""
+# An error is little higher if it is at most this multiple of the other.
 MAX_SLIGHT_ERROR_RATIO = 1.25
-"""An error is little higher if it is at most this multiple of the other."""
+# A step takes a little longer if it takes at most this multiple of the other's time.
 MAX_SLIGHT_TIME_RATIO = 2.0
-"""A step takes a little longer if it takes at most this multiple of the other's time."""
+# A mean agrees with the paper's, which is read off a curve and rounded, within this share of it.
 AGREEMENT_TOLERANCE = 0.2
-"""A mean agrees with the paper's, which is read off a curve and rounded, within this share of it."""
 
+# Preset → number of states that protect the true one under transition, as printed in Section 8.2.
 PRINTED_PROTECTION: Mapping[str, float] = {"geolife": 100.0, "gowalla": 70.0}
-"""Preset → number of states that protect the true one under transition, as printed in Section 8.2."""
 
 CLAIM_COLUMNS = tuple(field.name for field in fields(Claim))
 
@@ -551,7 +550,7 @@ _ABBREVIATIONS = (
 
 
 def _title(evaluation: Evaluation) -> str:
-    """Return the name of the evaluation; by default it includes the names of the data."""
+    """Return the name of the evaluation. By default it includes the names of the data."""
     config = evaluation.config
     if config.name != type(config).model_fields["name"].default:
         return config.name

@@ -41,6 +41,20 @@ from dphmm.tables import new_file, read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.validation import checked
 
+# Column → its type. The table contains true locations and is private.
+#
+# * ``epsilon`` is the setting's budget, ``spent_epsilon`` the budget that the release spent: 0 if a schedule withheld
+#   it. Both errors of a withheld release are those of the prediction.
+# * ``protection`` is the degree of protection of the released state.
+# * ``error_km`` is the distance between the sampled release and the true state's point, the centre of its cell.
+#   ``squared_error_km2`` is the mean of its square over the noise in closed form: the square of the paper's Error
+#   (Equation 3), given the earlier releases.
+# * ``adversary_error_km`` is the expected distance between the points of the true state and of a sample of the
+#   posterior.
+# * ``runtime_s`` is the thread's processor time of a step, which the load of the machine does not lengthen. Each
+#   sequence is released once as a warm-up and has a new engine; its first step therefore includes the engine's setup.
+#
+# All columns except ``runtime_s`` follow from the seeds.
 COLUMNS: Mapping[str, str] = {
     **{field.name: "float64" if field.type == "float" else "object" for field in fields(Setting)},
     "sequence": "int64",
@@ -68,20 +82,6 @@ COLUMNS: Mapping[str, str] = {
     "estimate_x_km": "float64",
     "estimate_y_km": "float64",
 }
-"""Column → its type. The table contains true locations and is private.
-
-* ``epsilon`` is the setting's budget, ``spent_epsilon`` the budget that the release spent: 0 if a schedule withheld it.
-  Both errors of a withheld release are those of the prediction.
-* ``protection`` is the degree of protection of the released state.
-* ``error_km`` is the distance between the sampled release and the true state's point, the centre of its cell.
-  ``squared_error_km2`` is the mean of its square over the noise in closed form: the square of the paper's Error
-  (Equation 3), given the earlier releases.
-* ``adversary_error_km`` is the expected distance between the points of the true state and of a sample of the posterior.
-* ``runtime_s`` is the thread's processor time of a step, which the load of the machine does not lengthen. Each sequence
-  is released once as a warm-up and has a new engine; its first step therefore includes the engine's setup.
-
-All columns except ``runtime_s`` follow from the seeds.
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,8 +315,8 @@ def _load_fold(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArr
     return MarkovModel.load(model_file(Path(folder), fold)), split.states, split.firsts
 
 
+# Name of the table in a run's folder. The table contains true locations.
 TABLE = "PRIVATE-steps.parquet"
-"""Name of the table in a run's folder. The table contains true locations."""
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ from dphmm.tables.json_toml import first_flaw, read_json
 _STATES_FILE = "PRIVATE-sequences.npz"
 _NAMES_FILE = "PRIVATE-split.json"
 
+# Minimum number of training users: a model of a single user is a record of that user's moves.
 MIN_TRAINING_USERS = 2
-"""Minimum number of training users: a model of a single user is a record of that user's moves."""
 
+# Time slots and the states in them, -1 outside the region.
 SlotStates = tuple[IntArray, IntArray]
-"""Time slots and the states in them, -1 outside the region."""
 
 
 @dataclass(frozen=True)

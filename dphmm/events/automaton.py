@@ -11,17 +11,17 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import EventError
 from dphmm.events.event import Event, Progress, States, Verdict
 
+# The largest number of progress states of an event at a step.
 MAX_PROGRESS = 512
-"""The largest number of progress states of an event at a step."""
 
+# The largest number of progress states over all steps. The odds of larger events would take many minutes.
 MAX_TOTAL_PROGRESS = 1_000_000
-"""The largest number of progress states over all steps. The odds of larger events would take many minutes."""
 
+# Transitions ``(source row, target row, states)`` of the progress. Slices, which mean all states, come first.
 Arcs = tuple[tuple[int, int, BoolArray | slice], ...]
-"""Transitions ``(source row, target row, states)`` of the progress. Slices, which mean all states, come first."""
 
+# Sets of states, and the mask ``(N,)`` of the states that lie in exactly these sets.
 Part = tuple[frozenset[States], BoolArray]
-"""Sets of states, and the mask ``(N,)`` of the states that lie in exactly these sets."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Automaton:
         return np.asarray((progress >= yes.start) & (progress < yes.stop))
 
     def layer(self, step: int) -> Layer | None:
-        """Return the layer of a step; None if the step has no effect."""
+        """Return the layer of a step. None if the step has no effect."""
         index = step - self.event.first
         return self.layers[index] if 0 <= index < len(self.layers) else None
 

@@ -13,24 +13,24 @@ from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.validation import checked
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+# The days of the week that a word stands for, 0 for Monday.
 WEEKDAYS_BY_NAME: dict[str, tuple[int, ...]] = {
     "day": tuple(range(7)),
     "weekday": tuple(range(5)),
     "weekend": (5, 6),
     **{name: (index,) for index, name in enumerate(DAYS)},
 }
-"""The days of the week that a word stands for, 0 for Monday."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_DAYS = 36_600
 _HOUR = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 
+# A step, counted from the first release; a day; or an instant. An instant without a zone has that of the window.
 Bound = int | date | datetime
-"""A step, counted from the first release; a day; or an instant. An instant without a zone has that of the window."""
 
+# The first and the last of consecutive steps.
 Span = tuple[int, int]
-"""The first and the last of consecutive steps."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Clock:
         return -(-((instant - _EPOCH) // _MICROSECOND) // self._step()) - self._zero()
 
     def instant(self, step: int) -> str:
-        """Return the time of a step in UTC, for messages; its index if the time is unknown.
+        """Return the time of a step in UTC, for messages. Its index if the time is unknown.
 
         Parameters
         ----------
@@ -226,13 +226,13 @@ class Window:
         return spans
 
     def first_step(self, clock: Clock) -> int:
-        """Return the first step, negative before the first release; 0 if clipped or empty."""
+        """Return the first step, negative before the first release. 0 if clipped or empty."""
         if isinstance(self.start, int) or self.is_clipped:
             return 0
         return min((first for first, last in self._step_spans(clock) if first <= last), default=0)
 
     def is_past(self, clock: Clock) -> bool:
-        """Return whether the window ended before the first release; False for steps."""
+        """Return whether the window ended before the first release. False for steps."""
         if isinstance(self.start, int):
             return False
         # A night that begins on the last day ends on the next.
@@ -377,7 +377,7 @@ def parse_daily(kind: str, hours: str | None) -> Daily:
 
 
 def _parse_minutes(text: str) -> int | None:
-    """Parse a time such as 9 or 22:30 as minutes after midnight; None if invalid."""
+    """Parse a time such as 9 or 22:30 as minutes after midnight. None if invalid."""
     match = _HOUR.fullmatch(text)
     minutes = 60 * int(match[1]) + int(match[2] or 0) if match else -1
     return minutes if 0 <= minutes <= 1440 and (not match or int(match[2] or 0) < 60) else None
@@ -404,7 +404,7 @@ def to_instant(bound: Bound, zone: str, end: bool = False) -> datetime:
 
 
 def _to_utc(day: date, minutes: int, zone: tzinfo, end: bool = False) -> datetime:
-    """Convert a time of a day in a zone to UTC; see `_resolve_local`."""
+    """Convert a time of a day in a zone to UTC. See `_resolve_local`."""
     return _resolve_local(datetime.combine(day, time(0)) + timedelta(minutes=minutes), zone, end)
 
 

@@ -33,11 +33,10 @@ from dphmm.tables.table import Table
 from dphmm.tables.values import shorten
 from dphmm.validation import Interval, checked
 
+# The number of budgets that are tried below the requested one.
+#
+# There are sixteen per factor of two, down to a sixty-fourth of the requested budget. Below that, the noise dominates.
 NUM_RUNGS = 96
-"""The number of budgets that are tried below the requested one.
-
-There are sixteen per factor of two, down to a sixty-fourth of the requested budget. Below that, the noise dominates.
-"""
 
 _RUNGS_PER_OCTAVE = 16
 
@@ -73,8 +72,8 @@ class Cap:
     probability: float
     min_probability: float = 0.0
 
+    # The names of the fields.
     NAMES: ClassVar = ("event", "probability", "min_probability")
-    """The names of the fields."""
 
     @checked
     def __init__(
@@ -357,7 +356,7 @@ class CapTracker:
 
     @checked
     def update(self, log_likelihood: npt.ArrayLike, steps: int = 1) -> None:
-        """Process a release; see `EventOdds.update`. Priors that the release excludes are dropped.
+        """Process a release. See `EventOdds.update`. Priors that the release excludes are dropped.
 
         Parameters
         ----------
@@ -401,7 +400,7 @@ def budget_at_rung(epsilon: float, rung: int) -> float:
 
 
 def _find_first_safe_rung(check: Callable[[int], tuple[bool, FloatArray, float]]) -> tuple[int, FloatArray] | None:
-    """Return the first safe rung and the largest log odds seen there; None if none is safe.
+    """Return the first safe rung and the largest log odds seen there. None if none is safe.
 
     The log odds grow approximately in proportion to the budget. Therefore the distance of a rung from being safe, or
     from failing, predicts the next rung to check.

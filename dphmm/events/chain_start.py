@@ -22,8 +22,8 @@ _WEEK_MICROSECONDS = 7 * 24 * 3_600_000_000
 # After a period a stationary distribution returns up to the rounding of its steps, which is far below this.
 _STATIONARY_TOLERANCE = 1e-8
 
+# A function from a number of steps before the first release to a chain and the distribution of its first state.
 EarlierStart = Callable[[int], tuple[Chain, FloatArray] | None]
-"""A function from a number of steps before the first release to a chain and the distribution of its first state."""
 
 
 def make_chain(model: MarkovModel, first: int | None) -> tuple[Chain, FloatArray]:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from dphmm.errors import EventError
 from dphmm.validation import NonNegativeInt, PositiveInt, checked_as
 
+# A set of states in ascending order, without repetition.
 States = tuple[int, ...]
-"""A set of states in ascending order, without repetition."""
 
 
 class Verdict(Enum):
@@ -29,14 +29,14 @@ class Verdict(Enum):
     YES = 1
 
 
+# The progress of an event without further state that is not decided yet.
 UNDECIDED = None
-"""The progress of an event without further state that is not decided yet."""
 
+# The progress of an event along a path: a verdict, or the state of its automaton.
 Progress = Verdict | Hashable
-"""The progress of an event along a path: a verdict, or the state of its automaton."""
 
+# A predicate: whether the path is in a set of states at the current step.
 Inside = Callable[[States], bool]
-"""A predicate: whether the path is in a set of states at the current step."""
 
 
 class Event(ABC):

@@ -203,7 +203,7 @@ class Visit(EventText):
     unit: str = "times"
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """Resolve the event; see `EventText.resolve`."""
+        """Resolve the event. See `EventText.resolve`."""
         states = self.where.states(space)
         clock = clock or Clock()
         if self.min_count is None:
@@ -224,15 +224,15 @@ class Visit(EventText):
         return AtLeast(self.min_count, [Presence(states, step, step) for step in steps])
 
     def first_step(self, clock: Clock) -> int:
-        """Return the first step; see `EventText.first_step`."""
+        """Return the first step. See `EventText.first_step`."""
         return min(0, self.when.first_step(clock))
 
     def is_past(self, clock: Clock) -> bool:
-        """Return whether the event is past; see `EventText.is_past`."""
+        """Return whether the event is past. See `EventText.is_past`."""
         return self.when.is_past(clock)
 
     def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
-        """Return the text; see `EventText.format_with`."""
+        """Return the text. See `EventText.format_with`."""
         count = "" if self.min_count is None else f" at least {self.min_count} {self.unit}"
         return f"{where(self.where)}{count} {self.when}"
 
@@ -246,7 +246,7 @@ class Sequence(EventText):
     zone: str
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """Resolve the event; see `EventText.resolve`."""
+        """Resolve the event. See `EventText.resolve`."""
         clock = clock or Clock()
         if isinstance(self.start, int):
             first = self.start + clock.lead
@@ -260,17 +260,17 @@ class Sequence(EventText):
         return Pattern([place.states(space) for place in self.places], first)
 
     def first_step(self, clock: Clock) -> int:
-        """Return the first step; see `EventText.first_step`."""
+        """Return the first step. See `EventText.first_step`."""
         return 0 if isinstance(self.start, int) else min(0, clock.step_at(to_instant(self.start, self.zone)))
 
     def is_past(self, clock: Clock) -> bool:
-        """Return whether the event is past; see `EventText.is_past`."""
+        """Return whether the event is past. See `EventText.is_past`."""
         if isinstance(self.start, int):
             return False
         return clock.step_at(to_instant(self.start, self.zone)) + len(self.places) <= clock.lead
 
     def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
-        """Return the text; see `EventText.format_with`."""
+        """Return the text. See `EventText.format_with`."""
         zone = "" if self.zone == "UTC" else f" in {self.zone}"
         return f"{' then '.join(where(place) for place in self.places)} from {format_bound(self.start)}{zone}"
 
@@ -282,19 +282,19 @@ class Negated(EventText):
     event: EventText
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """Resolve the event; see `EventText.resolve`."""
+        """Resolve the event. See `EventText.resolve`."""
         return Not(self.event.resolve(space, clock))
 
     def first_step(self, clock: Clock) -> int:
-        """Return the first step; see `EventText.first_step`."""
+        """Return the first step. See `EventText.first_step`."""
         return self.event.first_step(clock)
 
     def is_past(self, clock: Clock) -> bool:
-        """Return whether the event is past; see `EventText.is_past`."""
+        """Return whether the event is past. See `EventText.is_past`."""
         return self.event.is_past(clock)
 
     def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
-        """Return the text; see `EventText.format_with`."""
+        """Return the text. See `EventText.format_with`."""
         text = self.event.format_with(where)
         return f"!({text})" if isinstance(self.event, Combination) and self.event.sign != "of" else f"!{text}"
 
@@ -308,21 +308,21 @@ class Combination(EventText):
     sign: str
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
-        """Resolve the event; see `EventText.resolve`."""
+        """Resolve the event. See `EventText.resolve`."""
         return AtLeast(self.count, [event.resolve(space, clock) for event in self.events])
 
     def first_step(self, clock: Clock) -> int:
-        """Return the first step; see `EventText.first_step`."""
+        """Return the first step. See `EventText.first_step`."""
         return min(event.first_step(clock) for event in self.events)
 
     def is_past(self, clock: Clock) -> bool:
-        """Return whether the event is past; see `EventText.is_past`."""
+        """Return whether the event is past. See `EventText.is_past`."""
         # Each is evaluated: an event that needs the date raises an error without it, whatever the order of the events.
         are_past = [event.is_past(clock) for event in self.events]
         return all(are_past)
 
     def format_with(self, where: Callable[[PlaceSpec], str]) -> str:
-        """Return the text; see `EventText.format_with`."""
+        """Return the text. See `EventText.format_with`."""
         if self.sign == "of":
             return f"{self.count} of ({'; '.join(event.format_with(where) for event in self.events)})"
         inner = [
@@ -356,11 +356,11 @@ def _quote(name: str) -> str:
     return name if _UNQUOTED.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
+# The syntax of events in short, for help texts and messages.
 GRAMMAR = (
     "at:PLACE between TIME and TIME [any weekday 9-12] [in ZONE] [from the first release], "
     "at:PLACE at least 3 visits on DAY, at:PLACE then at:PLACE from TIME, joined by |, & and !"
 )
-"""The syntax of events in short, for help texts and messages."""
 
 UNITS = ("times", "visits", "days")
 
@@ -609,7 +609,7 @@ class _Parser:
 
 
 def _join(parts: list[EventText], sign: str) -> EventText:
-    """Combine events by a sign; nested combinations by the same sign are merged."""
+    """Combine events by a sign. Nested combinations by the same sign are merged."""
     if len(parts) == 1:
         return parts[0]
     flat: list[EventText] = []

@@ -30,11 +30,11 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.mechanisms.base import Mechanism
 
+# The relative margin by which a sum must be smaller than another one to exclude rounding error.
 ROUNDING = 1e-9
-"""The relative margin by which a sum must be smaller than another one to exclude rounding error."""
 
+# The number of cells after which a bound counts as undecided.
 MAX_CELLS = 500
-"""The number of cells after which a bound counts as undecided."""
 
 # The number of cached values of distances at corners.
 _CACHE_VALUES = 1 << 23
@@ -515,7 +515,7 @@ class Outputs(ABC):
         """Check that no output exceeds a bound, for a budget."""
 
     def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it; see `Sectors.cells`.
+        """Check a single bound, and return cells that prove it. See `Sectors.cells`.
 
         Parameters
         ----------
@@ -551,7 +551,7 @@ class PolytopeOutputs(Outputs):
         self._sectors = Sectors(self.places, normals, equations) if len(normals) else None
 
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
-        """Check bounds by branch and bound over all outputs; see `dphmm.events.outputs`."""
+        """Check bounds by branch and bound over all outputs. See `dphmm.events.outputs`."""
         if self._sectors is None:  # every location is its own only output
             parts = bounds.plus, bounds.minus, bounds.against
             return BoundCheck(bool(is_below(*parts[:2]).all()), bounds.log_odds_at(*parts).max(axis=0))
@@ -561,7 +561,7 @@ class PolytopeOutputs(Outputs):
         return BoundCheck(is_certain, bounds.log_odds_at(*np.split(sums, 3, axis=1)).max(axis=0))
 
     def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it; see `Outputs.cells`."""
+        """Check a single bound, and return cells that prove it. See `Outputs.cells`."""
         if self._sectors is None or epsilon * self._sectors.reach > _MAX_EXPONENT:
             return super().cells(bounds, epsilon)
         is_certain, signs = self._sectors.cells(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)

@@ -129,8 +129,8 @@ class Chain:
         return sums
 
 
+# A transition matrix ``(N, N)``, dense or sparse; one for each step, from time 0 to 1 first; or a `Chain`.
 Transition = MatrixLike | Sequence[MatrixLike] | Chain
-"""A transition matrix ``(N, N)``, dense or sparse; one for each step, from time 0 to 1 first; or a `Chain`."""
 
 
 # Functions of this module rather than of a chain, so that chains can be pickled.
@@ -153,7 +153,7 @@ def _get_matrix_operator(
 
 
 def _as_matrices(transition: Any) -> list[Any] | None:
-    """Return the list of matrices if there is one for each step; None for a single matrix."""
+    """Return the list of matrices if there is one for each step. None for a single matrix."""
     if sparse.issparse(transition):
         return None
     if isinstance(transition, Sequence) and any(sparse.issparse(matrix) for matrix in transition):
@@ -421,7 +421,7 @@ class EventOdds:
 
     @property
     def masses(self) -> FloatArray | None:
-        """The log masses of the releases so far, ``(progress, P)``; None before the first."""
+        """The log masses of the releases so far, ``(progress, P)``. None before the first."""
         return self._masses
 
     def with_masses(self, last_step: int, masses: FloatArray) -> EventOdds:
@@ -700,7 +700,7 @@ def _check_rows(rows: FloatArray, size: int) -> FloatArray:
 
 
 def _apply_likelihood(masses: FloatArray, row: FloatArray) -> FloatArray:
-    """Multiply masses by the likelihoods of a release, up to a factor; NaN means no release."""
+    """Multiply masses by the likelihoods of a release, up to a factor. NaN means no release."""
     if np.isnan(row[0]):
         return masses
     # Scale by the largest mass, because masses would otherwise decrease without bound over a session; -inf stays -inf.

@@ -21,11 +21,11 @@ from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.validation import Integers, checked
 
+# The district of areas outside all districts.
 OUTSIDE_DISTRICTS = "elsewhere"
-"""The district of areas outside all districts."""
 
+# Maximum number of states as areas. Their outlines take half a gigabyte.
 MAX_AREAS = 500_000
-"""Maximum number of states as areas. Their outlines take half a gigabyte."""
 
 _SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]]) - 0.5
 
@@ -101,7 +101,7 @@ class Areas:
     def from_polygons(
         cls, layer: str | Path | PolygonLayer, label: str | None = None, district: str | Path | None = None
     ) -> Areas:
-        """Build areas from the polygons of a layer; polygons of one name form one area.
+        """Build areas from the polygons of a layer. Polygons of one name form one area.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Areas:
         return cls(names, inner[:, ::-1].copy(), outlines, numbers, districts)
 
     def locate(self, latitude: FloatArray, longitude: FloatArray) -> IntArray:
-        """Return the area of each location, -1 outside; the first of overlapping polygons.
+        """Return the area of each location, -1 outside. The first of overlapping polygons.
 
         Parameters
         ----------

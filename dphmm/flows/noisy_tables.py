@@ -30,11 +30,11 @@ from dphmm.flows.forest import round_balanced
 from dphmm.flows.tables import TABLE_TYPES, Table
 from dphmm.mechanisms.integer_noise import CountNoise, laplace_variance, laplace_within
 
+# Candidate maximum numbers of visits or trips per user, if the budget chooses it.
 CANDIDATE_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
-"""Candidate maximum numbers of visits or trips per user, if the budget chooses it."""
 
+# Fraction of the budget spent on this choice.
 BOUND_FRACTION = Fraction(1, 10)
-"""Fraction of the budget spent on this choice."""
 
 # From this decay of discrete Laplace noise on, its tails and those of sums differ from continuous ones: at 3.8 and 6.7
 # all intervals of a file held in 92 and 82 % of files instead of 95 %.
@@ -43,11 +43,11 @@ _TINY = 1e-300  # instead of a variance that is zero by underflow
 # Larger relative errors include every number and would overflow.
 _MAX_RELATIVE_ERROR = 1e100
 
+# Maximum number of cells of a balanced table. The solver would take minutes for more.
 MAX_BALANCED_CELLS = 250_000
-"""Maximum number of cells of a balanced table. The solver would take minutes for more."""
 
+# The level of cells.
 CELL_LEVEL = "area"
-"""The level of cells."""
 
 _NUM_SHARES = 20
 _CELLS_WEIGHT = 12.0
@@ -329,7 +329,7 @@ class Numbers(NamedTuple):
         return np.asarray(self.low > 0)
 
     def within(self, relative_error: float | None) -> BoolArray:
-        """Return a mask of counts with a small relative error; None for all."""
+        """Return a mask of counts with a small relative error. None for all."""
         if relative_error is None:
             return np.ones(len(self.counts), dtype=np.bool_)
         return np.asarray((self.counts > 0) & (self.off <= min(relative_error, _MAX_RELATIVE_ERROR) * self.counts))
@@ -580,23 +580,23 @@ def split_budget(epsilon: Fraction, split: Mapping[str, Fraction], names: Sequen
     return {name: epsilon * weight / sum(weights.values()) for name, weight in weights.items()}
 
 
+# The key columns of a row (strings). A class is a time class, or a class of stay times or lengths.
 KEY_COLUMNS = ("table", "level", "day", "area", "to", "class")
-"""The key columns of a row (strings). A class is a time class, or a class of stay times or lengths."""
 
+# The numeric columns: the number of values that a row sums, the integer with consistent sums in its table, its
+# interval, the unbiased estimate, and whether the interval excludes zero.
 NUMERIC_COLUMNS = ("num_values", "count", "low", "high", "unbiased", "is_significant")
-"""The numeric columns: the number of values that a row sums, the integer with consistent sums in its table, its
-interval, the unbiased estimate, and whether the interval excludes zero."""
 
 EVERYWHERE = "everywhere"
 
+# The prefix of a level in the row that sums its values without a row.
 REST = "rest of "
-"""The prefix of a level in the row that sums its values without a row."""
 
+# Table → sums of its cells with rows: their names, and the columns that are kept.
 SUMS: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
     "visits": (("area in all", ("area",)),),
     "flows": (("area in all", ("area", "to")), ("departures", ("area",)), ("arrivals", ("to",))),
 }
-"""Table → sums of its cells with rows: their names, and the columns that are kept."""
 
 Axis = tuple[str, tuple[str, ...]]
 

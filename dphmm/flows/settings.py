@@ -183,7 +183,7 @@ class FlowSettings:
         return days[0], days[1]
 
     def get_bound(self, unit: str) -> int | None:
-        """Return the specified maximum number of events per user; 1 if the unit is users.
+        """Return the specified maximum number of events per user. 1 if the unit is users.
 
         Parameters
         ----------

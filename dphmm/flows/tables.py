@@ -25,17 +25,17 @@ from dphmm.flows.forest import Forest
 from dphmm.landmarks.stays import microseconds_within
 from dphmm.model.time_classes import TimeClasses, utc_offsets
 
+# Microseconds of a day.
 DAY = 86_400_000_000
-"""Microseconds of a day."""
 
+# Lower bounds of the classes of stay times, minutes.
 STAY_EDGES = (0, 15, 30, 60, 120, 240, 480, 720)
-"""Lower bounds of the classes of stay times, minutes."""
 
+# Lower bounds of the classes of trip lengths, kilometres.
 LENGTH_EDGES = (0, 1, 2, 5, 10, 20, 50)
-"""Lower bounds of the classes of trip lengths, kilometres."""
 
+# Maximum number of cells of a table. Every cell needs noise.
 MAX_CELLS = 4_000_000
-"""Maximum number of cells of a table. Every cell needs noise."""
 
 _MINUTE = 60_000_000
 _HOURS = re.compile(r"\d{1,2}(,\d{1,2})*")
@@ -231,6 +231,7 @@ def _most(user_of_key: IntArray, amounts: Any, earliest: IntArray, first: IntArr
     return np.where(amounts[best] > 0, best, -1)
 
 
+# Name → type of table.
 TABLE_TYPES: Mapping[str, TableType] = {
     "visits": TableType("visits", _visit_cells, ("area",), attrgetter("visit_classes")),
     "flows": TableType("trips", _trip_cells, ("area", "to"), attrgetter("flow_classes")),
@@ -238,7 +239,6 @@ TABLE_TYPES: Mapping[str, TableType] = {
     "trip-lengths": TableType("trips", _length_cells, labels=_edges(LENGTH_EDGES, "km")),
     "home-work": TableType("users", _home_work_cells, ("area", "to")),
 }
-"""Name → type of table."""
 
 
 @dataclass(frozen=True, eq=False)

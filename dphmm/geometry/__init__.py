@@ -1,4 +1,4 @@
-"""Symmetric convex bodies and sets of measured points; no graph in sight."""
+"""Symmetric convex bodies and sets of measured points. No graph in sight."""
 
 from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements

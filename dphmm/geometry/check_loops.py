@@ -9,18 +9,18 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 
+# Eight units in the last place of one.
 ROUNDING = 2.0**-49
-"""Eight units in the last place of one."""
+# Below this, products of integers and their sums are exact in doubles.
 EXACT_LIMIT = 2.0**25
-"""Below this, products of integers and their sums are exact in doubles."""
+# Lower bound on divisors. A body without extent then excludes every difference but zero.
 MIN_NORM = 1e-200
-"""Lower bound on divisors. A body without extent then excludes every difference but zero."""
 
 
 def write_halfspaces(
     cones: FloatArray, scale: float, rounding: float, tolerance: float, normals: FloatArray, limits: FloatArray
 ) -> bool:
-    """Write the half-spaces of the scaled planar body that cones tile; return False if none.
+    """Write the half-spaces of the scaled planar body that cones tile. Return False if none.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def write_halfspaces(
 def measure_extent(
     nodes: BoolArray, order: IntArray, places: FloatArray, normals: FloatArray, limits: FloatArray
 ) -> float:
-    """Return the largest extent of points along normals, relative to the limits; 0 if empty.
+    """Return the largest extent of points along normals, relative to the limits. 0 if empty.
 
     It is NaN if any number is. Heights between the first and the last point of a row are never extreme.
 
@@ -118,7 +118,7 @@ def measure_extent(
 def find_without_partner(
     partner: IntArray, distance: FloatArray, members: BoolArray, protected: BoolArray, inner: float, out: IntArray
 ) -> int:
-    """Write protected states without a near member to ``out``; return their number.
+    """Write protected states without a near member to ``out``. Return their number.
 
     These are the states of which the nearest state is not a member, or is farther away than ``inner``.
 

@@ -98,7 +98,7 @@ def _decide(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
 def _decide_by_certificate(
     apart: FloatArray, weights: FloatArray, attempts: int = 1 + len(_FACE_SHARES) + _NUM_CORRECTIONS
 ) -> bool | None:
-    """Decide by a certificate derived from guessed weights ``(h,)``; None if there is none.
+    """Decide by a certificate derived from guessed weights ``(h,)``. None if there is none.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatA
 
 
 def _corrected(equations: FloatArray, weights: FloatArray) -> FloatArray:
-    """Take an affine scaling step towards weights of the vector; all weights stay positive."""
+    """Take an affine scaling step towards weights of the vector. All weights stay positive."""
     wanted = np.append(np.zeros(equations.shape[1] - 1), 1.0) - weights @ equations
     change = np.linalg.lstsq((equations * weights[:, None]).T, wanted, rcond=None)[0]
     return np.asarray(weights * (1.0 + change * min(1.0, 0.9 / max(float(-change.min()), 1e-300))))
@@ -178,7 +178,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
     identity[:, range(dimension), range(dimension)] = 1.0
 
     def as_array(values: Any, *shape: int) -> npt.NDArray[Any]:
-        """View a matrix of CVXOPT as an array; writing to it changes the matrix."""
+        """View a matrix of CVXOPT as an array. Writing to it changes the matrix."""
         return np.ndarray(shape, buffer=memoryview(values))
 
     best: FloatArray = np.full((blocks, height), 1.0 / height)

@@ -24,13 +24,12 @@ from dphmm.geometry.span import (
     nonzero_rows,
 )
 
+# Hulls with a larger estimate are refused.
+#
+# Measured with random points on a sphere in 3 to 10 dimensions (SciPy 1.17, one core): a facet takes 1.4 to 6.7 µs and
+# 390 to 630 bytes within Qhull, and about as much again for its cone and half-space. Two million facets are therefore
+# about half a minute and two gigabytes.
 MAX_FACETS = 2_000_000
-"""Hulls with a larger estimate are refused.
-
-Measured with random points on a sphere in 3 to 10 dimensions (SciPy 1.17, one core): a facet takes 1.4 to 6.7 µs and
-390 to 630 bytes within Qhull, and about as much again for its cone and half-space. Two million facets are therefore
-about half a minute and two gigabytes.
-"""
 # Measured as above, Qhull's own memory and that of cones and half-spaces together.
 _BYTES_PER_FACET = 1000
 
@@ -262,7 +261,7 @@ def _has_volume(qhull: Any, points: FloatArray) -> bool:
 
 
 def one_side(boundary: Boundary, height: float = -RELATIVE_TOLERANCE) -> BoolArray:
-    """Select simplices ``(c,)`` of one facet of each opposite pair; both if ambiguous.
+    """Select simplices ``(c,)`` of one facet of each opposite pair. Both if ambiguous.
 
     Opposite facets may be divided into different simplices, so that simplices cannot be paired.
 
@@ -298,7 +297,7 @@ class IntegerHalfSpaces(NamedTuple):
 
 
 def integer_half_spaces(boundary: Boundary) -> IntegerHalfSpaces | None:
-    """Compute exact half-spaces of integer corners; None if a corner lies outside.
+    """Compute exact half-spaces of integer corners. None if a corner lies outside.
 
     With corners ``C`` of a simplex, ``normal = det(C) C⁻¹ 1`` and ``offset = det(C)`` are integers. They are rounded
     from doubles and verified in integers; simplices for which that fails have their minors computed exactly.
@@ -370,7 +369,7 @@ def _coprime(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _minors(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Compute half-spaces ``(n, d + 1)`` of simplices ``(n, d, d)``; zeros if flat."""
+    """Compute half-spaces ``(n, d + 1)`` of simplices ``(n, d, d)``. Zeros if flat."""
     edges = spans[:, 1:] - spans[:, :1]
     columns = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(spans.shape[-1])]
     normals = np.stack([column.astype(object) for column in columns], axis=1)

@@ -80,7 +80,7 @@ class Gauge:
 
     @classmethod
     def of_ball(cls, order: int, radius: float, dimension: int, rounding: float) -> Gauge:
-        """Build the ball of a norm of order 1 or 2; order 1 has half-spaces if there are few axes."""
+        """Build the ball of a norm of order 1 or 2. Order 1 has half-spaces if there are few axes."""
         _check_lengths(radius, rounding)
         outer = radius * (1 + 2 * RELATIVE_TOLERANCE) + rounding * dimension
         if order == 1 and dimension <= _MAX_WALL_AXES:
@@ -131,7 +131,7 @@ class Gauge:
         return np.asarray(points @ self.normals.T / np.maximum(self.limits, _MIN_LENGTH))
 
     def embedded(self, points: FloatArray) -> tuple[FloatArray, float]:
-        """Map points so that distances are gauges of differences; also return the norm's order."""
+        """Map points so that distances are gauges of differences. Also return the norm's order."""
         if self.normals is None:
             mapped = points if self.axes is None else points @ self.axes.T
             return mapped / max(self.radius, _MIN_LENGTH), float(self.order)

@@ -55,11 +55,11 @@ from dphmm.validation import Interval, PositiveInt, checked
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
 
+# The noise body: the sensitivity hull, or the smallest cross-polytope or disc that contains it.
 Body = Literal["hull", "cross-polytope", "disc"]
-"""The noise body: the sensitivity hull, or the smallest cross-polytope or disc that contains it."""
 
+# The method to decide membership in a hull: by half-spaces, or by the quadratic program of Equation (6).
 Membership = Literal["halfspace", "qp"]
-"""The method to decide membership in a hull: by half-spaces, or by the quadratic program of Equation (6)."""
 
 # The table of lattice rows is omitted for taller polygons: its computation takes rows times half-planes numbers.
 _MAX_LATTICE_ROWS = 1 << 12
@@ -155,7 +155,7 @@ class MinkowskiNorm:
         return np.asarray(off <= np.maximum(RELATIVE_TOLERANCE * size, rounding))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Return closed membership ``(n,)``; exact for exact input if the body is exact."""
+        """Return closed membership ``(n,)``. Exact for exact input if the body is exact."""
         if self.exact is not None:
             if vectors.dtype.kind in "iu":
                 return self.exact.contains(vectors)
@@ -230,12 +230,12 @@ class SensitivityHull:
 
     def _set(self, differences: npt.NDArray[Any], denominator: int | None, span: Span) -> None:
         """Set every field, for the constructors of all subclasses."""
+        # The differences ``(k, d)``, times a common denominator if they are rationals; read-only.
         self.differences = differences
-        """The differences ``(k, d)``, times a common denominator if they are rationals; read-only."""
+        # The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``.
         self.dimension = len(span.axes)
-        """The dimension ``r`` of the body, from 0 (the point ``{0}``) to ``d``."""
+        # The dimension ``d`` of the space the body lies in.
         self.ambient_dimension: int = differences.shape[1]
-        """The dimension ``d`` of the space the body lies in."""
         self._span = span
         self._denominator = denominator
         self._unit = 1.0 / (denominator or 1)
@@ -271,7 +271,7 @@ class SensitivityHull:
 
     @cached_property
     def vertices(self) -> FloatArray:
-        """The vertices ``(h, d)``; counter-clockwise in the plane, zeros for the point ``{0}``."""
+        """The vertices ``(h, d)``. Counter-clockwise in the plane, zeros for the point ``{0}``."""
         if self.dimension <= 2 or self._denominator is None or self._exact_half_spaces is None:
             return self._tips
         return locked(self._tips[self._exact_half_spaces.is_vertex])
@@ -327,7 +327,7 @@ class SensitivityHull:
 
     @cached_property
     def corners(self) -> npt.NDArray[np.int64] | None:
-        """The integer vertices of a polygon with 64-bit cross products; None for other bodies."""
+        """The integer vertices of a polygon with 64-bit cross products. None for other bodies."""
         if self._denominator != 1 or self.dimension != 2 or self.ambient_dimension != 2:
             return None
         return self._corners if largest(self._corners) <= planar.COORDINATE_LIMIT else None
@@ -365,7 +365,7 @@ class SensitivityHull:
         return sqrt((self.spanning * self.spanning).sum(axis=1).max(initial=0.0))
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """Return the norm ``‖v‖_K`` of each vector; infinite off the span.
+        """Return the norm ``‖v‖_K`` of each vector. Infinite off the span.
 
         Parameters
         ----------
@@ -424,14 +424,14 @@ class SensitivityHull:
 
     @cached_property
     def cones(self) -> FloatArray:
-        """Simplicial cones that tile the span, ``(c, r, d)``; simplices with the origin."""
+        """Simplicial cones that tile the span, ``(c, r, d)``. Simplices with the origin."""
         if self.dimension == 0:
             return frozen(np.zeros((1, 0, self.ambient_dimension)))
         return locked(self._tips.take(self._facets, axis=0))
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
-        """The ``r``-dimensional volume of each simplex of `cones`; they sum to `span_volume`."""
+        """The ``r``-dimensional volume of each simplex of `cones`. They sum to `span_volume`."""
         if self.dimension == 0:
             return frozen(np.ones(1))
         if self.dimension == self.ambient_dimension == 2:
@@ -453,7 +453,7 @@ class SensitivityHull:
 
     @cached_property
     def volume(self) -> float:
-        """The ``d``-dimensional volume (the area in the plane); 0.0 below full dimension."""
+        """The ``d``-dimensional volume (the area in the plane). 0.0 below full dimension."""
         if self.dimension < self.ambient_dimension:
             return 0.0
         if self.dimension == 2:
@@ -523,7 +523,7 @@ class SensitivityHull:
         return self.stretched(stretch)
 
     def stretched(self, stretch: FloatArray) -> SensitivityHull:
-        """Scale by factors that are already validated; see `scaled`.
+        """Scale by factors that are already validated. See `scaled`.
 
         Parameters
         ----------
@@ -579,7 +579,7 @@ class SensitivityHull:
         return locked(rows[rows[:, 1] <= rows[:, 2]])
 
     def to_shapely(self) -> BaseGeometry:
-        """Convert the body to a shapely polygon, line or point; for one and two dimensions.
+        """Convert the body to a shapely polygon, line or point. For one and two dimensions.
 
         Returns
         -------
@@ -623,7 +623,7 @@ class _PolygonHull(SensitivityHull):
 
 
 class _StretchedHull(SensitivityHull):
-    """A body with scaled axes; corners and facets keep the order of the original body.
+    """A body with scaled axes. Corners and facets keep the order of the original body.
 
     Parameters
     ----------
@@ -655,7 +655,7 @@ class _StretchedHull(SensitivityHull):
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
-        """The equations and half-spaces of the body, stretched; rounding makes them inexact."""
+        """The equations and half-spaces of the body, stretched. Rounding makes them inexact."""
         form = self._body.norm_form
         equations = _orthonormal(form.equations / self._stretch)
         return MinkowskiNorm(form.normals / self._stretch, equations, self._reach, None)
@@ -674,13 +674,13 @@ class _CrossNorm(MinkowskiNorm):
     radii: FloatArray = field(default_factory=lambda: np.ones(0))
 
     def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
-        """Return the norms ``(n,)`` of vectors ``(n, d)``; the span is the whole space."""
+        """Return the norms ``(n,)`` of vectors ``(n, d)``. The span is the whole space."""
         if (self.radii == self.radii[0]).all():
             return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])
         return np.asarray(np.abs(vectors / self.radii).sum(axis=1))
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
-        """Return closed membership ``(n,)``; exact for integer vectors and equal integer radii."""
+        """Return closed membership ``(n,)``. Exact for integer vectors and equal integer radii."""
         # Equal radii below 2**53.
         radius = float(self.radii[0])
         if vectors.dtype.kind in "iu" and (self.radii == radius).all() and radius.is_integer() and radius < 2**53:
@@ -760,7 +760,7 @@ class Disc:
     dimension: PositiveInt = 2
 
     def norm(self, vectors: npt.ArrayLike) -> FloatArray:
-        """Return ``|v| / radius`` of each vector; infinite if it exceeds the range of doubles.
+        """Return ``|v| / radius`` of each vector. Infinite if it exceeds the range of doubles.
 
         Parameters
         ----------
@@ -837,7 +837,7 @@ def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
 
 
 def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert integers, and floats with small integer values, to int64; keep others."""
+    """Convert integers, and floats with small integer values, to int64. Keep others."""
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
     if array.dtype != object and ((np.abs(array) <= planar.COORDINATE_LIMIT) & (array == np.rint(array))).all():

@@ -47,7 +47,7 @@ class GrowingBody:
 
     @classmethod
     def of_hull(cls, hull: SensitivityHull, whole: bool) -> GrowingBody:
-        """Wrap a hull that is already known; ``whole`` if its differences are integers."""
+        """Wrap a hull that is already known. ``whole`` if its differences are integers."""
         body = cls(np.rint(hull.spanning).astype(np.int64) if whole else hull.spanning)
         body.__dict__["hull"] = hull
         return body
@@ -95,12 +95,12 @@ class GrowingBody:
 
     @property
     def volume(self) -> float:
-        """The volume, in the coordinates' unit; zero below full dimension."""
+        """The volume, in the coordinates' unit. Zero below full dimension."""
         return self.hull.volume
 
     @cached_property
     def _facets(self) -> tuple[FloatArray, FloatArray, FloatArray] | None:
-        """Cones ``(c, d, d)`` over facets, normals ``(c, d)``, volumes ``(c,)``; None if flat.
+        """Cones ``(c, d, d)`` over facets, normals ``(c, d)``, volumes ``(c,)``. None if flat.
 
         The rows of a cone are the corners of a simplicial facet, on which the normal is one.
         """
@@ -198,7 +198,7 @@ class GrowingBody:
         return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
 
     def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
-        """Return a radius in the unit of ``spacing`` ``(d,)`` of a ball in the body; 0 if unknown."""
+        """Return a radius in the unit of ``spacing`` ``(d,)`` of a ball in the body. 0 if unknown."""
         return 0.0
 
 

@@ -147,7 +147,7 @@ def ball(radius: float, dimension: int) -> tuple[float, float]:
 
 
 def open_bounds(corners: FloatArray, vectors: FloatArray, level: float) -> FloatArray:
-    """Return `reach_bounds`; infinite for vectors outside every body that beats the level.
+    """Return `reach_bounds`. Infinite for vectors outside every body that beats the level.
 
     The bodies contain the corners. In the plane this is also decided by the excess of the grown polygon and of the
     level's disc outside it, as in `error_floor`.

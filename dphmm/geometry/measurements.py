@@ -33,8 +33,8 @@ _MAX_STEP_RATIO = 4
 # A session uses the same dozen polygons repeatedly.
 _POLYGON_CACHE_SIZE = 256
 
+# Integer steps from the lowest value, their length (0.0 if all are equal), and the tolerance of values.
 Axis = tuple[IntArray, float, float]
-"""Integer steps from the lowest value, their length (0.0 if all are equal), and the tolerance of values."""
 
 
 class Measurements:
@@ -119,30 +119,30 @@ class Measurements:
     def _set(
         self, points: FloatArray, otherwise: FloatArray, axes: list[Axis | None], unit: float | None = None
     ) -> None:
-        """Set every field; coordinates are ``otherwise`` unless all axes are lattices.
+        """Set every field. Coordinates are ``otherwise`` unless all axes are lattices.
 
         Parameters
         ----------
         unit
             The length of the axes' steps, if they are those of a known lattice.
         """
+        # ``(N, d)``, read-only like every array here.
         self.points: FloatArray = frozen(points)
-        """``(N, d)``, read-only like every array here."""
         lattices = [axis for axis in axes if axis is not None]
+        # Whether coordinates are integers and decisions exact.
         self.is_lattice = len(lattices) == self.dimension
-        """Whether coordinates are integers and decisions exact."""
         coordinates, spacing = _on_common_steps(lattices) if self.is_lattice else (otherwise, np.ones(self.dimension))
+        # ``(N, d)``: integers on a lattice, otherwise the points (or the steps of `on_lattice`, as floats).
         self.coordinates: npt.NDArray[Any] = frozen(coordinates)
-        """``(N, d)``: integers on a lattice, otherwise the points (or the steps of `on_lattice`, as floats)."""
+        # ``(d,)``: the length of one step of the coordinates, in the unit of the measurements.
         self.spacing: FloatArray = frozen(spacing if unit is None else spacing * unit)
-        """``(d,)``: the length of one step of the coordinates, in the unit of the measurements."""
         per_coordinate = np.ones(self.dimension) if unit is None else np.rint(spacing)
+        # ``(d,)``: the number of steps of a known lattice (see `on_lattice`) in one step of the coordinates.
         self.steps_per_coordinate: IntArray = frozen(per_coordinate.astype(np.int64))
-        """``(d,)``: the number of steps of a known lattice (see `on_lattice`) in one step of the coordinates."""
 
     @classmethod
     def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
-        """Convert `f` to `Measurements`; return it unchanged if it already is one.
+        """Convert `f` to `Measurements`. Return it unchanged if it already is one.
 
         Parameters
         ----------
@@ -360,11 +360,11 @@ class Raster:
         self.width = width
         self.height = height
         self._low = low
+        # ``(N,)``: the index of each state's cell in the flattened array.
         self.flat = cells[:, 1] * width + cells[:, 0]
-        """``(N,)``: the index of each state's cell in the flattened array."""
         self.is_raster_order = bool((self.flat == np.arange(len(cells))).all()) and len(cells) == width * height
+        # Whether no two states share a cell.
         self.is_simple = self.is_raster_order or len(np.unique(self.flat)) == len(cells)
-        """Whether no two states share a cell."""
 
     def counts(self, constraint: BoolArray) -> npt.NDArray[np.int32]:
         """Return the number of possible states in each cell, ``(height, width)``."""
@@ -416,7 +416,7 @@ def _polygon_forms(corner_bytes: bytes, spacing_bytes: bytes) -> tuple[Sensitivi
 
 
 def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:
-    """Stack axes; steps that are small multiples of the shortest step are counted in it."""
+    """Stack axes. Steps that are small multiples of the shortest step are counted in it."""
     shortest = min((step for _, step, _ in axes if step > 0), default=1.0)
     columns = []
     spacing = []

@@ -94,7 +94,7 @@ class CoordinateBody:
         return form.diameter(relative.astype(np.float64))
 
     def holds_every_difference(self, constraint: BoolArray) -> bool:
-        """Return whether all differences of possible states lie in the body; exact if it is."""
+        """Return whether all differences of possible states lie in the body. Exact if it is."""
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
             return self.membership == "halfspace" and self.diameter(constraint) <= 1.0 + RELATIVE_TOLERANCE
@@ -112,12 +112,12 @@ class CoordinateBody:
 
 
 def _extents(heights: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the range of each column; faster than `np.ptp` for few values."""
+    """Return the range of each column. Faster than `np.ptp` for few values."""
     return np.asarray(np.maximum.reduce(heights) - np.minimum.reduce(heights))
 
 
 def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
-    """Return the number of possible states in the body around each one; 0 elsewhere.
+    """Return the number of possible states in the body around each one. 0 elsewhere.
 
     The state itself is included. Exact if the measurements lie on a lattice and the body is a hull.
     """
@@ -147,7 +147,7 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
 
 
 def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
-    """Return the rows of a low polygon with integer corners, clipped to the raster; else None.
+    """Return the rows of a low polygon with integer corners, clipped to the raster. Else None.
 
     They are ``(k, 3)``: the offset of each row of the body, and its first and last column.
     """
@@ -207,7 +207,7 @@ def _sum_row_by_row(cells: npt.NDArray[np.int32], rows: IntArray) -> IntArray:
 
 
 def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np.int64]:
-    """Return sums over a body by a Fourier transform; rounding removes its error."""
+    """Return sums over a body by a Fourier transform. Rounding removes its error."""
     from scipy import fft
 
     b = kernel.shape[0] // 2
@@ -219,7 +219,7 @@ def _convolve(cells: npt.NDArray[np.int32], kernel: BoolArray) -> npt.NDArray[np
 
 
 def _count_by_heights(body: CoordinateBody, constraint: BoolArray) -> IntArray | None:
-    """Count lattice points in a polygon around each one; None if the tree has to.
+    """Count lattice points in a polygon around each one. None if the tree has to.
 
     A difference lies in the exact polygon if its heights over all facets are within the limits.
     """
@@ -313,8 +313,8 @@ class _BallTree:
         self.body = body
         points = (points - points[:1]).astype(np.float64)  # rounding grows with the distance from the origin
         tree = cKDTree(points / body.reach, leafsize=_LEAF_SIZE)
+        # The points of all nodes: each node contains a slice.
         self.order: IntArray = np.asarray(tree.indices, dtype=np.int64)
-        """The points of all nodes: each node contains a slice."""
         nodes: list[Any] = [tree.tree]
         children = []
         for node in nodes:  # the list grows by the children of each node

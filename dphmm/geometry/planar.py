@@ -15,11 +15,10 @@ from dphmm.arrays import RELATIVE_TOLERANCE, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.geometry.facets import estimate_facets
 
+# Largest absolute integer coordinate for which 64-bit cross products are exact.
+#
+# Differences of coordinates are below 2**29 and their products below 2**58, with room for sums of several.
 COORDINATE_LIMIT = 2**28
-"""Largest absolute integer coordinate for which 64-bit cross products are exact.
-
-Differences of coordinates are below 2**29 and their products below 2**58, with room for sums of several.
-"""
 
 # Above this number of points Qhull is not slower than the scan in Python, even if all of them are corners. For 200
 # random points, of which few are, it takes half the time, and for 500 a third.
@@ -263,7 +262,7 @@ def polygon_sums(corners: Points) -> tuple[float, float, float]:
 
 
 def doubled_area(polygon: Points) -> Any:
-    """Return twice the area of a polygon; an exact integer for integers, zero if degenerate."""
+    """Return twice the area of a polygon. An exact integer for integers, zero if degenerate."""
     if len(polygon) < 3:
         return polygon.dtype.type(0)
     return cross(polygon, following(polygon)).sum()

@@ -90,7 +90,7 @@ def exact_rank(rows: npt.NDArray[Any]) -> int:
 
 
 def distinct_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return distinct rows in lexicographic order; ten times as fast as ``np.unique(axis=0)``."""
+    """Return distinct rows in lexicographic order. Ten times as fast as ``np.unique(axis=0)``."""
     return index_rows(rows)[0]
 
 
@@ -107,7 +107,7 @@ def index_rows(rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
 
 
 def nonzero_rows(rows: npt.NDArray[Any]) -> BoolArray:
-    """Return whether each row ``(n, d)`` has a non-zero entry; ten times as fast as ``any``."""
+    """Return whether each row ``(n, d)`` has a non-zero entry. Ten times as fast as ``any``."""
     result: BoolArray = rows[:, 0] != 0
     for column in rows.T[1:]:
         result |= column != 0
@@ -115,7 +115,7 @@ def nonzero_rows(rows: npt.NDArray[Any]) -> BoolArray:
 
 
 def largest(values: npt.NDArray[Any]) -> int:
-    """Return the largest absolute value in an array of integers; zero if empty."""
+    """Return the largest absolute value in an array of integers. Zero if empty."""
     if values.size <= _MIN_ARRAY_SIZE:
         return max(map(abs, values.ravel().tolist()), default=0)
     return max(abs(int(values.min())), abs(int(values.max())))
@@ -189,7 +189,7 @@ def _find_independent(vectors: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
-    """Return whether vectors span the plane; False also if products might overflow."""
+    """Return whether vectors span the plane. False also if products might overflow."""
     if not len(vectors) or largest(vectors) >= _MAX_CROSS_FACTOR:
         return False
     along = vectors[(vectors != 0).any(axis=1).argmax()]

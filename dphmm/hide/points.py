@@ -12,8 +12,8 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.space.trajectory import Recording, Segment
 
+# A longer time between two points separates trips. The user may have used another means of transport in it.
 TRIP_GAP = np.timedelta64(1, "h")
-"""A longer time between two points separates trips. The user may have used another means of transport in it."""
 
 
 @cache

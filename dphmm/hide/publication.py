@@ -94,6 +94,6 @@ def _breaks(points: Points, zones: Sequence[HiddenZone]) -> BoolArray:
 
 
 def _median(steps: FloatArray) -> float:
-    """Return the median of the positive steps between consecutive points; 0 without one."""
+    """Return the median of the positive steps between consecutive points. 0 without one."""
     positive = steps[steps > 0]  # NaN compares false
     return float(np.median(positive)) if len(positive) else 0.0

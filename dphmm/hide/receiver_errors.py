@@ -12,6 +12,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.hide.points import TRIP_GAP, Points, describe_point, distance_km
 from dphmm.model.blank_model import KINDS
 
+# The activity in a file → the type of movement, with its usual speed and its speed limit.
 MOVEMENT_OF_ACTIVITY: Mapping[str, str] = {
     "running": "walking",
     "walking": "walking",
@@ -20,13 +21,12 @@ MOVEMENT_OF_ACTIVITY: Mapping[str, str] = {
     "biking": "cycling",
     "driving": "driving",
 }
-"""The activity in a file → the type of movement, with its usual speed and its speed limit."""
 
+# The number of points that are dropped to remove a jump, at most.
 JUMP_COST = 10
-"""The number of points that are dropped to remove a jump, at most."""
 
+# The error of a fix between buildings. A jump is longer than the way at the speed limit by more than this.
 FIX_ERROR_KM = 0.1
-"""The error of a fix between buildings. A jump is longer than the way at the speed limit by more than this."""
 
 _ROUNDING = np.timedelta64(1, "m")
 # A recording with a larger share of errors has another activity than stated.

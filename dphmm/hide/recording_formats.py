@@ -182,7 +182,7 @@ def _recording_tcx(path: Path, recording: Recording) -> None:
 
 
 def _fits_tcx(name: str, values: FloatArray) -> BoolArray:
-    """Return whether TCX can contain the values of a sensor, ``(n,)``; also for missing ones."""
+    """Return whether TCX can contain the values of a sensor, ``(n,)``. Also for missing ones."""
     low, high = _TCX_RANGES.get(name, (-np.inf, np.inf))
     return np.asarray(~((np.rint(values) < low) | (np.rint(values) > high)))
 
@@ -240,8 +240,8 @@ _RECORDINGS: Mapping[str, _Format] = {
     ".kml": _Format(_recording_kml, (), ()),
     ".tcx": _Format(_recording_tcx, ("hr", "cad", "power", "speed"), _SPORTS),
 }
+# The names of the formats: their extensions without the dot.
 RECORDING_FORMATS = tuple(suffix[1:] for suffix in _RECORDINGS)
-"""The names of the formats: their extensions without the dot."""
 
 
 @checked

@@ -18,8 +18,8 @@ from dphmm.space.grid import KM_PER_DEGREE
 from dphmm.space.projection import LocalProjection
 from dphmm.validation import checked
 
+# The side of the largest squares, kilometres.
 MAX_SIDE_KM = 12.8
-"""The side of the largest squares, kilometres."""
 
 _MAX_LATITUDE = 84.0
 _LEVELS = range(10)

@@ -16,25 +16,25 @@ from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
 from dphmm.validation import checked
 
+# The side of a core that is chosen by its candidates is this multiple of the distance to its locations.
 RING_RATIO = 1.6
-"""The side of a core that is chosen by its candidates is this multiple of the distance to its locations."""
 
+# The largest core that is chosen by its candidates alone, kilometres.
 MAX_CORE_KM = 6.4
-"""The largest core that is chosen by its candidates alone, kilometres."""
 
+# The distance without `within_km` and `among`.
 DEFAULT_WITHIN_KM = 0.5
-"""The distance without `within_km` and `among`."""
 
 # The core is at least this multiple of the distance.
 _MIN_CORE_RATIO = 1.5
+# The largest distance, for which the core is the largest square.
 MAX_WITHIN_KM = MAX_SIDE_KM / _MIN_CORE_RATIO
-"""The largest distance, for which the core is the largest square."""
 
 # The smallest core that is chosen by its candidates alone.
 _MIN_CORE_KM = 0.2
 
+# Latitude and longitude in degrees.
 Place = tuple[float, float]
-"""Latitude and longitude in degrees."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def choose_square(
 
 
 def _count_candidates(street_map: StreetMap, square: Square) -> float:
-    """Return the effective number of candidates in a square; 0 without streets and homes."""
+    """Return the effective number of candidates in a square. 0 without streets and homes."""
     candidates = find_candidates(street_map, HiddenZone(square, square.side_km / RING_RATIO))
     return 0.0 if candidates.kind == "cells" else candidates.effective_number
 

@@ -35,26 +35,26 @@ from dphmm.hide.zone_inference import ADVERSARIES, ZoneInference
 from dphmm.model.point_estimate import Inference
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 
+# The name of the adversary.
 STREET = "street"
-"""The name of the adversary."""
 
+# The excess at which a way is less probable by a factor of e, kilometres.
 SCALE_KM = 0.14
-"""The excess at which a way is less probable by a factor of e, kilometres."""
 
+# The share of ways that do not depend on their length. Simulated ways have none; with some, no way excludes a home.
 WANDERING = 0.01
-"""The share of ways that do not depend on their length. Simulated ways have none; with some, no way excludes a home."""
 
+# The dependence of gates. Together, n gates count as ``n / (1 + DEPENDENCE (n - 1))`` independent ones.
 DEPENDENCE = 0.3
-"""The dependence of gates. Together, n gates count as ``n / (1 + DEPENDENCE (n - 1))`` independent ones."""
 
+# The way along the kept track from the gate to the location at which the adversary assumes that the user aimed.
 AHEAD_KM = 2.0
-"""The way along the kept track from the gate to the location at which the adversary assumes that the user aimed."""
 
+# The streets within this distance of the zone are needed.
 MAP_MARGIN_KM = AHEAD_KM + 0.5
-"""The streets within this distance of the zone are needed."""
 
+# The length of street that counts as one candidate if the map has neither addresses nor buildings.
 PIECE_KM = 0.02
-"""The length of street that counts as one candidate if the map has neither addresses nor buildings."""
 
 # Parts of streets are at most this long, so that every location on a street is within half of it of a node.
 _MAX_EDGE_KM = 0.04
@@ -157,7 +157,7 @@ def _uniform(points: FloatArray, kind: str) -> Candidates:
 
 
 def _meets_square(ends: FloatArray, half: float) -> BoolArray:
-    """Return which edges have a bounding box that meets a square; their ends may be outside."""
+    """Return which edges have a bounding box that meets a square. Their ends may be outside."""
     return np.asarray((ends.min(axis=1) <= half).all(axis=1) & (ends.max(axis=1) >= -half).all(axis=1))
 
 

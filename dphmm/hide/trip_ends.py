@@ -87,7 +87,7 @@ def _is_far(points: Points, first: IntArray, last: IntArray) -> BoolArray:
 
 
 def _find_starts(points: Points, trip: IntArray, is_jump: BoolArray, is_far: BoolArray) -> IntArray:
-    """Return the points at which a trip may have started; of a reversed trip, ended."""
+    """Return the points at which a trip may have started. Of a reversed trip, ended."""
     times, starts = points.values.times, [0]
     for step in np.flatnonzero(is_jump | is_far).tolist():
         part = trip[starts[-1] : step + 1]

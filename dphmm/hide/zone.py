@@ -21,11 +21,11 @@ from dphmm.space.grid import Grid
 from dphmm.space.projection import LocalProjection, wrap_longitude
 from dphmm.validation import checked
 
+# The number of cells along a side of the core.
 CELLS = 10
-"""The number of cells along a side of the core."""
 
+# The time by which a crossing with a stop takes longer than the straight way at the typical speed.
 MIN_STOP_SECONDS = 120.0
-"""The time by which a crossing with a stop takes longer than the straight way at the typical speed."""
 
 # The ring is wider than the distance by this share of it. A location outside the core by less is also protected.
 _TOLERANCE_SHARE = 0.1
@@ -130,8 +130,8 @@ class HiddenZone:
         self.others = tuple(others)
         self.projection = LocalProjection(*square.centre)
         ring = _num_ring_cells(square, within_km)
+        # Half of the zone's side, kilometres.
         self.half_km = cell * (CELLS / 2 + ring)
-        """Half of the zone's side, kilometres."""
         across = CELLS + 2 * (ring + _MARGIN_CELLS)
         first = -round(1000 * cell * (across - 1) / 2)
         self.grid = Grid(self.projection, (first, first), cell, across, across)

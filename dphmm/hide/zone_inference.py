@@ -37,14 +37,14 @@ from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.model.blank_model import region_prior
 from dphmm.model.point_estimate import Inference
 
+# The standard deviation of the turn that the extrapolating adversary assumes.
 TURN_STD = np.radians(30.0)
-"""The standard deviation of the turn that the extrapolating adversary assumes."""
 
+# The largest number of steps in the zone that is evaluated. A longer time does not restrict the way to a stop.
 MAX_STEPS = 2000
-"""The largest number of steps in the zone that is evaluated. A longer time does not restrict the way to a stop."""
 
+# The names of the two adversaries.
 ADVERSARIES = ("markov", "extrapolating")
-"""The names of the two adversaries."""
 
 # Sizes of zones of which the moves are kept. The moves of a size take about 10 MB.
 _MAX_SIZES = 4
@@ -71,8 +71,8 @@ class ZoneMoves:
     def __init__(self, matrix: FloatArray, inside: BoolArray) -> None:
         self.matrix = matrix
         self.inside = inside
+        # ``(N,)``: mask of the states outside with a move into the set and a move out of it.
         self.is_gate: BoolArray = ~inside & (matrix[:, inside] > 0).any(axis=1) & (matrix[inside] > 0).any(axis=0)
-        """``(N,)``: mask of the states outside with a move into the set and a move out of it."""
         self._within = matrix[np.ix_(inside, inside)]
         self._solutions: dict[tuple[str, int], FloatArray] = {}
         self._powers: BoundedCache[tuple[str, int], list[FloatArray]] = BoundedCache(_MAX_GATES)

@@ -39,8 +39,8 @@ from dphmm.validation import Integers, Interval, Probability, Seconds, checked, 
 
 _DAY = 86_400_000_000
 _MINUTE = 60_000_000
+# Maximum number of times over which users are counted.
 MAX_TIMES = 10_000_000
-"""Maximum number of times over which users are counted."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def population(
 @checked_as(ConfigurationError)
 @dataclass(frozen=True)
 class DayAlignment:
-    """Settings for the alignment of days; see `daily_population`.
+    """Settings for the alignment of days. See `daily_population`.
 
     Parameters
     ----------
@@ -264,18 +264,18 @@ def _assemble(rows: list[tuple[str, IntArray, IntArray]], times: npt.NDArray[Any
     return Population(tuple(name for name, _, _ in rows), times, states, seen, size)
 
 
+# States that a table of counts cannot be checked against the training users of a model.
 UNCHECKED_USERS = "unknown: a table does not list the counted users"
-"""States that a table of counts cannot be checked against the training users of a model."""
 
+# Estimators that ignore the scale of the noise.
 _WITHOUT_SCALE = ("least-squares", "maximum-likelihood")
-"""Estimators that ignore the scale of the noise."""
 
 EPSILON_COLUMN = "epsilon"
+# Columns of a table of counts with each time's budget and whether its noise is exact. Other columns are places.
 EXACT_COLUMN = "is_exact"
-"""Columns of a table of counts with each time's budget and whether its noise is exact. Other columns are places."""
 
+# The users' distribution at the first time: from the noisy counts, uniform, or the model's.
 Prior = Literal["frequency", "uniform", "model"]
-"""The users' distribution at the first time: from the noisy counts, uniform, or the model's."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ class Counts:
 
     @classmethod
     def read(cls, path: str | Path) -> Counts:
-        """Read counts from a .csv or .parquet file; see `dphmm.tables.TimedTable.read`.
+        """Read counts from a .csv or .parquet file. See `dphmm.tables.TimedTable.read`.
 
         Parameters
         ----------

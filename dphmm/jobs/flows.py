@@ -51,8 +51,8 @@ _MIN_EPSILON = 1e-4
 # A larger epsilon provides no meaningful protection. Up to here, exponentials are finite floats.
 _MAX_EPSILON = 500
 
+# Contribution bounds in a plan if the settings specify none.
 PLANNED_BOUNDS = 1, 2, 5, 10, 20, 50
-"""Contribution bounds in a plan if the settings specify none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +223,7 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
 def build_tables(
     events: dict[str, Events], tables: Sequence[Table], settings: FlowSettings, noise: CountNoise
 ) -> tuple[dict[str, NoisyTable], dict[str, int]]:
-    """Build noisy tables from events, spending the remaining budget; also return the bounds."""
+    """Build noisy tables from events, spending the remaining budget. Also return the bounds."""
     layout = tables[0].layout
     shares = {table.name: level_shares(table) for table in tables}
     bounds = _bounds(noise, settings, layout, events, shares)

@@ -30,14 +30,14 @@ from dphmm.space import OUTSIDE, StateSpace, Trajectory
 from dphmm.space.fix_quality import Region
 from dphmm.validation import checked, setting
 
+# The reason of skipped records.
 MALFORMED = "malformed records"
-"""The reason of skipped records."""
+# The reason of fixes that share their user and time with another.
 SAME_TIME = "replaced by a fix of the same user and time"
-"""The reason of fixes that share their user and time with another."""
+# The reason of fixes that share a timestep with a more accurate or a later one.
 SAME_TIMESTEP = "replaced by a fix of the same timestep"
-"""The reason of fixes that share a timestep with a more accurate or a later one."""
+# The reason of fixes outside the region.
 OUTSIDE_REGION = "outside the region"
-"""The reason of fixes outside the region."""
 
 # Maximum number of users and of fixes in a task of a worker. They bound its memory, and the locations of a data set of
 # a million fixes suffice for all processors of a machine.
@@ -96,7 +96,7 @@ class RegionLoss:
         return RegionLoss(*(getattr(self, name.name) + getattr(other, name.name) for name in fields(self)))
 
     def describe(self, at_border: bool = False) -> tuple[Dropped, ...]:
-        """Return the reasons with at least one fix; see `UserTracks.dropped`."""
+        """Return the reasons with at least one fix. See `UserTracks.dropped`."""
         users = f"{self.never_inside:,} user{'' if self.never_inside == 1 else 's'}"
         where = "moved to its nearest location" if at_border else f"{users} never inside"
         reasons = (
@@ -459,7 +459,7 @@ class Data:
         return names
 
     def _gather(self, at: int, gathered: dict[int, FixesOnDisk]) -> FixesOnDisk | None:
-        """Return the fixes of a path on disk; None if it is not too large for memory."""
+        """Return the fixes of a path on disk. None if it is not too large for memory."""
         large = None if at in gathered else self._large(self.paths[at])
         if large is not None:
             gathered[at] = large.gather()
@@ -506,7 +506,7 @@ class Data:
         return result
 
     def _get_format(self, path: str | Path) -> str | None:
-        """Return the format of a path; None if it contains no file."""
+        """Return the format of a path. None if it contains no file."""
         try:
             return self.input_format or recognise(path)
         except (EmptyDataError, ConfigurationError):  # the latter for several formats
@@ -569,11 +569,11 @@ class SupportsDataFrame(Protocol):
         """Return the interchange object."""
 
 
+# An argument of `dphmm.readers.read_frame`.
 Frame = Any
-"""An argument of `dphmm.readers.read_frame`."""
 
+# Data; paths; or tables or trajectories in memory, with all users.
 DataLike = Data | str | Path | Trajectory | SupportsArrow | SupportsDataFrame | Sequence[str | Path | Trajectory]
-"""Data; paths; or tables or trajectories in memory, with all users."""
 
 
 def _add_user(user: str, names: set[str], path: str | Path | Frame) -> None:

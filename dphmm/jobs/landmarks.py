@@ -137,12 +137,12 @@ class LandmarkFinder:
         return mask
 
 
+# Landmarks: a finder, a subset of the timestamps (times or strings), or a file with one time per line.
 LandmarkSource = LandmarkFinder | Sequence[Any] | npt.NDArray[Any] | Path
-"""Landmarks: a finder, a subset of the timestamps (times or strings), or a file with one time per line."""
 
 
 def parse_landmarks(landmarks: LandmarkSource, timestamps: Times, points: FloatArray | None = None) -> Times:
-    """Return landmarks as times of the timestamps' type; can be empty.
+    """Return landmarks as times of the timestamps' type. Can be empty.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ _OUTPUT_COLUMNS = ("landmark", "published", "is_exact", "epsilon", "loss")
 @checked
 @dataclass(frozen=True)
 class Scheme:
-    """The allocation of the budget to landmarks and regular timestamps; see `dphmm.landmarks`.
+    """The allocation of the budget to landmarks and regular timestamps. See `dphmm.landmarks`.
 
     Parameters
     ----------
@@ -609,7 +609,7 @@ def _get_single_user(user_tracks: UserTracks) -> Trajectory:
 
 
 def _convert_to_degrees(points: FloatArray, plane: LocalProjection, box: Box | None = None) -> dict[str, FloatArray]:
-    """Return degrees of points of the plane; NaN beyond the image of the Earth."""
+    """Return degrees of points of the plane. NaN beyond the image of the Earth."""
     if box is not None:
         south, west, north, east = box
         width = (east - west) % 360.0

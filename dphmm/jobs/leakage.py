@@ -35,29 +35,29 @@ from dphmm.tables.values import shown
 from dphmm.validation import Epsilon, PositiveInt, checked
 from dphmm.writers import ReleaseTable, read_releases
 
+# The name of the user if knowledge is specified without a name.
 EVERYONE = "everyone"
-"""The name of the user if knowledge is specified without a name."""
 
+# Disclosures of a stream of releases that no leakage value covers.
 UNCOVERED_DISCLOSURES = (
     "The times of releases: a gap reveals that the user was not recorded, or was outside the region if such locations "
     "are dropped.",
     "Locations before and after a time outside the region, which are near its border.",
     "Adversaries with other matrices or other knowledge, and releases that are not in this stream.",
 )
-"""Disclosures of a stream of releases that no leakage value covers."""
 
+# Knowledge about a user: a mobility model, or matrices of the state before and after (None if unknown).
 Adversary = Mobility | tuple[Matrix | None, Matrix | None]
-"""Knowledge about a user: a mobility model, or matrices of the state before and after (None if unknown)."""
 
+# Knowledge about one user, or name → knowledge about each of several.
 Adversaries = Adversary | Mapping[str, Adversary]
-"""Knowledge about one user, or name → knowledge about each of several."""
 
+# Maximum number of clock steps for which leakage is computed.
 MAX_STEPS = 10_000_000
-"""Maximum number of clock steps for which leakage is computed."""
 
 
+# Maximum number of transitions of a model; above it, leakage is the sum of all budgets.
 MAX_TRANSITIONS = 500_000
-"""Maximum number of transitions of a model; above it, leakage is the sum of all budgets."""
 
 
 @dataclass(frozen=True)
@@ -480,7 +480,7 @@ def _as_adversary(adversary: Any) -> Adversary:
 
 
 def _matrices(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:
-    """Read both matrices; a shared one is read once."""
+    """Read both matrices. A shared one is read once."""
     past, future = pair
     first = as_matrix(past)
     return first, first if future is past else as_matrix(future)

@@ -22,8 +22,8 @@ from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.vector_files import OPENSTREETMAP_SUFFIXES
 from dphmm.validation import checked
 
+# The name of the bundled coarse map of coasts and lakes.
 COAST = "coast"
-"""The name of the bundled coarse map of coasts and lakes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class RegionMap:
 
     @property
     def attraction(self) -> FloatArray:
-        """The attraction of each state, ``(N,)``; see `dphmm.model.map_attraction`."""
+        """The attraction of each state, ``(N,)``. See `dphmm.model.map_attraction`."""
         content = self.content
         return compute_map_attraction(
             self.land, None if content is None else np.where(np.isnan(content), np.nanmean(content), content)
@@ -126,7 +126,7 @@ _PIECES_PER_CELL = 10
 
 
 def _content(space: Grid, street_map: StreetMap) -> FloatArray | None:
-    """Return the content of each state on a map; None if it contains land and water only."""
+    """Return the content of each state on a map. None if it contains land and water only."""
     if len(street_map.edges):
         count = np.ceil(street_map.lengths_km * _PIECES_PER_CELL / space.cell_km).clip(1).astype(np.int64)
         edge = np.repeat(np.arange(len(count)), count)

@@ -194,7 +194,7 @@ def release_states(
 
 
 def build_measurements(size: int, mechanism: str = _HOP_MECHANISM) -> Measurements:
-    """Return default measurements of states without coordinates; see `release_states`."""
+    """Return default measurements of states without coordinates. See `release_states`."""
     return Measurements(np.arange(size)[:, np.newaxis] if mechanism == _HOP_MECHANISM else np.eye(size))
 
 

@@ -279,8 +279,8 @@ def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon:
     return LandmarkBudget(line, np.full(len(line), round_down(rational(whole) / parts)), whole)
 
 
+# A function from a budget to a release: reads the current timestamp's data and adds noise.
 Draw = Callable[[float], npt.ArrayLike]
-"""A function from a budget to a release: reads the current timestamp's data and adds noise."""
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ class Adaptive:
 
     @property
     def share(self) -> float:
-        """Epsilon that the next timestamp spends if it publishes; zero after the last one."""
+        """Epsilon that the next timestamp spends if it publishes. Zero after the last one."""
         if self._at == len(self._line):
             return 0.0
         if self._regular_ahead:
@@ -402,7 +402,7 @@ class Adaptive:
 
     @property
     def budget(self) -> LandmarkBudget:
-        """Budgets spent so far, zero at remaining timestamps; verified at construction."""
+        """Budgets spent so far, zero at remaining timestamps. Verified at construction."""
         return LandmarkBudget(self._line, self._epsilons, self._epsilon)
 
     def step(self, draw: Draw, exact: bool = False) -> Release:

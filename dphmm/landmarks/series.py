@@ -26,8 +26,8 @@ from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, random_source
 from dphmm.validation import Interval, NoiseEpsilon, checked
 
+# Default spacing of the lattice of locations, in kilometres.
 DEFAULT_SPACING_KM = Fraction(1, 1000)
-"""Default spacing of the lattice of locations, in kilometres."""
 
 # Largest scale of noise in steps. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
 _MAX_SCALE = 2**42
@@ -269,8 +269,8 @@ def _polygon(radius: Fraction) -> npt.NDArray[np.int64]:
     return np.array([(round(reach * cos(angle)), round(reach * sin(angle))) for angle in angles], dtype=np.int64)
 
 
+# A function from a true value ``(d,)`` and a budget to a released value ``(d,)``.
 Mechanism = Callable[[FloatArray, float], npt.ArrayLike]
-"""A function from a true value ``(d,)`` and a budget to a released value ``(d,)``."""
 
 
 @dataclass(frozen=True)

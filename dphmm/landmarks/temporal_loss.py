@@ -77,8 +77,8 @@ class Tilted:
         rows = matrix * far
         self._loss = LossFunction(rows / rows.sum(axis=1, keepdims=True))
         self._drift = drift
+        # The leaning for each number of steps to the conditioning state.
         self.leanings = np.full(max_steps + 1, np.inf)
-        """The leaning for each number of steps to the conditioning state."""
         product = np.eye(len(matrix))
         holds = np.eye(len(matrix))
         for steps in range(1, max_steps + 1):
@@ -95,14 +95,14 @@ class Tilted:
 
     @classmethod
     def from_matrix(cls, matrix: FloatArray, max_steps: int) -> Tilted | None:
-        """Return the propagation of a matrix; None if it does not contract."""
+        """Return the propagation of a matrix. None if it does not contract."""
         if not matrix.any(axis=1).all() or matrix[matrix > 0].min() < _MIN_WEIGHT:
             return None
         tilted = cls(matrix, *_far_future(matrix), max_steps)
         return None if tilted._loss.is_identity else tilted
 
     def passed(self, alphas: FloatArray, steps: int, leanings: FloatArray) -> FloatArray:
-        """Return bounds on losses after `steps` steps; infinite if a leaning is."""
+        """Return bounds on losses after `steps` steps. Infinite if a leaning is."""
         is_known = np.isfinite(leanings)
         less = np.where(is_known, leanings, 0.0)
         more = alphas + less
@@ -113,7 +113,7 @@ class Tilted:
         return np.where(is_known, more + less, np.inf)
 
     def passed_far(self, alpha: float, steps: int, min_steps: int, max_steps: int) -> float:
-        """Return the bound on one loss; the conditioning state is `min_steps` to `max_steps` away."""
+        """Return the bound on one loss. The conditioning state is `min_steps` to `max_steps` away."""
         leaning = self.leanings[min_steps] + max_steps * self._drift
         return float(self.passed(np.asarray(alpha), steps, np.asarray(leaning)))
 
@@ -134,14 +134,14 @@ def _far_future(matrix: FloatArray) -> tuple[FloatArray, float]:
     return weights / weights.max(), drift
 
 
+# Maximum number of states for products of matrices. Above it, the sum of budgets is the bound.
 MAX_STATES = 256
-"""Maximum number of states for products of matrices. Above it, the sum of budgets is the bound."""
 
 # Maximum number of states for which the loss of the bridge itself is computed.
 _EXACT_MAX_STATES = 16
 
+# Maximum number of steps to either side for which the loss of the bridge itself is computed.
 EXACT_MAX_STEPS = 8
-"""Maximum number of steps to either side for which the loss of the bridge itself is computed."""
 
 # Products of more steps are bounded through their blocks, because the spreads of factors contract each other.
 _BLOCK_STEPS = 32
@@ -182,15 +182,15 @@ class Steps:
         self._matrices = matrices
         self._same = isinstance(matrices, np.ndarray)
         self.size = len(matrices if self._same else matrices[0])
+        # Whether there are few enough states to compute the loss of the bridge itself.
         self.is_small = self.size <= _EXACT_MAX_STATES
-        """Whether there are few enough states to compute the loss of the bridge itself."""
         self._products: dict[tuple[int, int], tuple[FloatArray, BoolArray]] = {}
         self._spreads: dict[tuple[int, int], float] = {}
         self._tilted: dict[int, Tilted | None] = {}
         self._losses: dict[tuple[int, int, int, float], float] = {}
 
     def spread(self, start: int, stop: int) -> float:
-        """Return an upper bound on the spread between two times; infinite if supports differ."""
+        """Return an upper bound on the spread between two times. Infinite if supports differ."""
         start, stop = sorted((start, stop))
         # A gap of months has thousands of blocks. All but the last are usually known: from one time to the next only
         # the last block changes.
@@ -207,7 +207,7 @@ class Steps:
         return spread
 
     def loss(self, start: int, at: int, stop: int, epsilon: float) -> float:
-        """Return the loss of one release between two times by the bridge; at most ``epsilon``."""
+        """Return the loss of one release between two times by the bridge. At most ``epsilon``."""
         start, stop = sorted((start, stop))
         key = (*self._key(start, at), self._key(at, stop)[1], epsilon)
         if key not in self._losses:
@@ -258,7 +258,7 @@ def _spread(product: FloatArray, holds: BoolArray) -> float:
 
 
 def _bridge(before: tuple[FloatArray, BoolArray], after: tuple[FloatArray, BoolArray]) -> FloatArray | None:
-    """Return the rows ``Pr(s | a, b)`` of all possible pairs; None if precision is lost."""
+    """Return the rows ``Pr(s | a, b)`` of all possible pairs. None if precision is lost."""
     (left, from_a) = before
     (right, to_b) = after
     holds = from_a[:, None, :] & to_b.T[None, :, :]
@@ -403,8 +403,8 @@ class _Stretch:
         return direct
 
 
+# One matrix for all steps, or one for each of the T - 1 steps in temporal order; None if unknown.
 MatricesByTime = MatrixLike | Iterable[MatrixLike | None] | None
-"""One matrix for all steps, or one for each of the T - 1 steps in temporal order; None if unknown."""
 
 
 @checked
@@ -528,7 +528,7 @@ def _part(knowledge: Any, start: int, stop: int) -> Any:
 
 
 def _steps(past: Any, future: Any, count: int) -> Steps | None:
-    """Return the matrices of bridges; None if there are no matrices or too many states."""
+    """Return the matrices of bridges. None if there are no matrices or too many states."""
     name, knowledge = ("backward", past) if future is None else ("forward", future)
     if knowledge is None or count == 0:
         return None

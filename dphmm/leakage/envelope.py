@@ -176,7 +176,7 @@ def largest_loss(excess: Excess, alpha: float) -> float:
 def _climb(
     excess: Excess, alpha: float, best: Vertex, rows: IntArray, others: IntArray, is_sample: bool = False
 ) -> Vertex:
-    """Return the best point among the given rows; for a sample, a nearly best one."""
+    """Return the best point among the given rows. For a sample, a nearly best one."""
     while True:
         steeper, higher = margins(best, alpha)
         slope = 1 + growth(best, alpha) + steeper
@@ -277,7 +277,7 @@ def pieces(excess: Excess, limit: float = math.inf) -> tuple[list[Vertex], list[
 
 
 def _first_chord(excess: Excess, last: Vertex | None) -> _Chord | None:
-    """Return the chord from the first to the last vertex; None if all rows are equal."""
+    """Return the chord from the first to the last vertex. None if all rows are equal."""
     peaks = excess.peaks(1.0)
     first = excess.vertex(peaks.best, 1.0)
     if first.gap <= excess.rounding(0.0):
@@ -299,7 +299,7 @@ def _first_alpha(support: _Support) -> float:
 
 
 def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
-    """Split the chord at the point farthest above it; None if no point lies above it."""
+    """Split the chord at the point farthest above it. None if no point lies above it."""
     left, right = chord.left, chord.right
     run = left.vertex.d - right.vertex.d
     slope = 1 + (left.vertex.gap - right.vertex.gap) / run if run > 0 else math.inf

@@ -30,8 +30,8 @@ from dphmm.tables.table import content_lines, listed
 from dphmm.tables.values import one_line, parse_fraction, parse_number
 from dphmm.validation import Epsilon, Interval, checked
 
+# Share of positive entries below which the sparse form is faster.
 SPARSE_MAX_FILL = 0.05
-"""Share of positive entries below which the sparse form is faster."""
 
 
 def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
@@ -264,8 +264,8 @@ class LossFunction:
         return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
 
 
+# Knowledge of an adversary: a matrix, its loss function, or None without knowledge.
 Knowledge = MatrixLike | LossFunction | None
-"""Knowledge of an adversary: a matrix, its loss function, or None without knowledge."""
 
 
 @checked
@@ -321,7 +321,7 @@ def loss(matrix: Knowledge, alpha: Annotated[float, Interval(0, math.inf, "left"
 
 @checked
 def supremum(matrix: Knowledge, epsilon: Epsilon) -> float:
-    """Return the limit of leakage if every step spends ε; it can be infinite.
+    """Return the limit of leakage if every step spends ε. It can be infinite.
 
     `LossFunction.supremum` also returns the pair of rows that attains it.
 
@@ -355,7 +355,7 @@ def supremum(matrix: Knowledge, epsilon: Epsilon) -> float:
 
 
 def as_loss_function(matrix: Knowledge, name: str = "transition matrix", limit: float = math.inf) -> LossFunction:
-    """Return the loss function of a matrix; a `LossFunction` is returned unchanged."""
+    """Return the loss function of a matrix. A `LossFunction` is returned unchanged."""
     return matrix if isinstance(matrix, LossFunction) else LossFunction(matrix, limit, name)
 
 

@@ -25,8 +25,8 @@ from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix, loss
 from dphmm.validation import NonNegativeInt, PositiveInt, checked
 
+# One matrix for all steps, or one for each of the T − 1 steps from t to t + 1, in temporal order.
 KnowledgeByTime = Knowledge | Iterable[Knowledge]
-"""One matrix for all steps, or one for each of the T − 1 steps from t to t + 1, in temporal order."""
 
 
 @checked
@@ -213,7 +213,7 @@ def forward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatAr
 
 @checked
 def temporal_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
-    """Compute temporal privacy leakage at each time; `compute_leakage` also returns its parts.
+    """Compute temporal privacy leakage at each time. `compute_leakage` also returns its parts.
 
     Parameters
     ----------
@@ -366,7 +366,7 @@ def as_budgets(epsilons: npt.ArrayLike) -> FloatArray:
 
 
 def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunction, LossFunction]:
-    """Return the loss functions of one adversary's two matrices; equal matrices share one.
+    """Return the loss functions of one adversary's two matrices. Equal matrices share one.
 
     Raises
     ------
@@ -382,7 +382,7 @@ def as_loss_functions(backward: Knowledge, forward: Knowledge) -> tuple[LossFunc
 
 
 def _check_size(sizes: dict[str, int], name: str, size: int | None) -> None:
-    """Raise an error if matrices of one adversary differ in size; None stands for no matrix."""
+    """Raise an error if matrices of one adversary differ in size. None stands for no matrix."""
     for other, other_size in sizes.items():
         if size not in (None, other_size):
             raise StochasticError(
@@ -522,7 +522,7 @@ def compute_population_leakage(
 
 
 def by_user(users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], Figure]) -> dict[Hashable, Figure]:
-    """Apply a function to every user's two matrices; with several users, errors name the user.
+    """Apply a function to every user's two matrices. With several users, errors name the user.
 
     Raises
     ------

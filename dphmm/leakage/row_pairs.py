@@ -29,11 +29,11 @@ import scipy.sparse as sp
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
 
+# Rows in single precision.
 Short = npt.NDArray[np.float32]
-"""Rows in single precision."""
 
+# Values, indices and starts of compressed rows or columns.
 Compressed = tuple[FloatArray, IntArray, IntArray]
-"""Values, indices and starts of compressed rows or columns."""
 
 # Columns summed in single precision before the sum continues in double precision.
 _SINGLE_PRECISION_COLUMNS = 256
@@ -108,8 +108,8 @@ class Vertex:
     rows: tuple[int, int]
 
 
+# The point of a matrix with equal rows.
 NO_LOSS = Vertex(0.0, 0.0, 1.0, 0.0, (0, 0))
-"""The point of a matrix with equal rows."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +203,11 @@ class Excess:
         return bool(np.count_nonzero(entries) > _MIN_SHARE_STANDING_OUT * entries.size)
 
     def _select(self, matrix: Any, rows: IntArray) -> Any:
-        """Return rows of a dense matrix; all rows (always in order) without a copy."""
+        """Return rows of a dense matrix. All rows (always in order) without a copy."""
         return matrix if rows.size == self.size else matrix[rows]
 
     def _dense_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
-        """Query in double precision; sum only columns with an entry that can contribute."""
+        """Query in double precision. Sum only columns with an entry that can contribute."""
         # An entry of q that is at most `slope` times its column's minimum exceeds no d: skip such columns.
         scaled = slope * self._select(self.matrix, others)
         least = slope * self._least
@@ -283,7 +283,7 @@ class Excess:
         return Vertex(inside if rest else 1.0, mass, rest, gap, pair)
 
     def disjoint_rows(self) -> tuple[int, int] | None:
-        """Return the point with d = 0 and the largest q; None if all supports are equal.
+        """Return the point with d = 0 and the largest q. None if all supports are equal.
 
         The rows that overlap with the fewest others are tried; for a mobility matrix these suffice. None does not
         imply that no such rows exist.
@@ -350,7 +350,7 @@ class Excess:
 
     @cached_property
     def _masses(self) -> tuple[float, float]:
-        """The smallest and the largest sum of a row; both are 1 within the tolerance."""
+        """The smallest and the largest sum of a row. Both are 1 within the tolerance."""
         sums = self.matrix.sum(axis=1)
         return float(sums.min()), float(sums.max())
 
@@ -473,7 +473,7 @@ def _find_compressed_peaks_loop(  # pragma: no cover - compiled
     partner: IntArray,
     other_peak: FloatArray,
 ) -> None:
-    """Compute `_find_compressed_peaks`; compiled."""
+    """Compute `_find_compressed_peaks`. Compiled."""
     data, indices, starts = by_row
     column_data, column_rows, column_starts = by_column
     for b in range(rows.size):

@@ -22,14 +22,15 @@ from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.random import RandomSource, Rng
 from dphmm.validation import Choice, Integers
 
+# The name of a mechanism in settings, on the command line and in records.
 MechanismName = Literal[
     "lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace", "optimal", "graph-exponential"
 ]
-"""The name of a mechanism in settings, on the command line and in records."""
 
+# All names, the exact one first.
 MECHANISMS: tuple[MechanismName, ...] = get_args(MechanismName)
-"""All names, the exact one first."""
 
+# The noise body of each mechanism: a state may be exposed under one and protected under another.
 BODY_BY_MECHANISM: Mapping[MechanismName, Body] = MappingProxyType(
     {
         "lattice": "hull",
@@ -41,16 +42,15 @@ BODY_BY_MECHANISM: Mapping[MechanismName, Body] = MappingProxyType(
         "graph-exponential": "hull",
     }
 )
-"""The noise body of each mechanism: a state may be exposed under one and protected under another."""
 
+# Mechanisms that sample with integers only, so that the guarantee is exact in finite precision.
 EXACT_COLUMN: frozenset[MechanismName] = frozenset({"lattice", "optimal", "graph-exponential"})
-"""Mechanisms that sample with integers only, so that the guarantee is exact in finite precision."""
 
+# Mechanisms that sample from a table over the states of a connected component instead of adding noise.
 TABLE_MECHANISMS: frozenset[MechanismName] = frozenset({"optimal", "graph-exponential"})
-"""Mechanisms that sample from a table over the states of a connected component instead of adding noise."""
 
+# Mechanisms for two-dimensional measurements only.
 PLANAR_MECHANISMS: frozenset[MechanismName] = frozenset({"planar-isotropic", "planar-laplace"})
-"""Mechanisms for two-dimensional measurements only."""
 
 
 # Larger sizes are probably mistakes; 10**9 releases take 16 GB.
@@ -168,20 +168,20 @@ class Mechanism(ABC):
     ``dphmm.mechanisms``.
     """
 
+    # The name of a registered mechanism in settings; empty for those of this package.
     name: ClassVar[str] = ""
-    """The name of a registered mechanism in settings; empty for those of this package."""
+    # The version of a registered mechanism. Records and the settings' hash contain it.
     version: ClassVar[str] = ""
-    """The version of a registered mechanism. Records and the settings' hash contain it."""
+    # The noise body of a registered mechanism, which determines the degrees of protection: ``"hull"``,
+    # ``"cross-polytope"`` or ``"disc"``. The body of the mechanism's gauge must contain it.
     noise_body: ClassVar[Body] = "hull"
-    """The noise body of a registered mechanism, which determines the degrees of protection: ``"hull"``,
-    ``"cross-polytope"`` or ``"disc"``. The body of the mechanism's gauge must contain it."""
+    # Whether a registered mechanism samples with integers only. Its values are then integer lattice coordinates.
     is_exact: ClassVar[bool] = False
-    """Whether a registered mechanism samples with integers only. Its values are then integer lattice coordinates."""
 
+    # The budget, positive and finite.
     epsilon: float | Fraction
-    """The budget, positive and finite."""
+    # The number of coordinates ``d``.
     dimension: int
-    """The number of coordinates ``d``."""
 
     @classmethod
     def from_hull(cls, hull: SensitivityHull, epsilon: float) -> Self:  # noqa: ARG003
@@ -251,7 +251,7 @@ class Mechanism(ABC):
 
     @property
     def least_squared_error(self) -> float | None:
-        """A proven lower bound on the squared error of such mechanisms; None if unknown."""
+        """A proven lower bound on the squared error of such mechanisms. None if unknown."""
         return self.squared_error
 
     @property
@@ -279,7 +279,7 @@ class Mechanism(ABC):
 
     @property
     def table(self) -> Table | None:
-        """The output distribution as integer weights if it is a table; None for additive noise."""
+        """The output distribution as integer weights if it is a table. None for additive noise."""
         return None
 
     @abstractmethod
@@ -355,7 +355,7 @@ class Mechanism(ABC):
         return self.log_density(z, values)
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
-        """Return the density in terms of a polygon's half-spaces; None if it has no such form.
+        """Return the density in terms of a polygon's half-spaces. None if it has no such form.
 
         Parameters
         ----------
@@ -413,7 +413,7 @@ class _MechanismRegistry(Registry[Mechanism]):
     """Mechanisms by name. Each states a valid noise body."""
 
     def register(self, extension: type[Mechanism]) -> type[Mechanism]:
-        """Register a mechanism; see `register_mechanism`."""
+        """Register a mechanism. See `register_mechanism`."""
         body = getattr(extension, "noise_body", "hull")
         if body not in get_args(Body):
             raise ConfigurationError(
@@ -423,12 +423,12 @@ class _MechanismRegistry(Registry[Mechanism]):
         return super().register(extension)
 
 
+# The mechanisms of other packages.
 MECHANISM_REGISTRY = _MechanismRegistry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
-"""The mechanisms of other packages."""
 
 
 def register_mechanism(mechanism: type[Mechanism]) -> type[Mechanism]:
-    """Register a mechanism under its `name` and `version`; usable as a decorator.
+    """Register a mechanism under its `name` and `version`. Usable as a decorator.
 
     Parameters
     ----------
@@ -521,8 +521,8 @@ def _is_known(value: Any) -> bool:
     return "@" in value or value in MECHANISM_REGISTRY.names()
 
 
+# A `MechanismName`, or the name of a registered mechanism, with or without its version: ``"elliptic@1.0"``.
 MechanismLike = Annotated[str, _MechanismChoice()]
-"""A `MechanismName`, or the name of a registered mechanism, with or without its version: ``"elliptic@1.0"``."""
 
 
 def get_noise_body(mechanism: str) -> Body:

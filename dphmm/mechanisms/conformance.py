@@ -20,12 +20,12 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.random import random_source
 from dphmm.validation import checked
 
+# The probability that the statistical check rejects a sampler that follows its density.
 ALPHA = 1e-9
-"""The probability that the statistical check rejects a sampler that follows its density."""
+# The number of samples of the statistical check.
 NUM_SAMPLES = 4096
-"""The number of samples of the statistical check."""
+# The number of single draws for each later noise body of a mechanism that passed the statistical check.
 NUM_LATER_DRAWS = 256
-"""The number of single draws for each later noise body of a mechanism that passed the statistical check."""
 
 _NUM_PAIRS = 64
 _NUM_OUTPUTS = 32

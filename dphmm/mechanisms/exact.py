@@ -51,8 +51,8 @@ _WORD_BITS = 62
 _MIN_BLOCK_WORDS = 32
 _MAX_BLOCK_WORDS = 2048
 
+# The types of a rational number; a float is read as its shortest decimal.
 Rational = float | int | Fraction | Decimal | str | np.floating[Any]
-"""The types of a rational number; a float is read as its shortest decimal."""
 
 
 class RandomBits:

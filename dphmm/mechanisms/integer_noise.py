@@ -13,8 +13,8 @@ from dphmm.errors import BudgetError
 from dphmm.mechanisms.lattice_noise import laplace_steps
 from dphmm.random import RandomSource
 
+# Upper bound on the scale of the noise; larger noise may exceed 64 bits.
 MAX_SCALE = 2**42
-"""Upper bound on the scale of the noise; larger noise may exceed 64 bits."""
 
 
 class CountNoise:

@@ -277,7 +277,7 @@ def _powers(rate: Fraction, count: int) -> tuple[list[int], int]:
 
 
 def _table(near: list[int], error: int, digits: Callable[[int, int], int]) -> Words:
-    """Return integer parts of ``2**32 x``; ``x`` is in units of ``2**-256``, with an error."""
+    """Return integer parts of ``2**32 x``. ``x`` is in units of ``2**-256``, with an error."""
     shift = _POWER_BITS - _WORD_BITS
     table = np.empty(len(near), dtype=np.uint32)
     for place, number in enumerate(near):

@@ -24,8 +24,8 @@ from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, half_sails
 from dphmm.random import RandomSource, Rng, random_source
 from dphmm.validation import Integers, checked
 
+# Maximum distance of points from the origin in steps: beyond it doubles do not distinguish all neighbours.
 STEP_LIMIT = 2**52
-"""Maximum distance of points from the origin in steps: beyond it doubles do not distinguish all neighbours."""
 
 
 class Spacing:
@@ -212,21 +212,21 @@ class LatticeKNormMechanism(Mechanism):
     """
 
     def __init__(self, hull: SensitivityHull, epsilon: Rational, spacing: Rational = 1) -> None:
+        # The body, in lattice steps.
         self.hull = hull
-        """The body, in lattice steps."""
+        # The budget.
         self.epsilon: Fraction = rational(epsilon)
-        """The budget."""
         self.dimension = hull.ambient_dimension
+        # The published lattice.
         self.lattice = Spacing(spacing)
-        """The published lattice."""
         vertices = _integer_vertices(hull) if hull.corners is None else hull.corners
         if int(np.abs(vertices).max()) * self.epsilon.denominator > _MAX_REACH * self.epsilon.numerator:
             raise BudgetError(f"epsilon is {epsilon}, and noise of this hull may exceed 64 bits: use a larger epsilon")
         self._sublattice = Sublattice(vertices, hull.dimension)
         corners = self._sublattice.coordinates(vertices)
         divisor = int(np.gcd.reduce(corners, axis=None)) or 1
+        # Epsilon divided by the greatest common divisor of the vertices: the decay for the hull divided by it.
         self.decay: Fraction = self.epsilon / divisor
-        """Epsilon divided by the greatest common divisor of the vertices: the decay for the hull divided by it."""
         self._decay_float = float(self.decay)
         self._decay_per_epsilon = 1 / divisor
         # ``(h, 2)``: the corners of the reduced polygon, in the basis of the sublattice. Noise and norm use them.
@@ -465,7 +465,7 @@ class LatticeKNormMechanism(Mechanism):
         return forms.astype(np.float64), offsets.astype(np.float64), largest(forms)
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
-        """Return the rational ``epsilon ‖z - x‖_K`` of two lattice points; None if infinite.
+        """Return the rational ``epsilon ‖z - x‖_K`` of two lattice points. None if infinite.
 
         Exact: ``P(z | x) / P(z | y) = exp(exponent(z, y) - exponent(z, x))``.
 
@@ -541,7 +541,7 @@ class LatticeKNormMechanism(Mechanism):
         return self.squared_error_at(float(self.epsilon))
 
     def squared_error_at(self, epsilon: float) -> float:
-        """Return the squared error with another budget in closed form; see `Mechanism`."""
+        """Return the squared error with another budget in closed form. See `Mechanism`."""
         return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._decay_per_epsilon)
 
     def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:

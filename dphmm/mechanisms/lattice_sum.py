@@ -325,10 +325,10 @@ class Sublattice:
             columns, inverse, span_rank = _column_reduction(vectors.astype(object))
         if span_rank == dimension:  # the axes are a basis, too, and need no products
             columns = inverse = _identity(dimension)
+        # The dimension ``r`` of the span.
         self.rank: int = span_rank
-        """The dimension ``r`` of the span."""
+        # ``(r, d)`` Python integers: every integer point of the span is a unique integer combination of these rows.
         self.basis: npt.NDArray[Any] = inverse[:span_rank]
-        """``(r, d)`` Python integers: every integer point of the span is a unique integer combination of these rows."""
         self._columns = columns.T
 
     @property
@@ -343,7 +343,7 @@ class Sublattice:
         return exact_product(points, self._columns[:, : self.rank])
 
     def contains(self, points: npt.NDArray[Any]) -> BoolArray:
-        """Return whether each of the integer points ``(n, d)`` lies in the span; exact."""
+        """Return whether each of the integer points ``(n, d)`` lies in the span. Exact."""
         if self.is_everything:
             return np.ones(len(points), dtype=np.bool_)
         return np.asarray((exact_product(points, self._columns[:, self.rank :]) == 0).all(axis=1), dtype=np.bool_)

@@ -77,8 +77,8 @@ def list_cliques(size: int, edges: IntArray) -> tuple[list[IntArray], IntArray]:
 
 
 BITS = 62
+# The sum of the weights of a row.
 ROW_WEIGHT = 1 << BITS
-"""The sum of the weights of a row."""
 # Weights of 62 bits are multiplied in two halves, so that products with a factor of 31 bits fit into 64 bits.
 _LIMB_BITS = 31
 _LIMB_MASK = (1 << _LIMB_BITS) - 1
@@ -86,8 +86,8 @@ _LIMB_MASK = (1 << _LIMB_BITS) - 1
 _MAX_COMPARISONS = 1 << 20
 # A table that needs a larger share of the uniform one differs too much from the requested one.
 _MAX_UNIFORM_SHARE = 0.01
+# Minimum of ratio - 1. Below it (budgets below a millionth) all rows are equal, and outputs reveal nothing.
 MIN_RATIO_EXCESS = 1e-6
-"""Minimum of ratio - 1. Below it (budgets below a millionth) all rows are equal, and outputs reveal nothing."""
 
 
 def ratio_below(epsilon: float) -> tuple[int, int]:
@@ -394,8 +394,8 @@ _MAX_SUM_ERROR = 1e-9
 _STEP_SHARE = 0.995
 
 
+# Solvers of the program: this module's, which uses its structure, and ``cvxopt.solvers.lp``, an independent one.
 TableSolver = Literal["interior-point", "cvxopt"]
-"""Solvers of the program: this module's, which uses its structure, and ``cvxopt.solvers.lp``, an independent one."""
 
 
 def least_error_table(
@@ -519,7 +519,7 @@ def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArr
 
 
 def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[FloatArray, float, float, FloatArray]:
-    """Solve the program as a single linear program with CVXOPT; see `_solve_directly`.
+    """Solve the program as a single linear program with CVXOPT. See `_solve_directly`.
 
     The bound is computed from CVXOPT's multipliers. It therefore holds regardless of CVXOPT's accuracy.
     """
@@ -586,10 +586,10 @@ def _reach(positive: FloatArray, change: FloatArray) -> float:
     return min(1.0 / _STEP_SHARE, 1.0 / fastest) if fastest > 0 else 1.0 / _STEP_SHARE
 
 
+# Maximum number of locations in a table, which takes 32 MiB.
 MAX_TABLE_LOCATIONS = 2048
-"""Maximum number of locations in a table, which takes 32 MiB."""
+# Maximum number of locations for the optimal table, unless the graph is complete; it takes half a gigabyte.
 MAX_PROGRAM_LOCATIONS = 400
-"""Maximum number of locations for the optimal table, unless the graph is complete; it takes half a gigabyte."""
 
 
 class TableMechanism(Mechanism):
@@ -636,8 +636,8 @@ class TableMechanism(Mechanism):
         self.points = points
         self.edges = edges
         self.dimension = points.shape[1]
+        # Two integers, the quotient of which bounds every ratio on an edge; at most ``exp(epsilon)``.
         self.ratio = ratio_below(self.epsilon)
-        """Two integers, the quotient of which bounds every ratio on an edge; at most ``exp(epsilon)``."""
         self.weights, self.mixed = integer_rows(probabilities, edges, self.ratio)
         self.weights.setflags(write=False)
         apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
@@ -740,7 +740,7 @@ class TableMechanism(Mechanism):
 
     @property
     def loss(self) -> float | None:
-        """Upper bound on the share of the squared error above the optimum; None if unknown."""
+        """Upper bound on the share of the squared error above the optimum. None if unknown."""
         if self.optimum is None:
             return None
         return max(0.0, 1.0 - self.optimum / self.squared_error) if self.squared_error > 0 else 0.0
@@ -821,7 +821,7 @@ class TableMechanism(Mechanism):
         return int(self._find_rows(np.asarray(x, dtype=np.float64)))
 
     def _find_rows(self, values: FloatArray, must: bool = True) -> IntArray:
-        """Return the indices of locations ``(..., d)``; -1 or an error if there is none."""
+        """Return the indices of locations ``(..., d)``. -1 or an error if there is none."""
         if values.ndim == 0 or values.shape[-1] != self.dimension:
             raise CoordinateError(f"values must have {self.dimension} as the last axis, got shape {values.shape}")
         flat = values.reshape(-1, self.dimension)

@@ -47,7 +47,7 @@ class NormMechanism(Mechanism):
 
     @abstractmethod
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """Return the norms of vectors; infinite if no release is possible.
+        """Return the norms of vectors. Infinite if no release is possible.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class KNormMechanism(NormMechanism):
         return None if self.hull.dimension > 2 else (self.hull.norm_form.normals, self.hull.norm_form.equations)
 
     def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:
-        """Return the norm of the hull; infinite off its span by more than ``rounding``."""
+        """Return the norm of the hull. Infinite off its span by more than ``rounding``."""
         return self.hull.norm_form(vectors, rounding)
 
     def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
@@ -299,10 +299,10 @@ class PlanarIsotropicMechanism(KNormMechanism):
         if variances[0] <= _MIN_MOMENT_RATIO * variances[1]:
             variances = np.ones(2)
         roots = np.sqrt(variances)
+        # The symmetric matrix ``T`` that maps the hull to isotropic position; the identity for a flat hull.
         self.to_isotropic: FloatArray = (axes / roots) @ axes.T
-        """The symmetric matrix ``T`` that maps the hull to isotropic position; the identity for a flat hull."""
+        # The inverse of ``T``.
         self.from_isotropic: FloatArray = (axes * roots) @ axes.T
-        """The inverse of ``T``."""
         moved = (variances != 1.0).any()
         self._isotropic = KNormMechanism(SensitivityHull(hull.vertices @ self.to_isotropic), epsilon) if moved else None
 

@@ -52,8 +52,8 @@ class Belief:
             raise StochasticError("log_mass must be finite on the support and minus infinity off it")
         self._logs: FloatArray = locked(normalize_logs(logs)[0])
 
+    # The contexts of the masses. `None` if the masses belong to states.
     outside: OutsideStates | None = None
-    """The contexts of the masses. `None` if the masses belong to states."""
 
     @classmethod
     def from_normalized_logs(cls, logs: FloatArray, outside: OutsideStates | None = None) -> Belief:
@@ -141,7 +141,7 @@ class Belief:
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """The log probabilities, ``(N,)``; minus infinity exactly off the support."""
+        """The log probabilities, ``(N,)``. Minus infinity exactly off the support."""
         return self._logs if self.outside is None else locked(self.outside.sum_contexts(self._logs))
 
     @cached_property

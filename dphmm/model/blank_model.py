@@ -45,8 +45,8 @@ _MIN_DISTANCE_KM = 1e-12
 # Floor of the probability of a ring of distances: none is impossible.
 _MIN_PROBABILITY = 1e-9
 
+# The field ``learned_from`` in the provenance of a region prior.
 NO_USERS = "no users"
-"""The field ``learned_from`` in the provenance of a region prior."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Kind:
         return np.asarray((distance + 1.5) ** -1.75 * np.exp(-distance / 400.0))
 
 
+# The types of movement, by name.
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "everyday": Kind(1 - 1.1 / 24, 0.0, MAX_SPEED_KMH, 300.0),
@@ -106,7 +107,6 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "driving": Kind(0.134, 53.7, MAX_SPEED_KMH, 60.0),
     }
 )
-"""The types of movement, by name."""
 
 
 def get_kind(name: str) -> Kind:

@@ -11,17 +11,17 @@ from typing import Any
 from dphmm.errors import InvalidInputError
 from dphmm.validation import checked
 
+# The share of timesteps, on average over users, at which the radius must contain the user.
 COVERAGE = 0.9
-"""The share of timesteps, on average over users, at which the radius must contain the user."""
 
+# The share of users who must have at least the coverage `USER_COVERAGE`.
 USER_SHARE = 0.9
-"""The share of users who must have at least the coverage `USER_COVERAGE`."""
 
+# The share of a user's timesteps at which the radius must contain them, for `USER_SHARE` of the users.
 USER_COVERAGE = 0.8
-"""The share of a user's timesteps at which the radius must contain them, for `USER_SHARE` of the users."""
 
+# The upper limits, in hours since the last release, of the factors' classes. The last factor is for longer times.
 HOURS_SINCE_RELEASE = (0.0, 1.0, 3.0)
-"""The upper limits, in hours since the last release, of the factors' classes. The last factor is for longer times."""
 
 
 @checked

@@ -46,11 +46,11 @@ from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
 from dphmm.validation import Interval, PositiveInt, Seconds, checked
 
+# The share of the attraction, and of the initial distribution, that is uniform over all states.
 UNIFORM_SHARE = 0.3
-"""The share of the attraction, and of the initial distribution, that is uniform over all states."""
 
+# The candidate weights of the kernel, in moves.
 CANDIDATE_WEIGHTS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""The candidate weights of the kernel, in moves."""
 
 # The weight if there is a single user, so that no cross-validation is possible.
 _DEFAULT_WEIGHT = 30.0
@@ -278,7 +278,7 @@ def fit_shrunk_counts(
     outside: OutsideStates | None = None,
     attraction: npt.ArrayLike | None = None,
 ) -> ShrunkModel:
-    """Learn a model from the counts of each user's moves; see `fit_shrunk`.
+    """Learn a model from the counts of each user's moves. See `fit_shrunk`.
 
     All sums are of integers, or in the order of the users. The result does not depend on how the users were divided
     when their moves were counted.
@@ -334,7 +334,7 @@ def _has_min_users(users: IntArray, values: IntArray, min_users: int) -> npt.NDA
 
 
 def shrink(kernel: RegionKernel, counts: npt.NDArray[Any], weight: float) -> Any:
-    """Shrink counts of possible moves ``(nnz,)`` towards a kernel; return the matrix."""
+    """Shrink counts of possible moves ``(nnz,)`` towards a kernel. Return the matrix."""
     data = kernel.data()
     data *= weight
     data += counts

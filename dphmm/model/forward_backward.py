@@ -41,8 +41,8 @@ _MIN_RELATIVE_MASS = float(np.exp(-LOG_RANGE))
 # Entries of an array of `smooth_in_blocks`, which has about ten of them: 80 MB.
 _BLOCK_ENTRIES = 1 << 20
 
+# Output arrays of a run: masses before and after each observation, and their sums.
 Run = tuple[FloatArray, FloatArray, FloatArray]
-"""Output arrays of a run: masses before and after each observation, and their sums."""
 
 
 class ForwardPass(NamedTuple):
@@ -206,7 +206,7 @@ def _run_in_floats(
     sums: FloatArray,
     part: slice,
 ) -> int:
-    """Compute a chunk in floats; return the number of steps before an underflow."""
+    """Compute a chunk in floats. Return the number of steps before an underflow."""
     # Each row is scaled by its largest density, which is added to the log evidence at the end.
     tops = rows.max(axis=1, keepdims=True)
     below = rows - np.where(tops > -np.inf, tops, 0.0)
@@ -270,7 +270,7 @@ def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_
 
 @compile_if_hot(_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
 def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
-    """Run steps in plain floats until a mass becomes too small; return their number.
+    """Run steps in plain floats until a mass becomes too small. Return their number.
 
     A step multiplies ``start`` by the transposed ``matrix`` into a row of ``before``, and the result by a row of
     ``weights`` into a row of ``after``. That row is normalised, its sum stored, and it is the start of the next step.
@@ -408,7 +408,7 @@ class Beliefs(Sequence[Belief]):
         return np.array([np.exp(self._outside.sum_contexts(self._logs[row])) for row in rows.tolist()])
 
     def outside_beliefs(self, rows: IntArray) -> list[OutsideBelief | None]:
-        """Return the beliefs about a user outside in selected rows; see `Belief.outside_belief`."""
+        """Return the beliefs about a user outside in selected rows. See `Belief.outside_belief`."""
         return [Belief.from_normalized_logs(self._logs[row], self._outside).outside_belief for row in rows.tolist()]
 
 
@@ -620,7 +620,7 @@ def smooth_in_blocks(
 
 
 def initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
-    """Return the log masses before the first release; see `filter_releases`."""
+    """Return the log masses before the first release. See `filter_releases`."""
     if observations.size != model.size:
         raise InvalidInputError(
             f"observations must have the {model.size} states of the model, got {observations.size} states"

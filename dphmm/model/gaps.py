@@ -37,8 +37,8 @@ from dphmm.model.transition_operator import (
 )
 from dphmm.threads import one_thread
 
+# Powers of any number of steps, which are dense, are used for models with at most this number of states.
 POWERS_MAX_STATES = 2048
-"""Powers of any number of steps, which are dense, are used for models with at most this number of states."""
 # Larger dense matrices up to this size, of 128 MiB, have two powers.
 _STRIDES_MAX_STATES = 4096
 # From this number of short strides on, masses must have converged by this number of digits for each stride: they are
@@ -255,7 +255,7 @@ class Powers:
         return self._matrices[k]
 
     def _support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
-        """Return the possible states after the steps; supports that cycle are reused."""
+        """Return the possible states after the steps. Supports that cycle are reused."""
         side = self._get_side(back)
         first_index = dict[bytes, int]()
         supports = [possible]
@@ -358,12 +358,12 @@ def _run_lengths(classes: IntArray) -> list[tuple[int, int]]:
     return list(zip(classes[starts].tolist(), np.diff(starts, append=len(classes)).tolist(), strict=True))
 
 
+# Products and the number of steps of each, in their order.
 Sides = Sequence[tuple[LogProduct, int]]
-"""Products and the number of steps of each, in their order."""
 
 
 def _repeat_period(logs: FloatArray, sides: Sides, times: int) -> FloatArray:
-    """Return the log masses after a repeated period; extrapolate once growth is steady."""
+    """Return the log masses after a repeated period. Extrapolate once growth is steady."""
     before: FloatArray | None = None
     for done in range(1, times + 1):
         later = walk(logs, sides)
@@ -457,7 +457,7 @@ def _is_closed(possible: BoolArray, sides: Sides) -> bool:
 
 
 def _split(sides: Sides, steps: int) -> tuple[list[tuple[LogProduct, int]], list[tuple[LogProduct, int]]]:
-    """Split off the first steps of a walk; return them and the remaining ones."""
+    """Split off the first steps of a walk. Return them and the remaining ones."""
     taken = []
     left = list(sides)
     while steps and left:

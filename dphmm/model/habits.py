@@ -17,8 +17,8 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.moves import MoveTable, best_weight, extract_moves, sum_others
 from dphmm.validation import checked
 
+# The candidate weights of the model of all users, in moves and timesteps.
 CANDIDATE_WEIGHTS = (*(float(2**k) for k in range(-2, 13)), inf)
-"""The candidate weights of the model of all users, in moves and timesteps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +110,8 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
 
 
 NIGHT_HOURS = (0, 6)
+# The hours of the night, and of work from Monday to Friday, in mean solar time. They determine home and workplace.
 WORK_HOURS = (9, 17)
-"""The hours of the night, and of work from Monday to Friday, in mean solar time. They determine home and workplace."""
 
 
 @checked
@@ -155,8 +155,8 @@ def find_usual_state(model: MarkovModel, slots: IntArray, states: IntArray, plac
     return int(np.bincount(states[when] if when.any() else states).argmax())
 
 
+# The mean time, in hours, until a user returns to a location that the adversary knows they visit regularly.
 MEAN_RETURN_HOURS = 12.0
-"""The mean time, in hours, until a user returns to a location that the adversary knows they visit regularly."""
 
 
 @checked

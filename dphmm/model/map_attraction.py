@@ -17,8 +17,8 @@ from dphmm.errors import InvalidInputError
 from dphmm.model.model import MarkovModel
 from dphmm.validation import checked
 
+# The smallest attraction of a state, as a share of the mean.
 MIN_RELATIVE_ATTRACTION = 0.02
-"""The smallest attraction of a state, as a share of the mean."""
 
 # The attraction of land without streets, in kilometres of street.
 _EMPTY_LAND = 0.05

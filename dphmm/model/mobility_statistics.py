@@ -18,11 +18,12 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.model import MarkovModel
 from dphmm.validation import checked
 
+# The number of buckets of equal width for lengths, up to the largest of the reference group.
 BUCKETS = 20
-"""The number of buckets of equal width for lengths, up to the largest of the reference group."""
+# The number of columns and rows of zones, for origins and destinations, over the bounding box of the states.
 ZONES = 6
-"""The number of columns and rows of zones, for origins and destinations, over the bounding box of the states."""
 
+# Descriptions of the histogram of each measure.
 MEASURES: Mapping[str, str] = {
     "visits": "share of time in each state",
     "moves": "share of moves between each pair of different states",
@@ -32,7 +33,6 @@ MEASURES: Mapping[str, str] = {
     "origin_destination": "first and last zone of a path",
     "hours": "share of moves, and of stays, in each class of time",
 }
-"""Descriptions of the histogram of each measure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +212,7 @@ def jensen_shannon(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 
 
 def _checked(paths: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
-    """Convert and check paths; return the states of each, and of all of them."""
+    """Convert and check paths. Return the states of each, and of all of them."""
     listed = [as_integers(path, "the states of a path", StateError).astype(np.int64).ravel() for path in paths]
     states = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
     if states.size and (states.min() < 0 or states.max() >= size):

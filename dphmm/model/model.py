@@ -86,21 +86,21 @@ class MarkovModel:
         If there is not one matrix for each class, or the step of the classes differs from the model's.
     """
 
+    # The matrices by class of time, CSR without stored zeros. Their structure defines the possible moves.
     transitions: tuple[csr_array, ...]
-    """The matrices by class of time, CSR without stored zeros. Their structure defines the possible moves."""
+    # The distribution of the first state in each class, ``(K, N)``.
     initial_by_class: FloatArray
-    """The distribution of the first state in each class, ``(K, N)``."""
+    # The distribution of the first state, ``(N,)``, averaged over a week.
     initial: FloatArray
-    """The distribution of the first state, ``(N,)``, averaged over a week."""
     states: StateSpace | None
     step_seconds: float | None
     time_classes: TimeClasses | None
     outside: OutsideStates | None
+    # Metadata on how the model was learned and on its guarantee to the training users. No result depends on it.
     provenance: Mapping[str, Any] | None = None
-    """Metadata on how the model was learned and on its guarantee to the training users. No result depends on it."""
+    # The factors of calibrated radii. `None` if unknown. They are not part of `content_hash`: only the published radius
+    # depends on them.
     calibrated_radii: CalibratedRadii | None = None
-    """The factors of calibrated radii. `None` if unknown. They are not part of `content_hash`: only the published
-    radius depends on them."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class MarkovModel:
 
     @property
     def transition(self) -> csr_array:
-        """The transition matrix of a plain model, ``(N, N)`` CSR; see `is_plain`.
+        """The transition matrix of a plain model, ``(N, N)`` CSR. See `is_plain`.
 
         Raises
         ------
@@ -272,7 +272,7 @@ class MarkovModel:
 
     @cached_property
     def content_hash(self) -> str:
-        """A hash of everything that results depend on; see `calibrated_radii` and `provenance`."""
+        """A hash of everything that results depend on. See `calibrated_radii` and `provenance`."""
         parts: list[Any] = []
         for part in self.transitions:
             matrix = part.sorted_indices()
@@ -287,7 +287,7 @@ class MarkovModel:
     # ---- transition operators --------------------------------------------------------------------------------------
 
     def get_class(self, slot: int | None) -> int:
-        """Return the class of the step that ends at a slot; 0 without classes of time.
+        """Return the class of the step that ends at a slot. 0 without classes of time.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class MarkovModel:
         return 0 if self.time_classes is None else self.time_classes.get_class(_require_slot(slot))
 
     def get_classes(self, slots: IntArray) -> IntArray:
-        """Return the classes of the steps that end at slots; 0 without classes of time.
+        """Return the classes of the steps that end at slots. 0 without classes of time.
 
         Parameters
         ----------
@@ -460,7 +460,7 @@ class MarkovModel:
         return self._with(calibrated_radii=radii)
 
     def with_fixed_offsets(self) -> list[MarkovModel]:
-        """Return the model at fixed UTC offsets; see `TimeClasses.with_fixed_offsets`.
+        """Return the model at fixed UTC offsets. See `TimeClasses.with_fixed_offsets`.
 
         Returns
         -------

@@ -18,8 +18,8 @@ from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
 from dphmm.validation import Seconds, checked
 
+# States one timestep apart, -1 if unknown; or a pair of slots (increasing) and the states at these slots.
 StateSequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
-"""States one timestep apart, -1 if unknown; or a pair of slots (increasing) and the states at these slots."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def state_sequence(
     gap_seconds: Seconds | None = None,
     outside: OutsideStates | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Convert a trajectory to slots and states; see `dphmm.space.Trajectory.resample`.
+    """Convert a trajectory to slots and states. See `dphmm.space.Trajectory.resample`.
 
     Parameters
     ----------
@@ -339,7 +339,7 @@ def state_sequences(
     gap_seconds: Seconds | None = None,
     outside: OutsideStates | None = None,
 ) -> list[tuple[IntArray, IntArray]]:
-    """Convert several trajectories to slots and states; see `state_sequence`.
+    """Convert several trajectories to slots and states. See `state_sequence`.
 
     Parameters
     ----------

@@ -27,8 +27,8 @@ from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
 from dphmm.validation import checked
 
+# The weight of all border states, in timesteps, to which the distances and shares of each one are shrunk.
 PRIOR_TIMESTEPS = 10.0
-"""The weight of all border states, in timesteps, to which the distances and shares of each one are shrunk."""
 
 
 class OutsideBelief(NamedTuple):
@@ -116,8 +116,8 @@ class OutsideStates:
                 raise StochasticError(
                     f"{name} must be {len(borders)} numbers above 0 and below {upper:g}, one for each border state"
                 )
+        # The state that each context is released as, ``(P,)``.
         self.state_of_context: IntArray = locked(np.concatenate([np.arange(self.size), borders]))
-        """The state that each context is released as, ``(P,)``."""
 
     @property
     def content_hash(self) -> str:
@@ -126,7 +126,7 @@ class OutsideStates:
 
     @property
     def inside_state(self) -> IntArray:
-        """The state that contains the user, ``(P,)``; ``N`` if the user is outside."""
+        """The state that contains the user, ``(P,)``. ``N`` if the user is outside."""
         return np.minimum(np.arange(len(self)), self.size)
 
     @cached_property
@@ -340,7 +340,7 @@ class OutsideStates:
 
 
 def find_border_states(space: StateSpace) -> IntArray:
-    """Return the cells of a grid that lack one of four neighbours; empty for other spaces."""
+    """Return the cells of a grid that lack one of four neighbours. Empty for other spaces."""
     if not isinstance(space, Grid):
         return np.zeros(0, dtype=np.int64)
     neighbours = [space.state_at(space.lattice + step) for step in ([0, 1], [1, 0], [0, -1], [-1, 0])]
@@ -417,7 +417,7 @@ class BorderTimesteps:
         return cls(*map(np.concatenate, zip(*columns, strict=True)))
 
     def fit(self, states: OutsideStates) -> OutsideStates | None:
-        """Return outside states with distances and shares; None if no timestep is outside."""
+        """Return outside states with distances and shares. None if no timestep is outside."""
         if not len(self.outside):
             return None
         num_borders = len(states.border)

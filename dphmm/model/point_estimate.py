@@ -12,8 +12,8 @@ from dphmm.arrays import FloatArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.model.outside_states import OutsideBelief
 
+# The relative gap up to which the lower bound of the expected error is tightened.
 ERROR_BOUND_ACCURACY = 0.02
-"""The relative gap up to which the lower bound of the expected error is tightened."""
 
 # The distance of a uniform point in a unit square from the centre: root mean square, and mean.
 _UNIT_CELL_RMS = sqrt(1 / 6)
@@ -320,8 +320,8 @@ def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSu
     return bound
 
 
+# The result of `_sums_about`: near, nearest, mass, error, square, weight, xx and xy of `_PointSums`.
 Sums = tuple[int, float, float, float, float, float, float, float]
-"""The result of `_sums_about`: near, nearest, mass, error, square, weight, xx and xy of `_PointSums`."""
 
 
 def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
@@ -386,7 +386,7 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
 
 @compile_if_hot(_sums_about_loop)
 def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
-    """Compute the sums of `_PointSums`; ``force`` is an output array."""
+    """Compute the sums of `_PointSums`. ``force`` is an output array."""
     offsets = columns - at[:, np.newaxis]
     squares = np.add.reduce(offsets * offsets)
     distances = np.sqrt(squares)

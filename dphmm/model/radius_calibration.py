@@ -18,11 +18,11 @@ from dphmm.model.point_estimate import expected_distance
 from dphmm.model.speed_limit import spacing
 from dphmm.space.trajectory import Trajectory
 
+# Radii are not calibrated with fewer users.
 MIN_USERS = 20
-"""Radii are not calibrated with fewer users."""
 
+# Of more users, this many are simulated. The standard error of a share over them is at most 1.6 %.
 MAX_USERS = 1_000
-"""Of more users, this many are simulated. The standard error of a share over them is at most 1.6 %."""
 
 _DAY_SECONDS = 86_400
 # Longer days are simulated at every second timestep, every third, and so on.

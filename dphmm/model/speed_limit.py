@@ -19,11 +19,11 @@ from dphmm.space.streets import Streets
 from dphmm.space.trajectory import microseconds
 from dphmm.validation import Interval, Seconds, checked
 
+# The default speed limit. It exceeds the speed of travel in and around a city, trains included.
 MAX_SPEED_KMH = 150.0
-"""The default speed limit. It exceeds the speed of travel in and around a city, trains included."""
 
+# The maximum number of possible moves of a model. Such a model takes half a gigabyte, and learning it two.
 MAX_MOVES = 40_000_000
-"""The maximum number of possible moves of a model. Such a model takes half a gigabyte, and learning it two."""
 
 # Ends of the first rings, in units of the smallest distance. They separate the neighbours of a grid cell: 1 (side),
 # 1.41 (corner), 2, 2.24 to 2.83, 3 to 3.61. Later ones grow by a factor, so that a ring of far moves, of which few are
@@ -76,14 +76,14 @@ class SpeedLimit:
         self.size = space.size
         self.step_seconds = float(step_seconds)
         self.max_speed_kmh = speed
+        # The distance that can be covered within a step, in kilometres.
         self.distance_km = speed * float(step_seconds) / 3600.0
-        """The distance that can be covered within a step, in kilometres."""
         prepare = next((value for kind, value in _FINDERS.items() if isinstance(space, kind)), _among_places)
         find_moves, rows, ends, unit = prepare(space, self.distance_km)
+        # The number of rings. It is public, and does not depend on whether every ring contains a move.
         self.ring_count = len(ends) + 2
-        """The number of rings. It is public, and does not depend on whether every ring contains a move."""
+        # ``(ring_count - 2,)``: the upper end of each ring except the first (staying) and the last, in kilometres.
         self.ring_ends_km: FloatArray = locked(ends * unit)
-        """``(ring_count - 2,)``: the upper end of each ring except the first (staying) and the last, in kilometres."""
         blocks = []
         total = 0
         for first in range(0, self.size, rows):
@@ -93,8 +93,8 @@ class SpeedLimit:
         counts, targets, rings = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         # `MAX_MOVES` is below 2**31.
         self._indptr, self._indices = locked(np.cumsum([0, *counts]).astype(np.int32)), locked(targets)
+        # ``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying.
         self.rings: npt.NDArray[np.uint8] = locked(rings)
-        """``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying."""
 
     @cached_property
     def moves(self) -> csr_array:
@@ -233,7 +233,7 @@ def _on_grid(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray,
 
 
 def _among_places(space: StateSpace, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
-    """Return a function that finds the moves between named places; see `_on_grid`."""
+    """Return a function that finds the moves between named places. See `_on_grid`."""
     width = float(getattr(space, "within_km", 0.0))
     far = (distance + 2 * width) * (1 + RELATIVE_TOLERANCE)
     points = space.points
@@ -251,7 +251,7 @@ def _among_places(space: StateSpace, distance: float) -> tuple[_MoveFinder, int,
 
 
 def _on_streets(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
-    """Return a function that finds the moves between segments of streets; see `_on_grid`.
+    """Return a function that finds the moves between segments of streets. See `_on_grid`.
 
     Distances are those of the nearest ends along streets; rings are of the distances of middles.
     """
@@ -273,7 +273,7 @@ _FINDERS = {Grid: _on_grid, Streets: _on_streets}
 
 
 def spacing(points: FloatArray) -> float:
-    """Return the median distance to the nearest other point; 1 for a single point."""
+    """Return the median distance to the nearest other point. 1 for a single point."""
     from scipy.spatial import cKDTree
 
     if len(points) < 2:

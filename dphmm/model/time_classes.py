@@ -17,8 +17,8 @@ from dphmm.space.trajectory import microseconds, time_zone
 from dphmm.tables.values import shorten
 from dphmm.validation import Seconds, checked
 
+# The named schemes of classes: hours of the day, or hours of weekdays and of weekends.
 ClassScheme = Literal["hour", "weekday-hour"]
-"""The named schemes of classes: hours of the day, or hours of weekdays and of weekends."""
 
 HOURS_PER_WEEK = 168
 _HOUR_US = 3_600_000_000
@@ -281,7 +281,7 @@ class TimeClasses:
 
     @property
     def period(self) -> int:
-        """The steps of a day, or of a week if days differ; 0 if a week has no integer number."""
+        """The steps of a day, or of a week if days differ. 0 if a week has no integer number."""
         return 0 if self._days * _DAY_US % self._step else self._days * _DAY_US // self._step
 
     @property

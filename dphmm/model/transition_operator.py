@@ -22,8 +22,8 @@ from dphmm.compilation import compile_if_hot
 from dphmm.stochastic_matrix import MatrixLike, as_csr
 from dphmm.threads import one_thread
 
+# Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow.
 LOG_RANGE = 600.0
-"""Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow."""
 _NEXT_LEVEL = exp(-LOG_RANGE)
 # Terms of the next level below this share of it are skipped. Their products are subnormal numbers, which slow
 # processors down. They are below e**-710, whereas the sum is at least _MIN_SHARE * e**-LOG_RANGE: each is below 2e-18
@@ -46,19 +46,19 @@ _RANGE_BLOCK = 1 << 14
 _DENSE_MIN_ENTRIES = 100_000
 
 
+# Single-step operators and the number of consecutive steps of each, in order of time.
 Runs: TypeAlias = "Sequence[tuple[TransitionOperator, int]]"
-"""Single-step operators and the number of consecutive steps of each, in order of time."""
 
 
 class Operator(ABC):
     """Base class of operators that propagate log masses forward and log likelihoods backward."""
 
+    # The forward and the backward product if plain floats suffice for masses within `LOG_RANGE`, otherwise `None`.
     linear_products: tuple[LogProduct, LogProduct] | None = None
-    """The forward and the backward product if plain floats suffice for masses within `LOG_RANGE`, otherwise `None`."""
 
+    # The single steps of the operator, for the search of most probable paths: lists of runs of equal steps, and the
+    # number of consecutive repetitions of each list.
     periods: Sequence[tuple[Runs, int]] = ()
-    """The single steps of the operator, for the search of most probable paths: lists of runs of equal steps, and the
-    number of consecutive repetitions of each list."""
 
     @abstractmethod
     def forward(self, logs: FloatArray) -> FloatArray:
@@ -101,15 +101,14 @@ class _Identity(Operator):
         return logs
 
 
+# The operator of zero steps.
 IDENTITY: Operator = _Identity()
-"""The operator of zero steps."""
 
 
+# The rows of a sparse matrix: starts ``(m + 1,)``, columns, and values.
+#
+# Columns are unsigned, so compiled loops need not check for negative indices.
 SparseRows = tuple[npt.NDArray[Any], npt.NDArray[Any], FloatArray]
-"""The rows of a sparse matrix: starts ``(m + 1,)``, columns, and values.
-
-Columns are unsigned, so compiled loops need not check for negative indices.
-"""
 
 
 class LogProduct:
@@ -125,13 +124,13 @@ class LogProduct:
         indices, starts = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         narrow = csr_array((matrix.data, indices, starts), shape=matrix.shape)
         self.matrix: csr_array = locked(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
+        # Whether plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only.
         self.is_linear_safe = bool(matrix.nnz) and float(matrix.data.min()) >= _MIN_SHARE
-        """Whether plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only."""
         rows, columns = matrix.shape
         self._is_full = max(rows, columns) <= _DENSE_MAX_STATES and matrix.nnz >= _DENSE_MIN_FILL * rows * columns
 
     def __call__(self, logs: FloatArray) -> FloatArray:
-        """Return the logarithms ``(m,)`` of the sums; minus infinity exactly for empty ones."""
+        """Return the logarithms ``(m,)`` of the sums. Minus infinity exactly for empty ones."""
         # The largest mass is scaled to 1: sums of masses above e**-LOG_RANGE then neither overflow nor underflow.
         top = float(logs.max(initial=-np.inf))
         if top == -np.inf:
@@ -288,7 +287,7 @@ def _sums_by_levels(
 
 
 def _log_of_sums(sums: FloatArray) -> FloatArray:
-    """Return the logarithms of sums, which are overwritten; minus infinity for 0."""
+    """Return the logarithms of sums, which are overwritten. Minus infinity for 0."""
     # NumPy's logarithm takes four times as long for 0 as for other numbers.
     is_positive = sums > 0.0
     out = sums if is_positive.all() else np.full(sums.shape, -np.inf)
@@ -296,7 +295,7 @@ def _log_of_sums(sums: FloatArray) -> FloatArray:
 
 
 def _exceeds_float_range(below: FloatArray) -> bool:
-    """Return whether a non-zero mass is below ``e**-LOG_RANGE``; the largest is one."""
+    """Return whether a non-zero mass is below ``e**-LOG_RANGE``. The largest is one."""
     # In blocks, because the first one usually shows it if there is any.
     for start in range(0, len(below), _RANGE_BLOCK):
         block = below[start : start + _RANGE_BLOCK]
@@ -349,7 +348,7 @@ class TransitionOperator(Operator):
 
 
 def normalize_logs(logs: FloatArray) -> tuple[FloatArray, float]:
-    """Normalise log masses ``(N,)``; return them and the logarithm of their sum.
+    """Normalise log masses ``(N,)``. Return them and the logarithm of their sum.
 
     If all masses are zero they are returned unchanged, and the sum is minus infinity.
     """
@@ -358,7 +357,7 @@ def normalize_logs(logs: FloatArray) -> tuple[FloatArray, float]:
 
 
 def log_sum(logs: FloatArray) -> float:
-    """Compute ``log sum exp(logs)`` of ``(N,)``; minus infinity if all are."""
+    """Compute ``log sum exp(logs)`` of ``(N,)``. Minus infinity if all are."""
     top = float(logs.max(initial=-np.inf))
     return top if top == -np.inf else top + log(float(linear_masses(logs - top).sum()))
 

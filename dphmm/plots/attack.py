@@ -127,7 +127,7 @@ def draw_frontier(
 
 
 def draw_errors(ax: Axes, results: tuple[ChannelResult, ...]) -> None:
-    """Plot the mean errors, a row for each channel, on a logarithmic axis; below 10 m as 10 m.
+    """Plot the mean errors, a row for each channel, on a logarithmic axis. Below 10 m as 10 m.
 
     Parameters
     ----------

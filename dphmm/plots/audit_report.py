@@ -25,8 +25,8 @@ from dphmm.plots.audit import draw_event_probability
 from dphmm.plots.canvas import label_map, legend_below, new_figure, png
 from dphmm.validation import checked
 
+# Audits with a report.
 Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit | MembershipAudit
-"""Audits with a report."""
 
 # Maximum number of constraint sets with a section, exposed ones first. The table lists all.
 _MAX_SECTIONS = 12

@@ -39,8 +39,8 @@ from dphmm.tables.vector_files import (
 )
 from dphmm.validation import NonNegativeInt, checked
 
+# The kinds of lines on a basemap. A lane is a small street, and a line of unknown type is a ``line``.
 LINES = ("road", "street", "lane", "stream", "border", "line")
-"""The kinds of lines on a basemap. A lane is a small street, and a line of unknown type is a ``line``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,8 @@ class Basemap:
         return not (self.water or any(self.lines.values()) or self.names)
 
 
+# The credit of the basemap of a box across the date line.
 NO_BASEMAP = "No basemap is drawn across the date line."
-"""The credit of the basemap of a box across the date line."""
 
 
 @checked
@@ -129,10 +129,10 @@ def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArr
     return [shapely.get_coordinates(part) for part in inside if part.geom_type == "LineString"]
 
 
+# The largest number of points of a map's lines. Lanes are omitted first, then streets, then roads.
 MAX_POINTS = 60_000
-"""The largest number of points of a map's lines. Lanes are omitted first, then streets, then roads."""
+# The largest number of points of the lines of an extracted map.
 MAX_EXTRACT_POINTS = 250_000
-"""The largest number of points of the lines of an extracted map."""
 
 # The tolerance of simplification is the width of the map divided by this.
 _SIMPLIFICATION_STEPS = 3000
@@ -474,7 +474,7 @@ class _FeatureCollector:
 
 
 def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
-    """Return a feature's geometry in degrees; None if it is missing or invalid."""
+    """Return a feature's geometry in degrees. None if it is missing or invalid."""
     try:
         shape = parse_geometry(geometry, GEOMETRY_TYPES) if isinstance(geometry, Mapping | bytes) else None
     except ValueError:

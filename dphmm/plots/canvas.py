@@ -38,8 +38,8 @@ RELEASE_COLOUR = RED
 ESTIMATE_COLOUR = BLUE
 HULL_COLOUR = PURPLE
 EXPOSED_COLOUR = "#b00020"
+# The colour of a policy's edges.
 EDGE_COLOUR = "#7fb8a4"
-"""The colour of a policy's edges."""
 
 
 def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
@@ -145,10 +145,10 @@ def save(figure: Any, file: Path | BinaryIO, **options: Any) -> None:
 # A tick label of a logarithmic axis, the only formula in a figure.
 _POWER_LABEL = re.compile(r"\$\\mathdefault\{[-\d.]*(\\times)?[-\d.]*(\^\{[-\d.]+\})?\}\$")
 
+# The extensions of pictures.
 PICTURES = (".png", ".svg", ".pdf")
-"""The extensions of pictures."""
+# The extensions of pages for a browser.
 PAGES = (".html", ".htm")
-"""The extensions of pages for a browser."""
 
 
 def is_page(path: Path) -> bool:
@@ -360,14 +360,14 @@ def halo(width: float) -> list[Any]:
     return [Stroke(linewidth=width, foreground="white"), Normal()]
 
 
+# The largest number of steps of a curve that is plotted as a line. Longer curves are bands.
 MAX_STEPS = 300
-"""The largest number of steps of a curve that is plotted as a line. Longer curves are bands."""
 
+# The entry of the legend for bands.
 BANDS = "bands: quartiles, minimum to maximum"
-"""The entry of the legend for bands."""
 
+# The largest number of timestamps plotted as bars. More are an area, with landmarks as needles in front of it.
 MAX_BARS = 120
-"""The largest number of timestamps plotted as bars. More are an area, with landmarks as needles in front of it."""
 
 # The number of pieces of a curve that is plotted as bands.
 _NUM_PIECES = 160

@@ -83,7 +83,7 @@ def draw_figure(figure: PaperFigure) -> Any:
 
 
 def _find_view(panel: Panel, panels: Sequence[Panel]) -> tuple[float, float, float, float] | None:
-    """Return left, bottom, width and height of a map; maps with equal axis labels share them."""
+    """Return left, bottom, width and height of a map. Maps with equal axis labels share them."""
     same = [other.shapes for other in panels if (other.x_label, other.y_label) == (panel.x_label, panel.y_label)]
     points = [np.asarray(shape.points, dtype=np.float64) for shapes in same for shape in shapes]
     if not points:
@@ -96,7 +96,7 @@ def _find_view(panel: Panel, panels: Sequence[Panel]) -> tuple[float, float, flo
 
 
 def _assign_styles(figure: PaperFigure) -> dict[str, tuple[str, str]]:
-    """Return label → colour and marker; equal labels look equal in all panels."""
+    """Return label → colour and marker. Equal labels look equal in all panels."""
     curves = [series.label for panel in figure.panels for series in panel.series]
     labels = list(dict.fromkeys(curves + [shape.label for panel in figure.panels for shape in panel.shapes]))
     # Labels beyond the number of colours repeat a colour with another marker.

@@ -38,8 +38,8 @@ from dphmm.tables.values import writable
 from dphmm.validation import checked
 from dphmm.writers.flows import MEASURES, FlowRows
 
+# Maximum number of plotted flows.
 MAX_LINES = 2000
-"""Maximum number of plotted flows."""
 
 _MAX_LABELLED_FLOWS = 300
 _NUM_LISTED_FLOWS = 5
@@ -142,7 +142,7 @@ class _PlottedFlows:
 
     @property
     def flows_sentence(self) -> str:
-        """The numbers of flows and of those not drawn; empty without a table of flows."""
+        """The numbers of flows and of those not drawn. Empty without a table of flows."""
         if not self.has_flows:
             return ""
         verb = "has" if len(self.flows) <= 1 else "have"
@@ -152,7 +152,7 @@ class _PlottedFlows:
 
     @property
     def rest_sentence(self) -> str:
-        """The sum of the pairs of areas without a row; empty if there are none."""
+        """The sum of the pairs of areas without a row. Empty if there are none."""
         if self.rest is None:
             return ""
         if self.rest.low is None:
@@ -161,7 +161,7 @@ class _PlottedFlows:
 
     @property
     def days_sentence(self) -> str:
-        """The meaning of numbers of daily tables; empty for other tables."""
+        """The meaning of numbers of daily tables. Empty for other tables."""
         if not (self.rows.columns["day"] != "").any():
             return ""
         return "Numbers are sums of the days on which they have a row. Sums of several days have no interval."

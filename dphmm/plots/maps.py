@@ -33,14 +33,14 @@ _OUTLINE = "#888888"
 _NAME = "#444444"
 _LAND = "#f7f5f0"
 
+# The largest number of cells of a grid that is plotted with its cells instead of its outline only.
 MAX_CELLS = 3_000
-"""The largest number of cells of a grid that is plotted with its cells instead of its outline only."""
 
 # The largest width of a letter of an outline's name, as a share of the width of the axes.
 _LETTER_WIDTH = 0.016
 
+# The largest number of edges of a policy that is plotted: more would be a black area.
 MAX_EDGES = 5_000
-"""The largest number of edges of a policy that is plotted: more would be a black area."""
 
 
 @checked
@@ -178,7 +178,7 @@ def _write(ax: Axes, x: float, y: float, text: str, edge: float, **style: Any) -
 
 
 def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
-    """Return the position of a ring's name; None if too little of the ring is in view."""
+    """Return the position of a ring's name. None if too little of the ring is in view."""
     middle: FloatArray = ring[:-1].mean(axis=0) if len(ring) > 1 else ring[0]
     if ax.get_autoscale_on() or len(ring) < 4:
         return middle
@@ -407,31 +407,31 @@ def view_limits(frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0)
 
 
 def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the two columns of points ``(n, 2)``; n may be 0."""
+    """Return the two columns of points ``(n, 2)``. N may be 0."""
     array = as_points(points).reshape(-1, 2) if np.size(points) else np.zeros((0, 2))
     return array[:, 0], array[:, 1]
 
 
+# The largest number of estimates with a circle of their expected error.
 MAX_CIRCLES = 12
-"""The largest number of estimates with a circle of their expected error."""
 
+# The largest number of points that are plotted as large dots.
 FEW_DOTS = 60
-"""The largest number of points that are plotted as large dots."""
 
+# The largest number of circles in the union of an area. Of more circles, evenly spaced ones are selected.
 MAX_AREA_CIRCLES = 1_000
-"""The largest number of circles in the union of an area. Of more circles, evenly spaced ones are selected."""
 
+# The largest number of points that are plotted as dots. More are hexagons of their counts.
 MAX_DOTS = 1_500
-"""The largest number of points that are plotted as dots. More are hexagons of their counts."""
 
 # In a figure narrower than this, inches, the colour bar of time is above the map.
 _NARROW_INCHES = 6.0
 
+# The largest number of true locations with separate markers.
 MAX_MARKERS = 200
-"""The largest number of true locations with separate markers."""
 
+# The number of hexagons along the longer side of a map.
 HEXAGONS = 70
-"""The number of hexagons along the longer side of a map."""
 
 
 @checked

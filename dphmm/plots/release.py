@@ -43,8 +43,8 @@ from dphmm.validation import checked
 from dphmm.writers.geopackage import SEEDED_NOTE, trips, user_trips
 from dphmm.writers.release_table import ReleaseTable, places
 
+# Named polygons in degrees, longitude first, as returned by `dphmm.policy.zones.read_polygons`.
 Polygons = Sequence[tuple[str, shapely.Geometry]]
-"""Named polygons in degrees, longitude first, as returned by `dphmm.policy.zones.read_polygons`."""
 
 _RELEASE_FACTS = ("epsilon", "expected_error_m", "mechanism")
 _ESTIMATE_FACTS = ("withheld_reason", "epsilon_24h", "possible_states")
@@ -66,8 +66,8 @@ _PREDICTED = "predicted between samples"
 # The colours of users on one map. The colour of samples is the seventh, and black is that of true locations.
 _USER_COLOURS = (canvas.BLUE, canvas.ORANGE, canvas.GREEN, canvas.PURPLE, "#56b4e9", "#8c564b", canvas.RED)
 
+# The largest number of users with a panel each in a picture. More are plotted on one map as counts.
 MAX_PANELS = 36
-"""The largest number of users with a panel each in a picture. More are plotted on one map as counts."""
 
 _MANY_USERS = "Predictions and circles are not shown for this number of users: select some with --users."
 
@@ -349,7 +349,7 @@ class ReleaseMap:
     # ---- as a page -----------------------------------------------------------------------------------------------
 
     def to_html(self, title: str = "", tiles: str | None = None, credit: str = "") -> str:
-        """Return the map as an HTML page; see `dphmm.plots.webmap`.
+        """Return the map as an HTML page. See `dphmm.plots.webmap`.
 
         Parameters
         ----------
@@ -604,7 +604,7 @@ def _grid_lines(grid: Grid) -> list[FloatArray]:
 
 
 def _unwrap(layer: MapLayer, centre: float) -> Any:
-    """Return the points of a layer with longitudes around a centre; see `unwrap_longitudes`."""
+    """Return the points of a layer with longitudes around a centre. See `unwrap_longitudes`."""
     if layer.kind == "strokes":
         return [unwrap_longitudes(line, centre) for line in layer.points]
     if layer.kind == "outlines":  # of any extent: a ring is moved as a whole, which does not tear it

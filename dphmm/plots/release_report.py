@@ -30,12 +30,12 @@ from dphmm.tables.vector_files import check_vector_file
 from dphmm.validation import checked
 from dphmm.writers.release_table import ReleaseTable
 
+# The largest number of timesteps of the synthetic user.
 MAX_TIMESTEPS = 300
-"""The largest number of timesteps of the synthetic user."""
 
 SYNTHETIC_USER = "a synthetic user"
+# The banner of a page with true locations.
 PRIVACY_WARNING = "PRIVATE: this page shows true locations. Do not publish it or pass it on."
-"""The banner of a page with true locations."""
 
 
 @checked

@@ -24,8 +24,8 @@ from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.plots.basemap import Basemap, coded_basemap
 from dphmm.validation import checked
 
+# The resolution of latitudes and longitudes: about a metre.
 DEGREES = 1e-5
-"""The resolution of latitudes and longitudes: about a metre."""
 
 # Integers of the script are exact up to this number.
 _MAX_CODED = 2**52

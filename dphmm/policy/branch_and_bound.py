@@ -43,8 +43,8 @@ def make_edge(state: int, partner: int) -> Edge:
     return (state, partner) if state < partner else (partner, state)
 
 
+# The units of work of each unit of the setting ``repair_max_work``: 1000 of these are a second or two.
 UNITS_PER_MAX_WORK = 1_000_000
-"""The units of work of each unit of the setting ``repair_max_work``: 1000 of these are a second or two."""
 
 
 class OutOfWork(Exception):
@@ -95,14 +95,14 @@ class RepairProblem(ABC, Generic[Node, RepairT]):
 
     @abstractmethod
     def branch(self, search: RepairSearch[Node, RepairT], bound: float, node: Node) -> Iterator[tuple[float, Node]]:
-        """Offer the node's own repairs to the search; yield children that contain all others."""
+        """Offer the node's own repairs to the search. Yield children that contain all others."""
 
     @abstractmethod
     def key(self, node: Node) -> Hashable:
         """Return a key that is equal for nodes with the same repairs."""
 
     def depth(self, node: Node) -> int:  # noqa: ARG002
-        """Return the depth; deeper nodes are expanded first. Constant means best-first."""
+        """Return the depth. Deeper nodes are expanded first. Constant means best-first."""
         return 0
 
     def floor(self, node: Node) -> float:  # noqa: ARG002

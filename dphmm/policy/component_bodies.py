@@ -16,8 +16,8 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
 
+# The scope of a noise body: the constrained graph, or each connected component.
 NoiseScope = Literal["graph", "component"]
-"""The scope of a noise body: the constrained graph, or each connected component."""
 
 # Components up to this size share one pass over their edges, and all their pairs are compared. With many small
 # components, a restricted graph and a search structure for each would be slower.
@@ -74,7 +74,7 @@ def in_units(measurements: Measurements, body: SensitivityHull | Disc) -> Sensit
 
 
 def label_components(graph: PolicyGraph, noise_scope: NoiseScope) -> IntArray:
-    """Return the index of each state's noise body in a graph, ``(N,)``; -1 outside.
+    """Return the index of each state's noise body in a graph, ``(N,)``. -1 outside.
 
     With the scope ``"component"`` these are the connected components. With ``"graph"`` all states that are not open
     share one, and each open state has its own.
@@ -169,7 +169,7 @@ class NoiseBodies:
 def degrees_within(
     measurements: Measurements, labels: IntArray, bodies: NoiseBodies, body: Body, membership: Membership
 ) -> IntArray:
-    """Return the degree of protection of each state, ``(N,)``; 0 outside.
+    """Return the degree of protection of each state, ``(N,)``. 0 outside.
 
     It is the number of states in the state's component that the component's body, centred at the state, contains.
     """
@@ -205,7 +205,7 @@ def exposed_among(graph: PolicyGraph, labels: IntArray) -> IntArray:
 
 
 def prior_over(prior: npt.ArrayLike | None, possible: BoolArray) -> FloatArray:
-    """Return a prior ``(N,)`` conditioned on the possible states; uniform if None.
+    """Return a prior ``(N,)`` conditioned on the possible states. Uniform if None.
 
     Raises
     ------

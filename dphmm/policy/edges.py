@@ -142,7 +142,7 @@ class EdgeSet(ABC):
         return result
 
     def components(self, nodes: BoolArray) -> IntArray:
-        """Return the smallest state of each state's component, ``(N,)``; -1 outside."""
+        """Return the smallest state of each state's component, ``(N,)``. -1 outside."""
         components = np.where(nodes, np.arange(self.size), -1)
         for edges in self.chunks(nodes):
             components = merge_components(components, edges)
@@ -162,7 +162,7 @@ def restrict_term(term: dict[str, Any], nodes: BoolArray) -> dict[str, Any]:
 
 
 def merge_components(components: IntArray, pairs: IntArray) -> IntArray:
-    """Merge the components ``(N,)`` of each pair; labels are the smallest states."""
+    """Merge the components ``(N,)`` of each pair. Labels are the smallest states."""
     ends = components[pairs]
     ends = ends[ends[:, 0] != ends[:, 1]]
     if not len(ends):
@@ -225,7 +225,7 @@ class ListedEdges(EdgeSet):
         return content_hash("listed", self.size, self.edges)
 
     def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
-        """Build the hull from the longest edges on; those within the inradius are skipped."""
+        """Build the hull from the longest edges on. Those within the inradius are skipped."""
         hull = origin(measurements.coordinates)
         # In three or more dimensions the inradius is unknown, so every edge counts.
         if measurements.dimension > 2:

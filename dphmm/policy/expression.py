@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import networkx
     from scipy.sparse import csr_array
 
+# The grammar of policies, for help texts and messages.
 GRAMMAR = (
     "utility:1km, centres:1km, streets:300m, complete, transition, categorical:LAYER.geojson[@PROPERTY], "
     "zone:LAYER.geojson[@PROPERTY][+300m], open:LAYER.geojson, graph:FILE.json, graph:{JSON}, without:FILE.json, "
     "without:{JSON}, combined by & and |"
 )
-"""The grammar of policies, for help texts and messages."""
 
 _LABELLED_FILE = re.compile(r"(.+\.(?:(?:geo)?json|kml|gpkg|fgb|shp))@([^/\\]+)", re.IGNORECASE)
 _WITH_BUFFER = re.compile(r"(.+)\+\s*([0-9.eE]+\s*k?m)\s*")

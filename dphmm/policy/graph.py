@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import networkx
     from scipy.sparse import csr_array
 
+# A policy graph of this package, or an undirected graph of networkx.
 PolicyLike: TypeAlias = "PolicyGraph | networkx.Graph[Any]"
-"""A policy graph of this package, or an undirected graph of networkx."""
 
 # An edge takes 16 bytes in the array, 0.8 GB in total, and several times as much while the array is sorted.
 _MAX_LISTED_EDGES = 50_000_000
@@ -94,10 +94,10 @@ class PolicyGraph(ReadOnlyGraph):
         self._contains_all = nodes is None
         self._nodes: BoolArray = locked(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
         self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
+        # Whether any state is open.
         self.has_open = self._open is not None and bool((self._open & self._nodes).any())
-        """Whether any state is open."""
+        # Whether every two states of the graph are known to be adjacent.
         self.is_complete = edge_set.is_complete
-        """Whether every two states of the graph are known to be adjacent."""
 
     # ---- constructors ----------------------------------------------------------------------------------------------
 

@@ -343,7 +343,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         return 0.0 if self.cost.is_monotone else self.cost.floor(node.shape)
 
     def roots(self, search: HullSearch) -> Iterator[tuple[float, _Node]]:
-        """Yield the hull before the repair; in the plane, improve the incumbent."""
+        """Yield the hull before the repair. In the plane, improve the incumbent."""
         problem = self.problem
         # With one exposed state, the initial repair is the best of all its partners. Nothing is less than zero.
         if len(problem.candidates) == 1 or search.best.value == 0:
@@ -436,7 +436,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
             search.leave_open(bound)
 
     def _offer(self, search: HullSearch, shape: GrowingBody, chosen: list[int]) -> bool:
-        """Offer a hull if its vertices match different exposed states; report whether.
+        """Offer a hull if its vertices match different exposed states. Report whether.
 
         A chosen difference inside the hull needs no edge: the others span the same hull.
         """

@@ -35,13 +35,13 @@ from dphmm.policy.repair_effect import RepairEffect
 from dphmm.policy.repair_objective import Objective, noise_cost
 from dphmm.validation import NonNegativeInt, checked
 
+# The repair method: Algorithm 1, Algorithm 3, or joint optimisation.
 Method = Literal["greedy", "sequential", "exact"]
-"""The repair method: Algorithm 1, Algorithm 3, or joint optimisation."""
 
 
 # A release waits for its plan, at most five seconds. Nearly all instances of the benchmark end within half a second.
+# The default work limit of the exact repair. 1000 is about one second on a processor of 2020.
 REPAIR_MAX_WORK = 5_000
-"""The default work limit of the exact repair. 1000 is about one second on a processor of 2020."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Protector:
     noise_scope: NoiseScope
 
     def __call__(self, graph: PolicyGraph, possible: BoolArray, prior: npt.ArrayLike | None = None) -> Protection:
-        """Repair a policy for the possible states ``(N,)`` and a prior; see `protect`."""
+        """Repair a policy for the possible states ``(N,)`` and a prior. See `protect`."""
         restricted = graph.restrict(possible)
         has_open = restricted.has_open
         if not has_open and np.count_nonzero(possible) < 2:

@@ -182,7 +182,7 @@ class ReadOnlyGraph(ABC):
 
     @property
     def nodes(self) -> NodeView[int]:
-        """The states of the graph, as networkx's view of nodes; see `node_mask` for a mask."""
+        """The states of the graph, as networkx's view of nodes. See `node_mask` for a mask."""
         from networkx.classes.reportviews import NodeView
 
         return NodeView(self)  # type: ignore[arg-type]  # it reads `_node` alone
@@ -203,7 +203,7 @@ class ReadOnlyGraph(ABC):
         return ""
 
     def subgraph(self, nodes: Iterable[Hashable] | Hashable) -> Self:
-        """Restrict the graph to some states; see also `restrict`, which takes a mask.
+        """Restrict the graph to some states. See also `restrict`, which takes a mask.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class ReadOnlyGraph(ABC):
 
     @property
     def edges(self) -> OutEdgeView[int]:
-        """All edges, as networkx's view of edges; see `edge_array` for an array.
+        """All edges, as networkx's view of edges. See `edge_array` for an array.
 
         Raises
         ------

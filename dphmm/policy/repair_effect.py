@@ -18,8 +18,8 @@ from dphmm.geometry.measurements import Measurements
 from dphmm.policy.component_bodies import NoiseBodies, NoiseBody
 from dphmm.policy.graph import PolicyGraph
 
+# A repair that raises the error of the states that were not exposed by more than this share is announced.
 MAX_ERROR_INCREASE = 0.1
-"""A repair that raises the error of the states that were not exposed by more than this share is announced."""
 
 # The longest edges are compared; each needs one more hull.
 _NUM_COMPARED_EDGES = 32

@@ -13,12 +13,12 @@ from dphmm.geometry.hull import Body, CrossPolytope, Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody
 from dphmm.geometry.least_error import reach_bounds
 
+# The objective of a repair: volume of the hull, or expected squared error.
 Objective = Literal["volume", "error"]
-"""The objective of a repair: volume of the hull, or expected squared error."""
 
 # Sums of a few hundred doubles, such as volumes and second moments, change by about 1e-13 if their terms are reordered.
+# Values with a smaller relative difference are equal up to rounding.
 ROUNDING = 1e-12
-"""Values with a smaller relative difference are equal up to rounding."""
 
 
 class NoiseCost(ABC):
@@ -32,10 +32,10 @@ class NoiseCost(ABC):
         ``(d,)``: the length of a unit step along each coordinate.
     """
 
+    # Whether no larger hull has a smaller cost.
     is_monotone = True
-    """Whether no larger hull has a smaller cost."""
+    # The units of work of one bound: here, of the area of one grown polygon.
     work_per_vector = 150
-    """The units of work of one bound: here, of the area of one grown polygon."""
 
     def __init__(self, spacing: FloatArray) -> None:
         self.spacing = spacing
@@ -113,8 +113,8 @@ class HullError(NoiseCost):
     """
 
     is_monotone = False
+    # The units of work of one bound: heights over 128 directions, and the excess of one grown polygon.
     work_per_vector = 3_000
-    """The units of work of one bound: heights over 128 directions, and the excess of one grown polygon."""
 
     def value(self, shape: GrowingBody) -> float:
         """Return the hull's error."""
@@ -207,7 +207,7 @@ def noise_cost(spacing: FloatArray, body: Body, objective: Objective) -> NoiseCo
 
 
 def find_minimum(values: FloatArray, lengths: FloatArray) -> int:
-    """Return the index of the smallest value; ties take the smallest length, then the first."""
+    """Return the index of the smallest value. Ties take the smallest length, then the first."""
     minimal = np.flatnonzero(values <= values.min() * (1 + ROUNDING))
     return int(minimal[np.argmin(lengths[minimal])])
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^\s&|@+]+")
 
+# The properties that may contain a polygon's category. The first one that every polygon has is used.
 LABELS = ("category", "name")
-"""The properties that may contain a polygon's category. The first one that every polygon has is used."""
 
 _AREAL_TYPES = ("Polygon", "MultiPolygon")
 _OTHER_TYPES = ("Point", "LineString", "MultiPoint", "MultiLineString")
@@ -197,7 +197,7 @@ def categories(
 
 
 def categorical_layer(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> PolicyGraph:
-    """Create the policy that connects the states of each category; see `categories`.
+    """Create the policy that connects the states of each category. See `categories`.
 
     A state in two categories is adjacent to the states of both. A state in none has no edges.
     """
@@ -345,7 +345,7 @@ def _is_tangled(shape: shapely.Geometry) -> bool:
 def _without_small_overlaps(
     names: Sequence[str], shapes: Sequence[shapely.Geometry], repaired: Counter[str]
 ) -> list[shapely.Geometry]:
-    """Remove small overlaps of polygons with different names; the first one keeps them.
+    """Remove small overlaps of polygons with different names. The first one keeps them.
 
     An overlap is small if it is at most `_MAX_DISPUTED_SHARE` of the smaller polygon.
     """

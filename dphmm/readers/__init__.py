@@ -1,4 +1,4 @@
-"""Read trajectories from files and data frames; `read` recognises the format."""
+"""Read trajectories from files and data frames. `read` recognises the format."""
 
 from dphmm.readers.conformance import check_reader
 from dphmm.readers.fetch import DATA_SETS, fetch_data

@@ -30,10 +30,10 @@ from dphmm.tables.vector_files import parse_geometry
 
 _LOG = logging.getLogger(__name__)
 
+# Rows of any format: pairs of a number and a value. The number is that of a line, feature or row, counted from one. The
+# value maps each column that is read to its cell, or is a string that states why the row could not be split. A
+# timestamp replaces ``time``: under ``microseconds``, since 1970 in UTC, or under ``clock`` if it has no zone.
 Rows = Iterator[tuple[int, Mapping[str, Any] | str]]
-"""Rows of any format: pairs of a number and a value. The number is that of a line, feature or row, counted from one.
-The value maps each column that is read to its cell, or is a string that states why the row could not be split. A
-timestamp replaces ``time``: under ``microseconds``, since 1970 in UTC, or under ``clock`` if it has no zone."""
 
 
 def collect(rows: Rows, unit: str, collector: FixCollector) -> None:
@@ -89,7 +89,7 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
 
 
 def _parse_optional(value: object, name: str) -> float:
-    """Return a number; NaN for a missing one."""
+    """Return a number. NaN for a missing one."""
     return np.nan if value is None or value == "" else parse_number(value, name)
 
 
@@ -270,7 +270,7 @@ def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, row
 
 
 def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> Fixes | None:
-    """Build the fixes with array operations; None if a value needs to be parsed separately."""
+    """Build the fixes with array operations. None if a value needs to be parsed separately."""
     pa = need("pyarrow", "files")
     try:
         cells = {what: pa.array(column) if isinstance(column, list) else column for what, column in cells.items()}
@@ -397,7 +397,7 @@ class UserIndex:
         return np.asarray(self._users[at])
 
     def are_valid(self, users: IntArray) -> bool:
-        """Return whether the names of users are valid; see `dphmm.readers.fixes.check_user`."""
+        """Return whether the names of users are valid. See `dphmm.readers.fixes.check_user`."""
         return bool(np.array(self._is_valid, dtype=np.bool_)[users].all())
 
     def _number(self, name: str) -> int:

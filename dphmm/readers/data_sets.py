@@ -119,7 +119,7 @@ _UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
 
 
 def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Return the check-ins of a file, oldest first; of one user only if one is named.
+    """Return the check-ins of a file, oldest first. Of one user only if one is named.
 
     Parameters
     ----------
@@ -172,13 +172,13 @@ def _checkins_line(text: bytes, collector: FixCollector) -> None:
     collector.add(fields[0], parse_time(fields[1]), latitude, longitude)
 
 
+# The pattern of the name of a cab's file.
 CAB_NAME = re.compile(r"new_(\w+)\.txt", re.ASCII)
-"""The pattern of the name of a cab's file."""
 _CABS_FIELDS = 4
 
 
 def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Return the points of a cab's file, oldest first; the user defaults to the cab.
+    """Return the points of a cab's file, oldest first. The user defaults to the cab.
 
     Parameters
     ----------

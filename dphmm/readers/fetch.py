@@ -52,6 +52,7 @@ class DataSet:
     terms: str
 
 
+# The data sets by name.
 DATA_SETS: Mapping[str, DataSet] = {
     "geolife": DataSet(
         "https://download.microsoft.com/download/F/4/8/F4894AA5-FDBC-481E-9285-D5F8C4C4F039/",
@@ -67,7 +68,6 @@ DATA_SETS: Mapping[str, DataSet] = {
         "Gowalla check-ins of the SNAP collection (about 100 MB); cite Cho, Myers, Leskovec, KDD 2011",
     ),
 }
-"""The data sets by name."""
 
 
 @dataclass(frozen=True)

@@ -138,10 +138,10 @@ _UNKNOWN = int(np.datetime64("NaT", "us").astype(np.int64))
 _BLOCK_FIXES = 1 << 18
 
 
+# The quantities that a column of a table of fixes may contain; `dphmm.tables.ALIASES` lists their recognised names.
 FIX_QUANTITIES = ("user", "time", "latitude", "longitude", "geometry", "accuracy", "valid")
-"""The quantities that a column of a table of fixes may contain; `dphmm.tables.ALIASES` lists their recognised names."""
+# The quantities that are read of a recording in addition.
 DETAIL_QUANTITIES = ("elevation", "segment", *SENSORS)
-"""The quantities that are read of a recording in addition."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ class FixCollector:
 
 
 def parse_user(cell: object) -> str:
-    """Return the user in a cell, an option or the name of a file; empty if missing.
+    """Return the user in a cell, an option or the name of a file. Empty if missing.
 
     An integer is written without decimals. pandas writes a column of integers with them if one is missing: without this
     rule, a user in two files would be two users, each with a separate budget.
@@ -428,7 +428,7 @@ def check_user(user: str) -> None:
 
 
 def check_name(user: str, source: str) -> None:
-    """Raise an error, with the file's name, for an invalid user name; see `check_user`.
+    """Raise an error, with the file's name, for an invalid user name. See `check_user`.
 
     Parameters
     ----------
@@ -594,8 +594,8 @@ def _by_owner(block: Fixes) -> list[tuple[str | None, IntArray]]:
     return [(name, order[edges[k] : edges[k + 1]]) for k, name in enumerate(block.names) if edges[k] < edges[k + 1]]
 
 
+# Size of a block of text: large enough that Python's overhead is negligible, small enough to fit in the cache.
 BLOCK_BYTES = 1 << 22
-"""Size of a block of text: large enough that Python's overhead is negligible, small enough to fit in the cache."""
 
 _MAX_FIELD_BYTES = 32
 _NEWLINE = 10
@@ -603,8 +603,8 @@ _RETURN = 13
 _NUMBER_BYTES = np.zeros(256, dtype=np.bool_)
 _NUMBER_BYTES[list(b"0123456789+-.eE\0")] = True
 _TIME_LOW = np.frombuffer(b"0000-00-00T00:00:00", dtype=np.uint8)
+# The smallest and the largest character of a time, byte by byte; numpy validates the calendar date itself.
 _TIME_HIGH = np.frombuffer(b"9999-19-39T29:59:59", dtype=np.uint8)
-"""The smallest and the largest character of a time, byte by byte; numpy validates the calendar date itself."""
 
 BlockParser = Callable[[bytes, str], Fixes]
 LineParser = Callable[[bytes, FixCollector], None]
@@ -790,7 +790,7 @@ def parse_lines(
 
 
 def collect_lines(data: bytes, first_line: int, parse_line: LineParser, collector: FixCollector) -> None:
-    """Collect the fixes of the lines of a text, one by one; blank lines are ignored.
+    """Collect the fixes of the lines of a text, one by one. Blank lines are ignored.
 
     Raises
     ------

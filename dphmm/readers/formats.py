@@ -53,6 +53,7 @@ class Format(NamedTuple):
     is_own: bool = False
 
 
+# The formats of this package, by name.
 FORMATS: Mapping[str, Format] = {
     "geolife": Format(frozenset({".plt"}), geolife_fixes),
     "checkins": Format(frozenset({".txt"}), checkins_fixes),
@@ -67,7 +68,6 @@ FORMATS: Mapping[str, Format] = {
     "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
     "owntracks": Format(frozenset({".rec", ".json"}), owntracks_fixes, "record of type location"),
 }
-"""The formats of this package, by name."""
 
 
 # ---- readers of other packages -------------------------------------------------------------------------------------
@@ -81,17 +81,17 @@ class Reader(ABC):
     wherever those of this package are, also packed, in folders and in archives.
     """
 
+    # The name of the format.
     name: ClassVar[str] = ""
-    """The name of the format."""
+    # The version of the reader.
     version: ClassVar[str] = ""
-    """The version of the reader."""
+    # The extensions of such files, in lower case, such as ``(".log",)``.
     suffixes: ClassVar[tuple[str, ...]] = ()
-    """The extensions of such files, in lower case, such as ``(".log",)``."""
+    # The byte strings with which such a file can begin; empty if its extension identifies it.
     first_bytes: ClassVar[tuple[bytes, ...]] = ()
-    """The byte strings with which such a file can begin; empty if its extension identifies it."""
+    # Whether the files name their users. Otherwise the users of the trajectories are ignored: the user is named after
+    # the file or by the caller, as for GPX.
     has_users: ClassVar[bool] = True
-    """Whether the files name their users. Otherwise the users of the trajectories are ignored: the user is named after
-    the file or by the caller, as for GPX."""
 
     def recognises(self, head: bytes, suffix: str) -> bool:
         """Return whether a file is of this format.
@@ -137,18 +137,18 @@ class _ReaderRegistry(Registry[Reader]):
     """The readers of other packages, the declarations of which are checked."""
 
     def register(self, extension: type[Reader]) -> type[Reader]:
-        """Register a reader; see `register_reader`."""
+        """Register a reader. See `register_reader`."""
         if isinstance(extension, type) and issubclass(extension, Reader):
             _check_declaration(extension)
         return super().register(extension)
 
 
+# The readers of other packages.
 READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]
-"""The readers of other packages."""
 
 
 def register_reader(reader: type[Reader]) -> type[Reader]:
-    """Register a reader under its `name` and `version`; usable as a decorator.
+    """Register a reader under its `name` and `version`. Usable as a decorator.
 
     Parameters
     ----------

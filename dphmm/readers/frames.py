@@ -21,8 +21,8 @@ from dphmm.tables.table import TRIPS, find_column
 from dphmm.tables.values import one_line
 from dphmm.validation import checked
 
+# The name of the data frame in messages.
 SOURCE = "the frame"
-"""The name of the data frame in messages."""
 
 
 @checked
@@ -217,7 +217,7 @@ def _extension(field: Any) -> str:
 
 
 def _reference_system(field: Any) -> Any:
-    """Return the reference system of a GeoArrow column; None for WGS 84 degrees."""
+    """Return the reference system of a GeoArrow column. None for WGS 84 degrees."""
     plain = (field.metadata or {}).get(b"ARROW:extension:metadata", b"{}")
     if hasattr(field.type, "__arrow_ext_serialize__"):
         plain = field.type.__arrow_ext_serialize__()

@@ -20,8 +20,8 @@ from dphmm.validation import checked
 
 _LOG = logging.getLogger(__name__)
 
+# Unit of a numeric time since 1970 in UTC → microseconds per unit. Nanoseconds are truncated to microseconds.
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
-"""Unit of a numeric time since 1970 in UTC → microseconds per unit. Nanoseconds are truncated to microseconds."""
 
 
 @checked
@@ -225,7 +225,7 @@ _UTC_SUFFIX = re.compile(r"\s*(?:UTC|GMT)$", re.IGNORECASE)
 
 
 def parse_track_time(text: str | None) -> int | None:
-    """Return a time of a recording, microseconds since 1970 in UTC; None if there is none.
+    """Return a time of a recording, microseconds since 1970 in UTC. None if there is none.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def parse_track_time(text: str | None) -> int | None:
 
 
 def _parse_number(value: object) -> float | int | None:
-    """Return a numeric time; None for a string that contains a date."""
+    """Return a numeric time. None for a string that contains a date."""
     if isinstance(value, bool | np.bool_ | np.timedelta64):
         return None
     if isinstance(value, int | np.integer):
@@ -320,7 +320,7 @@ def _parse_dated(value: object) -> int | None:
 
 
 def _suggest_format(value: object) -> str:
-    """Return the message for a local form of dates; empty for other strings."""
+    """Return the message for a local form of dates. Empty for other strings."""
     text = value.strip() if isinstance(value, str) else ""
     if _CLOCK.fullmatch(text):
         return f"time must have a date, got {shorten(value)}; join the columns of date and time"
@@ -352,7 +352,7 @@ _MAX_DIGITS = 40
 
 
 def _to_microseconds(number: float, unit: str, value: object) -> int:
-    """Return a number of units in microseconds; exact for integers."""
+    """Return a number of units in microseconds. Exact for integers."""
     if not abs(number) <= _MAX_NUMBER:
         raise ValueError(f"time must be in the years 1 to 9999, got {shorten(value)}")
     return int(number // 1000) if unit == "ns" else round(number * UNITS[unit])

@@ -26,8 +26,8 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.tables.table import find_column, listed, normalize_column
 from dphmm.tables.values import parse_number, shorten, with_decimal_point
 
+# Quantity → cell of a row.
 Cells = Mapping[str, Any]
-"""Quantity → cell of a row."""
 
 
 class Layout(NamedTuple):
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
 
 
 def find_numbered(first: Sequence[str], source: str, options: ReadOptions) -> Layout | None:
-    """Return the layout of a table if the caller numbers its columns from 1; None otherwise.
+    """Return the layout of a table if the caller numbers its columns from 1. None otherwise.
 
     Parameters
     ----------
@@ -89,11 +89,11 @@ _NUMBER = r"-?\d{1,3}(?:\.\d+)?"
 _T_DRIVE = re.compile(rf"\d+,{_TIME},{_NUMBER},{_NUMBER}", re.ASCII)
 _ZERO = r"-?0{1,3}(?:\.0+)?"
 _T_DRIVE_WITHOUT_FIX = re.compile(rf"\d+,{_TIME},{_ZERO},{_ZERO}", re.ASCII)
+# The pattern of the first line of Foursquare's check-ins, which are encoded in Latin-1.
 FOURSQUARE = re.compile(
     rb"\d+\t[0-9a-f]{24}\t[^\t]*\t[^\t]*\t-?\d+\.\d+\t-?\d+\.\d+\t-?\d+\t"
     rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \+0000 \d{4}\r?$"
 )
-"""The pattern of the first line of Foursquare's check-ins, which are encoded in Latin-1."""
 
 
 def has_no_fix(row: Sequence[str]) -> bool:
@@ -108,7 +108,7 @@ def has_no_fix(row: Sequence[str]) -> bool:
 
 
 def find_unnamed(rows: Sequence[Sequence[str]]) -> Layout | None:
-    """Return the layout of a public table without a header; None for other tables.
+    """Return the layout of a public table without a header. None for other tables.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ _MAX_LATITUDE = 90.0
 
 
 def find_trips(names: Sequence[str], options: ReadOptions) -> Layout | None:
-    """Return the layout of a table of trips; None if its header is another one.
+    """Return the layout of a table of trips. None if its header is another one.
 
     Parameters
     ----------
@@ -175,8 +175,8 @@ _RIDE_TIMES = {
 }
 _RIDE_USERS = ("medallion",)
 
+# Time between two points of a trip in Porto.
 _PORTO_MICROSECONDS = 15_000_000
-"""Time between two points of a trip in Porto."""
 
 
 def _split_porto(row: Cells) -> Iterable[Cells]:

@@ -35,8 +35,8 @@ _BORDER_KM = 3.2
 # Corners that are this close to a district's border belong to it.
 _SHARED_KM = 1e-9
 
+# A street corner, named by its column and row in the street plan.
 Corner = tuple[int, int]
-"""A street corner, named by its column and row in the street plan."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class City:
 
 
 def build_city(rng: Rng = 1, blocks: int = _BLOCKS) -> City:
-    """Build the city; the same seed and number of blocks give the same city.
+    """Build the city. The same seed and number of blocks give the same city.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def build_city(rng: Rng = 1, blocks: int = _BLOCKS) -> City:
 
 
 def _streets(source: RandomSource, finer: int) -> Any:
-    """Build a square plan of bent streets, some of them closed; the graph stays connected."""
+    """Build a square plan of bent streets, some of them closed. The graph stays connected."""
     count = _BLOCKS * finer + 1
     regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
     bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM / finer
@@ -169,11 +169,11 @@ def _districts() -> dict[str, shapely.Polygon]:
     }
 
 
+# A Thursday: five days include three working days and a weekend.
 FIRST_DAY = np.datetime64("2024-03-07", "us")
-"""A Thursday: five days include three working days and a weekend."""
 
+# Hours to add to the city's clock for UTC.
 UTC_OFFSET_HOURS = 2
-"""Hours to add to the city's clock for UTC."""
 
 _HOUR = 3600.0
 _SPEEDS_KMH = (4.8, 14.0, 26.0)

@@ -64,15 +64,15 @@ from dphmm.tables.values import one_line, parse_number, with_decimal_point
 from dphmm.tables.vector_files import get_column_system, get_geometry_column, parse_points, read_features, to_degrees
 from dphmm.validation import Interval, checked
 
+# Maximum number of fixes in a batch of users of a large file. A user with more fixes is read separately.
 MAX_FIXES = 1_000_000
-"""Maximum number of fixes in a batch of users of a large file. A user with more fixes is read separately."""
 
+# Number of rows of a large file that are parsed together.
 PART_ROWS = 1 << 18
-"""Number of rows of a large file that are parsed together."""
 
 
 def fixes_in(path: str | Path) -> int:
-    """Return the number of rows of a Parquet file; 0 for other or compressed files.
+    """Return the number of rows of a Parquet file. 0 for other or compressed files.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _without_decimals(column: Any, what: str) -> Any:
 
 
 def _arrow_points(column: Any) -> FloatArray:
-    """Return the coordinates ``(n, 2)`` of GeoArrow points; NaN for missing ones."""
+    """Return the coordinates ``(n, 2)`` of GeoArrow points. NaN for missing ones."""
     pa = need("pyarrow", "files")
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_struct(column.type):
@@ -309,7 +309,7 @@ def _in_degrees(points: FloatArray, system: Any, source: str) -> FloatArray:
 
 
 def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
-    """Yield the fixes in the rows of a table; by default of all users that it names.
+    """Yield the fixes in the rows of a table. By default of all users that it names.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
 
 
 def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
-    """Yield the rows of a CSV file; see `csv_rows` and `dphmm.readers.layouts`."""
+    """Yield the rows of a CSV file. See `csv_rows` and `dphmm.readers.layouts`."""
     is_foursquare = FOURSQUARE.match(document.data[: document.data.find(b"\n")]) is not None
     lines = csv_rows(document, "latin-1" if is_foursquare else "utf-8-sig")
     first, names = next(lines, (1, []))

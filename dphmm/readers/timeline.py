@@ -26,8 +26,8 @@ from dphmm.tables.json_toml import JsonItems
 from dphmm.tables.source import Document
 from dphmm.tables.values import as_number, parse_number, shorten
 
+# The reason of records of Wi-Fi scans, of activities, or of segments without a location.
 WITHOUT_POSITION = "records without a position"
-"""The reason of records of Wi-Fi scans, of activities, or of segments without a location."""
 
 _LISTS = ("locations", "semanticSegments", "rawSignals", "timelineObjects")
 _PLACE = re.compile(r"(?:geo:)?\s*([+-]?\d+(?:\.\d*)?)\s*°?\s*,\s*([+-]?\d+(?:\.\d*)?)\s*°?(?:[;?].*)?", re.ASCII)
@@ -35,8 +35,8 @@ _PLACE = re.compile(r"(?:geo:)?\s*([+-]?\d+(?:\.\d*)?)\s*°?\s*,\s*([+-]?\d+(?:\
 _E7_LIMIT, _E7_CYCLE = 1_800_000_000, 1 << 32
 _MICROSECONDS_PER_MINUTE = 60_000_000
 
+# Latitude and longitude, degrees.
 Position = tuple[float, float]
-"""Latitude and longitude, degrees."""
 
 
 def timeline_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:

@@ -25,11 +25,11 @@ from dphmm.tables.binary_files import connect
 from dphmm.tables.output import new_file, sync_folder
 from dphmm.tables.values import is_text
 
+# The application id in the file's header: ``dphm``.
 APPLICATION = 0x6470686D
-"""The application id in the file's header: ``dphm``."""
 
+# Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`.
 MARK_NAME = "closed"
-"""Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`."""
 
 _OWNER_ONLY = 0o600
 _PAGE_BYTES = 4096
@@ -75,8 +75,8 @@ _LATER_STATEMENTS = frozenset(
     statement for statement in _FIRST_STATEMENTS if statement.startswith("CREATE TABLE identity ")
 )
 
+# A function that runs a statement in SQLite's types with values for its ``?``, and returns the rows.
 Execute = Callable[..., list[Any]]
-"""A function that runs a statement in SQLite's types with values for its ``?``, and returns the rows."""
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,12 @@ def _add_leases_and_access(execute: Execute) -> None:
 
 
 def _add_recipients(execute: Execute) -> None:
-    """Let the store contain recipients; see `dphmm.serve.access.AccessTable`."""
+    """Let the store contain recipients. See `dphmm.serve.access.AccessTable`."""
     execute("CREATE TABLE recipient (name TEXT PRIMARY KEY, body TEXT NOT NULL)")
 
 
 def _add_preferred_devices(execute: Execute) -> None:
-    """Let a device of a user be preferred; see `dphmm.serve.device_tables`."""
+    """Let a device of a user be preferred. See `dphmm.serve.device_tables`."""
     execute("ALTER TABLE access ADD COLUMN preferred INTEGER NOT NULL DEFAULT 0")
     execute("ALTER TABLE access ADD COLUMN mqtt_device TEXT NOT NULL DEFAULT ''")
     execute(
@@ -122,12 +122,12 @@ def _add_preferred_devices(execute: Execute) -> None:
     )
 
 
+# The steps from each format to the next, beginning with the first format.
 MIGRATIONS: tuple[Migration, ...] = (
     Migration("adds leases of messages and a table of devices", _add_leases_and_access),
     Migration("adds a table of recipients", _add_recipients),
     Migration("adds preferred devices", _add_preferred_devices),
 )
-"""The steps from each format to the next, beginning with the first format."""
 
 
 def get_format() -> int:
@@ -187,7 +187,7 @@ def check_format(store: str | Path, store_format: int) -> None:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a file is a file of sessions of any version; False if unreadable."""
+    """Return whether a file is a file of sessions of any version. False if unreadable."""
     try:
         if not path.is_file():
             return False
@@ -355,7 +355,7 @@ class Database:
         """Exclude other writers until the transaction ends, as the transaction itself does."""
 
     def execute_in_types(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        """Run a statement that defines tables in SQLite's types; see `execute`."""
+        """Run a statement that defines tables in SQLite's types. See `execute`."""
         return self.execute(statement, values)
 
     def check_process(self) -> None:
@@ -586,7 +586,7 @@ def is_server(store: str | Path) -> bool:
 
 
 class PostgresDatabase:
-    """A connection to a PostgreSQL database of sessions; see `Database` for a file.
+    """A connection to a PostgreSQL database of sessions. See `Database` for a file.
 
     Several processes can write to different sessions at the same time. A process that is about to write to a session
     locks its row of ``progress`` (``SELECT … FOR UPDATE``). Any other process waits, and then sees what was written. A
@@ -827,13 +827,13 @@ class PostgresDatabase:
         self.execute(f"LOCK TABLE {', '.join(list_tables(store_format or get_format()))} IN EXCLUSIVE MODE")
 
     def execute_in_types(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        """Run a statement that defines tables in SQLite's types; see `execute`."""
+        """Run a statement that defines tables in SQLite's types. See `execute`."""
         if statement.startswith(("CREATE TABLE", "ALTER TABLE")):
             statement = statement.replace("BLOB", "BYTEA").replace("INTEGER", "BIGINT")
         return self.execute(statement, values)
 
     def _check_tables(self, readonly: bool, is_migrating: bool) -> None:
-        """Create missing tables; refuse those of another format."""
+        """Create missing tables. Refuse those of another format."""
         with self.transaction():
             self.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             ((there,),) = self.execute("SELECT to_regclass('dphmm_format') IS NOT NULL")

@@ -19,11 +19,11 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import shorten
 
+# The release outside the zones: under the remaining policy of the relay, or exact.
 Elsewhere = Literal["policy", "exact"]
-"""The release outside the zones: under the remaining policy of the relay, or exact."""
 
+# The name that is released for a location in no zone.
 OUTSIDE_ALL_ZONES = "away"
-"""The name that is released for a location in no zone."""
 
 _MAX_ZONES = 50
 # Corners of all zones. Each release reads the zones, so their size delays every user of a relay.
@@ -83,7 +83,7 @@ class Zones:
 
     @classmethod
     def from_note(cls, note: str) -> Zones | None:
-        """Create zones from the text of `note`; None if it is empty."""
+        """Create zones from the text of `note`. None if it is empty."""
         return cls(**parse_json(note)) if note else None
 
     @property
@@ -96,7 +96,7 @@ class Zones:
         return {"zones": parse_json(self.layer), "buffer_m": self.buffer_m, "elsewhere": self.elsewhere}
 
     def zone_name_at(self, latitude: float, longitude: float) -> str:
-        """Return the name of the zone at a location; ``"away"`` if there is none.
+        """Return the name of the zone at a location. ``"away"`` if there is none.
 
         The buffer does not count.
         """
@@ -107,7 +107,7 @@ class Zones:
 
     @property
     def policy_layer(self) -> PolygonLayer | None:
-        """The zones as a layer of a policy; None if there are none."""
+        """The zones as a layer of a policy. None if there are none."""
         return PolygonLayer(_LAYER_NAME, self.layer) if parse_json(self.layer)["features"] else None
 
     def apply_to(self, base: ReleaseSettings) -> ReleaseSettings:
@@ -181,7 +181,7 @@ def clean_zones_error(problem: Exception | str) -> str:
 
 
 def _count_corners(feature: Any) -> int:
-    """Return the number of positions of a feature, at any depth; 0 for another value."""
+    """Return the number of positions of a feature, at any depth. 0 for another value."""
     geometry = feature.get("geometry") if isinstance(feature, dict) else None
     waiting = [geometry.get("coordinates")] if isinstance(geometry, dict) else []
     count = 0

@@ -413,7 +413,7 @@ class Releaser:
 
     @property
     def belief(self) -> Belief | None:
-        """The public belief after the last release; None before the first.
+        """The public belief after the last release. None before the first.
 
         All queries about the user share it.
         """
@@ -507,7 +507,7 @@ class Releaser:
 
     @property
     def last(self) -> tuple[ReleaseRecord, StepPlan] | None:
-        """The last record and its plan, both public; None before the first release."""
+        """The last record and its plan, both public. None before the first release."""
         last = self._last
         return None if last is None else last[:2]
 
@@ -782,7 +782,7 @@ class Releaser:
 
     @property
     def settings_hash(self) -> str:
-        """The hash of the settings in records; another one for a subclass that replaces methods."""
+        """The hash of the settings in records. Another one for a subclass that replaces methods."""
         replacement = _name_replacement(cast(Any, type(self)))
         own_hash = self.settings.content_hash
         return content_hash(own_hash, replacement) if replacement else own_hash

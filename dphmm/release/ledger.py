@@ -22,8 +22,8 @@ from dphmm.release.record import ReleaseRecord
 from dphmm.tables.values import one_line, shorten
 from dphmm.validation import Epsilon, PositiveInt, checked, setting
 
+# The length in seconds of the window for which records state the total epsilon.
 DAY_SECONDS = 86_400.0
-"""The length in seconds of the window for which records state the total epsilon."""
 
 # Below this number of releases nothing is pruned, because it would save too little memory.
 _MIN_RELEASES_TO_PRUNE = 64
@@ -100,7 +100,7 @@ class Account:
 
     @property
     def slot(self) -> int | None:
-        """The slot of the last release; None before the first."""
+        """The slot of the last release. None before the first."""
         return self._slots[-1] if self._slots else None
 
     def window_epsilon(self, slot: int, steps: int) -> Fraction:
@@ -212,7 +212,7 @@ def _parse_fraction(text: str) -> Fraction:
 
 
 def steps_per_day(step_seconds: float | None) -> int | None:
-    """Return the number of timesteps in a day, rounded up; None if their length is unknown."""
+    """Return the number of timesteps in a day, rounded up. None if their length is unknown."""
     return None if step_seconds is None else max(1, ceil(DAY_SECONDS / step_seconds))
 
 

@@ -36,7 +36,7 @@ class NearStates:
 
     @cached_property
     def nearest(self) -> tuple[IntArray, FloatArray]:
-        """The nearest other state of each state, and its distance; infinite for a single state.
+        """The nearest other state of each state, and its distance. Infinite for a single state.
 
         Both arrays have the shape ``(N,)``.
         """

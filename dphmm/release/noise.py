@@ -142,7 +142,7 @@ class StepNoise:
     # ---- densities -----------------------------------------------------------------------------------------------
 
     def log_density(self, released: npt.NDArray[Any]) -> FloatArray:
-        """Return ``log p(z | s)`` of a release for every state, ``(N,)``; -inf if impossible.
+        """Return ``log p(z | s)`` of a release for every state, ``(N,)``. -inf if impossible.
 
         Densities are normalised within each part. Densities of exact noise are probabilities. Real-valued noise of a
         part on a point or a line counts as spread over the width of rounding, so that it can be compared with the other
@@ -260,7 +260,7 @@ class StepNoise:
         }
 
     def _part_probabilities(self, weights: FloatArray) -> FloatArray:
-        """Return the probability of each part; equal weights if all masses underflow."""
+        """Return the probability of each part. Equal weights if all masses underflow."""
         # Index 0 collects the impossible states, which have part -1.
         shares = np.bincount(self.part_of + 1, weights, len(self.parts) + 1)[1:]
         if not shares.sum() > 0:

@@ -94,7 +94,7 @@ class Query:
             )
 
     def compute_volume(self, protection: Protection) -> float:
-        """Compute the volume of a hull; on a planar lattice the double nearest to the area."""
+        """Compute the volume of a hull. On a planar lattice the double nearest to the area."""
         hull = protection.hull
         if self.lattice is None or not hull.dimension == hull.ambient_dimension == 2:
             # Above two dimensions a hull that no noise is sampled from may have too many facets to enumerate.
@@ -137,7 +137,7 @@ class Query:
 
     @cached_property
     def columns(self) -> FloatArray:
-        """The coordinates of the values as doubles, ``(d, N)``; exact for lattice coordinates."""
+        """The coordinates of the values as doubles, ``(d, N)``. Exact for lattice coordinates."""
         return np.ascontiguousarray(self.values.T, dtype=np.float64)
 
     @cached_property

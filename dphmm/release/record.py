@@ -14,11 +14,11 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import as_number, one_line, shorten
 from dphmm.validation import checked
 
+# The evidence of a record's guarantee.
 Soundness = Literal["verified", "trusted"]
-"""The evidence of a record's guarantee."""
 
+# A relative gain of tables below this is negligible.
 NO_GAIN = 0.05
-"""A relative gain of tables below this is negligible."""
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ class ErrorGrowth:
         return max(0.0, self.steps_to_reach(high) - self.steps_to_reach(low))
 
 
+# The number of outputs for which the error after a release is computed.
 NUM_NODES = 96
-"""The number of outputs for which the error after a release is computed."""
 
 # Most searches end with a budget that is far from sufficient. A quarter of the outputs decides if their error exceeds
 # the goal by this factor. Their error deviates from that of all outputs by 3.5 % (standard deviation, GeoLife and the
@@ -144,8 +144,8 @@ _ROUNDING = 1 + 1e-9
 _PRIOR_TIMESTEPS = 24.0
 _PRIOR_WEIGHT = 0.25
 
+# The number of windows from which the reporting rate is learned.
 NUM_LEARNING_WINDOWS = 28
-"""The number of windows from which the reporting rate is learned."""
 
 # The largest number of timesteps from which it is learned.
 _MAX_TIMESTEPS = 2048

@@ -37,8 +37,8 @@ from dphmm.space.trajectory import microseconds
 from dphmm.tables.values import shorten
 from dphmm.validation import checked
 
+# A timestep: its slot, or an instant within it.
 Slot = int | datetime | np.datetime64
-"""A timestep: its slot, or an instant within it."""
 
 _MAX_SLOT = 2**62
 
@@ -72,7 +72,7 @@ def to_slot(slot: Slot, step_seconds: float | None) -> int:
 
 
 def get_slot(instant: datetime | np.datetime64, step_seconds: float) -> int:
-    """Return the slot of an instant; see `to_slot`."""
+    """Return the slot of an instant. See `to_slot`."""
     if isinstance(instant, datetime):
         if instant.tzinfo is None:
             raise InvalidInputError(f"slot must have a time zone, such as timezone.utc, got {instant.isoformat()}")
@@ -471,7 +471,7 @@ class Session:
         return self._cap_state[1]
 
     def _append(self, step: StepPlan, progress: Progress, slot: int, query: str, state: int) -> SampledRelease | None:
-        """Sample and write a release; return None if another process released meanwhile."""
+        """Sample and write a release. Return None if another process released meanwhile."""
 
         def draw() -> SampledRelease:
             return self._build_sample(query, step, self._queries[query].draw(step, state), slot)
@@ -598,7 +598,7 @@ class Session:
 
     @property
     def belief(self) -> Belief | None:
-        """The public belief after the last release; None before the first."""
+        """The public belief after the last release. None before the first."""
         belief = self._store.progress(self._stored.number).belief
         # A belief restored from bytes has no outside states. A prediction by 0 steps adds those of the model.
         return None if belief is None else belief.predict(self._model, 0)
@@ -643,7 +643,7 @@ class Session:
         return self._store.find(self._stored.number, self.to_slot(slot), query)
 
     def to_slot(self, slot: Slot) -> int:
-        """Convert a timestep to a slot; see `dphmm.release.session.to_slot`.
+        """Convert a timestep to a slot. See `dphmm.release.session.to_slot`.
 
         Parameters
         ----------
@@ -695,7 +695,7 @@ def max_record_width(dimension: int, edges: int, caps: int = 0) -> int:
 
 
 def replay_caps(queries: Mapping[str, Releaser], releases: Iterable[StoredRelease]) -> CapTracker | None:
-    """Return the state of the event caps after stored releases; None without caps.
+    """Return the state of the event caps after stored releases. None without caps.
 
     Parameters
     ----------

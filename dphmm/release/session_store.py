@@ -223,7 +223,7 @@ class SessionStore:
     # ---- copies --------------------------------------------------------------------------------------------------
 
     def get_mark(self) -> Mapping[str, str] | None:
-        """Return why the store is closed, as set by `set_mark`; None if it is open.
+        """Return why the store is closed, as set by `set_mark`. None if it is open.
 
         Returns
         -------
@@ -422,7 +422,7 @@ class SessionStore:
             return Progress(count, slot, parsed_belief, head, omitted, amended)
 
     def pruned(self, session: int) -> Pruned:
-        """Return the cost of the releases of which the records were removed; see `prune`.
+        """Return the cost of the releases of which the records were removed. See `prune`.
 
         Parameters
         ----------
@@ -794,7 +794,7 @@ class SessionStore:
         self._insert("recipient_belief", session, name, number, encoded, conflict=anew)
 
     def partial_message(self, session: int, number: int, name: str) -> str | None:
-        """Return the message about a release to a recipient who was not sent all; None if none.
+        """Return the message about a release to a recipient who was not sent all. None if none.
 
         Parameters
         ----------

@@ -15,8 +15,8 @@ from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import one_line, shorten
 from dphmm.validation import checked
 
+# The query of a session that has one.
 MAIN_QUERY = "main"
-"""The query of a session that has one."""
 
 
 @dataclass(frozen=True)

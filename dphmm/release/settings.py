@@ -47,17 +47,17 @@ from dphmm.validation import (
     setting,
 )
 
+# Prefix of the policy setting of an engine that was created from a graph. A content hash follows.
 GRAPH_POLICY_PREFIX = "given:"
-"""Prefix of the policy setting of an engine that was created from a graph. A content hash follows."""
 
+# Default size limit of the components for which an optimal table is computed.
 OPTIMAL_MAX_STATES = 64
-"""Default size limit of the components for which an optimal table is computed."""
 
+# The table of a component that is too large for an optimal one.
 Fallback = Literal["none", "graph-exponential"]
-"""The table of a component that is too large for an optimal one."""
 
+# The treatment of locations outside the region.
 Outside = Literal["clamp", "drop"]
-"""The treatment of locations outside the region."""
 
 _POLICY = Requirement(
     "a non-empty string or a graph", lambda value: not isinstance(value, str) or is_name(value), ("", " ", "\ud800")
@@ -183,18 +183,16 @@ class Schedule:
         return cls(**value)
 
 
+# Default total budget of the releases of any 24 hours.
+#
+# The releases of 24 hours are then at most e^3 = 20.1 times as likely under one trajectory as under another that the
+# policy connects to it at every timestep.
 DEFAULT_DAILY_EPSILON = 3.0
-"""Default total budget of the releases of any 24 hours.
 
-The releases of 24 hours are then at most e^3 = 20.1 times as likely under one trajectory as under another that the
-policy connects to it at every timestep.
-"""
-
+# Default budget of a release if there is only a target error.
+#
+# Few strong releases keep a target error with the smallest total budget; see docs/how-to/budgets.md.
 DEFAULT_DRAW_EPSILON = 4.0
-"""Default budget of a release if there is only a target error.
-
-Few strong releases keep a target error with the smallest total budget; see docs/how-to/budgets.md.
-"""
 
 
 @checked_as(ConfigurationError)
@@ -574,8 +572,8 @@ class DayKeywords(_SharedKeywords, total=False):
     mechanism: str
 
 
+# The names of all settings.
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings))
-"""The names of all settings."""
 
 
 # Setting that is a list → type of its elements, fields of an element (the first two are required), both in words.

@@ -27,8 +27,8 @@ from dphmm.space.trajectory import SlottedTrajectory, microseconds
 from dphmm.tables import iso_time
 from dphmm.validation import Epsilon, Seconds, checked
 
+# The end of a timestep, and its record.
 TimedRecord = tuple[np.datetime64, ReleaseRecord]
-"""The end of a timestep, and its record."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class TimedRelease:
 
     @property
     def expected_estimate_error(self) -> float:
-        """The expected error of the estimate in kilometres; an upper bound if it was moved."""
+        """The expected error of the estimate in kilometres. An upper bound if it was moved."""
         return self.record.expected_estimate_error + self.moved_km
 
     @property
     def calibrated_radius_90(self) -> float:
-        """The calibrated radius of the estimate in kilometres; NaN if unknown.
+        """The calibrated radius of the estimate in kilometres. NaN if unknown.
 
         A circle with this radius contains the user at 90 % of timesteps, on average.
         """
@@ -277,8 +277,8 @@ class InMemorySession:
         return None
 
 
+# The releases about one user.
 UserSession = InMemorySession | Session
-"""The releases about one user."""
 
 
 def locate_states(
@@ -355,7 +355,7 @@ def answer_trajectory(
 def answer_slot(
     session: UserSession, user: str, time: np.datetime64, slot: int, state: int, epsilon: float | None
 ) -> ReleaseRecord | None:
-    """Return the record of a user's slot, which ends at ``time``; None if it has no release.
+    """Return the record of a user's slot, which ends at ``time``. None if it has no release.
 
     Later calls return the same.
 
@@ -408,12 +408,12 @@ def locate_releases(
 def locate_release(
     user: str, time: np.datetime64, record: ReleaseRecord, space: StateSpace, num_ignored_releases: int = 0
 ) -> TimedRelease:
-    """Convert the locations of one record to degrees; see `locate_releases`."""
+    """Convert the locations of one record to degrees. See `locate_releases`."""
     return locate_releases(user, [(time, record)], space, num_ignored_releases)[0]
 
 
 def to_degrees(points: FloatArray, space: StateSpace) -> FloatArray:
-    """Convert points ``(n, 2)`` of a plane to degrees; NaN outside its image of the Earth."""
+    """Convert points ``(n, 2)`` of a plane to degrees. NaN outside its image of the Earth."""
     try:
         return space.projection.to_latlon(points)
     except errors.CoordinateError:
@@ -699,7 +699,7 @@ class RecordedReleaseStream(ReleaseStream):
         epsilon: float | None = None,
         **quality: Any,
     ) -> TimedRelease | None:
-        """Answer one fix under the present terms of the user's session; see `ReleaseStream.take`."""
+        """Answer one fix under the present terms of the user's session. See `ReleaseStream.take`."""
         try:
             return super().take(user, time, latitude, longitude, epsilon, **quality)
         except errors.SessionMismatchError:

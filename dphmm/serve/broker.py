@@ -43,8 +43,8 @@ _MAX_SHORT_CONNECTIONS = 3
 _TAKEN_OVER_S = 600.0  # time for which a lost session is reported
 # After this many attempts with other errors a message is set aside, because it must not delay all others.
 _MAX_ATTEMPTS = 6
+# Number of parts into which the users are divided for listening. At most this many processes listen.
 NUM_SHARES = 16
-"""Number of parts into which the users are divided for listening. At most this many processes listen."""
 _MAX_TOPICS_PER_PACKET = 500
 
 
@@ -54,7 +54,7 @@ def get_share(user: str) -> int:
 
 
 def _make_client_id(store: str, share: int | None) -> str:
-    """Return the name of a session at a broker; MQTT 3.1 limits it to 23 characters.
+    """Return the name of a session at a broker. MQTT 3.1 limits it to 23 characters.
 
     The first share has the name of a session of all users, of which it takes the messages that were kept before shares
     were introduced.
@@ -203,8 +203,8 @@ class Listener:
         self._client_id = _make_client_id(f"{identity} {broker.topic}", share)
         self._messages: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
         self._connection = 0
+        # Whether the broker is connected and sends messages; None if another process listens.
         self.is_connected: bool | None = False if get_hold() else None
-        """Whether the broker is connected and sends messages; None if another process listens."""
         self._is_open = False  # whether the broker has accepted the connection
         self._unconfirmed: set[int | None] = set()  # numbers of subscriptions
         self._retry: asyncio.TimerHandle | None = None
@@ -457,7 +457,7 @@ class Listener:
 
 
 class SharedListener:
-    """Listens to the shares of this process; see `Shares`.
+    """Listens to the shares of this process. See `Shares`.
 
     Parameters
     ----------
@@ -501,7 +501,7 @@ class SharedListener:
 
     @property
     def is_connected(self) -> bool | None:
-        """Whether the sessions of all shares are connected; None if others have all shares."""
+        """Whether the sessions of all shares are connected. None if others have all shares."""
         if self._shares.is_empty():
             return None if self._is_balanced else False
         return all(
@@ -510,7 +510,7 @@ class SharedListener:
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether another relay recently took over a session; see `Listener`."""
+        """Whether another relay recently took over a session. See `Listener`."""
         return any(listener.is_taken_over for listener in self._listeners)
 
     async def listen(self) -> None:

@@ -32,8 +32,8 @@ from dphmm.tables.json_toml import first_flaw, read_keys
 
 Value = TypeVar("Value")
 
+# Prefix of a digest in place of a token.
 HASH_PREFIX = "sha256:"
-"""Prefix of a digest in place of a token."""
 
 
 def new_token() -> str:
@@ -85,8 +85,8 @@ def check_name(name: str) -> str:
     return name
 
 
+# Name of a user, a recipient or a device.
 Name = Annotated[str, AfterValidator(check_name)]
-"""Name of a user, a recipient or a device."""
 
 Kind = Literal["owntracks", "overland", "traccar", "home-assistant", "webhook", "mqtt"]
 
@@ -122,8 +122,8 @@ _ADDRESS = re.compile(r"[!-~]{1,2000}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9-]{1,80}")
 _HTTP_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HTTP_HEADER_VALUE = re.compile(r"([!-~]([ -~]*[!-~])?)?")
+# The rule for values of HTTP headers.
 HEADER_VALUE_RULE = "printable ASCII without spaces at its ends"
-"""The rule for values of HTTP headers."""
 # Whoever can write to the database chooses these variables and the address to which their values are sent.
 _STORED_VARIABLE_PREFIX = "DPHMM_RECIPIENT_"
 _STORED_VARIABLE = re.compile(rf"env:{_STORED_VARIABLE_PREFIX}[A-Za-z0-9_]{{1,100}}")
@@ -186,7 +186,7 @@ def get_mqtt_name(topic_level: str) -> str:
 
 
 def make_user_topic(topic: str, user: str) -> str | None:
-    """Return the part of a topic filter that concerns one user; None if there is none."""
+    """Return the part of a topic filter that concerns one user. None if there is none."""
     first, *rest = topic.split("/")
     if first == "#":
         return f"+/{user}/#"
@@ -286,12 +286,12 @@ class Recipient(_StrictModel):
 
     @property
     def precision_m(self) -> int:
-        """Side of the cells to which messages are rounded, metres; 0 without a precision."""
+        """Side of the cells to which messages are rounded, metres. 0 without a precision."""
         return 0 if self.precision is None else parse_precision_m(self.precision)
 
     @property
     def query(self) -> str:
-        """Query of the releases that are sent; for true locations, a name that no query has."""
+        """Query of the releases that are sent. For true locations, a name that no query has."""
         return "true locations" if self.true_locations_unprotected else MAIN_QUERY
 
     @property

@@ -281,8 +281,8 @@ def parse_broker_address(url: str) -> tuple[str, int, bool]:
     return parts.hostname or "", parts.port or (8883 if tls else 1883), tls
 
 
+# A sender to a recipient.
 Sender = HttpSender | MqttSender
-"""A sender to a recipient."""
 
 
 class Senders(Mapping[str, tuple[Recipient, Sender]]):
@@ -607,7 +607,7 @@ class Outbox:
         return True
 
     async def _send_again(self, recipient: Recipient, lease: Lease, message: Message) -> str:
-        """Send a message again after the newest one was accepted; return why it was not accepted.
+        """Send a message again after the newest one was accepted. Return why it was not accepted.
 
         An outage can end between the two, and a message that failed because of it must not be set aside.
         """

@@ -295,7 +295,7 @@ class Relay:
         return JSONResponse(status, 200 if store and broker in (None, True) else 503)
 
     async def get_metrics(self, request: Request) -> Response:
-        """Return the metrics of this process; see `dphmm.serve.metrics`."""
+        """Return the metrics of this process. See `dphmm.serve.metrics`."""
         is_ready = await self._is_store_available()
         ages = {} if self.outbox is None else await self.outbox.get_ages(is_ready)
         waiting: Mapping[str, int] = {}

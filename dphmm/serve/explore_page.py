@@ -55,19 +55,19 @@ try:
 except ImportError:
     raise MissingDependencyError("uvicorn", "serve") from None
 
+# The port of ``dphmm explore``.
 DEFAULT_PORT = 8788
-"""The port of ``dphmm explore``."""
 
 # Texts of `drawing.js` and its controls, which the page of the relay has too.
 _DRAWING_KEYS = (
     *("no_zones", "zone_numbered", "zone_name", "show", "show_named", "remove", "remove_named"),
     *("by_corners", "corners_hint", "corner", "corner_undo", "corner_close"),
 )
+# Language → texts of the page by key.
 EXPLORE_TEXTS: Mapping[str, Mapping[str, str]] = {
     language: {**texts, **{key: TEXTS[language][key] for key in _DRAWING_KEYS}}
     for language, texts in json.loads((STATIC / "explore.json").read_text(encoding="utf-8")).items()
 }
-"""Language → texts of the page by key."""
 
 _HOST = "127.0.0.1"
 _CLOSED = "Open the address that 'dphmm explore' printed: it contains the token of this page.\n"
@@ -164,7 +164,7 @@ class _ExplorePage:
         return JSONResponse(content)
 
     async def _find_explorer(self, name: Any) -> Explorer:
-        """Return the explorer of an example; the user's own if the name is empty."""
+        """Return the explorer of an example. The user's own if the name is empty."""
         if name == "":
             return self._explorer
         if not self._examples:

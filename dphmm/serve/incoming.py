@@ -57,8 +57,8 @@ class Fix:
         return "Fix(…)"
 
 
+# Why an entry is not a location: its time has no time zone, it is encrypted, or it is otherwise malformed.
 RejectReason = Literal["malformed", "no_timezone", "encrypted"]
-"""Why an entry is not a location: its time has no time zone, it is encrypted, or it is otherwise malformed."""
 
 
 class MissingTimezoneError(ValueError):

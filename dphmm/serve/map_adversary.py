@@ -31,7 +31,7 @@ _MAX_ENGINES = 16
 
 
 def build_map_model(config: RelayConfig, model: MarkovModel) -> MarkovModel | None:
-    """Build the model of an adversary who has the map of a relay's file; None without a map.
+    """Build the model of an adversary who has the map of a relay's file. None without a map.
 
     Raises
     ------

@@ -105,7 +105,7 @@ class Message:
 
     @property
     def last_known_text(self) -> str:
-        """Time of the last release that the recipient was sent; empty without prediction."""
+        """Time of the last release that the recipient was sent. Empty without prediction."""
         if not self.is_prediction:
             return ""
         if self.last_known is None:
@@ -316,6 +316,7 @@ def _format_accuracy(message: Message) -> dict[str, str]:
     return {"accuracy": str(message.radius_m) if message.is_true_location else f"{message.radius_m:.0f}"}
 
 
+# Kind of recipient → whether it accepts JSON or form data, and the function that builds it.
 FORMATS: Mapping[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
     "owntracks": ("json", build_owntracks_message),
     "overland": ("json", build_overland_message),
@@ -323,7 +324,6 @@ FORMATS: Mapping[str, tuple[str, Callable[[Message], dict[str, Any]]]] = {
     "traccar": ("data", build_osmand_fields),
     "home-assistant": ("data", build_home_assistant_fields),
 }
-"""Kind of recipient → whether it accepts JSON or form data, and the function that builds it."""
 
 
 def build_http_content(kind: str, message: Message) -> dict[str, Any]:

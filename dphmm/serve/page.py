@@ -68,8 +68,8 @@ _REASON_PATTERNS = {
     "rewound": r"was rewound after a wrong time",
 }
 
+# Language → texts of the pages by key. English comes first.
 TEXTS: Mapping[str, Mapping[str, str]] = json.loads((STATIC / "texts.json").read_text(encoding="utf-8"))
-"""Language → texts of the pages by key. English comes first."""
 
 
 def localize_reason(request: Request, problem: Exception | str) -> str:
@@ -223,7 +223,7 @@ class _Page:
     # ---- content and changes -------------------------------------------------------------------------------------
 
     async def state(self, request: Request) -> Response:
-        """Answer everything except the trail; ``{"user": null}`` without a login."""
+        """Answer everything except the trail. ``{"user": null}`` without a login."""
         if not request.cookies.get(_COOKIE):
             return JSONResponse({"user": None})
         user, login = await self._authenticate(request, changes=False)

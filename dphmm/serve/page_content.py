@@ -126,8 +126,8 @@ class PageContent:
         self._bounds = np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist()
         basemap = build_basemap(config.basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
         self._towns = shipped_basemap(around(space, _TOWN_MARGIN)).names or basemap.names
+        # Background map as JSON.
         self.basemap = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
-        """Background map as JSON."""
         path, map_model = config.adversary_map, sessions.engines.map_model
         # The page discards the figures of another map when the relay was restarted with one.
         self._adversary_map = path and map_model and {"name": Path(path).name, "model": map_model.content_hash[:12]}
@@ -447,14 +447,14 @@ _KM_PER_DEGREE = 111.32
 _LARGEST_TOWN_KM = 15.0
 _NEAREST_TOWN_KM = 60.0
 
+# Adversary errors below this may reveal a house.
 SPOT_M = 50.0
-"""Adversary errors below this may reveal a house."""
+# Adversary errors below this may reveal a street.
 STREET_M = 300.0
-"""Adversary errors below this may reveal a street."""
+# Adversary errors from this on reveal at most a town.
 AREA_M = 5000.0
-"""Adversary errors from this on reveal at most a town."""
+# A maximum posterior probability from this on may reveal a street.
 HIGH_POSTERIOR = 0.5
-"""A maximum posterior probability from this on may reveal a street."""
 
 
 @dataclass(frozen=True)

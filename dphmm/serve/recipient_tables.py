@@ -30,10 +30,10 @@ from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.clock import compute_end_of_second, now
 from dphmm.serve.config import Recipient, hash_token, new_token
 
+# The last second of the year 9999, used as the end of a pause until further notice.
 FOREVER = 253_402_300_799
-"""The last second of the year 9999, used as the end of a pause until further notice."""
+# Length of a lease; see `RecipientTables.claim`. A message must end earlier.
 LEASE_S = 40.0
-"""Length of a lease; see `RecipientTables.claim`. A message must end earlier."""
 _LEASE_MS = int(1000 * LEASE_S)
 _MAX_LEASE_MS = 600_000  # longer than the longest wait after a failure
 # Links per user: at most this many are open, and this many expired ones are kept. Each open link has its own belief.
@@ -575,7 +575,7 @@ class RecipientTables:
             self._database.execute("UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (now(),))
 
     def _query_links(self, where: str, *values: object) -> list[RecipientState]:
-        """Return links, and store which have ended before this is shown; see `end_expired_links`."""
+        """Return links, and store which have ended before this is shown. See `end_expired_links`."""
         links = [state for state in self._query_states(where, *values) if state.key.startswith(_LINK_PREFIX)]
         if any(link.has_ended and not link.is_absent for link in links):
             self.end_expired_links()

@@ -142,10 +142,10 @@ def get_status(problem: Exception) -> int:
     return 400 if isinstance(problem, InvalidInputError) else 503 if isinstance(problem, DphmmError) else 500
 
 
+# Type of error → handler that answers it.
 EXCEPTION_HANDLERS: Mapping[type[Exception] | int, Callable[[Request, Exception], Awaitable[Response]]] = {
     HTTPException: _answer_http_exception,
     InvalidInputError: _answer_invalid_input,
     DphmmError: _answer_unavailable,
     Exception: _answer_unexpected,
 }
-"""Type of error → handler that answers it."""

@@ -50,10 +50,10 @@ try:
 except ImportError:
     raise MissingDependencyError("uvicorn", "serve") from None
 
+# A connection without a complete request for this time, or since its last answer, is closed.
 IDLE_TIMEOUT_S = 15.0
-"""A connection without a complete request for this time, or since its last answer, is closed."""
+# A connection is closed if the client reads less than `_MIN_READ_BYTES` of an answer in this time.
 WRITE_TIMEOUT_S = 30.0
-"""A connection is closed if the client reads less than `_MIN_READ_BYTES` of an answer in this time."""
 _MIN_READ_BYTES = 1 << 14
 # The kernel's buffer of a connection. By default it grows to megabytes: each client that does not read would occupy
 # them, and slow reading would not be visible here for minutes, because the buffer empties in large parts.
@@ -135,12 +135,12 @@ class TimedProtocol(H11Protocol):
             self._write_timer = None
 
 
+# Environment variable with the relay's file, for workers.
 CONFIG_VARIABLE = "DPHMM_RELAY"
-"""Environment variable with the relay's file, for workers."""
+# Environment variable that makes workers accept changed settings, unless it is empty.
 ACCEPT_VARIABLE = "DPHMM_RELAY_ACCEPT_CHANGES"
-"""Environment variable that makes workers accept changed settings, unless it is empty."""
+# Environment variable with the socket of a relay that restarts itself. Connections queue there meanwhile.
 SOCKET_VARIABLE = "DPHMM_RELAY_SOCKET"
-"""Environment variable with the socket of a relay that restarts itself. Connections queue there meanwhile."""
 
 _MAX_CONNECTIONS = 2000
 # A relay ends within both times: open requests have the first, senders and the store the second.
@@ -342,8 +342,8 @@ class SupervisedServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, answers: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(config)
+        # Whether a signal ends the process. Another reason to stop is a reload.
         self.is_terminated = False
-        """Whether a signal ends the process. Another reason to stop is a reload."""
         self._answers = answers
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -435,8 +435,8 @@ class WorkerSupervisor(Multiprocess):
         # uvicorn has no option for it: its workers would import the script that called `serve`.
         uvicorn._subprocess.spawn = ScriptlessContext()
         self._is_servable = is_servable
+        # Whether the supervisor gave up.
         self.failed = False
-        """Whether the supervisor gave up."""
         self._num_failed_starts = 0
         self._is_ready = False
         self._served: set[int | None] = set()

@@ -94,8 +94,8 @@ class Engines:
         self._base = base
         self.model = model
         self.map_model = map_model
+        # Return the engine of a note, or that of the relay's settings for an empty note. Use `spawn` on it.
         self.engine: Callable[[str], Releaser] = lru_cache(_ENGINE_CACHE_SIZE)(self._make_engine)
-        """Return the engine of a note, or that of the relay's settings for an empty note. Use `spawn` on it."""
 
     @classmethod
     def from_config(cls, config: RelayConfig) -> Engines:
@@ -170,6 +170,16 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
                 raise errors.ConfigurationError(f"session {user!r} has other settings or limits{_ACCEPT_HINT}")
 
 
+# Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
+#
+# ``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes do not: their
+# timestep is withheld, they lie outside the region where such locations are dropped, they are older than the last
+# release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
+# message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
+# reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
+# is not silent. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last time kept while the
+# relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other outcomes concern
+# entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
 OUTCOMES = (
     "released",
     "unreleased",
@@ -181,17 +191,6 @@ OUTCOMES = (
     "no_timezone",
     "encrypted",
 )
-"""Counted outcomes of the fixes of a message: those that are public, or known without inspecting the location.
-
-``released`` fixes belong to timesteps that have a release, new or earlier. ``unreleased`` fixes do not: their
-timestep is withheld, they lie outside the region where such locations are dropped, they are older than the last
-release, they exceed what the user may spend, they are invalid or inaccurate, or another fix of their timestep and
-message is more accurate. The reason why a timestep has no release can reveal where the user was. Therefore these
-reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
-is not silent. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last
-time kept while the relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other
-outcomes concern entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
-"""
 
 
 class _UsersWithPredictions(Container[str]):

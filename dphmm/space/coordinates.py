@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 from dphmm.errors import CoordinateError
 from dphmm.tables.values import shorten
 
+# Latitude and longitude in degrees.
 Location = tuple[float, float]
-"""Latitude and longitude in degrees."""
 
 _EXAMPLE = "45.01,-30.01"
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?"

@@ -17,19 +17,19 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.tables.values import parse_number, with_decimal_point
 
+# The accuracy radius, in metres, as which a fix without a stated accuracy ranks.
 UNSTATED_ACCURACY_M = 100.0
-"""The accuracy radius, in metres, as which a fix without a stated accuracy ranks."""
 
+# The smallest accuracy radius, in metres, with which a fix is refused; a relay can set another one.
 MAX_ACCURACY_M = 1000.0
-"""The smallest accuracy radius, in metres, with which a fix is refused; a relay can set another one."""
 
 MARKED_INVALID = "marked as invalid by the device"
 NEGATIVE_ACCURACY = "accuracy is negative, which marks an invalid fix"
 ZERO_LOCATION = "at latitude 0, longitude 0, which devices send without a position"
 INACCURATE = "accuracy radius is too large"
 
+# The reasons of `find_refused`, by their number. The first three are those of invalid fixes.
 REASONS = (MARKED_INVALID, NEGATIVE_ACCURACY, ZERO_LOCATION, INACCURATE)
-"""The reasons of `find_refused`, by their number. The first three are those of invalid fixes."""
 
 # The distance of a state from (0, 0), in degrees along each axis, at which it counts as the state of that location.
 _MAX_DEGREES = 1.0
@@ -133,7 +133,7 @@ def select_most_accurate(slots: IntArray, accuracy_m: FloatArray | None = None) 
 
 
 def parse_accuracy(value: Any) -> float:
-    """Parse an accuracy radius in metres; NaN if it is missing or not a number.
+    """Parse an accuracy radius in metres. NaN if it is missing or not a number.
 
     Examples
     --------

@@ -22,31 +22,30 @@ from dphmm.space.projection import LocalProjection, wrap_longitude
 from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.validation import Integers, Interval, checked
 
+# South, west, north, east, in degrees; a west greater than the east spans the date line.
 Box = tuple[float, float, float, float]
-"""South, west, north, east, in degrees; a west greater than the east spans the date line."""
 
+# Name → bounding box and cell size in km.
+#
+# The cell sizes are those of the DPHMM paper's experiments (GeoLife inside Beijing's third ring, 0.34 km; Gowalla in
+# Los Angeles, 0.89 km). The paper prints no coordinates. The first box contains the third ring. The second contains the
+# City of Los Angeles (33.70 to 34.34 north, from 118.67 west) and extends east over the continuous built-up area. The
+# third box is not from a paper; it contains San Francisco and its airport, for the taxis of the cabspotting data set.
 PRESETS: Mapping[str, tuple[Box, float]] = {
     "geolife": ((39.87, 116.29, 39.97, 116.46), 0.34),
     "gowalla": ((33.70, -118.69, 34.34, -117.90), 0.89),
     "cabspotting": ((37.59, -122.53, 37.82, -122.35), 0.5),
 }
-"""Name → bounding box and cell size in km.
 
-The cell sizes are those of the DPHMM paper's experiments (GeoLife inside Beijing's third ring, 0.34 km; Gowalla in Los
-Angeles, 0.89 km). The paper prints no coordinates. The first box contains the third ring. The second contains the City
-of Los Angeles (33.70 to 34.34 north, from 118.67 west) and extends east over the continuous built-up area. The third
-box is not from a paper; it contains San Francisco and its airport, for the taxis of the cabspotting data set.
-"""
-
+# Maximum number of cells in a grid's rectangle. More cells are probably due to a wrong cell size.
 MAX_CELLS = 50_000_000
-"""Maximum number of cells in a grid's rectangle. More cells are probably due to a wrong cell size."""
 
 _FARTHEST_KM = 4 * REACH_KM
 KM_PER_DEGREE = 111.2
 _PIECES = 8  # a piece of an eighth of a 1 km cell of an edge in degrees is straight in the plane to 1 mm
 _MIN_AREA_SHARE = 1e-9  # smaller shares of a cell's area are treated as zero: 0.25 mm² of a 500 m cell
+# The side of a cell; below a micrometre there would be too many cells.
 CellSize = Annotated[float, Interval(1e-9, math.inf, "left", "kilometres", ConfigurationError)]
-"""The side of a cell; below a micrometre there would be too many cells."""
 _Count = Annotated[int, Integers(1, error=ConfigurationError)]  # columns and rows on the Earth fit into 64 bits
 _MARGIN_KM = 0.001  # minimum overlap of a grid over a box: the origin is rounded to a metre
 
@@ -276,11 +275,11 @@ class Grid(StateSpace):
         return self.projection.to_plane(corners[:, 1], wrap_longitude(corners[:, 0]))
 
     def _position(self, plane: FloatArray) -> IntArray:
-        """Return column and row of points; a border belongs to the cell east or north."""
+        """Return column and row of points. A border belongs to the cell east or north."""
         return np.floor((plane - self.origin) / self.cell_km + 0.5).astype(np.int64)
 
     def locate_plane(self, plane: FloatArray) -> IntArray:
-        """Return the cells that contain points; see `StateSpace.locate_plane`."""
+        """Return the cells that contain points. See `StateSpace.locate_plane`."""
         return self.state_at(self._position(plane))
 
     def _nearest_plane(self, plane: FloatArray) -> IntArray:
@@ -289,7 +288,7 @@ class Grid(StateSpace):
         return self.state_at(np.clip(self._position(plane), 0, [self.columns - 1, self.rows - 1]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dictionary; see `StateSpace.to_json`.
+        """Return a JSON-serializable dictionary. See `StateSpace.to_json`.
 
         The states are encoded as runs of neighbouring cells, ``[first, length]``, counted row by row.
         """
@@ -307,7 +306,7 @@ class Grid(StateSpace):
 
     @classmethod
     def build(cls, data: Mapping[str, Any], size: int | None) -> Grid:
-        """Build a grid from the dictionary of `to_json`; see `StateSpace.build`."""
+        """Build a grid from the dictionary of `to_json`. See `StateSpace.build`."""
         columns, rows = _check_shape(data["columns"], data["rows"])
         runs = np.array(data["runs"] or np.zeros((0, 2), dtype=np.int64))
         if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2:
@@ -395,7 +394,7 @@ def join_at_date_line(polygon: shapely.Geometry) -> shapely.Geometry:
 
 
 def turn_back(longitude: Any) -> Any:
-    """Return longitudes with those beyond 180° turned back by 360°; others stay exact."""
+    """Return longitudes with those beyond 180° turned back by 360°. Others stay exact."""
     return np.where(longitude > 180.0, longitude - 360.0, longitude)
 
 

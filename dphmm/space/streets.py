@@ -24,17 +24,17 @@ from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 from dphmm.tables.values import is_text, shorten
 from dphmm.validation import Interval, checked
 
+# The default of the largest length of a segment, kilometres.
 SEGMENT_KM = 0.1
-"""The default of the largest length of a segment, kilometres."""
 
+# The largest number of segments. The moves between more of them do not fit into a model at usual speeds and steps.
 MAX_SEGMENTS = 20_000
-"""The largest number of segments. The moves between more of them do not fit into a model at usual speeds and steps."""
 
+# The largest number of pairs of segments within a distance. So many edges of a policy take about a gigabyte.
 MAX_PAIRS = 20_000_000
-"""The largest number of pairs of segments within a distance. So many edges of a policy take about a gigabyte."""
 
+# The default of the largest distance of a location from its segment, kilometres.
 WITHIN_KM = 0.2
-"""The default of the largest distance of a location from its segment, kilometres."""
 
 # About a centimetre, the resolution of OpenStreetMap. Ends of segments are equal integers, or do not meet.
 _STEPS_PER_DEGREE = 10**7
@@ -212,7 +212,7 @@ class Streets(StateSpace):
         return np.split(self._vertices / _STEPS_PER_DEGREE, np.cumsum(self._counts)[:-1])
 
     def share_within(self, polygon: shapely.Geometry) -> FloatArray:
-        """Return the share of each segment's length in a polygon; see `StateSpace.share_within`.
+        """Return the share of each segment's length in a polygon. See `StateSpace.share_within`.
 
         A segment that touches the polygon without any length in it has the share zero.
         """
@@ -322,7 +322,7 @@ class Streets(StateSpace):
         return np.concatenate(blocks)
 
     def locate_plane(self, plane: FloatArray) -> IntArray:
-        """Return the nearest segments of points; see `StateSpace.locate_plane`."""
+        """Return the nearest segments of points. See `StateSpace.locate_plane`."""
         states = np.full(len(plane), OUTSIDE, dtype=np.int64)
         limit = None if np.isinf(self.within_km) else self.within_km
         row, state = self._line_tree.query_nearest(shapely.points(plane), max_distance=limit)
@@ -335,7 +335,7 @@ class Streets(StateSpace):
         return shapely.STRtree(self._shapes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON-serializable dictionary; see `StateSpace.to_json`."""
+        """Return a JSON-serializable dictionary. See `StateSpace.to_json`."""
         return {
             "kind": self.kind,
             "projection": asdict(self.projection),
@@ -348,7 +348,7 @@ class Streets(StateSpace):
 
     @classmethod
     def build(cls, data: Mapping[str, Any], size: int | None) -> Streets:
-        """Build streets from the dictionary of `to_json`; see `StateSpace.build`."""
+        """Build streets from the dictionary of `to_json`. See `StateSpace.build`."""
         check_size(len(data["counts"]), size)
         within = inf if data["within_km"] is None else data["within_km"]
         columns: Sequence[Any] = [as_integers(data[name], name, StateError) for name in ("latitude", "longitude")]

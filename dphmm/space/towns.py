@@ -19,8 +19,8 @@ from dphmm.space.grid import Box
 from dphmm.space.projection import LocalProjection
 from dphmm.validation import checked
 
+# The countries, populations and alternate names of the towns of the map, next to its file.
 NAMES_FILE = "names.xz"
-"""The countries, populations and alternate names of the towns of the map, next to its file."""
 
 # Letters that Unicode does not decompose into a base letter and a mark.
 _BASE_LETTERS = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
@@ -128,8 +128,8 @@ class Town:
 
 class _Match(NamedTuple):
     town: Town
+    # Whether the map has this name, and not only GeoNames' list of alternate names.
     is_map_name: bool
-    """Whether the map has this name, and not only GeoNames' list of alternate names."""
 
 
 class _Gazetteer:

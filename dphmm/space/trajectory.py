@@ -47,14 +47,14 @@ def time_zone(name: str) -> tzinfo:
         ) from None
 
 
+# Instants as ``datetime64[us]``, UTC.
 TimeArray = npt.NDArray[np.datetime64]
-"""Instants as ``datetime64[us]``, UTC."""
 
 EARLIEST = np.datetime64("0001-01-01", "us")
+# The range of Python's own `datetime`, so that every instant can be written by every library.
 LATEST = np.datetime64("9999-12-31T23:59:59.999999", "us")
-"""The range of Python's own `datetime`, so that every instant can be written by every library."""
+# The seconds from 1970 to `LATEST`, rounded down.
 LATEST_SECOND = int(LATEST.astype("datetime64[s]").astype(np.int64))
-"""The seconds from 1970 to `LATEST`, rounded down."""
 
 _MICROSECONDS = 1_000_000
 _MAX_MICROSECONDS = int(LATEST.astype(np.int64)) - int(EARLIEST.astype(np.int64))
@@ -383,8 +383,8 @@ def _part(path: PathT, part: slice) -> PathT:
 
 
 _COLUMNS = ("latitude", "longitude", "times", "elevation", "accuracy_m")
+# The sensors kept of a point: cadence, power, speed, course, heart rate, air temperature.
 SENSORS = ("cad", "power", "speed", "course", "hr", "atemp")
-"""The sensors kept of a point: cadence, power, speed, course, heart rate, air temperature."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,16 +14,16 @@ import shapely
 from dphmm.arrays import FloatArray
 from dphmm.space.states import StateSpace
 
+# The bundled map of the world, written by `scripts/make_basemap.py`.
 WORLD = files("dphmm.space").joinpath("ground/world.npz")
-"""The bundled map of the world, written by `scripts/make_basemap.py`."""
+# The attribution of the map.
 CREDIT = "Coast, lakes and borders: Natural Earth. Names: GeoNames, CC BY 4.0."
-"""The attribution of the map."""
+# The attribution of `compute_land_shares`.
 LAND_CREDIT = "Coast and lakes: Natural Earth."
-"""The attribution of `compute_land_shares`."""
 
 LINE_STEP = 0.001
+# The steps of its coordinates in degrees: outlines within 60 m of Natural Earth's, names within 120 m.
 NAME_STEP = 0.002
-"""The steps of its coordinates in degrees: outlines within 60 m of Natural Earth's, names within 120 m."""
 
 
 class PlaceName(NamedTuple):

@@ -133,10 +133,10 @@ def _array(document: Document) -> npt.NDArray[Any]:
     return array.reshape(shape, order="F" if matched["fortran"] == "True" else "C")
 
 
+# The extensions of Parquet files.
 PARQUET_SUFFIXES = frozenset({".parquet", ".geoparquet"})
-"""The extensions of Parquet files."""
+# The first bytes of a Parquet file.
 PARQUET_MAGIC = b"PAR1"
-"""The first bytes of a Parquet file."""
 
 _BATCH_ROWS = 1 << 16
 _MAX_COLUMNS = 10_000
@@ -169,8 +169,8 @@ def write_parquet(
         parquet.write_table(arrow.table(columns, metadata=metadata), stream, **options)
 
 
+# The metadata of a Parquet file's schema.
 Metadata = Mapping[bytes, bytes]
-"""The metadata of a Parquet file's schema."""
 
 
 def read_parquet(document: Document, choose: Callable[[list[str]], Iterable[str]] = list) -> Any:
@@ -384,7 +384,7 @@ _MAX_CELL_BYTES = 16 << 20
 
 
 def connect(path: str | Path, mode: str, timeout: float = 30.0, any_thread: bool = False) -> sqlite3.Connection:
-    """Open an existing SQLite file; no statement begins a transaction implicitly.
+    """Open an existing SQLite file. No statement begins a transaction implicitly.
 
     Parameters
     ----------

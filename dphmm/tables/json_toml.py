@@ -234,7 +234,7 @@ class JsonItems:
             self._fill()
 
     def _fill(self) -> bool:
-        """Read on; return false at the end of the file."""
+        """Read on. Return false at the end of the file."""
         if self._has_ended:
             return False
         if self._at:
@@ -312,7 +312,7 @@ def _check(value: Any, depth: int) -> None:
 
 
 def read_keys(path: Path, example: str) -> dict[str, Any]:
-    """Read the keys of a TOML file; messages refer to the file `example`.
+    """Read the keys of a TOML file. Messages refer to the file `example`.
 
     Raises
     ------

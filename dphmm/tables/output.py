@@ -62,6 +62,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     return path
 
 
+# Extension → the extra to install, and the libraries that such files need.
 EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".gpkg": ("files", ("pyogrio", "geopandas")),
     ".parquet": ("files", ("pyarrow",)),
@@ -69,7 +70,6 @@ EXTRAS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".gpx": ("files", ("gpxpy",)),
     **dict.fromkeys((".png", ".svg", ".pdf"), ("plots", ("matplotlib",))),
 }
-"""Extension → the extra to install, and the libraries that such files need."""
 
 
 def check_extras(path: Path) -> None:
@@ -227,7 +227,7 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
 @checked
 @contextmanager
 def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
-    """Write a file that must not be published; only its owner can read it.
+    """Write a file that must not be published. Only its owner can read it.
 
     It is written as by `new_file`, and its name must contain ``private``.
 
@@ -303,7 +303,7 @@ def sync_file(path: Path) -> None:
 
 @checked
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
-    """Write a text file in UTF-8 atomically; see `new_file`.
+    """Write a text file in UTF-8 atomically. See `new_file`.
 
     Parameters
     ----------

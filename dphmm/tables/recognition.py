@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 
 from dphmm.errors import NotRecordingError
 
+# Number of first bytes of a file from which it is recognised.
 HEAD_BYTES = 1 << 16
-"""Number of first bytes of a file from which it is recognised."""
 
 _GDAL = "convert it: ogr2ogr -f GeoJSON out.geojson FILE"
 _CSV = "export it as CSV in UTF-8"
@@ -166,8 +166,8 @@ _TEXTS: tuple[tuple[re.Pattern[bytes], Kind], ...] = (
     (re.compile(rb"(?:(?:CREATE|INSERT|DROP|BEGIN)\b|--\s)[^\n]*\n|PGDMP"), Kind("a dump of a database", None, _CSV)),
 )
 
+# A line of the San Francisco taxis: latitude, longitude, occupancy, seconds since 1970.
 CAB_LINE = re.compile(rb"-?\d+(\.\d+)? -?\d+(\.\d+)? [01] \d{1,11}\r?$")
-"""A line of the San Francisco taxis: latitude, longitude, occupancy, seconds since 1970."""
 
 
 def identify(head: bytes) -> Kind | None:

@@ -51,19 +51,18 @@ def file_hash(path: str, what: str) -> str:
         raise DataFileError(path, f"cannot be read ({problem.strerror}); check the path {what}") from None
 
 
+# Number of bytes that a file of any size may unpack to.
 MIN_LIMIT_BYTES = 64 << 20
-"""Number of bytes that a file of any size may unpack to."""
+# Number of bytes that one byte of a file may unpack to, above `MIN_LIMIT_BYTES`.
+#
+# Packed with xz, recorded traces (GPX, OwnTracks, check-ins, GeoLife) were up to 13 times smaller, and releases that
+# this package writes up to 28 times (GPX).
 MAX_UNPACKING_FACTOR = 50
-"""Number of bytes that one byte of a file may unpack to, above `MIN_LIMIT_BYTES`.
-
-Packed with xz, recorded traces (GPX, OwnTracks, check-ins, GeoLife) were up to 13 times smaller, and releases that this
-package writes up to 28 times (GPX).
-"""
+# Upper bound on the number of bytes that any file may unpack to.
 MAX_LIMIT_BYTES = 4 << 30
-"""Upper bound on the number of bytes that any file may unpack to."""
 
+# Memory for the objects that are built from a packed file, in bytes, unless more may be unpacked.
 MAX_OBJECT_BYTES = 1 << 30
-"""Memory for the objects that are built from a packed file, in bytes, unless more may be unpacked."""
 
 _CHUNK_BYTES = 1 << 20
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?i?b?)", re.IGNORECASE | re.ASCII)
@@ -113,7 +112,7 @@ def max_unpacked(size: int | str | None) -> Iterator[None]:
 
 
 def get_max_unpacked() -> int | None:
-    """Return the limit that `max_unpacked` set, in bytes; None by default."""
+    """Return the limit that `max_unpacked` set, in bytes. None by default."""
     return _max_unpacked.get()
 
 
@@ -318,13 +317,13 @@ class _Pushed:
 
 _PACKED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 _TAR_SUFFIXES = (".tar", ".tgz", ".tbz2", ".txz", *(f".tar{suffix}" for suffix in _PACKED_SUFFIXES))
+# First bytes of a packed file → function that unpacks it.
 _UNPACKERS: Mapping[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
     b"\x28\xb5\x2f\xfd": _ZstandardStream,
 }
-"""First bytes of a packed file → function that unpacks it."""
 _MAGIC_BYTES = 8
 # A larger file is not loaded before its reader asks for all of it.
 _MAX_EAGER_BYTES = 64 << 20
@@ -334,8 +333,8 @@ _DAMAGE_ERRORS = (
 )
 
 
+# The message for text in another encoding.
 NOT_UTF8 = "is not UTF-8 text; convert it (iconv -f WINDOWS-1252 -t UTF-8, if Windows wrote it)"
-"""The message for text in another encoding."""
 
 
 @dataclass(frozen=True)
@@ -615,8 +614,8 @@ def _unzipped(document: Document) -> Iterator[Document]:
                 yield Document(f"{document.source}/{info.filename}", name, *_of_zip(packed, info, allowance))
 
 
+# The content of a `Document`, and the remaining allowance of its packed source.
 Content = tuple[bytes | Callable[[], ByteStream], Allowance | None]
-"""The content of a `Document`, and the remaining allowance of its packed source."""
 
 
 def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:

@@ -33,8 +33,8 @@ from dphmm.tables.vector_files import (
 )
 from dphmm.validation import checked
 
+# The classes of streets. A road is a main road, and a path is not open to cars.
 STREET_CLASSES = ("motorway", "road", "street", "path")
-"""The classes of streets. A road is a main road, and a path is not open to cars."""
 
 # fmt: off
 _CLASS_WORDS: Mapping[str, frozenset[str]] = {
@@ -266,7 +266,7 @@ class _Collector:
 
 
 def _parse(feature: Feature) -> Any:
-    """Return a feature's geometry; None if it is missing or invalid."""
+    """Return a feature's geometry. None if it is missing or invalid."""
     try:
         value = feature.geometry
         return parse_geometry(value, GEOMETRY_TYPES) if isinstance(value, Mapping | bytes) else None

@@ -21,6 +21,9 @@ from dphmm.tables.source import Document, get_suffix, read_document
 from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
 from dphmm.validation import checked
 
+# Quantity → normalized names of its column, see `normalize_column`; the first that occurs is used.
+#
+# Those with ``local_identifier``, ``location_lat``, ``location_long`` and ``visible`` are Movebank's.
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "user": ("user_id", "uid", "user", "userid", "individual_local_identifier", "tag_local_identifier", "traj_id"),
     "time": ("tracked_at", "datetime", "timestamp", "time", "utctimestamp", "isotst", "t"),
@@ -39,12 +42,9 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "hr": ("hr", "heart_rate", "heartrate"),
     "atemp": ("atemp", "temperature"),
 }
-"""Quantity → normalized names of its column, see `normalize_column`; the first that occurs is used.
 
-Those with ``local_identifier``, ``location_lat``, ``location_long`` and ``visible`` are Movebank's."""
-
+# The name of a column of trajectories in movingpandas. It identifies users only if each has a single trajectory.
 TRIPS = ALIASES["user"][-1]
-"""The name of a column of trajectories in movingpandas. It identifies users only if each has a single trajectory."""
 
 
 def normalize_column(name: str) -> str:
@@ -62,7 +62,7 @@ _SEPARATORS = re.compile(r"[ .-]")
 
 
 def find_column(names: Iterable[str], what: str) -> str | None:
-    """Return the first name that is an alias of ``what``, see `ALIASES`; None if none is.
+    """Return the first name that is an alias of ``what``, see `ALIASES`. None if none is.
 
     Examples
     --------
@@ -278,7 +278,7 @@ class Table:
     @classmethod
     @checked
     def read(cls, path: str | Path, empty: bool = False) -> Table:
-        """Read a Parquet file, or a CSV file with a header line (UTF-8; comma, semicolon or tab).
+        """Read a Parquet file, or a CSV file with a header line (UTF-8. Comma, semicolon or tab).
 
         Empty rows of a CSV are skipped.
 
@@ -321,7 +321,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def find(self, what: str) -> str:
-        """Return the name of the column of a quantity; see `ALIASES`.
+        """Return the name of the column of a quantity. See `ALIASES`.
 
         Parameters
         ----------
@@ -415,7 +415,7 @@ class Table:
         return values
 
     def numbers(self, name: str) -> FloatArray:
-        """Return a column as numbers; ``true`` and ``false`` count as 1 and 0.
+        """Return a column as numbers. ``true`` and ``false`` count as 1 and 0.
 
         Parameters
         ----------
@@ -438,7 +438,7 @@ class Table:
         return np.array(self.values(name, lambda text: _parse_number(text, name)), dtype=np.float64)
 
     def times(self, name: str) -> Times:
-        """Return a column as times; see `parse_times`.
+        """Return a column as times. See `parse_times`.
 
         Parameters
         ----------
@@ -599,7 +599,7 @@ class TimedTable:
 
     @checked
     def write(self, path: str | Path, overwrite: bool = False, private: bool = False) -> None:
-        """Write the table atomically; see `dphmm.tables.new_file`.
+        """Write the table atomically. See `dphmm.tables.new_file`.
 
         Parameters
         ----------
@@ -651,8 +651,8 @@ class TimedTable:
         return np.column_stack([as_floats(self.columns[name], f"column {name}") for name in names])
 
 
+# Names, normalized, of a first column that contains times.
 _UNITS_OF_TIME = ("t", "second", "minute", "hour", "day", "date", "week", "month", "year", "step", "timestep")
-"""Names, normalized, of a first column that contains times."""
 
 
 def _find_time(path: str | Path, names: list[str]) -> str:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from dphmm.errors import InvalidInputError
 
+# ``(T,)``: integers, decimal numbers or ``datetime64[us]`` in UTC.
 Times = npt.NDArray[Any]
-"""``(T,)``: integers, decimal numbers or ``datetime64[us]`` in UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -27,7 +27,7 @@ _DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASC
 
 
 def shorten(value: object) -> str:
-    """Quote a value, cut to a length that fits a message of one line; None is *no value*."""
+    """Quote a value, cut to a length that fits a message of one line. None is *no value*."""
     if value is None:
         return "no value"
     try:
@@ -108,7 +108,7 @@ def parse_number(value: object, name: str) -> float:
 
 
 def with_decimal_point(value: Any) -> Any:
-    """Replace the decimal comma of a string by a point; other values are unchanged.
+    """Replace the decimal comma of a string by a point. Other values are unchanged.
 
     For quantities without thousands separators, such as coordinates.
 
@@ -180,7 +180,7 @@ def parse_fraction(text: str, name: str) -> Fraction:
 
 
 def parse_time(text: object) -> int:
-    """Parse an ISO 8601 time; one without a zone is taken as UTC.
+    """Parse an ISO 8601 time. One without a zone is taken as UTC.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def parse_time(text: object) -> int:
 
 
 def since_epoch(instant: datetime) -> int:
-    """Return microseconds since 1970 in UTC; a time without a zone is taken as UTC.
+    """Return microseconds since 1970 in UTC. A time without a zone is taken as UTC.
 
     Raises
     ------

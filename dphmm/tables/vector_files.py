@@ -39,8 +39,8 @@ from dphmm.validation import checked
 if TYPE_CHECKING:
     import shapely
 
+# South, west, north, east, in degrees.
 Box = tuple[float, float, float, float]
-"""South, west, north, east, in degrees."""
 
 _CRS = {"type": "name", "properties": {"name": "urn:ogc:def:crs:OGC:1.3:CRS84"}}
 _WGS84 = re.compile(r"CRS:?84|\b4326\b")
@@ -225,7 +225,7 @@ _HEXADECIMAL = re.compile(r"\s*0[01](?:[0-9A-Fa-f]{2}){4,}\s*", re.ASCII)
 
 
 def _unwrap_geometry(value: object) -> tuple[object, int]:
-    """Return a geometry's plain form, and the SRID of its extended text; 0 if it has none."""
+    """Return a geometry's plain form, and the SRID of its extended text. 0 if it has none."""
     if not isinstance(value, str):
         return value, 0
     if _HEXADECIMAL.fullmatch(value):
@@ -239,7 +239,7 @@ def _unwrap_geometry(value: object) -> tuple[object, int]:
 
 @lru_cache(maxsize=16)
 def _converter(system: int) -> Callable[..., Any] | None:
-    """Return the function from the system of an SRID to degrees; None for WGS 84."""
+    """Return the function from the system of an SRID to degrees. None for WGS 84."""
     return to_degrees(f"EPSG:{system}") if system > 0 else None
 
 
@@ -281,7 +281,7 @@ def _is_point(value: bytes) -> bool:
 
 
 def _parse_alike(values: Sequence[object], form: type, system: int) -> FloatArray:
-    """Return the coordinates of points of one form and SRID, ``(n, 2)``; NaN for None."""
+    """Return the coordinates of points of one form and SRID, ``(n, 2)``. NaN for None."""
     import shapely
 
     if form is bytes or form is str:
@@ -304,8 +304,8 @@ def _parse_alike(values: Sequence[object], form: type, system: int) -> FloatArra
     return points
 
 
+# The types of geometries in the order of their numbers in well-known binary, from 1.
 GEOMETRY_TYPES = ("Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon")
-"""The types of geometries in the order of their numbers in well-known binary, from 1."""
 _WORD = re.compile(r"\s*([A-Za-z]+)")
 
 
@@ -356,8 +356,8 @@ _FIRST_BYTES: Mapping[str, bytes] = {
     ".pbf": b"\n\tOSMHeader",
     ".osm": b"",
 }
+# The extensions of extracts in the formats of OpenStreetMap.
 OPENSTREETMAP_SUFFIXES = (".pbf", ".osm")
-"""The extensions of extracts in the formats of OpenStreetMap."""
 _DRIVERS = ("GPKG", "LIBKML", "KML", "FlatGeobuf", "ESRI Shapefile", "OSM")
 _TILE_SUFFIXES = (".pmtiles", ".mbtiles", ".mvt")
 _ZIP_SUFFIXES = (".kmz", ".zip")
@@ -564,7 +564,7 @@ def read_geoparquet(document: Document) -> Layer:
 
 
 def _geometry_metadata(metadata: Metadata) -> Mapping[str, Any]:
-    """Return the GeoParquet metadata of a file's schema; empty if they are invalid."""
+    """Return the GeoParquet metadata of a file's schema. Empty if they are invalid."""
     with suppress(ValueError, UnicodeDecodeError):
         value = parse_json(metadata.get(b"geo", b"{}"))
         return value if isinstance(value, dict) else {}
@@ -578,7 +578,7 @@ def get_geometry_column(metadata: Metadata) -> str | None:
 
 
 def get_column_system(metadata: Metadata, column: str) -> Any:
-    """Return the reference system of a column in GeoParquet metadata; None for WGS 84."""
+    """Return the reference system of a column in GeoParquet metadata. None for WGS 84."""
     columns = _geometry_metadata(metadata).get("columns")
     about = columns.get(column) if isinstance(columns, dict) else None
     return about.get("crs") if isinstance(about, dict) else None
@@ -601,10 +601,10 @@ _MAX_DEPTH = 64  # of nested elements
 _FLOAT = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _PLACES = re.compile(rf"\s*(?:{_FLOAT},{_FLOAT}(?:,(?:{_FLOAT})?)?(?:\s+|$))*", re.ASCII)
 _KML_NAMES = {"Name": "name", "Description": "description"}
+# Columns that GDAL creates for every KML file.
 _KML_SETTINGS = frozenset(
     ("id", "timestamp", "begin", "end", "altitudeMode", "tessellate", "extrude", "visibility", "drawOrder", "icon")
 )
-"""Columns that GDAL creates for every KML file."""
 
 
 def _checked_kml(document: Document) -> bytes:
@@ -703,7 +703,7 @@ def to_degrees(system: object) -> Callable[..., Any] | None:
 
 
 def _transformer(system: object) -> Any:
-    """Return a `pyproj.Transformer` to longitude and latitude on WGS 84; None if not needed."""
+    """Return a `pyproj.Transformer` to longitude and latitude on WGS 84. None if not needed."""
     if system is None or (isinstance(system, str) and len(system) < 100 and _WGS84.search(system)):
         return None
     from pyproj import CRS, Transformer
@@ -727,7 +727,7 @@ def _transformer(system: object) -> Any:
 
 
 def _bounds(box: Box, system: object) -> Box:
-    """Return west, south, east, north of a box in a reference system; degrees if unknown."""
+    """Return west, south, east, north of a box in a reference system. Degrees if unknown."""
     south, west, north, east = box
     transformer = _transformer(system or None)
     if transformer is None:

@@ -13,8 +13,8 @@ from dphmm.tables.source import Document
 from dphmm.tables.values import one_line, shorten
 
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
+# Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings.
 _ENCODINGS = re.compile(r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|windows-125\d|cp125\d", re.IGNORECASE)
-"""Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings."""
 _DOCTYPE = "<!DOCTYPE"
 _NAMES = {"trainingcenterdatabase": "TCX"}
 _MAX_DEPTH = 64
@@ -161,5 +161,5 @@ def get_name(element: ElementTree.Element) -> str:
 
 
 def get_children(element: ElementTree.Element) -> dict[str, ElementTree.Element]:
-    """Return the children of an element by name, without namespace; the last one of each name."""
+    """Return the children of an element by name, without namespace. The last one of each name."""
     return {child.tag.rpartition("}")[2]: child for child in element}

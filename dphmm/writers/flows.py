@@ -28,18 +28,18 @@ FORMAT = "dphmm-flows-1"
 _KEY = b"dphmm-flows"
 _COLUMNS = (*KEY_COLUMNS, *NUMERIC_COLUMNS)
 
+# The layers of a GeoPackage of flows → their descriptions. The folder `styles` contains their styles for QGIS.
 LAYERS: Mapping[str, str] = {
     "areas": "Areas with their visits, departures and arrivals, each with its interval.",
     "flows": "Lines from the start to the end of trips; their width grows with the count.",
 }
-"""The layers of a GeoPackage of flows → their descriptions. The folder `styles` contains their styles for QGIS."""
 
+# Published metric of an area → its table, the column of areas, and the levels; the first level of the file is used.
 MEASURES = {
     "visits": ("visits", "area", ("area in all", "area")),
     "departures": ("flows", "area", ("departures",)),
     "arrivals": ("flows", "to", ("arrivals",)),
 }
-"""Published metric of an area → its table, the column of areas, and the levels; the first level of the file is used."""
 
 
 class FlowNumber(NamedTuple):
@@ -408,10 +408,10 @@ def _write_geopackage(rows: FlowRows, path: Path) -> None:
     write_layers(path, layers, LAYERS, metadata, np.datetime64("2024-01-01", "ms"))
 
 
+# Extension → the function that writes the file.
 _FORMATS: Mapping[str, Callable[[FlowRows, Path], None]] = {
     ".csv": _write_csv,
     ".parquet": _write_parquet,
     ".json": _write_json,
     ".gpkg": _write_geopackage,
 }
-"""Extension → the function that writes the file."""

@@ -29,7 +29,7 @@ from dphmm.writers.release_table import COLUMNS, CRS, Column, Geometry, ReleaseT
 
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:
-    """Write a CSV. Numbers are read back bit for bit; a missing number is an empty field."""
+    """Write a CSV. Numbers are read back bit for bit. A missing number is an empty field."""
     columns = [_texts(column, table) for column in COLUMNS]
     rows = ([*values, CRS] for values in zip(*columns, strict=True))
     write_csv(path, [column.name for column in COLUMNS] + ["crs"], rows)
@@ -144,6 +144,7 @@ class Format(NamedTuple):
 _GEOJSON = Format(write_geojson, read_geojson)
 _GEOPARQUET = Format(geopackage.write_geoparquet, geopackage.read_geoparquet)
 
+# Extension → the format.
 FORMATS: Mapping[str, Format] = {
     ".gpkg": Format(geopackage.write_geopackage, geopackage.read_geopackage),
     ".geojson": _GEOJSON,
@@ -153,11 +154,10 @@ FORMATS: Mapping[str, Format] = {
     ".parquet": _GEOPARQUET,
     ".geoparquet": _GEOPARQUET,
 }
-"""Extension → the format."""
 
 
+# The extension of an unfinished file, after that of its format. It is renamed when it is published.
 UNFINISHED_SUFFIX = ".part"
-"""The extension of an unfinished file, after that of its format. It is renamed when it is published."""
 
 
 def _get_suffix(path: Path) -> str:

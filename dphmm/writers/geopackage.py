@@ -26,12 +26,12 @@ from dphmm.tables.vector_files import read_layers
 from dphmm.validation import checked
 from dphmm.writers.release_table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, places
 
+# The layers of a GeoPackage of releases → their descriptions. The folder `styles` contains their styles for QGIS.
 LAYERS: Mapping[str, str] = {
     "estimates": "The estimate at each timestep; its radius is the expected error under the model.",
     "released": "The sampled locations: with noise, and less accurate than the estimates.",
     "tracks": "A line through the estimates of each trip.",
 }
-"""The layers of a GeoPackage of releases → their descriptions. The folder `styles` contains their styles for QGIS."""
 
 
 def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -69,11 +69,11 @@ def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
+# The largest number of rows of a row group in a Parquet file. A reader has one row group in memory.
 GROUP_ROWS = 100_000
-"""The largest number of rows of a row group in a Parquet file. A reader has one row group in memory."""
 
+# The options of GeoPackages: a version that GDAL supports since 3.3, and times in milliseconds.
 GPKG: dict[str, Any] = {"driver": "GPKG", "VERSION": "1.3", "DATETIME_PRECISION": "MILLISECOND"}
-"""The options of GeoPackages: a version that GDAL supports since 3.3, and times in milliseconds."""
 
 # A longer gap between two timesteps of a user starts a new trip.
 _TRIP_GAP = np.timedelta64(1, "h")
@@ -402,7 +402,7 @@ class Trip(NamedTuple):
 
 
 def user_trips(table: ReleaseTable) -> list[Trip]:
-    """Return the trips of all users, in the order in which users first occur; see `tracks`.
+    """Return the trips of all users, in the order in which users first occur. See `tracks`.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ def user_trips(table: ReleaseTable) -> list[Trip]:
 
 
 def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
-    """Split one user's rows, in the order of their times, into trips; see `tracks`."""
+    """Split one user's rows, in the order of their times, into trips. See `tracks`."""
     gaps = np.diff(times[rows])
     if not len(gaps):
         return [rows]
@@ -434,8 +434,8 @@ def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDAr
     return np.split(rows, np.flatnonzero(gaps > longest) + 1)
 
 
+# A sentence about releases with seeded noise.
 SEEDED_NOTE = "No privacy guarantee: the noise is seeded and can be reproduced."
-"""A sentence about releases with seeded noise."""
 
 
 def describe_content(is_private: bool, geometry: Geometry | None = None) -> str:

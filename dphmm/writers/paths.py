@@ -22,8 +22,8 @@ _LAYER = "users"
 # Six decimals of a degree are about a decimetre.
 _DEGREE_DECIMALS = 6
 
+# A function that writes a block of users, with states ``(n, T)`` at all times, to a file.
 Add = Callable[[Sequence[str], npt.NDArray[Any]], object]
-"""A function that writes a block of users, with states ``(n, T)`` at all times, to a file."""
 
 
 @contextmanager
@@ -84,12 +84,12 @@ def _paths_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: Flo
 
 
 _Open = Callable[[Path, npt.NDArray[np.datetime64], FloatArray], AbstractContextManager[Add]]
+# Extension → the function that opens a file of trajectories.
 PATH_FORMATS: Mapping[str, _Open] = {
     ".csv": _paths_csv,
     ".parquet": _paths_parquet,
     ".gpkg": _paths_geopackage,
 }
-"""Extension → the function that opens a file of trajectories."""
 
 
 def open_paths(path: Path, space: StateSpace, step: int, slots: IntArray) -> AbstractContextManager[Add]:

@@ -98,7 +98,7 @@ class Column(NamedTuple):
 
 
 def _sampled(release: TimedRelease) -> tuple[float, float, float, float]:
-    """Return the sampled location in the plane and its errors in metres; NaN if withheld."""
+    """Return the sampled location in the plane and its errors in metres. NaN if withheld."""
     record = release.record
     if record.released is None:
         return math.nan, math.nan, math.nan, math.nan
@@ -120,10 +120,10 @@ def _or_nan(number: float | None) -> float:
     return math.nan if number is None else number
 
 
+# The significant digits of lengths and probabilities in files. Further digits would be rounding errors.
 DIGITS = 7
-"""The significant digits of lengths and probabilities in files. Further digits would be rounding errors."""
+# The decimals of degrees in files.
 DECIMALS = 6
-"""The decimals of degrees in files."""
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _MAX_INTEGER = 1 << 62
@@ -131,6 +131,42 @@ _MAX_INTEGER = 1 << 62
 _MAX_KM = 1e100
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
+# The columns of a file of releases. No other value that depends on the true location has a column.
+#
+# ============================ =========================================================================== column
+# content ============================ ===========================================================================
+# ``user`` the user ``time`` the end of the timestep, UTC, a multiple of the model's step since 1970: the row is of
+# fixes after ``time`` minus the step, and at or before ``time`` ``latitude``, ``longitude`` sampled location, WGS 84
+# degrees; empty if withheld, or outside the range of the local plane ``withheld`` true if no location was sampled,
+# which depends on public values only; the estimate is then a prediction ``withheld_reason`` ``target`` (the estimate is
+# accurate enough), ``budget`` (a budget is saved for later or used up) or ``caps`` (an event cap); empty if a location
+# was sampled ``x_km``, ``y_km`` sampled location in the local plane, km east and north of its centre; empty if withheld
+# ``estimate_latitude``, posterior mean of the location given all releases so far, degrees; the nearest
+# ``estimate_longitude`` state if it lies outside the region ``estimate_error_m`` expected error of the estimate under
+# the model given all releases so far, metres, times the calibrated factor if the model has one; too small for users who
+# move farther than the model assumes ``calibrated_radius_90_m`` radius around the estimate that contains at least 90 %
+# of timesteps on average over users like the training users, metres; empty if the model is not calibrated
+# ``adversary_error_m`` lower bound of the expected error of the adversary's point estimate, metres; at most 2 % too
+# small if the user cannot be outside the region ``adversary_max_posterior`` posterior probability of the most probable
+# state ``epsilon`` privacy budget of this release; 0 if withheld ``epsilon_total`` total budget of the user's releases
+# up to this one ``epsilon_24h`` total budget of the releases in the 24 hours that end with this one ``mechanism``
+# mechanism of the noise ``is_exact`` whether noise was sampled with integers only, so that the guarantee holds for the
+# numbers in the file ``expected_error_m`` root mean square error of the sampled location, metres ``possible_states``
+# number of possible states, abs(C_t) ``min_degree_of_protection`` minimum degree of protection over the possible
+# states: this release distinguishes a state from at least as many states, itself included, by a factor of at most
+# e^epsilon ``num_added_edges`` number of edges added to the policy so that no possible state was exposed
+# ``repair_optimality_gap`` share of the squared error (or area) that a better repair could save at most; 0 if proven
+# optimal ``hull_area_km2`` area of the sensitivity hull ``constrained_dp_factor`` any two possible states are
+# distinguished by at most this multiple of epsilon ``num_components`` number of components with separate noise among
+# the possible states ``component_num_states`` number of possible states of the most probable component
+# ``component_posterior`` its posterior probability given all releases so far ``component_error_m`` root mean square
+# error of its releases, metres ``table_gain`` with ``optimal``: relative reduction of its expected error compared with
+# the posterior mean of K-norm noise by component; below 0.05 the table has no gain ``unprotected`` whether the most
+# probable component is an unprotected state, released unchanged; false if withheld ``singleton`` whether only one state
+# was possible, which no noise can protect ``num_ignored_releases`` number of earlier releases of the user that the row
+# does not take into account ``settings_hash`` first 16 digits of the SHA-256 of the settings ``model_hash`` first 16
+# digits of the SHA-256 of the model ============================
+# ===========================================================================
 COLUMNS = (
     Column("user", "text", lambda release: release.user),
     Column("time", "time", lambda release: release.time),
@@ -169,78 +205,22 @@ COLUMNS = (
     Column("settings_hash", "text", lambda release: release.record.settings_hash[:16]),
     Column("model_hash", "text", lambda release: release.record.model_hash[:16]),
 )
-"""The columns of a file of releases. No other value that depends on the true location has a column.
 
-============================  ===========================================================================
-column                        content
-============================  ===========================================================================
-``user``                      the user
-``time``                      the end of the timestep, UTC, a multiple of the model's step since 1970: the row is of
-                              fixes after ``time`` minus the step, and at or before ``time``
-``latitude``, ``longitude``   sampled location, WGS 84 degrees; empty if withheld, or outside the range of the
-                              local plane
-``withheld``                  true if no location was sampled, which depends on public values only; the estimate
-                              is then a prediction
-``withheld_reason``           ``target`` (the estimate is accurate enough), ``budget`` (a budget is saved for
-                              later or used up) or ``caps`` (an event cap); empty if a location was sampled
-``x_km``, ``y_km``            sampled location in the local plane, km east and north of its centre; empty if
-                              withheld
-``estimate_latitude``,        posterior mean of the location given all releases so far, degrees; the nearest
-``estimate_longitude``        state if it lies outside the region
-``estimate_error_m``          expected error of the estimate under the model given all releases so far, metres,
-                              times the calibrated factor if the model has one; too small for users who move
-                              farther than the model assumes
-``calibrated_radius_90_m``    radius around the estimate that contains at least 90 % of timesteps on average over
-                              users like the training users, metres; empty if the model is not calibrated
-``adversary_error_m``         lower bound of the expected error of the adversary's point estimate, metres; at most
-                              2 % too small if the user cannot be outside the region
-``adversary_max_posterior``   posterior probability of the most probable state
-``epsilon``                   privacy budget of this release; 0 if withheld
-``epsilon_total``             total budget of the user's releases up to this one
-``epsilon_24h``               total budget of the releases in the 24 hours that end with this one
-``mechanism``                 mechanism of the noise
-``is_exact``                  whether noise was sampled with integers only, so that the guarantee holds for the
-                              numbers in the file
-``expected_error_m``          root mean square error of the sampled location, metres
-``possible_states``           number of possible states, abs(C_t)
-``min_degree_of_protection``  minimum degree of protection over the possible states: this release distinguishes a
-                              state from at least as many states, itself included, by a factor of at most
-                              e^epsilon
-``num_added_edges``           number of edges added to the policy so that no possible state was exposed
-``repair_optimality_gap``     share of the squared error (or area) that a better repair could save at most; 0 if
-                              proven optimal
-``hull_area_km2``             area of the sensitivity hull
-``constrained_dp_factor``     any two possible states are distinguished by at most this multiple of epsilon
-``num_components``            number of components with separate noise among the possible states
-``component_num_states``      number of possible states of the most probable component
-``component_posterior``       its posterior probability given all releases so far
-``component_error_m``         root mean square error of its releases, metres
-``table_gain``                with ``optimal``: relative reduction of its expected error compared with the posterior
-                              mean of K-norm noise by component; below 0.05 the table has no gain
-``unprotected``               whether the most probable component is an unprotected state, released unchanged; false
-                              if withheld
-``singleton``                 whether only one state was possible, which no noise can protect
-``num_ignored_releases``      number of earlier releases of the user that the row does not take into account
-``settings_hash``             first 16 digits of the SHA-256 of the settings
-``model_hash``                first 16 digits of the SHA-256 of the model
-============================  ===========================================================================
-"""
-
+# The reason of a withheld timestep → a message.
 WITHHELD_MESSAGES: Mapping[str, str] = {
     "target": "withheld: the estimate meets the error target",
     "budget": "withheld: budget saved or used up",
     "caps": "withheld to satisfy an event cap",
 }
-"""The reason of a withheld timestep → a message."""
 
+# The reference system of all latitudes and longitudes in files: WGS 84.
 CRS = "EPSG:4326"
-"""The reference system of all latitudes and longitudes in files: WGS 84."""
 
+# The geometry of a release: the estimate given all releases so far, or the sampled location.
 Geometry = Literal["estimate", "released"]
-"""The geometry of a release: the estimate given all releases so far, or the sampled location."""
 
+# Columns that have other names in frames, as movingpandas and trackintel read them.
 NAMES = {"user": "user_id", "time": "tracked_at"}
-"""Columns that have other names in frames, as movingpandas and trackintel read them."""
 
 _COLUMNS_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
@@ -307,7 +287,7 @@ class ReleaseTable:
 
     @property
     def max_constrained_epsilon(self) -> float:
-        """The largest constrained-DP level of a release; 0 without releases."""
+        """The largest constrained-DP level of a release. 0 without releases."""
         sampled = self["epsilon"] > 0
         return float((self["constrained_dp_factor"][sampled] * self["epsilon"][sampled]).max(initial=0.0))
 
@@ -484,7 +464,7 @@ class ReleaseTable:
     @classmethod
     @checked
     def parse(cls, rows: Any) -> ReleaseTable:
-        """Create a table of the rows of a file; see `Column.parse`.
+        """Create a table of the rows of a file. See `Column.parse`.
 
         Parameters
         ----------

@@ -20,6 +20,14 @@ from dphmm.writers.release_table import ReleaseTable
 if TYPE_CHECKING:
     from dphmm.release.trajectory import TimedDiagnostics
 
+# Column → its value for the releases of one user.
+#
+# Budgets add up over time: `epsilon_total` is the total of all releases of a user, and `max_epsilon_24h` the largest
+# total of the 24 hours that end with one of them. `is_exact` states whether all of them were sampled with integers
+# only. The adversary knows the model and the releases up to each timestep, except those before a gap that restarted the
+# belief (`num_timesteps_after_gap` counts the timesteps after one); the smoothed values use all releases. Metrics of
+# the estimates and the adversary omit the timesteps of `num_unprotected`, at which the most probable location is
+# released unchanged.
 SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "user": lambda rows: str(rows["user"][0]),
     "num_releases": lambda rows: int((~rows["withheld"]).sum()),
@@ -45,15 +53,6 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "median_table_gain": lambda rows: _statistic(rows["table_gain"], np.median),
     "num_singleton_releases": lambda rows: int(rows["singleton"].sum()),
 }
-"""Column → its value for the releases of one user.
-
-Budgets add up over time: `epsilon_total` is the total of all releases of a user, and `max_epsilon_24h` the largest
-total of the 24 hours that end with one of them. `is_exact` states whether all of them were sampled with integers only.
-The adversary knows the model and the releases up to each timestep, except those before a gap that restarted the belief
-(`num_timesteps_after_gap` counts the timesteps after one); the smoothed values use all releases. Metrics of the
-estimates and the adversary omit the timesteps of `num_unprotected`, at which the most probable location is released
-unchanged.
-"""
 
 
 def _protected_statistic(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
@@ -192,6 +191,7 @@ def _cell(value: Any) -> Any:
 
 # ---- private diagnostics ---------------------------------------------------------------------------------------------
 
+# Column, with a name that marks it as private → its cell.
 DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_user": lambda step: step.user,
     "private_time": lambda step: iso_time(step.time),
@@ -205,7 +205,6 @@ DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
     "private_degree_of_protection": lambda step: step.diagnostics.degree_of_protection,
     "private_expected_error_m": lambda step: repr(step.diagnostics.expected_error * 1000.0),
 }
-"""Column, with a name that marks it as private → its cell."""
 
 
 @checked

@@ -1,1 +1,1 @@
-"""Benchmarks of the stages; see ``scripts/benchmark --help``."""
+"""Benchmarks of the stages. See ``scripts/benchmark --help``."""

@@ -87,7 +87,7 @@ def policy(report: Report, side: int, count: int) -> None:
 
 
 def empirical(report: Report, samples: int) -> None:
-    """Time the empirical audit of one pair of states; samples of both are counted."""
+    """Time the empirical audit of one pair of states. Samples of both are counted."""
     hull = SensitivityHull([[4, 1], [3, 0], [1, -1]])
     for name, mechanism in (("k-norm", KNormMechanism(hull, 1.0)), ("laplace", LaplaceMechanism(5.0, 1.0, 2))):
         whole = partial(audit_pair, mechanism, [0, 1], [4, 2], 1.0, samples, rng=1)

@@ -38,7 +38,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 
 def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
-    """Return name → configuration of presets with data; with --small, steps of the sample."""
+    """Return name → configuration of presets with data. With --small, steps of the sample."""
     if report.small:
         few = {
             "bbox": [44.97, -30.04, 45.03, -29.96],

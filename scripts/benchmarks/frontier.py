@@ -40,12 +40,13 @@ from scripts.benchmarks.report import Report
 CELL_KM, PARTS = 0.5, 2
 LEVELS_M = (500.0, 900.0, 1500.0)
 RESAMPLES = 2000
+# Name → file, region, step, minimum timesteps and days of a held-out user, and timesteps evaluated.
 SETS = {
     "geolife": ("geolife/geolife_beijing.tar.gz", (39.87, 116.29, 39.97, 116.46), 600.0, 60, 6, 80),
     "gowalla": ("gowalla/loc-gowalla_LA.txt.gz", (34.00, -118.50, 34.11, -118.33), 3600.0, 40, 20, 40),
 }
-"""Name → file, region, step, minimum timesteps and days of a held-out user, and timesteps evaluated."""
 
+# Family → channels by increasing error. Two decimals of degrees are squares of 1.1 km.
 FAMILIES = {
     "dphmm, a day's budget": [f"release:utility:1km@day:{day}" for day in (250, 100, 40, 15, 5, 2)],
     "dphmm, a target": [f"release:utility:1km@target:{metres}m" for metres in (600, 900, 1400, 2200, 3200, 4500)],
@@ -54,7 +55,6 @@ FAMILIES = {
     "rounding": [f"snap:{metres}m" for metres in (1000, 1700, 3000, 5000, 8000, 12000)],
     "one place in some hours": [f"hourly:{hours}" for hours in (1, 3, 8, 24, 72)],
 }
-"""Family → channels by increasing error. Two decimals of degrees are squares of 1.1 km."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,7 +194,7 @@ def _format_interval(ends: tuple[float, float], form: str) -> str:
 
 
 def interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the central 95 % of resampled values; NaN if over 5 % lie outside the settings."""
+    """Return the central 95 % of resampled values. NaN if over 5 % lie outside the settings."""
     finite = values[np.isfinite(values)]
     if len(finite) < 0.95 * len(values):
         return float("nan"), float("nan")

@@ -47,8 +47,8 @@ _RASTER = 0.025
 _FAR = 2.0
 HOME = 45.0005, -30.02
 
+# The gates of a ride, each with a point farther outside along the track.
 Ends = list[tuple[FloatArray, FloatArray]]
-"""The gates of a ride, each with a point farther outside along the track."""
 
 
 def run(report: Report, _: argparse.Namespace) -> None:

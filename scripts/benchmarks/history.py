@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+# Factor above which a row is reported as slower than in the last run.
 WORSE = 1.3
-"""Factor above which a row is reported as slower than in the last run."""
 
 _SLOWER_IS_MORE = ("s", "ms", "us", "MiB")
 _COMPARED = ("stage", "small")
@@ -58,7 +58,7 @@ def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(before: float, now: float, unit: str) -> float:
-    """Return the factor by which a value became worse; 1 if its unit has no direction."""
+    """Return the factor by which a value became worse. 1 if its unit has no direction."""
     if before <= 0 or now <= 0:
         return 1.0
     if unit in _SLOWER_IS_MORE:

@@ -45,14 +45,14 @@ from scripts.benchmarks.report import Report, once, seconds
 from scripts.benchmarks.town import RADIUS_KM, forget, model, path, points, releaser
 
 ROOT = Path(__file__).parents[2]
+# Models of gaps: time classes, step in seconds, and cell size in kilometres.
 _GAPS: tuple[tuple[ClassScheme | None, float, float], ...] = (
     ("hour", 300.0, 0.27),
     ("weekday-hour", 3600.0, 0.5),
     (None, 3600.0, 0.2),
 )
-"""Models of gaps: time classes, step in seconds, and cell size in kilometres."""
+# Number of steps after which all loops are compiled. With over 100,000 states, the important ones are sooner.
 _WARM_AFTER = 2_500
-"""Number of steps after which all loops are compiled. With over 100,000 states, the important ones are sooner."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

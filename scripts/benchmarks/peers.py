@@ -17,7 +17,7 @@ NAMES = ("hmmlearn", "dynamax")
 
 
 def build_works(name: str, start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works | None:
-    """Return filter, smoother, path and one EM iteration of a library; None if not installed."""
+    """Return filter, smoother, path and one EM iteration of a library. None if not installed."""
     if not find_spec(name):
         return None
     return {"hmmlearn": _hmmlearn, "dynamax": _dynamax}[name](start, matrix, log_rows)

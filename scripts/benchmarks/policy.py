@@ -23,11 +23,11 @@ from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import CELL_KM, points
 
 Instance = tuple[PolicyGraph, Measurements, np.ndarray]
+# Preset → a file within DPHMM_REAL_DATA, and radii. At 0.3 km no two cells of the first are adjacent.
 REAL = {
     "geolife": ("geolife/geolife_beijing.tar.gz", (0.3,)),
     "gowalla": ("gowalla/loc-gowalla_LA.txt.gz", (1.0, 2.0)),
 }
-"""Preset → a file within DPHMM_REAL_DATA, and radii. At 0.3 km no two cells of the first are adjacent."""
 
 
 def run(report: Report, _: argparse.Namespace) -> None:

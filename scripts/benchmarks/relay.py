@@ -113,7 +113,7 @@ def measure(
 
 @contextmanager
 def run_recipient() -> Iterator[str]:
-    """Run a recipient that accepts everything in a separate process; yield its address."""
+    """Run a recipient that accepts everything in a separate process. Yield its address."""
     code = (
         "import asyncio\n"
         "async def take(reader, writer):\n"
@@ -194,7 +194,7 @@ def _write_devices(store: str, devices: dict[str, str]) -> None:
 
 
 async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int) -> tuple[float, list[float]]:
-    """Post fixes; return the total seconds and the latency of each."""
+    """Post fixes. Return the total seconds and the latency of each."""
     rng = np.random.default_rng(0)
     positions = rng.uniform(*box, size=(fixes, 2)).tolist()
     waits: list[float] = []

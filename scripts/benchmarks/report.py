@@ -39,7 +39,7 @@ class Report:
             print(f"    {name:<60}{number(other['value']):>12} {unit}{number(other['ratio']):>12} x", flush=True)
 
     def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> None:
-        """Add median seconds of a call and of others after a warm-up; a slow call is run once."""
+        """Add median seconds of a call and of others after a warm-up. A slow call is run once."""
         count = repeats or self.repeats
 
         def measured(call: Run) -> float:
@@ -102,7 +102,7 @@ LOOK_S = 0.1
 def in_new_process(
     module: str, function: str, *arguments: object, look: Callable[[int], None] | None = None
 ) -> tuple[Any, float]:
-    """Run a function of a module in a separate process; return result and peak memory in MiB.
+    """Run a function of a module in a separate process. Return result and peak memory in MiB.
 
     Every `LOOK_S` seconds `look` is called with the number of the process.
     """
@@ -129,7 +129,7 @@ def processor_seconds() -> float:
 
 
 def peak_mib(pid: int | None = None) -> float:
-    """Return the peak memory of this or another process in MiB; 0 if another has ended."""
+    """Return the peak memory of this or another process in MiB. 0 if another has ended."""
     # Not from getrusage on Linux: a process inherits its value from its parent.
     with suppress(OSError, IndexError):
         status = Path(f"/proc/{pid or 'self'}/status").read_text()

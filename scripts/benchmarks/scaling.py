@@ -107,7 +107,7 @@ def space() -> Grid:
 
 
 def write_users(file: Path, num_fixes: int, first: int = 0, days_before: int = 0) -> int:
-    """Write fixes of synthetic users, some days earlier; return the number of users."""
+    """Write fixes of synthetic users, some days earlier. Return the number of users."""
     city, rng = build_city(), np.random.default_rng(first)
     num_users = count = 0
     with parquet.ParquetWriter(file, SCHEMA) as writer:
@@ -136,7 +136,7 @@ def run_learning(folder: str, engine: Engine) -> object:
 
 
 def run_batch(folder: str, engine: Engine) -> object:
-    """Release all users, to a folder that audits read; return the hash of each user's file."""
+    """Release all users, to a folder that audits read. Return the hash of each user's file."""
     data, model, out = (f"{folder}/{name}" for name in ("users.parquet", "model.npz", RELEASES))
     rmtree(out, ignore_errors=True)
     batch(data, out, model, ReleaseSettings("utility:1km", 1.0), rng=1, engine=engine)
@@ -198,7 +198,7 @@ def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, 
 
 
 def run_job(folder: str, job: str, engine: str, address: str) -> tuple[float, str]:
-    """Run a job; return seconds and a digest of its results."""
+    """Run a job. Return seconds and a digest of its results."""
     crew = DaskCluster(address) if address else Processes(1 + (engine == TWO))
     started = time.perf_counter()
     results = JOBS[job](folder, crew)

@@ -50,7 +50,7 @@ def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]
 
 
 def forget(engine: Releaser, look: SoundnessCheck) -> None:
-    """Clear an engine's cached plans, hulls and noise; its belief is unchanged."""
+    """Clear an engine's cached plans, hulls and noise. Its belief is unchanged."""
     engine.planner.clear()
     _polygon_forms.cache_clear()
     for measured in (engine.measurements, engine.planner.surrogate_measurements):

@@ -23,8 +23,8 @@ from dphmm.model import Belief
 from scripts.benchmarks.report import Report, once
 from scripts.benchmarks.town import RADIUS_KM, model, points, walk
 
+# Cells per side of the town, which contains a zone of eight by eight cells.
 SIDE = 24
-"""Cells per side of the town, which contains a zone of eight by eight cells."""
 
 
 def run(report: Report, _: argparse.Namespace) -> None:

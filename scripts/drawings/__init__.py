@@ -1,1 +1,1 @@
-"""Figures of the documentation; see ``scripts/figures --help``."""
+"""Figures of the documentation. See ``scripts/figures --help``."""

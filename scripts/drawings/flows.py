@@ -35,15 +35,15 @@ DATA = ("gowalla", "geolife")
 TITLES = {"gowalla": "Gowalla", "geolife": "GeoLife"}
 RUNS = 20
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+# Maximum number of events per user in plain tables.
 PLAIN = 10
-"""Maximum number of events per user in plain tables."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "gowalla": {"stay": 0, "gap": 24, "time_classes": "all", "zone": "America/Los_Angeles"},
     "geolife": {"time_classes": "all", "zone": "Asia/Shanghai"},
 }
+# Data → region of the model, step in seconds, and side of a cell in kilometres.
 MODELS = {"gowalla": ("gowalla", 3600.0, 2.0), "geolife": ("geolife", 300.0, 1.0)}
-"""Data → region of the model, step in seconds, and side of a cell in kilometres."""
 
 METHODS = ("dphmm", "dphmm, unbiased", "plain Laplace", "synthetic users", "threshold 5", "threshold 10")
 LOOKS = {

@@ -25,15 +25,15 @@ SIDE_KM, CELL_KM, STEP_SECONDS = 20.0, 1.25, 1200.0
 
 # Kilometres from the centre, with the timesteps spent there: home, work, lunch, work, a shop, home.
 STOPS = (((-6.5, -5.5), 4), ((2.5, 3.0), 11), ((3.5, 4.5), 3), ((2.5, 3.0), 12), ((5.5, -4.0), 4), ((-6.5, -5.5), 7))
+# It releases a state of the same component, which makes the policy visible in the releases.
 MECHANISM = "graph-exponential"
-"""It releases a state of the same component, which makes the policy visible in the releases."""
+# Timesteps of each trip between two stops.
 MOVE_STEPS = 1
-"""Timesteps of each trip between two stops."""
 
+# Centres of the districts, kilometres; a location belongs to the nearest one.
 SEATS = np.array(
     [(-7, -6), (-6.5, 1.5), (-5, 7.5), (-0.5, -6.5), (-0.5, 0.5), (2.5, 6.5), (6, -6.5), (6.5, 1.0), (8, 7.5)]
 )
-"""Centres of the districts, kilometres; a location belongs to the nearest one."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,8 +31,8 @@ REGIONS = {
     "centre": ("geolife", (39.895, 116.33, 39.945, 116.42), 0.5, "utility:1km", 300, 1),
     "Los Angeles": ("gowalla", (33.9, -118.5, 34.2, -118.1), 2.0, "utility:4km", 3600, 60),
 }
+# Epsilon of each release; None for the default, 3 in any 24 hours.
 BUDGETS = (5.0, 1.0, 0.2, None)
-"""Epsilon of each release; None for the default, 3 in any 24 hours."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

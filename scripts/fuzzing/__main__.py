@@ -1,4 +1,4 @@
-"""Fuzz every reader; see ``scripts/fuzz --help``."""
+"""Fuzz every reader. See ``scripts/fuzz --help``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.fuzzing.targets import TARGETS, every_target
 
 
 def main(words: list[str] | None = None) -> int:
-    """Fuzz the readers and print the outcomes; return 1 if an input is not handled cleanly."""
+    """Fuzz the readers and print the outcomes. Return 1 if an input is not handled cleanly."""
     parser = argparse.ArgumentParser("scripts/fuzz", description=main.__doc__)
     parser.add_argument("--inputs", type=int, default=10_000, help="total number of inputs of readers")
     parser.add_argument("--commands", type=int, default=0, help="total number of command lines")

@@ -23,8 +23,8 @@ from pebble import ProcessExpired, ProcessPool
 
 from dphmm.errors import DphmmError
 
+# Name of a file, and its content.
 Seed = tuple[str, bytes]
-"""Name of a file, and its content."""
 
 ACCEPTED, REFUSED = "accepted", "refused"
 _MAX_REFUSAL = 8000  # longer messages do not count as one line

@@ -32,17 +32,17 @@ def _word(text: str) -> str | dict[str, Any]:
     return tomllib.loads(text[1:]) if text.startswith("@") else text
 
 
+# Name, which starts with the command → valid words and settings before mutation.
 BASES = {
     name: [_word(word) for word in shlex.split(line_words)]
     for name, _, line_words in (line.partition(": ") for line in values.words("commands"))
 }
-"""Name, which starts with the command → valid words and settings before mutation."""
 
 EXTREMES = [*values.words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
 EXTREMES += ["\x1b[2J\x07\r\n\x9b"]
 
+# Commands that take seconds, which tests omit.
 SLOW = {"evaluate", "report", "report sessions", "show picture"}
-"""Commands that take seconds, which tests omit."""
 
 _STARTS = ("Error: ", "Warning: ", "dphmm", "Report")  # of every line on standard error
 
@@ -139,11 +139,11 @@ def find_command(name: str) -> tuple[click.Command, list[str]]:
     return command, path
 
 
+# Command → its target.
 COMMANDS = {
     f"dphmm {name}": Target(partial(list, [("words.json", json.dumps([name, *words]).encode())]), changed, use)
     for name, words in BASES.items()
 }
-"""Command → its target."""
 
 
 _ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -28,8 +28,8 @@ from dphmm.model.outside_states import create_outside_states
 from dphmm.release.session_terms import Terms
 from scripts.fuzzing.attempt import Seed
 
+# A recording, and its start.
 RIDE, HOME = Path(__file__).parents[2] / "data/sample/ride.gpx", (45.01, -30.01)
-"""A recording, and its start."""
 _FIXES = str(Path(__file__).parent / "documents" / "csv" / "0-t.csv")
 ENDS = ("csv", "geojson", "gpx", "gpkg", "parquet")
 _SETTINGS = ReleaseSettings(policy="complete", epsilon=1.0)

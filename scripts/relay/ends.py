@@ -56,7 +56,7 @@ class SilentServer:
 
 
 class Manager:
-    """A service manager that receives the relay's messages; see sd_notify(3)."""
+    """A service manager that receives the relay's messages. See sd_notify(3)."""
 
     def __init__(self, folder: Path) -> None:
         self.address = str(folder / "notify")

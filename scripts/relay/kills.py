@@ -392,7 +392,7 @@ def start_recipient(seen: Observations) -> ThreadingHTTPServer:
 
 @contextmanager
 def running(kind: type[Server], folder: Path, wanted: bool) -> Iterator[Any]:
-    """Run a server in this context; None if it is not wanted."""
+    """Run a server in this context. None if it is not wanted."""
     server = None
     if wanted:
         folder.mkdir()

@@ -16,10 +16,10 @@ from scripts.site import commands, links, look, names, notebook
 from scripts.site.pages import ROOT, FailedPages, run_pages, with_outputs
 
 BUILD = ROOT / "build" / "docs"
+# File in the root of the project → its name in the site.
 ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
-"""File in the root of the project → its name in the site."""
+# The page that is also built as a notebook.
 NOTEBOOK = "tutorial/first.md"
-"""The page that is also built as a notebook."""
 
 
 def stage(source: Path, folder: Path) -> None:

@@ -20,6 +20,7 @@ from dphmm.events import Cap
 from dphmm.release import Limits, ReleaseSettings, Schedule
 from dphmm.serve.config import Broker, Device, PageAccess, Recipient, RelayConfig
 
+# Heading → class with a field for each key, and the section that contains the keys.
 KEYS: Mapping[str, tuple[type, str]] = {
     "Release settings": (
         ReleaseSettings,
@@ -35,7 +36,6 @@ KEYS: Mapping[str, tuple[type, str]] = {
     "An MQTT broker": (Broker, "Under `[mqtt]`."),
     "An evaluation": (EvaluationConfig, "At the top of the file of `dphmm evaluate`; each sweep changes one key."),
 }
-"""Heading → class with a field for each key, and the section that contains the keys."""
 
 
 def escaped(text: str) -> str:
@@ -156,8 +156,9 @@ def _markdown(lines: list[str]) -> str:
 
 
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$")
+# Lists of at least this many commands that several keys share are stated once, below the table.
 _MIN_SHARED_COMMANDS = 5
-"""Lists of at least this many commands that several keys share are stated once, below the table."""
+# Requirements that the table omits: the meaning or the default of the key implies them, and messages state them.
 _PLAIN_VALUES = (
     "a number",
     "a number, km",
@@ -167,7 +168,6 @@ _PLAIN_VALUES = (
     "a path",
     "true or false",
 )
-"""Requirements that the table omits: the meaning or the default of the key implies them, and messages state them."""
 
 
 def key_table() -> str:

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+# Tags and attributes that a browser fetches when it shows a page.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("link", "href"), ("object", "data")}
-"""Tags and attributes that a browser fetches when it shows a page."""
+# Relations of links that are not fetched.
 QUIET = {"canonical", "next", "prev", "index", "search", "author", "genindex"}
-"""Relations of links that are not fetched."""
 
 
 class _Page(HTMLParser):

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+# Widths in pixels of a phone and of a desktop.
 WIDTHS = (420, 1280)
-"""Widths in pixels of a phone and of a desktop."""
 
 
 def flaws(pages: Iterable[Path]) -> list[str]:

@@ -85,7 +85,7 @@ def pages() -> dict[str, str]:
 
 
 def _stage_page(stage: str, names: list[str], first_shown: dict[int, str]) -> str:
-    """Return a stage's page; names documented on another stage's page are linked."""
+    """Return a stage's page. Names documented on another stage's page are linked."""
     title = f"dphmm.{stage}"
     parts = [
         f"{title}\n{'=' * len(title)}\n\n.. automodule:: {title}\n   :no-members:\n\n.. py:currentmodule:: {title}\n"

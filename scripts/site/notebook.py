@@ -20,7 +20,7 @@ DISPLAY_CODE = {"picture": "from IPython.display import Image\n\nImage({!r})", "
 
 
 def get_code(block: Block) -> str | None:
-    """Return the code of a block's cell; None if the block remains text."""
+    """Return the code of a block's cell. None if the block remains text."""
     if block.language in DISPLAY_CODE:
         return DISPLAY_CODE[block.language].format(block.body)
     if not block.is_run:
@@ -31,7 +31,7 @@ def get_code(block: Block) -> str | None:
 
 
 def notebook(text: str) -> nbformat.NotebookNode:
-    """Return a page as a notebook; relative links, without targets there, become text."""
+    """Return a page as a notebook. Relative links, without targets there, become text."""
     cells, at = [], 0
     for block in [*blocks(text), Block(len(text), len(text), "picture", "", "")]:
         code = get_code(block)

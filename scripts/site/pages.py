@@ -16,13 +16,13 @@ from typing import Any
 from scripts.site.blocks import Block, blocks, commands
 
 ROOT = Path(__file__).parents[2]
+# Maximum number of characters of a line of output that is a sentence.
 MAX_LINE_LENGTH = 84
-"""Maximum number of characters of a line of output that is a sentence."""
+# Time limit in seconds for the code of a page, which shares two processors with all tests in CI.
 TIME_LIMIT_SECONDS = 900
-"""Time limit in seconds for the code of a page, which shares two processors with all tests in CI."""
 
+# Maximum number of lines of output that are not folded.
 MAX_OPEN_LINES = 14
-"""Maximum number of lines of output that are not folded."""
 
 
 class FailedPages(Exception):
@@ -72,7 +72,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def _run(page: Path, folder: Path, package: str) -> str:
-    """Run a page unless its outputs are cached; return an error message or an empty string."""
+    """Run a page unless its outputs are cached. Return an error message or an empty string."""
     key = _digest([page]) + package
     kept = folder / f"{page.stem}.key"
     if kept.is_file() and kept.read_text(encoding="utf-8") == key and (folder / f"{page.stem}.json").is_file():
@@ -114,7 +114,7 @@ def with_outputs(text: str, outputs: list[dict[str, Any]], generated: str) -> st
 
 
 def _output(text: str, unfolded: bool = False) -> str:
-    """Return a block with the printed text; long output is folded."""
+    """Return a block with the printed text. Long output is folded."""
     lines = [part for line in text.rstrip().splitlines() for part in _wrapped(line)]
     if not lines:
         return ""
@@ -125,7 +125,7 @@ def _output(text: str, unfolded: bool = False) -> str:
 
 
 def _wrapped(line: str) -> list[str]:
-    """Wrap a line of output if it is a long sentence; rows of tables are not wrapped."""
+    """Wrap a line of output if it is a long sentence. Rows of tables are not wrapped."""
     if len(line) <= MAX_LINE_LENGTH or "  " in line.strip():
         return [line]
     return textwrap.wrap(line, MAX_LINE_LENGTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -190,7 +190,7 @@ def _lines(text: str) -> list[str]:
 
 
 def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
-    """Run a page and return the outputs of its blocks; pictures are written to the folder.
+    """Run a page and return the outputs of its blocks. Pictures are written to the folder.
 
     Raises
     ------

@@ -33,11 +33,10 @@ from dphmm.space import Places
 from tests.attack.scene import STEP, grid, moves, track, walk
 from tests.sizes import fewer
 
+# The test is two-sided.
+#
+# It compares the mean over users of a statistic with mean zero with its standard error.
 ALPHA, NUM_USERS, STEPS, SEED = 1e-3, fewer(80, 50), 14, 20241107
-"""The test is two-sided.
-
-It compares the mean over users of a statistic with mean zero with its standard error.
-"""
 
 
 @dataclass(frozen=True)

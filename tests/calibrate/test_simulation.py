@@ -97,7 +97,7 @@ def test_smoothed_error_differs_for_half_epsilon():
 
 
 def test_estimate_error_of_users_with_habits_matches_enumeration():
-    """Half of such users are outside the region, 4 km from the last state; 200 users, seed 3."""
+    """Half of such users are outside the region, 4 km from the last state. 200 users, seed 3."""
     chain = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.6, 0.2, 0.1], [0.1, 0.1, 0.6, 0.2], [0.05, 0.05, 0.1, 0.8]])
     outside = [OutsideStates(3, [2], [4.0], [17.0], [share]) for share in (0.1, 0.6)]
     public, habit = (

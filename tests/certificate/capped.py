@@ -265,7 +265,7 @@ def a_cap_in_arabic_digits(lines):
 
 @tampering("capped_town", "a probability is invalid")
 def a_cap_with_an_endless_denominator(lines):
-    """The fraction has 3 million digits; with a thousand times as many it would take hours."""
+    """The fraction has 3 million digits. With a thousand times as many it would take hours."""
     huge = "<= 0.5e-3000000"
     change_settings(lines, lambda stated: stated["caps"].__setitem__(0, stated["caps"][0].replace("<= 0.5", huge)))
 

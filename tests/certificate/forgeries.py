@@ -358,7 +358,7 @@ def drop_longest_edges(lines: list[Line]) -> None:
 
 @tampering("by_centre", "the cells must be those of the model file")
 def cells_that_drift_from_the_locations(lines, rows):
-    """Edges of exactly 1 km are dropped; each cell is within half a unit of its location."""
+    """Edges of exactly 1 km are dropped. Each cell is within half a unit of its location."""
     stretch_cells(lines, Fraction("0.5001"))
     drop_longest_edges(lines)
 

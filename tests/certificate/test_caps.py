@@ -237,7 +237,7 @@ def test_broken_engine_is_rejected(no_caps, mechanism):
 
 @pytest.mark.parametrize("mechanism", ["lattice", "graph-exponential", "optimal"])
 def test_single_component_is_accepted_for_every_noise(mechanism):
-    """No state is released exactly; the noise of a table then has one part."""
+    """No state is released exactly. The noise of a table then has one part."""
     settings = ReleaseSettings("complete", 1, mechanism, caps=(Cap("state:12 between 1 and 3", 0.5),))
     lines = certify_path(settings.engine(add_stays(town()), 1), [(0, 0), (6, 1), (12, 2)])
     assert refusal(lines) is None
@@ -414,7 +414,7 @@ def test_few_transitions_are_computed_for_a_long_gap():
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [0, 1])
 def test_bounds_of_gaps_enclose_powers_of_a_permutation(shift):
-    """All users stay; or none, and the terms never converge."""
+    """All users stay. Or none, and the terms never converge."""
     chances, exact = read_chain(np.roll(np.eye(5), shift, axis=1))
     chances.is_dense = [True]
     chances.weight = 0

@@ -78,7 +78,7 @@ def by_hours(folder: Path) -> World:
 
 
 def outside(folder: Path) -> World:
-    """Outside users and calibrated radii; most timesteps are withheld."""
+    """Outside users and calibrated radii. Most timesteps are withheld."""
     model = build_outside_model()
     object.__setattr__(
         model,
@@ -106,7 +106,7 @@ def tables(folder: Path) -> World:
 
 
 def bent(folder: Path) -> World:
-    """A region with a hole; estimates outside it are moved."""
+    """A region with a hole. Estimates outside it are moved."""
     whole = town().space
     mask = np.ones((whole.rows, whole.columns), dtype=np.bool_)
     mask[1:-1, 1:-1] = False
@@ -117,7 +117,7 @@ def bent(folder: Path) -> World:
 
 
 def along_streets(folder: Path) -> World:
-    """Bent segments around a block; estimates within the block are moved."""
+    """Bent segments around a block. Estimates within the block are moved."""
     # One side has a third vertex, so that its middle is not that of its ends.
     sides = [[(0, 0), (8, 0)], [(8, 0), (8, 8)], [(8, 8), (0, 8)], [(0, 8), (-4, 10), (0, 0)]]
     vertices = np.array([vertex for side in sides for vertex in side]) * 10_000 + np.array([450_000_000, -300_000_000])
@@ -128,7 +128,7 @@ def along_streets(folder: Path) -> World:
 
 
 def named(folder: Path) -> World:
-    """Places with a limited distance; estimates between them are moved."""
+    """Places with a limited distance. Estimates between them are moved."""
     inside = town()
     latitude, longitude = inside.space.latlon().T
     space = Places([f"place {k}" for k in range(inside.size)], latitude, longitude, within_km=0.05)
@@ -496,7 +496,7 @@ def test_different_model_is_rejected(worlds, tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_degrees_match_proj(seed):
-    """Within the allowed 2 mm; points match PROJ to a micrometre."""
+    """Within the allowed 2 mm. Points match PROJ to a micrometre."""
     base, rng = verifier(), np.random.default_rng(seed)
     space = Grid.over([(44.9, -30.1, 45, -30), (-33.9, 151.1, -33.8, 151.2), (69.6, 179.9, 69.7, -179.9)][seed], 5)
     plane = base.Plane({"latitude": space.projection.latitude, "longitude": space.projection.longitude})

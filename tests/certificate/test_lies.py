@@ -77,7 +77,7 @@ def flat() -> list[Line]:
 
 
 def anew() -> list[Line]:
-    """A policy that changes after two releases; belief, spending and limits continue."""
+    """A policy that changes after two releases. Belief, spending and limits continue."""
     model, limits = build_line_model(), Limits(epsilon=3, window_epsilon=1.5, window_steps=3)
     texts: list[str] = []
     writer = CertificateWriter(texts.append)
@@ -864,7 +864,7 @@ def change_value(value: Any, rng: random.Random) -> Any:
 
 
 def mutate(lines: list[Any], rng: random.Random) -> str:
-    """Change one value anywhere; often the digests of parts are updated."""
+    """Change one value anywhere. Often the digests of parts are updated."""
     at = rng.randrange(len(lines))
     where = rng.choice(list_paths(lines[at]))
     holder = lines[at]
@@ -880,7 +880,7 @@ def mutate(lines: list[Any], rng: random.Random) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_mutations_of_town_are_rejected(worlds, seed):
-    """Mutations of a certificate with its rows and model; 2,000 in the slow tests."""
+    """Mutations of a certificate with its rows and model. 2,000 in the slow tests."""
     rng = random.Random(seed)
     lines, rows, model_file = worlds["town"]
     for _ in range(fewer(200, 20)):

@@ -202,7 +202,7 @@ HARMLESS = {"user", "slopes", "witnesses", "witness", "price", "gap", "epsilon",
 
 @pytest.mark.parametrize("seed", range(8))
 def test_mutations_never_change_claims(worlds_by_name, seed):
-    """Claims of leakage, budgets, matrices and counts; 1,200 mutations in the slow tests."""
+    """Claims of leakage, budgets, matrices and counts. 1,200 mutations in the slow tests."""
     rng = random.Random(seed)
     for _ in range(fewer(150, 15)):
         lines, rows = worlds_by_name[rng.choice(list(worlds_by_name))]

@@ -356,7 +356,7 @@ def test_zones_of_a_machine_are_rejected(zone):
 
 @pytest.mark.slow
 def test_long_gaps_of_hours_are_followed():
-    """States that swap follow the parity of these steps; others settle."""
+    """States that swap follow the parity of these steps. Others settle."""
     swap, spread = [[1, 1], [0, 0]], [[0, 1], [1, 1]]
     model = verifier().Model(build_hours("UTC", [STAY, swap]))
     for steps in (30, 119, 200_000):

@@ -78,6 +78,7 @@ def test_key_has_one_type_in_all_commands():
     assert {key: types for key, types in kinds.items() if len(types) > 1} == {}
 
 
+# Keys, and the settings of the library that they set if these have other names.
 SETTINGS = [
     ({"repair": "greedy"}, {}),
     ({"repair_objective": "volume"}, {}),
@@ -99,7 +100,6 @@ SETTINGS = [
     ({"delta": 0.05, "noise_scope": "component"}, {}),
     ({"policy": "zone:home", "layers": [{"name": "home", "geojson": "ZONE"}]}, {}),
 ]
-"""Keys, and the settings of the library that they set if these have other names."""
 
 _CORNERS = [[-30.014, 44.995], [-30.003, 44.995], [-30.003, 45.005], [-30.014, 45.005], [-30.014, 44.995]]
 ZONE = json.dumps(

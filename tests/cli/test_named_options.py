@@ -9,6 +9,7 @@ from dphmm.cli import main
 from tests.cli.test_keys import commands
 
 REGION = ("--bbox", 44.995, -30.015, 45.005, -29.985, "--cell", 0.5)
+# Command → a valid line.
 LINES = {
     ("release",): ("walk.csv", "--model", "m.npz", "--policy", "complete", "-o", "new.csv"),
     ("batch",): ("walk.csv", "--model", "m.npz", "--policy", "complete", "-o", "new"),
@@ -22,9 +23,8 @@ LINES = {
     ("budget",): ("--alpha", 1, "--forward", "matrix.csv"),
     ("synthesize",): ("m.npz", "-o", "new.csv"),
 }
-"""Command → a valid line."""
+# Type of an option → a value that no range contains.
 INVALID = {"float": "nan", "number": "nan", "integer": "-7"}
-"""Type of an option → a value that no range contains."""
 
 
 def list_number_options(path: tuple[str, ...]) -> list[str]:

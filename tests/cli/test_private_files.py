@@ -189,26 +189,26 @@ LINES = (
     ),
     (("budget", "--alpha", "1", "--backward", "matrix.csv", "--picture", "budget.png"), ("budget.png",)),
 )
+# Commands that read no locations of users. See their own tests.
 SYNTHETIC = {"demo", "data", "basemap"}
-"""Commands that read no locations of users. See their own tests."""
 
+# Commands for public data sets only. Their own tests cover their output.
 PUBLISHED = {"figures"}
-"""Commands for public data sets only. Their own tests cover their output."""
 
+# Commands that write most true locations by design. Their own tests search the output.
 EXACT = {"hide"}
-"""Commands that write most true locations by design. Their own tests search the output."""
 
+# Commands that run until they are stopped. Their own tests search their files.
 SERVING = {"explore", "serve"}
-"""Commands that run until they are stopped. Their own tests search their files."""
 
+# Commands that need a session with a wrong clock. Their own tests search their output.
 REFUSED = {("session", "rewind")}
-"""Commands that need a session with a wrong clock. Their own tests search their output."""
 
+# Files of SQLite that remain if a session file was only read.
 SIDECARS = {"users.db-wal", "users.db-shm"}
-"""Files of SQLite that remain if a session file was only read."""
 
+# Commands of which the files name the users.
 NAMING = {"release", "certify", "session", "batch", "show", "audit", "report"}
-"""Commands of which the files name the users."""
 
 
 class World:

@@ -100,6 +100,7 @@ def test_answers_contain_slot_time_and_nothing_of_fix(world, run):
             assert not any(part in json.dumps(row) for part in ("13.5", "123457", "12349"))
 
 
+# Lines and the reason of their rejection. Other users and later lines are not affected.
 BAD = {
     "no JSON": ("{", "must be a JSON object"),
     "a list": ("[1]", "must be a JSON object"),
@@ -131,7 +132,6 @@ BAD = {
     "epsilon text": (_line(4, epsilon="1"), "epsilon must be a number"),
     "epsilon 10^400": (_line(4, epsilon=10**400), "epsilon must be a number"),
 }
-"""Lines and the reason of their rejection. Other users and later lines are not affected."""
 
 
 @pytest.mark.parametrize("skip", [(), ({"skip_bad": True},), ("--session", "s.db")], ids=["plain", "skip", "durable"])

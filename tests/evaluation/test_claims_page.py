@@ -12,15 +12,14 @@ from scripts import claims_page
 from scripts.claims_page import tables
 from tests.documents import page
 
+# Figures without data that take at most seconds.
+#
+# Seeds and runs are the defaults, as on the page.
 QUICK = {
     "dphmm": {"figure_7", "figure_8", "figure_9", "figure_14", "figure_15"},
     "leakage": {"figure_3", "figure_4", "figure_8"},
     "landmarks": {"scenario", "correlation"},
 }
-"""Figures without data that take at most seconds.
-
-Seeds and runs are the defaults, as on the page.
-"""
 
 
 VERDICT = re.compile(r"(holds|does not hold|not decided)(?: \(\d+\))?$")

@@ -55,7 +55,7 @@ def test_figure_7_has_the_hull_of_scipy():
 
 
 def test_errors_in_three_dimensions_agree_with_exact_integrals():
-    """E|u|² in a box with half-sides a is Σ a² / 3; Laplace noise of scale 1 has variance 2."""
+    """E|u|² in a box with half-sides a is Σ a² / 3. Laplace noise of scale 1 has variance 2."""
     box = Fraction(4 * 5, 3) * sum(Fraction(side, 100) ** 2 for side in (98, 1, 1))
     claim = paper.judge_utility_of_k_norm_noise()
     assert claim.measured.startswith(f"squared errors {float(box):.4g} (K-norm) and {3 * 2} (Laplace)")

@@ -21,8 +21,8 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 SAMPLE_BOX = (44.97, -30.04, 45.03, -29.96)
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
 
+# Probability of rejecting two equal ratios, in `means_agree`.
 ALPHA = 1e-4
-"""Probability of rejecting two equal ratios, in `means_agree`."""
 
 
 def measure(reading, level, degree=0.0, steps=500, runs=16, seed=1):

@@ -50,11 +50,10 @@ SECTION_8 = {
 }
 SEQUENCES, STEPS, EPSILON, DELTA = 20, 100, 1.0, 0.01
 NUM_COMPARED_STEPS = 3
+# Brute force takes time quadratic in the number of possible states.
+#
+# Larger steps are not compared.
 MAX_STATES = 900
-"""Brute force takes time quadratic in the number of possible states.
-
-Larger steps are not compared.
-"""
 
 
 def find_differences(config: EvaluationConfig, name: str, trajectories, folder, sequences: int) -> set[str]:

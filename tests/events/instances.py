@@ -82,7 +82,7 @@ def draw_initial(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def draw_noise(rng: np.random.Generator, size: int, outputs: int) -> np.ndarray:
-    """``(size, outputs)``: probability of each output in each state; some are zero.
+    """``(size, outputs)``: probability of each output in each state. Some are zero.
 
     Those of the first output are positive.
     """

@@ -41,7 +41,7 @@ def build_grid(side: int, cell: float = 1.0) -> np.ndarray:
 
 
 def draw_masses(seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two masses over states with a ratio that varies over space; some masses are zero."""
+    """Two masses over states with a ratio that varies over space. Some masses are zero."""
     rng = np.random.default_rng(seed)
     belief = rng.dirichlet(np.full(size, 0.4)) + 1e-6
     happens = rng.beta(0.5, 2, size) * (rng.random(size) < 0.9)
@@ -266,7 +266,7 @@ LINE, HERE = Line(), Presence([4], 1, 3)
 @pytest.mark.parametrize("q", [0.35, 0.5, 0.8])
 @pytest.mark.parametrize("seed", few_every_day(range(4), 2))
 def test_no_output_along_releases_passes_cap(q, seed):
-    """Enumerates all outputs of each next release; half of the releases take the worst output."""
+    """Enumerates all outputs of each next release. Half of the releases take the worst output."""
     rng, keeper, outputs = np.random.default_rng(seed), LINE.keeper(Cap(HERE, q)), LINE.shape()
     odds, near, since = EventOdds(LINE.matrix, LINE.initial, HERE), 0.0, 1
     for _ in range(6):

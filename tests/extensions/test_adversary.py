@@ -1,4 +1,4 @@
-"""An adversary outside the package passes the suite of shipped ones; broken ones fail."""
+"""An adversary outside the package passes the suite of shipped ones. Broken ones fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mechanism outside the package passes the checks of shipped ones; broken variants fail."""
+"""A mechanism outside the package passes the checks of shipped ones. Broken variants fail."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_correct_samples_of_later_bodies_are_accepted(elliptic):
 
 @pytest.mark.slow
 def test_undetectable_lie_is_stated_as_trusted(elliptic):
-    """A backdoor escapes every sample; the record does not call such noise verified."""
+    """A backdoor escapes every sample. The record does not call such noise verified."""
 
     class Backdoor(elliptic):
         name, version = "backdoor", "1"

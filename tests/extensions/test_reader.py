@@ -1,4 +1,4 @@
-"""A reader outside the package passes the checks of shipped formats; broken variants fail."""
+"""A reader outside the package passes the checks of shipped formats. Broken variants fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state space outside the package behaves as shipped ones; broken variants fail."""
+"""A state space outside the package behaves as shipped ones. Broken variants fail."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_published_counts_are_simultaneously_within_error():
 
 
 def test_rest_of_empty_table_is_biased_but_its_estimate_is_not():
-    """The rest of 24 sums, each clipped at zero, has a mean above zero; its estimate has not.
+    """The rest of 24 sums, each clipped at zero, has a mean above zero. Its estimate has not.
 
     20 tables and four standard errors: alpha is 1e-4, and the seed is fixed.
     """

@@ -89,7 +89,7 @@ def test_cvxopt_options_are_unchanged(monkeypatch, capsys):
 
 
 def test_failed_solver_gives_no_false_member(monkeypatch):
-    """A vector is inside only by weights that reach it; here CVXOPT returns no weights."""
+    """A vector is inside only by weights that reach it. Here CVXOPT returns no weights."""
     monkeypatch.setattr(cvxopt.solvers, "qp", lambda *_, **__: {})
     square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
     inside = in_convex_hull(square, np.array([[0.2, 0.1], [3.0, 0.0], [1.0 + 1e-6, 0.0]]))

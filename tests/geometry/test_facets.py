@@ -62,7 +62,7 @@ def test_integer_half_spaces_touch_facet_and_contain_differences(differences):
 
 
 def test_large_integers_have_exact_half_spaces():
-    """Determinants of 2**112 exceed floats; exact minors then give all facets."""
+    """Determinants of 2**112 exceed floats. Exact minors then give all facets."""
     rng = np.random.default_rng(3)
     differences = rng.integers(-(2**28), 2**28, (9, 4))
     exact = SensitivityHull(differences).norm_form.exact
@@ -108,7 +108,7 @@ def test_merged_qhull_facets_overlap():
 
 @pytest.mark.parametrize("seed", range(24))
 def test_rotated_lattices_have_correct_volume(seed):
-    """Rounding makes facets ambiguous; without merging, Qhull rejects some of these bodies."""
+    """Rounding makes facets ambiguous. Without merging, Qhull rejects some of these bodies."""
     rng, dimension = np.random.default_rng(seed), 3 + seed % 2
     turn = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] * rng.uniform(0.1, 3.0, dimension)
     lattice = rng.integers(0, 3 + seed % 5, (25, dimension))
@@ -167,7 +167,7 @@ def test_facet_estimate_is_above_count_for_random_points(dimension, count):
 
 
 def test_too_large_hull_raises_before_computation(monkeypatch):
-    """The message is one line with the estimate and the memory; Qhull is not called."""
+    """The message is one line with the estimate and the memory. Qhull is not called."""
     monkeypatch.setattr("scipy.spatial.ConvexHull", None)
     hull = SensitivityHull(np.random.default_rng(0).normal(size=(400, 10)))
     assert hull.dimension == 10

@@ -46,7 +46,7 @@ def test_error_floor_is_exact_for_disc_and_segment():
 
 @pytest.mark.parametrize("differences", [[[10, 1], [10, -1]], [[9, 2], [-3, 2]], [[4, 3], [-3, 4], [5, 5]]], ids=repr)
 def test_error_floor_is_error_of_union_with_disc(differences):
-    """The union is star-shaped; shapely builds it with a disc of 4,000 corners."""
+    """The union is star-shaped. Shapely builds it with a disc of 4,000 corners."""
     inner = compute_corners(np.array(differences))
     floor = error_floor(inner)
     union = shapely.Polygon(inner).union(shapely.Point(0, 0).buffer(np.sqrt(floor / 12), quad_segs=1000))

@@ -111,7 +111,7 @@ def test_compiled_and_plain_chains_are_equal(seed, rows, largest):
 
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch):
-    """Its differences vary by a few units in the last place; edges between them are arbitrary."""
+    """Its differences vary by a few units in the last place. Edges between them are arbitrary."""
     blurred = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -137,7 +137,7 @@ def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch
 
 @pytest.mark.parametrize("seed", range(20))
 def test_qhull_path_matches_scan_for_many_points(seed, monkeypatch):
-    """General floats use Qhull, which also filters small integers; integers are exact."""
+    """General floats use Qhull, which also filters small integers. Integers are exact."""
     rng = np.random.default_rng(seed)
     width = [3, 100, 2**16, 2**16 + 9, 2**27][seed % 5]
     sets = (

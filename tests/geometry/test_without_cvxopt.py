@@ -1,4 +1,4 @@
-"""CVXOPT is imported on first use; without it, only its users raise."""
+"""CVXOPT is imported on first use. Without it, only its users raise."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from dphmm.space.trajectory import Recording, Segment
 
 
 def make_points(rows, activity="cycling", tracks=None, segments=None):
-    """Return points from kilometres north of 45 N, 30 W and seconds; None for no time."""
+    """Return points from kilometres north of 45 N, 30 W and seconds. None for no time."""
     kilometres, seconds = zip(*rows, strict=True)
     times = np.array(["NaT" if second is None else second for second in seconds], "datetime64[s]")
     count = len(rows)

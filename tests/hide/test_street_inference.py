@@ -183,7 +183,7 @@ def test_cyclists_do_not_use_motorways_and_drivers_do_not_use_paths():
 
 
 def test_street_with_distant_vertices_only_is_equal_to_the_same_street_with_near_ones():
-    """The straight street passes the core; its vertices are up to 16 km away."""
+    """The straight street passes the core. Its vertices are up to 16 km away."""
     ends = np.array([[-8.0, -0.4], [16.0, 0.8]])
     points = ends[0] + np.linspace(0, 1, 481)[:, None] * (ends[1] - ends[0])
     near = ZoneStreets(ZONE, build_map(points, list(pairwise(range(481)))))

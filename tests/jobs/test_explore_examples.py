@@ -73,7 +73,7 @@ def contains(corners, point):
 
 
 def contains_span(corners, point):
-    """Return whether a segment contains a point of its line; True for a polygon."""
+    """Return whether a segment contains a point of its line. True for a polygon."""
     if len(corners) > 2:
         return True
     (a, b) = corners

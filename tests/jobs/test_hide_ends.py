@@ -36,7 +36,7 @@ def track(corners, seconds=0, step=10, speed=SPEED):
 
 
 def write(path, *tracks, activity="cycling", segment_of_track=None):
-    """Write a GPX file; NaN seconds are no time."""
+    """Write a GPX file. NaN seconds are no time."""
     segments = []
     for rows in tracks:
         times = START + (np.nan_to_num(rows[:, 2]) * 1e6).astype("timedelta64[us]")
@@ -142,7 +142,7 @@ def test_gap_hides_location_only_if_longer_than_an_hour(tmp_path, pause):
 
 @pytest.mark.parametrize("count", [1, 40])
 def test_old_location_at_start_is_hidden_as_well_as_true_start(tmp_path, count):
-    """Only the hidden points after a single old fix expose it; forty are a part before a jump."""
+    """Only the hidden points after a single old fix expose it. Forty are a part before a jump."""
     old = np.concatenate([fix(REACHABLE, second - count) for second in range(count)])
     path = write(tmp_path / "ride.gpx", np.concatenate([old, RIDE]))
     result = hide(path, hide_endpoints=True, within_km=WITHIN)

@@ -251,7 +251,7 @@ CROSSING = HOME[1] + np.linspace(-0.06, 0.06, 301)
 
 
 def test_result_of_a_map_that_covers_all_recordings_but_not_this_file_is_exported(tmp_path):
-    """The session counts a crossing with times; the file without times may have a stop."""
+    """The session counts a crossing with times. The file without times may have a stop."""
     far, session = write_streets(tmp_path / "far.geojson", [(-0.02, -0.02), (0.02, -0.02)]), tmp_path / "s.json"
     hide(write_ride(tmp_path / "timed.gpx", CROSSING), [HOME], WITHIN, session=session, map_file=far)
     untimed = write_ride(tmp_path / "untimed.gpx", CROSSING, has_times=False)

@@ -94,7 +94,7 @@ def test_audit_of_constraint_set_finds_exposed_page():
 
 
 def test_exposed_page_is_repaired_before_release():
-    """With three possible pages `home` has no neighbour; the release connects it to one."""
+    """With three possible pages `home` has no neighbour. The release connects it to one."""
     start = np.array([1, 0, 0, 1, 1, 0]) / 3
     model = MarkovModel(np.full((6, 6), 1 / 6), start)
     (release,) = release_states({"ann": ["home"]}, PAGES, model, POLICY, 1.0, rng=0)

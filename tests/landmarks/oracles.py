@@ -38,7 +38,7 @@ def compute_budget(table):
 
 
 def sample_chain(rng, size, steps, zeros, same):
-    """Sample a first distribution and a matrix per step, in rationals; some entries are zero."""
+    """Sample a first distribution and a matrix per step, in rationals. Some entries are zero."""
 
     def row():
         weights = [0]

@@ -30,7 +30,7 @@ def test_values_of_skipped_landmarks_do_not_matter():
 
 @pytest.mark.slow
 def test_noise_has_scale_of_step():
-    """Kolmogorov-Smirnov test, alpha 1e-4, seed 4; half the scale must fail.
+    """Kolmogorov-Smirnov test, alpha 1e-4, seed 4. Half the scale must fail.
 
     20,000 values, 6,000 in the fast tests.
     """
@@ -65,7 +65,7 @@ def test_invalid_series_raises():
 
 @pytest.mark.slow
 def test_planar_noise_has_length_of_step():
-    """Kolmogorov-Smirnov test, alpha 1e-4, seed 4; half the scale must fail.
+    """Kolmogorov-Smirnov test, alpha 1e-4, seed 4. Half the scale must fail.
 
     20,000 values, 6,000 in the fast tests.
     """

@@ -84,7 +84,7 @@ def test_rounding_is_half_up_and_exact_for_large_values():
 
 @pytest.mark.slow
 def test_noise_is_discrete_laplace_of_step_scale():
-    """Chi-squared test, alpha 1e-4, 6,000 values, seed 2; half the scale must fail."""
+    """Chi-squared test, alpha 1e-4, 6,000 values, seed 2. Half the scale must fail."""
     size = 6_000
     budget = uniform_scheme(range(size), range(3), 2.0)  # 1/2 for each
     released = release_series(np.full(size, 7.0), budget, lattice_noise(3, 1, rng=2))
@@ -102,7 +102,7 @@ def test_noise_is_discrete_laplace_of_step_scale():
 
 @pytest.mark.parametrize("radius", [Fraction(15, 10), Fraction(5), Fraction(2014143, 10000), Fraction(10**8)], ids=str)
 def test_polygon_contains_disc(radius):
-    """Every side is at least the radius away, in integers; the polygon is tight."""
+    """Every side is at least the radius away, in integers. The polygon is tight."""
     corners = np.rint(SensitivityHull(_polygon(radius)).vertices).astype(np.int64).tolist()
     order = sorted(corners, key=lambda corner: math.atan2(corner[1], corner[0]))
 
@@ -137,7 +137,7 @@ def test_places_within_unit_keep_epsilon(unit):
 
 
 def test_polygon_without_margin_exceeds_epsilon():
-    """Rounding moves places apart; the polygon must be larger by that distance."""
+    """Rounding moves places apart. The polygon must be larger by that distance."""
     assert compute_worst_exponent(7, Fraction(7), 0.999999) > 1
 
 

@@ -298,7 +298,7 @@ def test_spread_of_many_blocks_combines_each_block_once(monkeypatch):
 
 
 def compute_spread(matrix):
-    """The largest log odds ratio of two rows and two columns; infinite with zeros."""
+    """The largest log odds ratio of two rows and two columns. Infinite with zeros."""
     if not matrix.all():
         return math.inf
     pairs = itertools.product(range(len(matrix)), repeat=4)

@@ -247,7 +247,7 @@ def test_leakage_with_unequal_lengths_raises():
 
 @pytest.mark.slow
 def test_long_gap_is_evaluated_until_convergence_and_matches_recursion(monkeypatch):
-    """Long gaps cost only the steps to convergence; each value matches the step recursion."""
+    """Long gaps cost only the steps to convergence. Each value matches the step recursion."""
     for matrix in (np.array([[0.9, 0.1], [0.4, 0.6]]), np.eye(2)):
         function, calls = LossFunction(matrix, 50.0), []
         budgets = np.zeros(10_000)

@@ -36,7 +36,7 @@ def test_planar_law_is_missing_for_large_values_and_flat_bodies():
 
 
 def test_lattice_loop_matches_plain_form_bit_by_bit():
-    """Releases use the faster form; real-valued noise has the plain form only."""
+    """Releases use the faster form. Real-valued noise has the plain form only."""
     rng = np.random.default_rng(3)
     forms, shares = rng.integers(-999, 1000, (7, 2)).astype(float), 1.0 / rng.integers(1, 10**6, 7)
     columns, z = rng.integers(-(10**6), 10**6, (2, 5000)).astype(float), np.array([17.0, -4.0])

@@ -28,7 +28,7 @@ def make_bits(seed: int) -> RandomBits:
 
 
 def compute_p_value(draws: list[int], probability) -> float:
-    """Run a chi-squared test on values expected at least 20 times; the rest is pooled."""
+    """Run a chi-squared test on values expected at least 20 times. The rest is pooled."""
     values, seen = np.unique(draws, return_counts=True)
     wanted = [x for x in range(-200, 201) if probability(x) * len(draws) >= 20]
     table = dict(zip(values.tolist(), seen.tolist(), strict=True))

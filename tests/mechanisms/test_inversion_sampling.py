@@ -181,7 +181,7 @@ def test_geometric_counts_match_their_distribution(rate):
     [(Fraction(1, 20), 30), (Fraction(-1, 20), 30), (Fraction(0), 1000), (Fraction(1, 900), 3000), (Fraction(0), 3000)],
 )
 def test_truncated_counts_match_their_distribution(rate, size):
-    """Chi-squared test on 30 runs of values; the broken variant counts backwards.
+    """Chi-squared test on 30 runs of values. The broken variant counts backwards.
 
     Alpha 1e-4, 100,000 draws, seed 6.
     """

@@ -152,7 +152,7 @@ def test_fine_lattice_draws_match_distribution(hull, epsilon):
 
 
 def test_draws_do_not_depend_on_rounding_of_edge_weights():
-    """Perturb the float sums by far more than their error; decimals settle open cases."""
+    """Perturb the float sums by far more than their error. Decimals settle open cases."""
     for hull, epsilon in (*HULLS.values(), (COPRIME, 20), (COPRIME, Fraction(1, 1000))):
         plain, rough = (LatticeKNormMechanism(hull, epsilon) for _ in range(2))
         exact = [int(plain._noise._exact._digits(place, 64)) for place in range(2 * len(plain._sum.edges))]
@@ -249,7 +249,7 @@ def test_probabilities_match_mpmath_intervals(epsilon):
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [slow("0.01"), 1, slow(20)])
 def test_log_ratio_on_edges_is_at_most_epsilon_for_every_output(epsilon):
-    """Check rational log ratios of all outputs within 15 steps; some output attains epsilon."""
+    """Check rational log ratios of all outputs within 15 steps. Some output attains epsilon."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
     for i, j in EDGES:
         ratios = []

@@ -1,4 +1,4 @@
-"""Beliefs, against textbook Bayes and high-precision arithmetic; the support is exact."""
+"""Beliefs, against textbook Bayes and high-precision arithmetic. The support is exact."""
 
 from __future__ import annotations
 

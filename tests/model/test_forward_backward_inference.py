@@ -241,7 +241,7 @@ def test_impossible_release_raises_with_its_index():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_long_gaps_match_uninformative_releases_at_every_step(seed):
-    """Smoother and path skip gaps; an uninformative release at each step prevents this."""
+    """Smoother and path skip gaps. An uninformative release at each step prevents this."""
     rng = np.random.default_rng(seed)
     size, gap = 5, 400
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5) + 0.3 * np.eye(size)

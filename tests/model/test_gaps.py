@@ -128,7 +128,7 @@ def test_gap_is_stepped_through_if_chain_has_not_mixed(walked_steps):
 
 
 def test_gap_is_stepped_through_if_chain_drifts_slowly(walked_steps):
-    """A day changes the chain by 1e-9; a tolerance of that size would accept it as converged."""
+    """A day changes the chain by 1e-9. A tolerance of that size would accept it as converged."""
     move = 1e-9 / 24
     slow = [np.array([[1 - move, move], [0.0, 1.0]])] * 24
     model = MarkovModel(slow, np.full((24, 2), 0.5), None, HOUR, TimeClasses.from_name("hour", HOUR))
@@ -206,7 +206,7 @@ def test_constant_matrix_gap_matches_matrix_power(monkeypatch, walked_steps, ste
 @pytest.mark.parametrize("inflow", [True, False], ids=["inflow", "a state without inflow"])
 @pytest.mark.parametrize("stay", [1, 40])
 def test_strides_match_matrix_power(monkeypatch, walked_steps, steps, inflow, stay):
-    """Both directions, from masses of which some underflow; a steady gap takes few products."""
+    """Both directions, from masses of which some underflow. A steady gap takes few products."""
     monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
     monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
     rng = np.random.default_rng(6)
@@ -230,7 +230,7 @@ def test_strides_match_matrix_power(monkeypatch, walked_steps, steps, inflow, st
 
 @pytest.mark.parametrize("exponent", [200, 290])
 def test_strides_keep_small_masses_of_closed_classes(monkeypatch, walked_steps, exponent):
-    """Plain floats are accurate for the larger mass; the smaller one is stepped through."""
+    """Plain floats are accurate for the larger mass. The smaller one is stepped through."""
     monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
     monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
     block = np.random.default_rng(2).dirichlet(np.ones(5), 5)

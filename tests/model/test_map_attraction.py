@@ -84,7 +84,7 @@ def _path_law(initial, matrix, weights, path):
 
 
 def test_adversary_with_map_by_enumeration():
-    """All 256 paths with exact rationals; a chain that weights stays too must differ."""
+    """All 256 paths with exact rationals. A chain that weights stays too must differ."""
     part = Fraction(1, 20)
     matrix = [[14 * part, 2 * part, 3 * part, part], [4 * part, 10 * part, part, 5 * part]]
     matrix += [[2 * part, 2 * part, 15 * part, part], [5 * part, 5 * part, 5 * part, 5 * part]]

@@ -73,7 +73,7 @@ def test_error_is_zero_for_point_mass_belief():
 
 @pytest.mark.parametrize("largest", [1e-99, 1e-101, 1e-250])
 def test_nearly_impossible_states_change_no_figure(largest):
-    """Most states are nearly impossible; exact sums contain them."""
+    """Most states are nearly impossible. Exact sums contain them."""
     rng = np.random.default_rng(2)
     p = np.concatenate([rng.dirichlet(np.ones(9)), largest * rng.random(300)])
     places = rng.normal(size=(309, 2)) * 1e6
@@ -93,7 +93,7 @@ def test_nearly_impossible_states_change_no_figure(largest):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_cell_errors_match_uniform_locations_in_cells(seed):
-    """Sample 40,000 locations from a belief over cells; the seed is the parameter.
+    """Sample 40,000 locations from a belief over cells. The seed is the parameter.
 
     4 standard errors (alpha 6e-5 for each value).
     """

@@ -103,7 +103,7 @@ def test_invalid_input_raises():
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
 def test_stationary_distribution_matches_uniform_time_average(seed, size):
-    """Chains have transient states, several closed classes and cycles; oracle: matrix powers."""
+    """Chains have transient states, several closed classes and cycles. Oracle: matrix powers."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.3)
     matrix[np.arange(size), rng.integers(0, size, size)] += 0.2
@@ -142,7 +142,7 @@ def solve_stationary_exactly(matrix: np.ndarray) -> np.ndarray:
 
 @given(st.integers(0, 10**6), st.integers(2, 9))
 def test_stationary_distribution_matches_exact_rationals(seed, size):
-    """Transitions of 1e-12 and 1e-30 occur; probabilities below 1e-16 keep their digits."""
+    """Transitions of 1e-12 and 1e-30 occur. Probabilities below 1e-16 keep their digits."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * rng.choice([0, 1e-30, 1e-12, 1], (size, size))
     matrix[np.arange(size), (np.arange(size) + 1) % size] += rng.choice([1e-12, 1], size)
@@ -154,7 +154,7 @@ def test_stationary_distribution_matches_exact_rationals(seed, size):
 
 
 def test_rarely_reached_closed_class_is_accurate():
-    """From state 0 to state 1 or, with probability 1e-12, to state 2; both are absorbing."""
+    """From state 0 to state 1 or, with probability 1e-12, to state 2. Both are absorbing."""
     matrix = np.array([[0.5, 0.5 - 1e-12, 1e-12], [0, 1, 0], [0, 0, 1]])
     leaving = Fraction(matrix[0, 1]) + Fraction(matrix[0, 2])
     expected = [0, *(float(Fraction(1, 3) + Fraction(1, 3) * Fraction(matrix[0, i]) / leaving) for i in (1, 2))]

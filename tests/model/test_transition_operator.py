@@ -56,7 +56,7 @@ def test_forward_and_backward_match_exact_sums_and_support():
 
 
 def test_compiled_and_numpy_forms_agree_to_last_bit():
-    """A process may compile the loop during its work; reproduced files must not differ."""
+    """A process may compile the loop during its work. Reproduced files must not differ."""
     rng = np.random.default_rng(0)
     for size in (1, 7, 300):
         matrix = csr_array(random_array((size, size), density=0.3, rng=rng, format="csr"))
@@ -196,7 +196,7 @@ def test_results_do_not_depend_on_the_number_of_threads(size):
 
 
 def test_tiny_share_of_tiny_mass_stays_possible():
-    """The product, 2^-1600, is zero in floats; the factors are not."""
+    """The product, 2^-1600, is zero in floats. The factors are not."""
     matrix = np.array([[1.0, 0.0], [2.0**-800, 0.0]])
     logs = np.array([-800 * np.log(2), 0.0])
     logs_after = LogProduct(csr_array(matrix))(logs)

@@ -11,8 +11,8 @@ from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from dphmm.writers.release_table import COLUMNS, ReleaseTable
 
+# In Los Angeles, so the map has recognisable features.
 GRID = Grid.over((33.95, -118.40, 34.10, -118.20), cell_km=1.5)
-"""In Los Angeles, so the map has recognisable features."""
 START = np.datetime64("2024-03-07T08:00:00", "us")
 STEP = np.timedelta64(5, "m")
 

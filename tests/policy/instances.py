@@ -59,7 +59,7 @@ def compute_component_values(f, policy, mask, repairs, objective, prior, body="h
 
 
 def compute_noise_objective(f, edges, body, objective):
-    """Compute the objective of one component's noise; 0 for a single measurement."""
+    """Compute the objective of one component's noise. 0 for a single measurement."""
     noise = SensitivityHull(np.array([f[a] - f[b] for a, b in edges]).reshape(-1, 2))
     if noise.dimension == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""The synthetic city is connected; its users are reproducible and plausible."""
+"""The synthetic city is connected. Its users are reproducible and plausible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables: all formats and usual column names give equal trajectories; errors have places."""
+"""Tables: all formats and usual column names give equal trajectories. Errors have places."""
 
 from __future__ import annotations
 

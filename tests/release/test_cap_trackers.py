@@ -62,7 +62,7 @@ def draw_place(releaser: Releaser, step: StepPlan, place, truth: int = 2) -> Rel
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(3), 1))
 def test_cap_holds_for_every_output_at_every_step(seed):
-    """Check every possible output before each draw; half of the draws are the worst output."""
+    """Check every possible output before each draw. Half of the draws are the worst output."""
     releaser, rng = engine(seed), np.random.default_rng(seed)
     odds, since, bound = EventOdds(STAY, releaser.model.initial, THERE), 1, 0.0
     for _ in range(6):
@@ -140,7 +140,7 @@ WEEKDAYS_BY_NAME = np.array([[1], [0], [0], [2], [2], [2]])
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", few_every_day(range(3), 1))
 def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
-    """Check every pair of outputs; half of the draws are the worst output.
+    """Check every pair of outputs. Half of the draws are the worst output.
 
     The budget of the second query depends on the output of the first.
     """

@@ -178,7 +178,7 @@ session.close()
 
 
 def continue_elsewhere(session: Session, *slots: int) -> list[str]:
-    """Continue a pickled session in another process, in another folder; return the records."""
+    """Continue a pickled session in another process, in another folder. Return the records."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     done = subprocess.run(
         [sys.executable, "-c", CONTINUE, *map(str, slots)],

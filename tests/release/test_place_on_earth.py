@@ -53,7 +53,7 @@ def horseshoe(tmp_path):
 
 
 def test_estimates_are_moved_into_bent_region(tmp_path):
-    """The mean of a horseshoe lies in its hole; the published estimate lies in the region.
+    """The mean of a horseshoe lies in its hole. The published estimate lies in the region.
 
     Its error increases by the distance of the move.
     """

@@ -145,7 +145,7 @@ def enumerated(prior, epsilon):
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
 def test_predicted_error_matches_enumeration(epsilon):
-    """Quadrature with 96 nodes is coarse, with 20,000 fine; the nodes are fixed."""
+    """Quadrature with 96 nodes is coarse, with 20,000 fine. The nodes are fixed."""
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
     exact, releaser = enumerated(prior, epsilon), engine(Schedule(0.9))
     for nodes, close in ((96, 0.04 * away(prior)), (20_000, 0.004 * away(prior))):
@@ -178,7 +178,7 @@ def test_target_budget_is_smallest_that_lowers_error_to_six_tenths(rung):
 
 @given(st.integers(0, 10_000))
 def test_search_ends_early_only_if_timestep_is_withheld(seed):
-    """For increasing errors the result is that of a full search; others are met in part."""
+    """For increasing errors the result is that of a full search. Others are met in part."""
     rng = np.random.default_rng(seed)
     budgets = [6.0 / 2 ** (rung / 2) for rung in range(11)]
     is_sorted = seed % 4 > 0
@@ -205,7 +205,7 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
 
 @pytest.mark.slow
 def test_few_outputs_reject_only_insufficient_budgets():
-    """Few outputs are far from a goal only if all exceed it; 300 beliefs, seed 4."""
+    """Few outputs are far from a goal only if all exceed it. 300 beliefs, seed 4."""
     releaser = engine(Schedule(0.9))
     scheduler = Scheduler(Schedule(0.9), releaser.model, F)
     rng, num_rejected = np.random.default_rng(4), 0
@@ -400,7 +400,7 @@ def test_log_ratio_of_adjacent_paths_is_bounded_by_window_budget():
 
 @pytest.mark.slow
 def test_target_spends_less_than_constant_budget_of_equal_error():
-    """The constant's spending is interpolated at the target's error; seed 0, 200 steps each.
+    """The constant's spending is interpolated at the target's error. Seed 0, 200 steps each.
 
     A variant with weak draws at nearly all steps spends more than 80 % of it.
     """

@@ -31,7 +31,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Iterator[Callable[..., list[list[str]]]]:
-    """Run a mode of `crashing` in a forked process; return the words of its log lines."""
+    """Run a mode of `crashing` in a forked process. Return the words of its log lines."""
     # Disable coverage: processes that are killed or denied access could not write their data.
     unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     error_file = tmp_path_factory.mktemp("said") / "stderr"
@@ -103,7 +103,7 @@ def test_kills_at_any_instant_lose_no_release_and_repeat_no_slot(run, tmp_path, 
 
 @pytest.mark.slow
 def test_partially_checkpointed_log_loses_no_release(tmp_path):
-    """The header then states more pages than the file contains; the log contains the rest."""
+    """The header then states more pages than the file contains. The log contains the rest."""
     with Session.open(tmp_path / "s", "user", engine()) as session:
         for slot in range(60):
             session.release(0, slot)

@@ -44,8 +44,8 @@ from tests.release.engines import STICKY, engine
 STEP = 300
 NOW = 1_709_802_000
 SLOT = NOW // STEP
+# The longest window: records state the epsilon of 24 hours.
 DAY = 86400 // STEP
-"""The longest window: records state the epsilon of 24 hours."""
 LIMITS = Limits(window_epsilon=20, window_steps=12)
 STORES = pytest.mark.parametrize("where", ["file", "database"])
 

@@ -109,7 +109,7 @@ def test_missing_repair_raises(name):
 
 
 def test_state_beyond_noise_body_raises():
-    """All states but the fifth have another state within two blocks; the fifth within three."""
+    """All states but the fifth have another state within two blocks. The fifth within three."""
     releaser = engine("k-norm", PolicyGraph.from_edges(6, []))
     step = releaser.prepare()
     unrepaired = replace(step.protection, added=())
@@ -234,7 +234,7 @@ def test_only_state_of_a_part_is_exposed(make):
 
 
 def test_brute_force_nearest_states_match_tree(monkeypatch):
-    """Compare distances, because ties may name either state; two states share one point."""
+    """Compare distances, because ties may name either state. Two states share one point."""
     places = np.random.default_rng(5).normal(size=(300, 2))
     places[7] = places[120]
     monkeypatch.setattr(near_states, "_ROWS_PER_BLOCK", 64)

@@ -50,7 +50,7 @@ def make_engine(rng=0, **settings) -> Releaser:
 
 
 def run_threads(work, count=THREADS) -> list:
-    """Run ``work(index)`` in threads at once; return the results, or raise the first error."""
+    """Run ``work(index)`` in threads at once. Return the results, or raise the first error."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, range(count)))
 

@@ -67,7 +67,7 @@ ENGINES: dict[str, Callable[[int], Releaser]] = {
 
 
 def release(engine: Releaser, count: int = 4, seed: int = 9) -> list[str]:
-    """Release ``count`` timesteps; return the records as text."""
+    """Release ``count`` timesteps. Return the records as text."""
     states = np.random.default_rng(seed).integers(0, engine.model.size, count)
     return [engine.release(int(state)).to_json() for state in states]
 

@@ -26,8 +26,8 @@ from tests.scripts.flawed import FLAWS, KINDS, make_targets
 
 pytestmark = pytest.mark.slow  # a tool of the project, not a feature
 
+# Inputs for each reader, with seed 0. Each command gets two.
 INPUTS = 25
-"""Inputs for each reader, with seed 0. Each command gets two."""
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -40,8 +40,8 @@ def test_hostile_files_are_read_or_raise_in_one_line(name, tmp_path):
         assert outcome.kind in (ACCEPTED, REFUSED), f"input {number}: {outcome.kind}\n{outcome.detail}"
 
 
+# Names, or prefixes before an underscore, of functions that read untrusted data.
 READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
-"""Names, or prefixes before an underscore, of functions that read untrusted data."""
 NO_FILES = {
     "serve/outgoing.py:from_json",
     "jobs/batch/run_folder.py:read",

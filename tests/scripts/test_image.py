@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 IMAGES = os.environ.get(
     "DPHMM_IMAGES"
 )  # a folder of archives written by scripts/image, used instead of building new ones
+# Upper bounds in bytes of the archives, by extras.
 SIZES = {"serve": 150e6, "serve,fast": 220e6}
-"""Upper bounds in bytes of the archives, by extras."""
 
 
 @pytest.fixture(scope="module", params=list(SIZES) if IMAGES else ["serve,fast"])

@@ -34,13 +34,13 @@ def get_page_token(user: str) -> str:
     return f"page {user:-<40}"
 
 
+# A time in the past, the end of a 300 s timestep.
 START = 1_709_802_000
-"""A time in the past, the end of a 300 s timestep."""
 
+# Limit of a wait that usually takes milliseconds: the machine may run other tests and builds at the same time.
 PATIENCE_S = 60.0
-"""Limit of a wait that usually takes milliseconds: the machine may run other tests and builds at the same time."""
+# Limit of a wait for processes that start, which import the package first.
 START_S = 3 * PATIENCE_S
-"""Limit of a wait for processes that start, which import the package first."""
 
 
 @pytest.fixture(scope="session")

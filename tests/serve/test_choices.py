@@ -118,11 +118,11 @@ def test_true_locations_are_sent_only_if_configured_and_never_stored_or_logged(c
     )
 
 
+# Kind of recipient → field of the accuracy.
 ACCURACY_FIELDS = {
     "webhook": "accuracy", "owntracks": "acc", "overland": "horizontal_accuracy", "traccar": "accuracy",
     "home-assistant": "accuracy", "mqtt": "acc",
 }  # fmt: skip
-"""Kind of recipient → field of the accuracy."""
 
 
 @pytest.mark.slow

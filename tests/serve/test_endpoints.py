@@ -203,8 +203,8 @@ def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkey
         assert client.post("/owntracks", json=location(), auth=ANN).status_code == 200
 
 
+# Timesteps of the fixes: new, repeated, late and far in the future.
 STEPS = [0, 1, 0, 2, 4, 4, 2, 3, 10**6]
-"""Timesteps of the fixes: new, repeated, late and far in the future."""
 HERE, BORDER_AND_BEYOND = (45.0, -30.0), (45.4, -30.4)
 
 

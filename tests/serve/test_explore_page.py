@@ -591,7 +591,7 @@ def test_time_and_two_settings_side_by_side(model, browser):
 
 
 def test_exposed_states_repair_and_neighbours(model, browser):
-    """State 11 has no edge, so the repair adds one; its name is found by keyboard."""
+    """State 11 has no edge, so the repair adds one. Its name is found by keyboard."""
     links = [{"source": "s4", "target": "s5"}, {"source": HOSTILE, "target": "Café & Bar"}]
     graph = {"directed": False, "multigraph": False, "nodes": [], "edges": links}
     fields = {"policy": f"graph:{json.dumps(graph)}".replace("&", r"\u0026"), "noise_scope": "component", "delta": ""}
@@ -635,8 +635,8 @@ def click_map(page, right, up=0):
     page.mouse.click(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - up)
 
 
+# Latitude and longitude of the west end of a street, in 1e-7 degrees.
 CROSSING = 450000000, 70000000
-"""Latitude and longitude of the west end of a street, in 1e-7 degrees."""
 
 
 @pytest.fixture(scope="module")

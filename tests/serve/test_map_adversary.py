@@ -37,8 +37,8 @@ from tests.serve.test_operating import run_relay
 from tests.serve.test_page import HOME, zones
 from tests.serve.test_server import relay_file
 
+# West of the middle, where the location that is posted lies at the shore.
 LAKE = shapely.box(-30.1, 44.9, -30.003, 45.1)
-"""West of the middle, where the location that is posted lies at the shore."""
 
 
 def write_map(path, *shapes):

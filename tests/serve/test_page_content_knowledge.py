@@ -9,8 +9,8 @@ from dphmm.plots.basemap import PlaceName
 from dphmm.serve import page_content
 from dphmm.serve.page_content import PosteriorSummary, describe_inference
 
+# On the equator a degree of longitude is as long as one of latitude.
 TOWN = PlaceName("Town", 0.0, 10.0, 50.0)
-"""On the equator a degree of longitude is as long as one of latitude."""
 KM = 1 / page_content._KM_PER_DEGREE
 SIDES = {
     side: (np.sin(np.radians(45 * k)), np.cos(np.radians(45 * k)))

@@ -20,8 +20,8 @@ from dphmm.serve.recipient_tables import RecipientTables
 from tests.serve.conftest import START, TOKEN, get_page_token, location, read_metrics, relay, wait_for
 from tests.serve.test_delivery import STEP
 
+# Limit of a wait for a change that running relays apply within about a second of processor time.
 APPLY_S = 20.0
-"""Limit of a wait for a change that running relays apply within about a second of processor time."""
 
 
 @pytest.fixture

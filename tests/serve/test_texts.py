@@ -27,10 +27,10 @@ PAGES, SCRIPTS = (
         "link.js",
     ),
 )
+# The values that the relay inserts into a page in addition to texts.
 PAGE_VALUES = {"lang", "texts"}
-"""The values that the relay inserts into a page in addition to texts."""
+# Values that scripts compare with, events, and strings that are equal in every language.
 NO_WORDS = {"true locations", "moveend zoomend resize", "HTTP "}
-"""Values that scripts compare with, events, and strings that are equal in every language."""
 
 
 def source(name):

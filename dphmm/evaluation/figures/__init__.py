@@ -17,13 +17,13 @@ from dphmm.evaluation.figures.base import (
 )
 from dphmm.validation import Choice, checked
 
+# Name of a paper in the command line → the paper.
 PAPERS: Mapping[str, str] = {
     "dphmm": "Xiao et al., DPHMM (2016)",
     "leakage": "Cao et al., temporal privacy leakage (TKDE 2019)",
     "landmarks": "Katsomallos et al., landmark privacy (CODASPY 2022)",
     "counts": "Cao et al., MAP post-processing (DBSec 2023)",
 }
-"""Name of a paper in the command line → the paper."""
 
 
 @checked

@@ -167,7 +167,7 @@ class Claim:
 
 
 def judge(holds: bool | np.bool_ | None) -> Verdict:
-    """Return the verdict on a claim; None if an interval contains both answers."""
+    """Return the verdict on a claim. None if an interval contains both answers."""
     if holds is None:
         return "not decided"
     return "holds" if holds else "does not hold"

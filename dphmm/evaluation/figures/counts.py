@@ -34,8 +34,8 @@ from dphmm.random import random_source
 from dphmm.readers import read
 from dphmm.space.grid import PRESETS, Grid
 
+# The paper's transition matrix (Section 6.1).
 _CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
-"""The paper's transition matrix (Section 6.1)."""
 
 _USERS = 200
 _STEPS = 500
@@ -45,17 +45,17 @@ _DEGREES = (0.01, 0.1, 1.0)
 
 _PAPER_RUNS = 50
 
+# Runs of the smoother: one run of 500 times takes a second, as long as 50 runs of the paper's estimators.
 _SMOOTHER_RUNS = 5
-"""Runs of the smoother: one run of 500 times takes a second, as long as 50 runs of the paper's estimators."""
 
+# Ratio of errors from which the paper's "increase significantly" counts as true.
 _SIGNIFICANT_GROWTH = 1.1
-"""Ratio of errors from which the paper's "increase significantly" counts as true."""
 
+# Times averaged into one point of Figure 3; single times, and tens of them, scatter too much to compare curves.
 _WINDOW = 50
-"""Times averaged into one point of Figure 3; single times, and tens of them, scatter too much to compare curves."""
 
+# Probability below which the paper calls a move impossible (Section 6.1).
 _MAX_IMPOSSIBLE_PROBABILITY = 1e-10
-"""Probability below which the paper calls a move impossible (Section 6.1)."""
 
 TOTAL = "ε in total: ε/T at each time"
 EACH = "ε at each time"
@@ -70,13 +70,13 @@ MAP_UNIFORM = "MAP, uniform prior"
 MAP_CODE = "MAP as in the authors' code"
 SMOOTHER = "smoother (this package)"
 
+# Key of the mean distance, in users, of the MAP estimate from the expected counts ``n P^t``; not an error.
 _PRIOR_DISTANCE = "distance"
-"""Key of the mean distance, in users, of the MAP estimate from the expected counts ``n P^t``; not an error."""
 
 _CURVES = (NOISY, MLE, MAP_FREQUENCY, MAP_UNIFORM, MAP_CODE, SMOOTHER)
 
+# Estimator → ``(runs,)`` mean squared errors.
 Errors = Mapping[str, FloatArray]
-"""Estimator → ``(runs,)`` mean squared errors."""
 
 
 def smoothed_matrix(degree: float) -> FloatArray:
@@ -311,7 +311,7 @@ def measure_errors(
 
 
 class Interval(NamedTuple):
-    """An estimate with its 95 % interval; the ends are NaN for a single run."""
+    """An estimate with its 95 % interval. The ends are NaN for a single run."""
 
     value: float
     low: float
@@ -469,7 +469,7 @@ def _sweep(
     values: Sequence[float],
     measure: Callable[[float, np.random.Generator], Errors],
 ) -> Sweep:
-    """Measure errors over settings; settings with equal T and matrix have equal streams."""
+    """Measure errors over settings. Settings with equal T and matrix have equal streams."""
     bar = options.progress(values, f"Figure {figure}, {reading}")
     errors = tuple(measure(value, np.random.default_rng([options.seed, figure])) for value in bar)
     return Sweep(reading, tuple(map(float, values)), errors)
@@ -594,7 +594,7 @@ def _integer_estimates(noisy: FloatArray, scales: FloatArray, rng: np.random.Gen
 
 
 def _impossible_moves(estimates: IntArray) -> FloatArray:
-    """Return a ``(runs, T)`` mask of a user's impossible moves; NaN at the first time."""
+    """Return a ``(runs, T)`` mask of a user's impossible moves. NaN at the first time."""
     places = estimates.argmax(axis=2)
     impossible = np.full(places.shape, np.nan)
     impossible[:, 1:] = _CYCLE[places[:, :-1], places[:, 1:]] < _MAX_IMPOSSIBLE_PROBABILITY
@@ -855,16 +855,17 @@ def _caption(setting: str, runs: int, smoother_runs: int) -> str:
 
 _GEOLIFE_RUNS = 5
 _GEOLIFE_LEVELS = (0.1, 0.2, 0.5, 1.0, 2.0)
+# Local hours from 8 to 20 in Beijing; a day counts if its user is seen at one time in six or more.
 _DAYS = DayAlignment((8, 20), 8, 1 / 6)
-"""Local hours from 8 to 20 in Beijing; a day counts if its user is seen at one time in six or more."""
 
 _STEP_SECONDS = 600.0
+# Added to every move: without it, a move that no public day contains would count as impossible.
 _PSEUDO_COUNT = 0.01
-"""Added to every move: without it, a move that no public day contains would count as impossible."""
 
 MAP_LEARNED = "MAP, learned prior"
 FILTER = "filter (this package)"
 
+# Name in `dphmm.counts.compare` → label.
 _GEOLIFE_CURVES = {
     RAW: NOISY,
     "maximum-likelihood": MLE,
@@ -873,7 +874,6 @@ _GEOLIFE_CURVES = {
     "online": FILTER,
     "coupled": SMOOTHER,
 }
-"""Name in `dphmm.counts.compare` → label."""
 
 
 def geolife(
@@ -971,6 +971,7 @@ def _busiest_place(true: IntArray, matrix: FloatArray, first: FloatArray, seed: 
     return Panel("one place, ε = 1 at each time", "local hour", "members in the place", series)
 
 
+# The figures of the paper, and the comparison on real data that it announces.
 FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_3", "One user: errors over time, and impossible moves", figure_3),
     FigureBuilder("figure_4", "Errors over ε and over α", figure_4),
@@ -978,4 +979,3 @@ FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_6", "Errors over the degree of correlation", figure_6),
     FigureBuilder("geolife", "The estimators on days of GeoLife users (beyond the paper)", geolife, ("geolife",)),
 )
-"""The figures of the paper, and the comparison on real data that it announces."""

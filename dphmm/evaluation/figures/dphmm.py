@@ -24,17 +24,17 @@ from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import degree_of_protection, exposed_states, protect
 
+# f(s1) to f(s6) of Example 3.2.
 MEASUREMENTS = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
-"""f(s1) to f(s6) of Example 3.2."""
 
+# The policy graph of Figure 3(b): all states of a category are connected.
 POLICY = PolicyGraph.categorical(["a", "b", "b", "c", "c", "c"])
-"""The policy graph of Figure 3(b): all states of a category are connected."""
 
 _AXES = ("first measurement", "second measurement")
 
 
 def _possible(*states: int) -> np.ndarray:
-    """Return the constraint set as a mask; states are numbered from 1, as in the paper."""
+    """Return the constraint set as a mask. States are numbered from 1, as in the paper."""
     mask = np.zeros(len(MEASUREMENTS), dtype=np.bool_)
     mask[np.array(states) - 1] = True
     return mask
@@ -45,7 +45,7 @@ def _names(states: IntArray) -> list[str]:
 
 
 def _draw_graph(edges: IntArray, states: IntArray, added: Sequence[tuple[int, int]] = ()) -> list[Shape]:
-    """Return the policy graph in measurement space; added edges are dashed."""
+    """Return the policy graph in measurement space. Added edges are dashed."""
     new = {tuple(sorted(edge)) for edge in added}
     kept = [edge for edge in edges.tolist() if tuple(sorted(edge)) not in new]
     shapes = [Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _names(states))]
@@ -277,11 +277,11 @@ def _exposed_existence(audit: SecretsAudit, mechanism: str) -> tuple[str, ...]:
     return tuple(name for name in ("s5", "s6") if level.factors[audit.policy.names.index(name)] > 1)
 
 
+# Outputs for each true state; the paper argues without a simulation.
 _ATTACK_RUNS = 10_000
-"""Outputs for each true state; the paper argues without a simulation."""
 
+# Distance from a line, in the unit of the measurements, up to which an output of double precision counts as on it.
 _LINE_TOLERANCE = 1e-9
-"""Distance from a line, in the unit of the measurements, up to which an output of double precision counts as on it."""
 
 
 def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
@@ -394,8 +394,8 @@ def _posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray)
 # ---- the evaluation on data sets ---------------------------------------------------------------------------------
 
 _DATA_SETS = {"geolife": "GeoLife", "gowalla": "Gowalla"}
+# Users of the paper's evaluation (Section 8), one sequence each.
 _SEQUENCES = 20
-"""Users of the paper's evaluation (Section 8), one sequence each."""
 
 
 @lru_cache(maxsize=1)
@@ -470,6 +470,7 @@ def impact_of_radius(options: FigureOptions) -> PaperFigure:
     return _evaluated("figure_13", "Protection and error by the radius of the utility policy.", options, panels)
 
 
+# Figures of the paper in its order.
 FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", hull_without_constraint),
     FigureBuilder("figure_8", "Exposure under a constraint", exposure),
@@ -483,4 +484,3 @@ FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_14", "Blowfish privacy", blowfish),
     FigureBuilder("figure_15", "Attack on local differential privacy", attack_on_local_privacy),
 )
-"""Figures of the paper in its order."""

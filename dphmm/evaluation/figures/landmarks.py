@@ -19,20 +19,20 @@ from dphmm.jobs.progress import ProgressCallback
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection
 
+# Timestamps of the paper's scenario.
 TIMES = np.arange(1, 9)
-"""Timestamps of the paper's scenario."""
 
+# Landmarks of the paper's scenario: p1, p3, p5 and p8.
 SCENARIO = np.array([1, 3, 5, 8])
-"""Landmarks of the paper's scenario: p1, p3, p5 and p8."""
 
+# Landmarks of the neighbouring series.
 NEIGHBOUR = np.array([1, 3, 5])
-"""Landmarks of the neighbouring series."""
 
+# A stationary chain of two states, which is its own reverse.
 STATIONARY_CHAIN = np.array([[0.9998, 0.0002], [0.9881, 0.0119]])
-"""A stationary chain of two states, which is its own reverse."""
 
+# Numbers that differ by less count as equal.
 _TOLERANCE = 1e-9
-"""Numbers that differ by less count as equal."""
 
 
 # ---- The scenario: budgets of the schemes ----
@@ -404,8 +404,8 @@ def judge_positions(independent: FloatArray, correlated: FloatArray) -> Claim:
 
 # ---- Errors on real data ----
 
+# Distance in kilometres to which epsilon refers in GeoLife.
 UNIT_KM = 0.2
-"""Distance in kilometres to which epsilon refers in GeoLife."""
 
 _STEP_SECONDS = 300.0
 _MAX_GAP_SECONDS = 3600.0
@@ -645,10 +645,10 @@ def _runs(count: int) -> str:
     return "run" if count == 1 else "runs"
 
 
+# The figures in the paper's order.
 FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("scenario", "Budgets of the schemes in the paper's scenario", build_scenario),
     FigureBuilder("adaptive", "Sampling rate and budgets of Adaptive", build_adaptive),
     FigureBuilder("correlation", "Leakage of landmarks under correlation", build_correlation),
     FigureBuilder("errors", "Errors by the share of landmarks", build_errors, needs=("geolife", "gowalla")),
 )
-"""The figures in the paper's order."""

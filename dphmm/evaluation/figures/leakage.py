@@ -39,22 +39,22 @@ from dphmm.leakage import (
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import random_source
 
+# The strongest correlation: the state never changes.
 IDENTITY = np.eye(2)
-"""The strongest correlation: the state never changes."""
 
+# The matrix of Examples 2 and 3.
 EXAMPLE_2 = np.array([[0.8, 0.2], [0.0, 1.0]])
-"""The matrix of Examples 2 and 3."""
 
 EXAMPLE_4 = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]])
 BACKWARD = np.array([[0.8, 0.2], [0.2, 0.8]])
+# With `BACKWARD`, the matrices of Figure 8.
 FORWARD = np.array([[0.8, 0.2], [0.1, 0.9]])
-"""With `BACKWARD`, the matrices of Figure 8."""
 
+# Sensitivity of the counts of Example 1, which adds Lap(2/ε): a user who moves changes two counts.
 COUNT_SENSITIVITY = 2.0
-"""Sensitivity of the counts of Example 1, which adds Lap(2/ε): a user who moves changes two counts."""
 
+# Numbers that differ by less count as equal: computed values carry rounding errors of about 1e-13.
 _TOLERANCE = 1e-9
-"""Numbers that differ by less count as equal: computed values carry rounding errors of about 1e-13."""
 
 
 # ---- Figure 3 and Examples 1 to 3 ----
@@ -264,7 +264,7 @@ def enumerate_windows(matrix: FloatArray, epsilon: float, steps: int) -> FloatAr
 def judge_table_2(
     independent: FloatArray, moderate: FloatArray, strongest: FloatArray, epsilon: float = 0.1
 ) -> list[Claim]:
-    """Judge the entries of Table 2 by enumerated leakage; see `enumerate_windows`."""
+    """Judge the entries of Table 2 by enumerated leakage. See `enumerate_windows`."""
     steps = len(independent)
     total = steps * epsilon
     widths = np.arange(1, steps + 1)
@@ -375,7 +375,7 @@ def pair_curve(q: FloatArray, d: FloatArray) -> PairCurve:
 
 
 def pair_curves(matrix: FloatArray) -> dict[tuple[int, int], PairCurve]:
-    """Return the curve of every ordered pair of rows; keys count rows from 0."""
+    """Return the curve of every ordered pair of rows. Keys count rows from 0."""
     return {(i, k): pair_curve(matrix[i], matrix[k]) for i, k in permutations(range(len(matrix)), 2)}
 
 
@@ -589,19 +589,19 @@ def _judge_theorem_11() -> Claim:
 
 # ---- Figure 7 ----
 
+# Number of states n, amount of smoothing s and budget ε.
 Setting = tuple[int, float, float]
-"""Number of states n, amount of smoothing s and budget ε."""
 
+# The paper's range of s.
 _AMOUNTS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The paper's range of s."""
 _DRAWN_AMOUNTS = (0.005, 0.05, 1.0)
+# The smoothing of Figure 9(a). The paper's statements about s = 0.005 and ε = 0.1 fit it better than 0.005.
 _FITTING_AMOUNT = 0.001
-"""The smoothing of Figure 9(a). The paper's statements about s = 0.005 and ε = 0.1 fit it better than 0.005."""
 _DRAWN_STEPS = {1.0: 15, 0.1: 150}
+# Length of the curves that claims compare, more than five times the time at which the slowest is at 99 %.
 _NUM_STEPS = 200
-"""Length of the curves that claims compare, more than five times the time at which the slowest is at 99 %."""
+# Shares of the supremum at which growth may be called no longer noticeable; the paper does not state one.
 _SHARES = (0.9, 0.95, 0.99)
-"""Shares of the supremum at which growth may be called no longer noticeable; the paper does not state one."""
 
 
 def build_figure_7(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
@@ -974,6 +974,7 @@ def _list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 
+# The figures in the paper's order.
 FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_3", "BPL, FPL and TPL of a 0.1-DP mechanism", build_figure_3),
     FigureBuilder("table_2", "Leakage about one, several and all timestamps", build_table_2),
@@ -984,4 +985,3 @@ FIGURES: tuple[FigureBuilder, ...] = (
     FigureBuilder("figure_8", "Budgets of Algorithms 7 and 8", build_figure_8),
     FigureBuilder("figure_9", "Noise of Algorithms 7 and 8", build_figure_9),
 )
-"""The figures in the paper's order."""

@@ -24,11 +24,11 @@ from dphmm.evaluation.figures.base import Claim, FigureOptions, Panel, PaperFigu
 from dphmm.jobs.progress import ProgressCallback
 from dphmm.leakage import LossFunction, loss
 
+# Values of the solver and of the package count as identical if they differ by less; HiGHS solves to about 1e-10.
 _VALUE_TOLERANCE = 1e-9
-"""Values of the solver and of the package count as identical if they differ by less; HiGHS solves to about 1e-10."""
 
+# Minimum ratio that counts as several orders of magnitude: two orders.
 _SOLVER_FACTOR = 100.0
-"""Minimum ratio that counts as several orders of magnitude: two orders."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,8 @@ def compare_with_solver(size: int, matrices: int, rng: np.random.Generator, prog
     return np.array(rows)
 
 
+# Label → x, shape (k,), and seconds, shape (runs, k).
 Runtimes = Mapping[str, tuple[FloatArray, FloatArray]]
-"""Label → x, shape (k,), and seconds, shape (runs, k)."""
 
 
 def _warm_up(size: int, rng: np.random.Generator) -> None:
@@ -446,7 +446,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
 
 
 def _larger(slow: FloatArray, fast: FloatArray) -> Verdict:
-    """Judge that `slow` has the larger mean; undecided if the 95 % intervals overlap."""
+    """Judge that `slow` has the larger mean. Undecided if the 95 % intervals overlap."""
     # A single run has no interval. The solver runs once; its times are compared across sizes, which differ far more.
     half_widths = 0.0
     for values in (slow, fast):

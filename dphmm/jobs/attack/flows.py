@@ -39,8 +39,8 @@ from dphmm.space.trajectory import time_zone
 from dphmm.validation import Integers, PositiveInt, SeedOrGenerator, checked_as
 
 HOURS = 24
+# Thresholds below which statistical offices suppress counts.
 SUPPRESSION_THRESHOLDS = 5, 10
-"""Thresholds below which statistical offices suppress counts."""
 _WEEK = 7 * HOURS
 _HOUR = DAY // HOURS
 # Number of users for membership inference: each needs many tables.
@@ -201,11 +201,11 @@ def _locate_busiest_week(track: Trajectory, areas: Areas, zone: str) -> IntArray
     return np.asarray(place[np.maximum(last, 0)])
 
 
+# Hour until which users stay at one place, from midnight.
 NIGHT = 6
-"""Hour until which users stay at one place, from midnight."""
 
+# Function from the true counts to the published ones.
 Protect = Callable[[FloatArray, np.random.Generator], FloatArray]
-"""Function from the true counts to the published ones."""
 
 
 def round_counts(counts: FloatArray, num_users: int) -> IntArray:

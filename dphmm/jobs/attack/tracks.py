@@ -30,12 +30,12 @@ from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import new_file, write_csv
 from dphmm.validation import Kilometres, PositiveInt, SeedOrGenerator, checked
 
+# Default of the largest error of an estimated home that counts as found.
 HOME_WITHIN_KM = 0.2
-"""Default of the largest error of an estimated home that counts as found."""
+# Default of the maximum number of times of each user: two days at ten minutes.
 DEFAULT_MAX_STEPS = 288
-"""Default of the maximum number of times of each user: two days at ten minutes."""
+# Number of days with a location that a user needs for habits to be learned from the earlier half.
 MIN_HABIT_DAYS = 4
-"""Number of days with a location that a user needs for habits to be learned from the earlier half."""
 
 # Synthetic users for an attack without data: the first are attacked, under a model of the others.
 _CITY_USERS = 24
@@ -95,7 +95,7 @@ class AttackResult(Result):
 
     @property
     def advice(self) -> list[str]:
-        """Recommended settings of this package; see `recommend_channel`."""
+        """Recommended settings of this package. See `recommend_channel`."""
         return recommend_channel(self.results)
 
     def warnings(self) -> list[str]:

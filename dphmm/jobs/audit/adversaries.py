@@ -24,8 +24,8 @@ from dphmm.release.ledger import steps_per_day
 from dphmm.space.trajectory import Trajectory
 from dphmm.validation import checked
 
+# Slots and states ``(t,)`` of a user. State -1 is unknown.
 LocationHistory = tuple[IntArray, IntArray]
-"""Slots and states ``(t,)`` of a user. State -1 is unknown."""
 
 # Auxiliary locations that are inferred from a user's earlier data. All others are equal for all users.
 _INFERRED_LOCATIONS = {"home", "work"}
@@ -166,8 +166,8 @@ def build_map_adversary(region_map: str | Path, public: MarkovModel) -> Adversar
     return Adversary(name, with_map(public, weights))
 
 
+# Auxiliary knowledge of an adversary who has a user's earlier data.
 HABITS = "user habits"
-"""Auxiliary knowledge of an adversary who has a user's earlier data."""
 
 
 def read_tracks_by_user(auxiliary_data: DataLike | None) -> dict[str, Trajectory]:
@@ -211,7 +211,7 @@ def single_day_warning(count: int, num_users: int) -> str:
 
 
 def build_habit_model(public: MarkovModel, history: LocationHistory) -> MarkovModel:
-    """Build the movement model of an adversary who has a user's history; see `with_habits`."""
+    """Build the movement model of an adversary who has a user's history. See `with_habits`."""
     return with_habits(public, *history, steps_per_day(public.step) or 1).model
 
 
@@ -239,7 +239,7 @@ class HabitModels(Sequence[MarkovModel | None]):
 
 
 def history_before(track: Trajectory, model: MarkovModel, slot: int | None) -> LocationHistory | None:
-    """Return a user's history before a slot, or the whole history; None without a known state."""
+    """Return a user's history before a slot, or the whole history. None without a known state."""
     slots, states = state_sequence(track, model.space, model.step, outside=model.outside)
     kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
     return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
@@ -254,7 +254,7 @@ def missing_history_error(user: str) -> ConfigurationError:
 
 
 def omission_sentence(users: Sequence[str]) -> str:
-    """Return a sentence about omitted users, with a leading space; empty without any."""
+    """Return a sentence about omitted users, with a leading space. Empty without any."""
     if not users:
         return ""
     subject = "user is" if len(users) == 1 else "users are"

@@ -31,12 +31,12 @@ from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
 from dphmm.validation import Interval, checked
 
+# An event in words, or as a value with times in steps from the first release.
 EventLike = str | EventText | Event
-"""An event in words, or as a value with times in steps from the first release."""
 
 
+# Default probability above which an event counts as learned.
 LEARNED_PROBABILITY = 0.9
-"""Default probability above which an event counts as learned."""
 
 
 @dataclass(frozen=True, eq=False)

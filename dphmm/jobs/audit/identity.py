@@ -38,12 +38,12 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import sum_budgets
 from dphmm.validation import Integers, Interval, checked
 
+# Default posterior probability of the correct, most probable candidate above which a user is singled out.
 SINGLING_OUT_THRESHOLD = 0.5
-"""Default posterior probability of the correct, most probable candidate above which a user is singled out."""
 
 
+# Numbers of timesteps, released or withheld, for which linkage is also reported.
 LINKAGE_LENGTHS = (10, 20, 50, 100, 200, 500, 1000)
-"""Numbers of timesteps, released or withheld, for which linkage is also reported."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class UserLinkage:
         return np.asarray(softmax(self.log_evidence[(num_timesteps or len(self)) - 1]))
 
     def rank(self, num_timesteps: int | None = None) -> int:
-        """Return the rank of the true candidate after some timesteps, from 1; ties rank last.
+        """Return the rank of the true candidate after some timesteps, from 1. Ties rank last.
 
         Parameters
         ----------
@@ -445,8 +445,8 @@ def audit_identity(
     return IdentityAudit(linkages, names, k, max_posterior, uniqueness, omitted, delta)
 
 
+# Numbers of known locations and times for which uniqueness is measured.
 NUMS_KNOWN_POINTS = (1, 2, 3, 5, 10)
-"""Numbers of known locations and times for which uniqueness is measured."""
 
 
 # With this number of samples, the interval of a share is at most 6 % wide.

@@ -27,12 +27,12 @@ from dphmm.model.outside_states import learn_outside_states
 from dphmm.space.trajectory import Trajectory
 from dphmm.validation import Interval, checked
 
+# False positive rates for which the detection rate is reported.
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
-"""False positive rates for which the detection rate is reported."""
 
 
+# Significance level: members count as distinguished below this p-value.
 SIGNIFICANCE_LEVEL = 0.01
-"""Significance level: members count as distinguished below this p-value."""
 
 
 # Each non-member is compared with a model of the other four fifths of the non-members.

@@ -26,8 +26,8 @@ from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.space.states import Places, StateSpace
 from dphmm.validation import Integers, checked
 
+# Another adversary's prior: a distribution ``(N,)``, or a table with columns ``state`` and ``probability``.
 Prior = npt.ArrayLike | str | Path
-"""Another adversary's prior: a distribution ``(N,)``, or a table with columns ``state`` and ``probability``."""
 
 
 # Each step of a support costs a product with the transition matrix and a mask in memory.

@@ -106,7 +106,7 @@ class UtilityAudit(Result):
 
     @property
     def mean_coverage(self) -> tuple[float, float, float] | None:
-        """The mean coverage of calibrated radii over users, with its interval; None without radii.
+        """The mean coverage of calibrated radii over users, with its interval. None without radii.
 
         The 99 % interval is Student's over users and inaccurate for few of them. For one user it is [0, 1].
         """

@@ -122,22 +122,22 @@ class Tally:
     It needs the same memory for any number of users.
     """
 
+    # The sums of the counts of `UserResult`.
     sums: Counter[str] = field(default_factory=Counter)
-    """The sums of the counts of `UserResult`."""
+    # The number of users with a positive count; ``timesteps`` counts the released users.
     users: Counter[str] = field(default_factory=Counter)
-    """The number of users with a positive count; ``timesteps`` counts the released users."""
     never_inside: int = 0
     epsilon: float = 0.0
     constrained_epsilon: float = 0.0
     num_unprotected: int = 0
     without_history: int = 0
     smoothed: tuple[tuple[float, float], ...] = ()
+    # The rows of users that determine metrics and warnings, selected by `most_exposed_users`.
     most_exposed_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
-    """The rows of users that determine metrics and warnings, selected by `most_exposed_users`."""
+    # The means of the users' `SamplingSummary`.
     sampling: SamplingSummary | None = None
-    """The means of the users' `SamplingSummary`."""
+    # The repair that raised the expected error most, if by more than a tenth.
     costly_repair: CostlyRepair | None = None
-    """The repair that raised the expected error most, if by more than a tenth."""
     predictions: PredictionSummary = field(default_factory=PredictionSummary)
     larger_errors: LargerErrors = field(default_factory=LargerErrors)
 
@@ -225,7 +225,7 @@ class Batch(Result):
 
     @property
     def ratio_levels(self) -> dict[str, float]:
-        """The logarithms of the bounds on likelihood ratios; see `likelihood_ratios`."""
+        """The logarithms of the bounds on likelihood ratios. See `likelihood_ratios`."""
         tally = self.tally
         return {
             "release": self.settings.epsilon,
@@ -250,7 +250,7 @@ class Batch(Result):
         return summarize_guarantee(rows, self.settings, self.is_private, "folder", tally.epsilon, tally.num_unprotected)
 
     def warnings(self) -> list[str]:
-        """Return warnings about disclosure, each with a remedy; public.
+        """Return warnings about disclosure, each with a remedy. Public.
 
         Returns
         -------
@@ -317,8 +317,8 @@ class Batch(Result):
         return metrics
 
 
+# The formats of users' files → the libraries that write them.
 FILE_KINDS = {"parquet": ("pyarrow.parquet",), "csv": (), "geojson": (), "gpkg": ("pyogrio", "geopandas")}
-"""The formats of users' files → the libraries that write them."""
 
 _MAX_GAP = 10**12
 # 500 steps of five minutes are 42 hours.
@@ -746,7 +746,7 @@ def _infer_smoothed(recorder: SmoothingRecorder, engine: Releaser, model: Markov
 
 
 def _compare_adversaries(table: ReleaseTable, *adversaries: Hindsight | None) -> tuple[tuple[float, float], ...]:
-    """Return the smoothed metrics of each adversary; see `UserResult`.
+    """Return the smoothed metrics of each adversary. See `UserResult`.
 
     Empty unless there are metrics of all.
     """

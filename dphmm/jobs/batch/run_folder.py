@@ -30,8 +30,8 @@ from dphmm.tables.output import sync_folder
 from dphmm.tables.values import is_text
 from dphmm.writers.formats import UNFINISHED_SUFFIX
 
+# The file that a run locks in its folder. The file remains after the run, the lock does not.
 LOCK = "run.lock"
-"""The file that a run locks in its folder. The file remains after the run, the lock does not."""
 
 # The errors of a file that is locked by another process.
 _LOCK_CONFLICTS = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
@@ -236,11 +236,11 @@ def file_hash(path: str | Path) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+# The file in a batch's folder with a line per user. A line is on disk before the user's file is renamed.
 JOURNAL = "released.jsonl"
-"""The file in a batch's folder with a line per user. A line is on disk before the user's file is renamed."""
 
+# The layout of users' files, see `user_file`. A batch with another layout cannot be resumed.
 LAYOUT = "hash/name"
-"""The layout of users' files, see `user_file`. A batch with another layout cannot be resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +293,8 @@ class Published:
         self.folder = folder
         self._kind = kind
         self._journal = {entry.user: entry for entry in read_journal(folder, mend=True)}
+        # Users with a missing or changed file.
         self.lost = {user for user, entry in self._journal.items() if not _has_digest(self.file(user), entry.sha256)}
-        """Users with a missing or changed file."""
         try:
             self._publish([user for user in self.lost if _has_digest(self.part(user), self._journal[user].sha256)])
             for part in (folder / "parts").glob("*"):
@@ -485,8 +485,8 @@ def _refusal(folder: Path, problem: OSError) -> OutputError:
     return OutputError(f"{folder} cannot be written ({problem.strerror}): check the folder and its free space")
 
 
+# The file of an unfinished run's key. With the key, the noise can be removed from the releases.
 KEY = "PRIVATE-key"
-"""The file of an unfinished run's key. With the key, the noise can be removed from the releases."""
 
 _KEY_BYTES = 32
 _DIGEST_BYTES = 64

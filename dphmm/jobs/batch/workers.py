@@ -29,11 +29,11 @@ from dphmm.threads import count_idle_threads, one_thread
 Work = TypeVar("Work")
 Done = TypeVar("Done")
 
+# The largest number of processes; more are probably a mistake.
 MAX_WORKERS = 1024
-"""The largest number of processes; more are probably a mistake."""
 
+# The number of times that workers may die before the run is aborted.
 MAX_WORKER_LOSSES = 3
-"""The number of times that workers may die before the run is aborted."""
 
 _IN_FLIGHT_PER_WORKER = 4
 
@@ -200,7 +200,7 @@ class DaskCluster(Engine):
 
     @contextmanager
     def started(self) -> Iterator[None]:
-        """As `Engine.started`; connects to the scheduler.
+        """As `Engine.started`. Connects to the scheduler.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class DaskCluster(Engine):
     def _groups_until_lost(
         self, function: Callable[[Work], Done], tasks: Iterator[Work]
     ) -> Generator[list[Done], None, list[Work] | None]:
-        """Run tasks as `groups`; return the unfinished ones if the scheduler is lost."""
+        """Run tasks as `groups`. Return the unfinished ones if the scheduler is lost."""
         distributed = need("distributed", "dask")
         client = self._client
         # The scheduler sends a plugin to each of its workers once, also to those that join or restart later.

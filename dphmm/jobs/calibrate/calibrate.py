@@ -48,13 +48,13 @@ _NUM_COMPARED_USERS = 50
 # Maximum number of users with habits: each has its own model of some megabytes.
 _MAX_HABITS = 64
 
+# Channels for comparison in a figure: daily budgets, grids, planar Laplace noise and infrequent exact locations.
 COMPARED_CHANNELS = (
     *(f"release:utility:1km@day:{epsilon}" for epsilon in (48, 12, 3)),
     *(f"snap:{length}" for length in ("1km", "2km", "4km")),
     *(f"planar-laplace:{length}" for length in ("500m", "2km", "8km")),
     *(f"hourly:{hours}" for hours in (1, 4)),
 )
-"""Channels for comparison in a figure: daily budgets, grids, planar Laplace noise and infrequent exact locations."""
 
 
 @checked

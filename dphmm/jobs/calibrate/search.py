@@ -52,8 +52,8 @@ from dphmm.space.trajectory import Trajectory
 _TABLE_MIN_EPSILON = 1e-3
 _TABLE_MAX_EPSILON = 20.0
 _TABLE_SEARCH_RATIO = 1.005
+# Targets that limit every output.
 LIMITS = frozenset(("max_posterior", "max_odds_ratio"))
-"""Targets that limit every output."""
 # Number of steps after which the constraint sets must repeat.
 _MAX_STEPS = 10_000
 # Added to the seed for users that a search does not use.

@@ -51,14 +51,14 @@ from dphmm.space.projection import unwrap_longitudes
 from dphmm.space.streets import Streets
 from dphmm.validation import NonNegativeInt, checked
 
+# The edges of a policy are listed in full for constraint sets of at most this many states.
 MAX_EDGE_STATES = 500
-"""The edges of a policy are listed in full for constraint sets of at most this many states."""
 
+# The default number of sampled users of whom the page compares the uses of releases.
 USES_USERS = 60
-"""The default number of sampled users of whom the page compares the uses of releases."""
 
+# The default number of timesteps of these users.
 USES_STEPS = 24
-"""The default number of timesteps of these users."""
 
 # A complete policy over 500 states has 124,750 edges. The browser draws a tenth of them within a frame.
 _MAX_EDGES = 12_000

@@ -16,6 +16,10 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
 from dphmm.tables.json_toml import parse_json
 
+# The fields of the page, as typed → their first values. An empty one is not set.
+#
+# ``edges`` is a JSON object of the lists ``added`` and ``removed`` of pairs of states, which change the policy.
+# ``zones`` is a GeoJSON feature collection of polygons with the property ``name``: the layer `ZONES_LAYER`.
 DEFAULT_FIELDS: Mapping[str, str] = {
     "policy": "utility:1km",
     "epsilon": "1",
@@ -30,17 +34,12 @@ DEFAULT_FIELDS: Mapping[str, str] = {
     "edges": "",
     "zones": "",
 }
-"""The fields of the page, as typed → their first values. An empty one is not set.
 
-``edges`` is a JSON object of the lists ``added`` and ``removed`` of pairs of states, which change the policy. ``zones``
-is a GeoJSON feature collection of polygons with the property ``name``: the layer `ZONES_LAYER`.
-"""
-
+# The layer of the zones drawn on the page, and the file from which command lines read them.
 ZONES_LAYER = "zones.geojson"
-"""The layer of the zones drawn on the page, and the file from which command lines read them."""
 
+# The maximum number of edges that are added or removed on the page.
 MAX_EDITED_EDGES = 1_000
-"""The maximum number of edges that are added or removed on the page."""
 
 
 def parse_fields(values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
@@ -98,7 +97,7 @@ class EditedEdges:
 
     @classmethod
     def from_text(cls, text: str) -> EditedEdges:
-        """Parse the field ``edges``; no edges if it is empty.
+        """Parse the field ``edges``. No edges if it is empty.
 
         Raises
         ------
@@ -118,7 +117,7 @@ class EditedEdges:
         return cls(tuple(sorted(added)), tuple(sorted(removed - added)))
 
     def to_text(self) -> str:
-        """Return the text that `from_text` parses; empty without edges."""
+        """Return the text that `from_text` parses. Empty without edges."""
         return json.dumps({"added": self.added, "removed": self.removed}) if self.added or self.removed else ""
 
     def toggle(self, edge: tuple[int, int], is_edge: bool) -> EditedEdges:

@@ -21,8 +21,8 @@ from dphmm.release.ledger import Account
 from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 
+# Called with the number of computed timesteps and their total.
 Progress = Callable[[int, int], None]
-"""Called with the number of computed timesteps and their total."""
 
 # Timesteps of which the audit and the alternative repair are kept, so that going back to them takes no time.
 _CACHE_SIZE = 16
@@ -83,7 +83,7 @@ class Run:
         return self.amendment[1]
 
     def find_steps(self, step: int) -> list[ReleasedStep]:
-        """Return the computed steps up to one; empty if it is not computed."""
+        """Return the computed steps up to one. Empty if it is not computed."""
         if step < len(self.steps):
             return self.steps[: step + 1]
         return self.amendment[1] if self.amendment is not None and self.amendment[0] == step else []
@@ -146,7 +146,7 @@ class Run:
         return "exact" if self.engine.settings.repair == "greedy" else "greedy"
 
     def plan_alternative(self, plan: StepPlan) -> StepPlan | None:
-        """Plan a timestep with the alternative repair; None without one."""
+        """Plan a timestep with the alternative repair. None without one."""
         settings = self.engine.settings
         # If one cross-polytope or disc serves all states, every method adds the same edges.
         methods_agree = settings.noise_scope == "graph" and get_noise_body(settings.mechanism) != "hull"

@@ -27,11 +27,11 @@ from dphmm.tables import iso_time
 from dphmm.tables.table import write_csv
 from dphmm.validation import Integers
 
+# The default number of timesteps on the time axis.
 NUM_STEPS = 48
-"""The default number of timesteps on the time axis."""
 
+# The maximum number of timesteps, each of which is computed once per settings and kept.
 MAX_STEPS = 2_000
-"""The maximum number of timesteps, each of which is computed once per settings and kept."""
 
 NumSteps = Annotated[int, Integers(1, MAX_STEPS, error=ConfigurationError)]
 
@@ -194,7 +194,7 @@ def select_user(
 
 
 def _read_tracks(data: Data, user: str | None) -> tuple[Trajectory, ...]:
-    """Read the trajectories of all users; those without a user name are of the given user."""
+    """Read the trajectories of all users. Those without a user name are of the given user."""
     try:
         return data.read().trajectories
     except DataFileError as problem:

@@ -54,11 +54,11 @@ from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.vector_files import check_vector_file, parse_geometry, read_features
 from dphmm.validation import Kilometres, PositiveNumber, checked
 
+# The sensors that are kept by default. They do not depend on the time since the start.
 STEADY_SENSORS = ("cad", "power", "speed", "course")
-"""The sensors that are kept by default. They do not depend on the time since the start."""
 
+# The largest number of locations that `HideResult.summary_sentences` describes.
 MAX_DESCRIBED_PLACES = 5
-"""The largest number of locations that `HideResult.summary_sentences` describes."""
 
 # The number of recordings like this one for which the cumulative inference is stated.
 _NUM_REPEATS = 10
@@ -139,7 +139,7 @@ class HideResult(Result):
 
     @property
     def num_untimed(self) -> int:
-        """The number of published points without a time; 0 if times were removed on request."""
+        """The number of published points without a time. 0 if times were removed on request."""
         return 0 if "times" in self.removed else sum(int(np.isnat(part.times).sum()) for part in self.public.segments)
 
     @property
@@ -514,7 +514,7 @@ def _infer_places(
 
 
 def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
-    """Return the hash of the gates with their times; None without gates or if one has none."""
+    """Return the hash of the gates with their times. None without gates or if one has none."""
     gates = find_gates(stretches)
     times = np.array([gate.time for gate in gates])
     if not gates or np.isnat(times).any():

@@ -22,8 +22,8 @@ from dphmm.tables.values import shorten
 
 _FORMAT = "dphmm-hidden-places-1"
 
+# The log-likelihoods of each stretch of a recording, by adversary, and `GATES`.
 LogLikelihoods = list[dict[str, FloatArray]]
-"""The log-likelihoods of each stretch of a recording, by adversary, and `GATES`."""
 # The places of gates, from which the likelihood of the adversary with a street map is computed.
 GATES = "gates"
 
@@ -60,7 +60,7 @@ class RecordingKey:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The square of a location, and a bound of its distance outside; 0 inside."""
+    """The square of a location, and a bound of its distance outside. 0 inside."""
 
     location: Place
     square: Square
@@ -166,7 +166,7 @@ class ZoneHistory:
         return cls(dict(zip(squares, recordings, strict=True)), num_apart, num_earlier, stored, rule)
 
     def assign(self, location: Place, is_typed: bool) -> Assignment:
-        """Return the square of a location; a new one has the least precedence.
+        """Return the square of a location. A new one has the least precedence.
 
         It is the first square in which the location lies, or that it lies outside of by at most `tolerance_km`. A typed
         location also belongs to the nearest square of the session within the distance. An end of a recording does not:

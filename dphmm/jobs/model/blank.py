@@ -40,12 +40,12 @@ class RegionModelResult(Result):
         return {**summarize_size(self.model), **(self.model.provenance or {}), **accuracy}
 
 
+# The accuracy of a region model of a grid, compared with learned ones; see docs/explanation/models.md.
 REGION_MODEL_ACCURACY = (
     "with the same guarantee, the errors of estimates for new users were 7 % smaller to 29 % larger than with a model "
     "learned from other users of their city (GeoLife, Gowalla, by type); an adversary who knows the region better has "
     "smaller errors than reported"
 )
-"""The accuracy of a region model of a grid, compared with learned ones; see docs/explanation/models.md."""
 
 
 @checked

@@ -19,8 +19,8 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, concatenate_moves, extract_moves, state_sequences
 from dphmm.validation import checked
 
+# The probability levels of the prediction regions that are checked.
 LEVELS = (0.5, 0.9, 0.99)
-"""The probability levels of the prediction regions that are checked."""
 
 # Maximum and minimum number of distinct starts of predictions, and the approximate size of their arrays.
 _MAX_STARTS = 1000
@@ -145,7 +145,7 @@ def evaluate_fit(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)
 
 
 def compute_move_probabilities(model: MarkovModel, sequence: tuple[IntArray, IntArray]) -> FloatArray:
-    """Return the probability of each move of a user, ``(m,)``; 0 for impossible moves."""
+    """Return the probability of each move of a user, ``(m,)``. 0 for impossible moves."""
     return np.asarray(_score_moves(model, extract_moves(sequence, model.chain_size))[0])
 
 

@@ -11,8 +11,8 @@ from dphmm.space.streets import Streets
 from dphmm.tables import check_output
 from dphmm.validation import checked
 
+# A model, or its file.
 Model = MarkovModel | str | Path
-"""A model, or its file."""
 
 
 def summarize_size(model: MarkovModel) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from dphmm.model import MarkovModel, reverse, reverses, stationary
 from dphmm.stochastic_matrix import MatrixLike
 from dphmm.validation import Interval, checked
 
+# A matrix, or a CSV, NPY or NPZ file that contains one.
 Matrix = MatrixLike | str | Path
-"""A matrix, or a CSV, NPY or NPZ file that contains one."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Mobility:
         return reverse(self.transition, self.start)
 
     def backwards(self, times: int) -> Iterator[Any]:
-        """Return the backward matrix of each step; see `dphmm.model.reverses`.
+        """Return the backward matrix of each step. See `dphmm.model.reverses`.
 
         Parameters
         ----------
@@ -172,8 +172,8 @@ def _equal(first: Any, second: Any) -> bool:
     return np.array_equal(first, second)
 
 
+# The mobility without a transition matrix.
 UNKNOWN = Mobility()
-"""The mobility without a transition matrix."""
 
 
 def as_matrix(matrix: Matrix | None) -> Any:

@@ -36,12 +36,12 @@ from dphmm.random import Rng, random_source
 from dphmm.space import Grid, StateSpace
 from dphmm.validation import Integers, PositiveNumber, Seconds, checked
 
+# The default maximum number of moves of each user that are counted.
 MOVES_PER_USER = 20
-"""The default maximum number of moves of each user that are counted."""
 
 MAX_MOVES_PER_USER = 100_000
+# The maximum number of possible moves of a table, because each of them needs noise.
 MAX_TABLE_MOVES = 3_000_000
-"""The maximum number of possible moves of a table, because each of them needs noise."""
 
 # Share of the budget for the number of users, which determines how the rest is divided. A rough number suffices.
 _NUM_USERS_SHARE = Fraction(1, 20)
@@ -252,7 +252,7 @@ def fit_private_moves(
     outside: Sequence[FloatArray] | None = None,
     attraction: FloatArray | None = None,
 ) -> PrivateModel:
-    """Learn a model from each user's moves and distances; see `fit_private`.
+    """Learn a model from each user's moves and distances. See `fit_private`.
 
     They may be thinned already.
     """

@@ -27,11 +27,11 @@ from dphmm.tables.source import get_suffix
 from dphmm.tables.street_map import read_street_map
 from dphmm.validation import Interval, checked
 
+# The maximum number of states of an automatically selected grid. With these, gaps of any length are fast.
 MAX_STATES = 2000
-"""The maximum number of states of an automatically selected grid. With these, gaps of any length are fast."""
 
+# The share of a budget that is spent on selecting a region.
 REGION_BUDGET_SHARE = Fraction(1, 10)
-"""The share of a budget that is spent on selecting a region."""
 
 # Candidate steps, in seconds, and cell sizes, in kilometres.
 _STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
@@ -155,7 +155,7 @@ def _trimmed_range(values: FloatArray, weight: FloatArray) -> tuple[float, float
 
 
 def _wrap_sides(west: float, east: float) -> tuple[float, float]:
-    """Return the sides in [-180, 180]; across the 180th meridian, west is beyond east."""
+    """Return the sides in [-180, 180]. Across the 180th meridian, west is beyond east."""
     if round(east - west, 2) >= 360.0:
         return -180.0, 180.0
     return west if west >= -180.0 else round(west + 360.0, 2), east if east <= 180.0 else round(east - 360.0, 2)

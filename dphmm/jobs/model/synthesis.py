@@ -27,8 +27,8 @@ from dphmm.validation import Integers, Interval, Seconds, checked
 from dphmm.writers.formats import check_format
 from dphmm.writers.paths import PATH_FORMATS, open_paths
 
+# The default first day of synthetic users, a Monday.
 START = "2024-01-01"
-"""The default first day of synthetic users, a Monday."""
 
 # Approximate number of locations that are in memory at a time.
 _BLOCK_LOCATIONS = 1 << 20
@@ -37,8 +37,8 @@ _MAX_USERS = 100_000_000
 _MAX_STEPS = 1 << 24
 _MAX_DAYS = 100_000
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
+# The simulated time of synthetic users.
 Days = Annotated[float, Interval(0, _MAX_DAYS, "neither", "days", error=ConfigurationError)]
-"""The simulated time of synthetic users."""
 
 # A path of one timestep has no move to compare.
 _MIN_PATH_LENGTH = 2
@@ -209,7 +209,7 @@ def synthesize(
 
 @checked
 def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
-    """Return the first slot of synthetic users and the number of slots; see `synthesize`.
+    """Return the first slot of synthetic users and the number of slots. See `synthesize`.
 
     Raises
     ------

@@ -112,7 +112,7 @@ class TrainingData:
         return replace(self, counts=counts, **columns)
 
     def fit_outside(self, outside: OutsideStates | None, users: Sequence[int] | None = None) -> OutsideStates | None:
-        """Return the outside states of users, by default of all; None if none of them is outside."""
+        """Return the outside states of users, by default of all. None if none of them is outside."""
         if outside is None:
             return None
         border = self.border if users is None else [self.border[user] for user in users]

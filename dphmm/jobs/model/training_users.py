@@ -23,8 +23,8 @@ from dphmm.tables import write_text
 _FORMAT = "dphmm-learned-from-1"
 _SUFFIX = ".PRIVATE-users.json"
 
+# The answer of a check of training users without their list.
 UNLISTED_USERS = "unknown: no user list next to the model"
-"""The answer of a check of training users without their list."""
 
 
 def private_list_path(model: str | Path) -> Path:

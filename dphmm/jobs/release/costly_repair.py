@@ -102,7 +102,7 @@ def describe_costly_repair(
     epsilon: float,
     noise_scope: NoiseScope,
 ) -> CostlyRepair | None:
-    """Return the announcement of a repair; None if the error rises by at most a tenth.
+    """Return the announcement of a repair. None if the error rises by at most a tenth.
 
     Parameters
     ----------

@@ -15,21 +15,21 @@ from typing import Any, Literal
 from dphmm.audit.sequence import PUBLIC
 from dphmm.formatting import percent
 
+# The releases that an adversary uses: those up to each timestep, those since a gap restarted the belief, or all.
 View = Literal["filtered", "filtered since a gap", "smoothed"]
-"""The releases that an adversary uses: those up to each timestep, those since a gap restarted the belief, or all."""
 
+# A statistic over a user's timesteps.
 Statistic = Literal["median_adversary_error_m", "min_adversary_error_m", "median_max_posterior", "max_posterior"]
-"""A statistic over a user's timesteps."""
 
+# The prefix of a statistic's key in a row of `dphmm.writers.summarise`.
 VIEW_PREFIXES: Mapping[View, str] = {"filtered": "", "filtered since a gap": "", "smoothed": "smoothed_"}
-"""The prefix of a statistic's key in a row of `dphmm.writers.summarise`."""
 
+# The words that follow a figure in a table.
 VIEW_LABELS: Mapping[View, str] = {
     "filtered": "using past releases",
     "filtered since a gap": "using past releases since a long gap",
     "smoothed": "using all releases",
 }
-"""The words that follow a figure in a table."""
 
 _SEEN: Mapping[View, str] = {
     "filtered": "sees only the releases up to each timestep",
@@ -50,8 +50,8 @@ _EXTREMES: Mapping[str, Callable[..., Any]] = {
     "smoothed_max_posterior": max,
 }
 
+# The key of the number of timesteps with metrics that ignore the releases before a gap.
 RESTARTS = "num_timesteps_after_gap"
-"""The key of the number of timesteps with metrics that ignore the releases before a gap."""
 
 _SMOOTHED_KEYS = frozenset(key for key in _EXTREMES if key.startswith(VIEW_PREFIXES["smoothed"]))
 
@@ -66,8 +66,8 @@ def name_extreme(key: str) -> str:
     return f"{prefix}{_EXTREMES[metric].__name__}_user_{metric}" if metric.startswith("median_") else key
 
 
+# The metrics of `summarize_exposure` for an adversary who has all releases.
 SMOOTHED_METRICS = tuple(name_extreme(key) for key in _EXTREMES if key in _SMOOTHED_KEYS)
-"""The metrics of `summarize_exposure` for an adversary who has all releases."""
 
 
 def most_exposed_users(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

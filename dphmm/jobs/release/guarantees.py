@@ -34,10 +34,10 @@ from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.tables import iso_time
 from dphmm.writers import ReleaseTable, summarise
 
+# A total epsilon above this within 24 hours causes a warning: e^10 is a factor of 22,026.
 MAX_DAY_EPSILON = 10.0
-"""A total epsilon above this within 24 hours causes a warning: e^10 is a factor of 22,026."""
+# A posterior probability above this causes a warning: 0.5 is even odds.
 MAX_POSTERIOR = 0.5
-"""A posterior probability above this causes a warning: 0.5 is even odds."""
 
 
 def collect_warnings(
@@ -96,8 +96,8 @@ def collect_warnings(
     return warnings
 
 
+# The releases that a guarantee covers: those of one run in its output, or all of the users' durable sessions.
 Scope = Literal["file", "folder", "session"]
-"""The releases that a guarantee covers: those of one run in its output, or all of the users' durable sessions."""
 
 
 def summarize_guarantee(
@@ -135,8 +135,8 @@ def summarize_guarantee(
     return guarantee, _describe_inference(rows, num_unprotected)
 
 
+# The guarantee of releases with seeded noise.
 NO_GUARANTEE = "None. The noise is seeded and can be reproduced."
-"""The guarantee of releases with seeded noise."""
 
 
 def _describe_guarantee(
@@ -225,8 +225,8 @@ def _describe_inference(rows: Sequence[Mapping[str, Any]], num_unprotected: int)
     return f"{error.sentence()} {posterior.sentence(error)}{unprotected}"
 
 
+# The rows of a table, each a tuple of strings.
 Rows = tuple[tuple[str, ...], ...]
-"""The rows of a table, each a tuple of strings."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from dphmm.model.path_sampling import PathSampler
 from dphmm.release.trajectory import TimedRelease, locate_states
 from dphmm.space import SlottedTrajectory
 
+# The largest probability of a warning if all users of a run move as the model assumes.
 ERROR_RATE = 0.01
-"""The largest probability of a warning if all users of a run move as the model assumes."""
 
+# Numbers of steps: short ones show how far users move in a step, long ones whether they keep their direction.
 _LAGS = (1, 4, 16, 64)
-"""Numbers of steps: short ones show how far users move in a step, long ones whether they keep their direction."""
 # The evidence of 64 blocks suffices, and more blocks would leave few simulated users for each.
 _MAX_BLOCKS = 64
 # Simulated users of a lag, spread over its blocks. A block has 64 or more, so that its share is at least 1/65.
@@ -150,10 +150,10 @@ class LargerErrors:
     """
 
     num_users: int = 0
+    # The number of users for each negative decimal exponent of the p-value, rounded down.
     counts: Counter[int] = field(default_factory=Counter)
-    """The number of users for each negative decimal exponent of the p-value, rounded down."""
+    # The user with the smallest p-value.
     example: UserErrors | None = field(default=None, repr=False)
-    """The user with the smallest p-value."""
 
     def add(self, user: UserErrors) -> None:
         """Add one user."""
@@ -163,7 +163,7 @@ class LargerErrors:
             self.example = user
 
     def warnings(self) -> list[str]:
-        """Return the warning; empty if chance explains the movement of every user."""
+        """Return the warning. Empty if chance explains the movement of every user."""
         # Bonferroni over users: each p-value is compared with the error rate divided by the number of users.
         least = next(k for k in range(_MAX_EXPONENT) if 10.0**-k * self.num_users <= ERROR_RATE)
         count = sum(number for exponent, number in self.counts.items() if exponent >= least)

@@ -9,20 +9,18 @@ import numpy as np
 
 from dphmm.release.engine import Releaser
 
+# A warning requires a larger ratio.
+#
+# For held-out users like the training users it was 1.08 ± 0.34 (mean and standard deviation over users with at least 30
+# releases, default budget), for users who were outside at half of the timesteps, with a model of users who were not,
+# 2.16 ± 0.80.
 MAX_DISTANCE_RATIO = 1.5
-"""A warning requires a larger ratio.
 
-For held-out users like the training users it was 1.08 ± 0.34 (mean and standard deviation over users with at least 30
-releases, default budget), for users who were outside at half of the timesteps, with a model of users who were not, 2.16
-± 0.80.
-"""
-
+# The largest probability of a warning if all users of a run move as the model states.
+#
+# It holds if the noise does not depend on the state, as tables (`optimal`, `graph-exponential`) do, and no belief
+# restarts at a gap, after which the user is not at a random location.
 ERROR_RATE = 0.01
-"""The largest probability of a warning if all users of a run move as the model states.
-
-It holds if the noise does not depend on the state, as tables (`optimal`, `graph-exponential`) do, and no belief
-restarts at a gap, after which the user is not at a random location.
-"""
 
 # Between 0 and 1: of users who move farther, a small weight needs more releases, and a large one loses more at each
 # release that is near.
@@ -47,7 +45,7 @@ class PredictionCheck:
 
     @property
     def ratio(self) -> float | None:
-        """The mean over releases of squared distance / expectation; None without releases."""
+        """The mean over releases of squared distance / expectation. None without releases."""
         return self._sum / self._count if self._count else None
 
     @property
@@ -85,14 +83,14 @@ class PredictionCheck:
 class PredictionSummary:
     """The ratios and the evidence of the users of a run."""
 
+    # The number of users with a ratio.
     num_users: int = 0
-    """The number of users with a ratio."""
     sum_ratios: float = 0.0
     sum_evidence: float = 0.0
 
     @property
     def ratio(self) -> float | None:
-        """The mean over users of `PredictionCheck.ratio`; None if none has one."""
+        """The mean over users of `PredictionCheck.ratio`. None if none has one."""
         return self.sum_ratios / self.num_users if self.num_users else None
 
     def add(self, check: PredictionCheck) -> None:
@@ -103,7 +101,7 @@ class PredictionSummary:
             self.sum_evidence += check.evidence
 
     def warnings(self) -> list[str]:
-        """Return the warning about users unlike the model; empty if chance explains them."""
+        """Return the warning about users unlike the model. Empty if chance explains them."""
         ratio = self.ratio
         # Its mean over users of the model has a mean of at most 1, so it exceeds 100 in at most 1 % of runs (Markov).
         if ratio is None or ratio <= MAX_DISTANCE_RATIO or ERROR_RATE * self.sum_evidence < self.num_users:

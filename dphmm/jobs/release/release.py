@@ -74,8 +74,8 @@ from dphmm.writers.summary import (
     write_summary,
 )
 
+# The default of the largest difference by which the time of a live fix may lie ahead of this machine's clock.
 CLOCK_SKEW_SECONDS = 300.0
-"""The default of the largest difference by which the time of a live fix may lie ahead of this machine's clock."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class ReleaseResult(Result):
 
     @property
     def ratio_levels(self) -> dict[str, float]:
-        """The logarithms of the bounds on likelihood ratios; see `likelihood_ratios`."""
+        """The logarithms of the bounds on likelihood ratios. See `likelihood_ratios`."""
         return {
             "release": float(self.table["epsilon"].max()),
             "any_states": self.table.max_constrained_epsilon,
@@ -176,7 +176,7 @@ class ReleaseResult(Result):
         return summarize_guarantee(self._by_user, self.settings, self.is_private, self.scope)
 
     def warnings(self) -> list[str]:
-        """Return warnings about disclosure and accuracy, each with a remedy; public.
+        """Return warnings about disclosure and accuracy, each with a remedy. Public.
 
         Returns
         -------
@@ -535,7 +535,7 @@ def live(
 def open_sessions(
     engine: Releaser, session: str | Path | None, limits: Limits | None = None, accepted: FixFilter | None = None
 ) -> Iterator[RecordedReleaseStream | None]:
-    """Open the durable sessions in a file and close them at the end; None if there is no file.
+    """Open the durable sessions in a file and close them at the end. None if there is no file.
 
     Raises
     ------

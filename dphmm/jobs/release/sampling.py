@@ -110,7 +110,7 @@ class SamplingSummary(Result):
 
 
 def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSummary | None:
-    """Summarise a run with a window budget; None for any other run.
+    """Summarise a run with a window budget. None for any other run.
 
     Parameters
     ----------

@@ -43,12 +43,12 @@ from dphmm.writers.geopackage import read_metadata
 
 clock = time.time  # replaceable in tests
 
+# The largest number of releases of a session for which a release job computes smoothed metrics: 17 days of five-minute
+# steps. The replay takes as long as the releases did.
 MAX_REPLAYED_RELEASES = 5_000
-"""The largest number of releases of a session for which a release job computes smoothed metrics: 17 days of five-minute
-steps. The replay takes as long as the releases did."""
 
+# The settings of releases, or their policy only, as a string or a graph.
 SettingsLike: TypeAlias = "ReleaseSettings | str | PolicyLike"
-"""The settings of releases, or their policy only, as a string or a graph."""
 
 
 @dataclass(frozen=True)
@@ -465,7 +465,7 @@ def _is_batch_private(path: Path) -> bool | None:
 def locate_user_releases(
     source: str | Path, model: MarkovModel, users: Sequence[str] = ()
 ) -> Mapping[str, UserFile | UserRows]:
-    """Return the releases of each user; see `read_released`.
+    """Return the releases of each user. See `read_released`.
 
     Those in a batch's folder are not read yet.
     """

@@ -5,7 +5,7 @@ It requires no packages in the Python of QGIS.
 
 
 def classFactory(_interface):
-    """Return the plugin; QGIS calls this function."""
+    """Return the plugin. QGIS calls this function."""
     from .provider import Plugin
 
     return Plugin()

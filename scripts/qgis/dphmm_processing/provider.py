@@ -117,7 +117,7 @@ class Algorithm(QgsProcessingAlgorithm):
         return self.parameterAsFileOutput(parameters, name, context)
 
     def _run(self, words, feedback):
-        """Run the command and show its output; if it fails, its last line is the reason."""
+        """Run the command and show its output. If it fails, its last line is the reason."""
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONHOME", "PYTHONPATH")}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
         line = ""
@@ -131,7 +131,7 @@ class Algorithm(QgsProcessingAlgorithm):
 
 
 def _layers(path):
-    """Return the names of the spatial layers of an output; that of GeoJSON is empty."""
+    """Return the names of the spatial layers of an output. That of GeoJSON is empty."""
     if path.endswith(".geojson"):
         return [""]
     if not path.endswith(".gpkg"):

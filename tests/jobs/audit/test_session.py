@@ -132,7 +132,7 @@ def test_scheduled_releases_need_their_schedule(town, tmp_path):
 
 @pytest.mark.slow
 def test_batch_is_audited_with_its_settings(town, tmp_path):
-    """A batch contains its settings; another policy is refused."""
+    """A batch contains its settings. Another policy is refused."""
     settings = ReleaseSettings(POLICY, 1.0, schedule=Schedule(window_epsilon=4), delta=0.001)
     batch(ANNA, tmp_path / "batch", town / "m.npz", settings, workers=1, rng=3)
     (user_file,) = (tmp_path / "batch").glob("*/*.parquet")

@@ -217,7 +217,7 @@ STARTS = {
 
 
 def run_script(folder: Path, text: str) -> tuple[str, int]:
-    """Run a script; return its last output or error, and the number of times that it ran."""
+    """Run a script. Return its last output or error, and the number of times that it ran."""
     script = folder / "script.py"
     script.write_text(text)
     command = [sys.executable, str(script), str(folder)]

@@ -64,7 +64,7 @@ def users_file(tmp_path_factory):
 
 
 def learn_summary(data, monkeypatch, engine=None, **options):
-    """Return the model's hash and the exported and private counts; noise of seed 5."""
+    """Return the model's hash and the exported and private counts. Noise of seed 5."""
     for module in ("region", "private"):
         monkeypatch.setattr(import_module(f"dphmm.jobs.model.{module}"), "random_source", lambda _: random_source(5))
     result = learn(data, **{"space": SPACE, "step_seconds": 600, **options}, engine=engine)

@@ -276,7 +276,7 @@ def test_sentence_of_single_releases_is_whole_for_every_budget(epsilon, delta):
 
 @pytest.mark.slow
 def test_sentence_states_whether_later_runs_add_to_it(world, tmp_path):
-    """Without a session a second run spends the budget again; with one it does not."""
+    """Without a session a second run spends the budget again. With one it does not."""
     model, _ = world
     spent = {}
     for scope, session in (("file", None), ("session", tmp_path / "s.db")):
