@@ -37,7 +37,9 @@ def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArra
     import pyogrio
 
     shapes = [shape for shape in pyogrio.read_dataframe(path).geometry if shape is not None]
-    points, lengths, holes = [], [], []
+    points = []
+    lengths = []
+    holes = []
     for shape in shapely.get_parts(shapely.simplify(shapes, LINE_STEP)):
         rings = [shape] if shape.geom_type == "LineString" else [shape.exterior, *shape.interiors]
         for number, ring in enumerate(rings):

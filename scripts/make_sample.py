@@ -59,7 +59,10 @@ def checkins(tracks: tuple[Trajectory, ...]) -> str:
     """Return one check-in per stay of twenty minutes, newest first, in the format of SNAP."""
     lines, places = [], {}
     for number, track in enumerate(tracks):
-        rows, here, length, done = [], None, 0, False
+        rows = []
+        here = None
+        length = 0
+        done = False
         for time, latitude, longitude in fixes(track):
             place = (round(latitude, 3), round(longitude, 3))
             here, length, done = (here, length + 1, done) if place == here else (place, 1, False)
@@ -244,7 +247,10 @@ def sample_files() -> dict[str, bytes]:
 
 def home() -> dict[str, object]:
     """Return a private zone: a box of slightly more than two square kilometres."""
-    west, south, east, north = -30.012, 45.002, -29.994, 45.016
+    west = -30.012
+    south = 45.002
+    east = -29.994
+    north = 45.016
     ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
     geometry = {"type": "Polygon", "coordinates": [ring]}
     zone = {"type": "Feature", "properties": {"name": "home"}, "geometry": geometry}

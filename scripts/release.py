@@ -72,7 +72,9 @@ def sums(folder: Path) -> dict[str, str]:
 
 def set_address(tree: Path, url: str, version: str) -> None:
     """Make the links of README absolute and add the address to the metadata."""
-    readme, project, at = tree / "README.md", tree / "pyproject.toml", f"v{version}"
+    readme = tree / "README.md"
+    project = tree / "pyproject.toml"
+    at = f"v{version}"
 
     def absolute(link: re.Match[str]) -> str:
         return f"]({url}/{'raw' if link[1].endswith('.png') else 'blob'}/{at}/{link[1]}"

@@ -49,9 +49,12 @@ _STEP_KM = 0.005
 _FIX_STD_KM = 0.004
 _QUARTER_KM = 0.15
 _MARGIN_KM = 1.8
-_MIN_TRIP_KM, _MAX_TRIP_KM = 2.0, 8.0
+_MIN_TRIP_KM = 2.0
+_MAX_TRIP_KM = 8.0
 # Standard deviations of the logarithms of factors: lasting ones, and those of a ride for quarters and pieces.
-_LASTING_STD, _RIDE_STD, _PIECE_STD = 0.2, 0.3, 0.3
+_LASTING_STD = 0.2
+_RIDE_STD = 0.3
+_PIECE_STD = 0.3
 _NUM_BINS = 5
 
 
@@ -235,7 +238,9 @@ def fit(folder: Path, homes: int) -> dict[str, float]:
     scale, wandering = float(np.exp(best[0])), float(1 / (1 + np.exp(-best[1])))
     logs = []
     for streets, at, stretches in zones:
-        streets.scale_km, streets.wandering, streets.dependence = scale, max(wandering, 0.01), 0.0
+        streets.scale_km = scale
+        streets.wandering = max(wandering, 0.01)
+        streets.dependence = 0.0
         ends = [streets.log_likelihood(ride) for ride in stretches]
         counts = [len(ride) for ride in stretches]
         logs += [(streets.candidates.prior, sum(ends[:n]), sum(counts[:n]), at) for n in RIDES]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-PHONE, DESK = 420, 1280
+PHONE = 420
+DESK = 1280
 
 _LOOK = """() => {
     const page = document.documentElement;

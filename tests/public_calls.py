@@ -91,11 +91,9 @@ MECHANISM = mechanisms.LatticeKNormMechanism(HULL, 1)
 
 
 def tables_and_space() -> None:
-    table, points, track = (
-        ROOT / "data/sample/table.csv",
-        ROOT / "data/districts.geojson",
-        ROOT / "data/sample/track.gpx",
-    )
+    table = ROOT / "data/sample/table.csv"
+    points = ROOT / "data/districts.geojson"
+    track = ROOT / "data/sample/track.gpx"
     add_call("tables.check_output", tables.check_output, path="new.csv")
     add_call("tables.check_table_name", tables.check_table_name, path="new.csv")
     add_call("tables.content_lines", tables.content_lines, path=table)

@@ -9,7 +9,8 @@ from dphmm import counts, landmarks, leakage
 
 MATRIX = np.array([[0.8, 0.2], [0.3, 0.7]])
 EPSILONS = np.array([0.1, 0.2, 0.3])
-TIMES, MARKS = np.arange(3), np.array([1])
+TIMES = np.arange(3)
+MARKS = np.array([1])
 POINTS = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 5.0]])
 STAMPS = np.array(["2024-01-01T00:00", "2024-01-01T01:00", "2024-01-01T02:00"], dtype="datetime64[us]")
 NOISY = np.array([[7.2, -0.8], [1.1, 4.9], [3.3, 2.2]])
@@ -51,7 +52,9 @@ def test_arguments_stay_writeable_and_unchanged(name):
 
 
 def test_arrays_of_records_are_read_only_copies():
-    times, landmark, epsilons = np.arange(3), np.array([False, True, False]), np.array([0.1, 0.2, 0.3])
+    times = np.arange(3)
+    landmark = np.array([False, True, False])
+    epsilons = np.array([0.1, 0.2, 0.3])
     line = landmarks.Timeline(times, landmark)
     budget = landmarks.LandmarkBudget(line, epsilons, 0.5)
     figure = leakage.Leakage(epsilons, epsilons, epsilons)

@@ -63,7 +63,9 @@ def test_python_example_matches_its_comments():
     _, code = find_blocks("python")
     names: dict[str, object] = {}
     exec(code, names)
-    f, policy, possible = names["f"], names["policy"], names["possible"]
+    f = names["f"]
+    policy = names["policy"]
+    possible = names["possible"]
     np.testing.assert_array_equal(names["exposed_states"](policy, f, possible), [2])
     assert names["protect"](policy, f, possible).added == ((2, 4),)
     assert names["record"].min_degree_of_protection >= 2

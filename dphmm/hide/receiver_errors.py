@@ -64,7 +64,9 @@ def can_reach(points: Points, kind: str | None, first: IntArray, last: IntArray)
     Points without times and points more than an hour apart are not compared. Between times that are rounded to minutes
     up to a minute more can lie.
     """
-    latitude, longitude, times = points.values.latitude, points.values.longitude, points.values.times
+    latitude = points.values.latitude
+    longitude = points.values.longitude
+    times = points.values.times
     limits = max_speeds(points, kind)
     taken = times[last] - times[first]
     hours = (taken + _ROUNDING * _are_minutes(times)) / np.timedelta64(1, "h")

@@ -221,7 +221,9 @@ def _check_samples(
     losses = np.array([float(mechanism.privacy_loss(x, y)) for x, y in zip(first, second, strict=True)])
     # The variance of the ratio is exponential in the loss; without any loss every sampler passes.
     index = int(np.argmin(np.abs(losses - 1.0)))
-    x, y, loss = first[index], second[index], float(losses[index])
+    x = first[index]
+    y = second[index]
+    loss = float(losses[index])
     if loss > 1.0 and mechanism.rank == mechanism.dimension and first.dtype.kind == "f":
         y = x + (y - x) / loss
         loss = float(mechanism.privacy_loss(x, y))

@@ -391,5 +391,6 @@ def _describe_missing_unit(value: object, number: float) -> str:
 
 
 # Days of spreadsheets since 1899-12-30: from 1980 to 2099.
-_FIRST_LIKELY_DAY, _LAST_LIKELY_DAY = 29221, 73051
+_FIRST_LIKELY_DAY = 29221
+_LAST_LIKELY_DAY = 73051
 _FIRST_LIKELY, _LAST_LIKELY = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1980-01-01", "2100-01-01"))

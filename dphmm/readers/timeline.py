@@ -32,7 +32,8 @@ WITHOUT_POSITION = "records without a position"
 _LISTS = ("locations", "semanticSegments", "rawSignals", "timelineObjects")
 _PLACE = re.compile(r"(?:geo:)?\s*([+-]?\d+(?:\.\d*)?)\s*°?\s*,\s*([+-]?\d+(?:\.\d*)?)\s*°?(?:[;?].*)?", re.ASCII)
 # Records of phones with an error in their software: the number exceeds a signed integer of 32 bits.
-_E7_LIMIT, _E7_CYCLE = 1_800_000_000, 1 << 32
+_E7_LIMIT = 1_800_000_000
+_E7_CYCLE = 1 << 32
 _MICROSECONDS_PER_MINUTE = 60_000_000
 
 # Latitude and longitude, degrees.

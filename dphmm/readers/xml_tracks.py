@@ -377,7 +377,9 @@ def _parse_coordinates(text: str, separator: str | None) -> tuple[float, float, 
 
 def _add_track(element: Element, collector: FixCollector, number: int) -> None:
     """Add the points of a ``gx:Track``: times, coordinates and arrays of sensors."""
-    times, places, arrays = list[str](), list[str](), dict[str, list[str]]()
+    times = list[str]()
+    places = list[str]()
+    arrays = dict[str, list[str]]()
     for child in element.iter():
         name = get_name(child)
         if name == "when":

@@ -142,7 +142,9 @@ class MapAdversary:
             inference = posterior.infer(measurements.by_columns, track.engine.cell)
             track.errors_m.append(1000 * inference.error_lower_bound)
             track.max_posteriors.append(inference.max_probability)
-            track.belief, track.map_belief, track.slot = replay.posterior, posterior, release.slot
+            track.belief = replay.posterior
+            track.map_belief = posterior
+            track.slot = release.slot
             if monotonic() > until:
                 return
 

@@ -400,7 +400,9 @@ class RecipientTables:
         if holder is None:
             change, where = "leased_until = 0, waiting_since = 0, failures = 0, errors = 0", ""
         else:
-            change, where, values = "leased_until = 0", " WHERE holder = ? AND failures = 0", (holder,)
+            change = "leased_until = 0"
+            where = " WHERE holder = ? AND failures = 0"
+            values = (holder,)
         with self._database.transaction(durable=False):
             self._database.execute(f"UPDATE delivery SET {change}{where}", values)
 

@@ -26,7 +26,8 @@ NAMES_FILE = "names.xz"
 _BASE_LETTERS = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 _APOSTROPHES = "'`´‘’ʻʼ"
 # Marks of Latin, Greek and Cyrillic. Those of other scripts are vowels or distinguish consonants.
-_FIRST_MARK, _LAST_MARK = "\u0300", "\u036f"
+_FIRST_MARK = "\u0300"
+_LAST_MARK = "\u036f"
 # The largest of several towns is clear if the others are smaller by this factor.
 _CLEAR_RATIO = 10
 # And by this one, if its name on the map is the given one and those of the others are not.

@@ -53,7 +53,8 @@ _CLASS_WORDS: Mapping[str, frozenset[str]] = {
 _CLOSED = frozenset(("construction", "proposed", "planned", "abandoned", "razed", "platform", "raceway", "bus_stop"))
 _WATER = frozenset(("water", "ocean", "sea", "lake", "reservoir", "riverbank", "basin", "dock", "lagoon"))
 _COAST = frozenset(("coastline", "coast", "shore"))
-_BUILDINGS, _ADDRESSES = frozenset(("building", "buildings")), frozenset(("address", "addresses", "housenumber"))
+_BUILDINGS = frozenset(("building", "buildings"))
+_ADDRESSES = frozenset(("address", "addresses", "housenumber"))
 # Values of ``building`` that are not homes.
 _NOT_HOMES = frozenset((
     "no", "garage", "garages", "carport", "shed", "roof", "greenhouse", "barn", "farm_auxiliary", "stable", "cowshed",

@@ -15,7 +15,8 @@ from dphmm.calibrate.budgets import search_largest
 from dphmm.mechanisms.base import Mechanism
 from scripts.benchmarks.report import Report
 
-LOW, HIGH = 1e-3, 1e2
+LOW = 1e-3
+HIGH = 1e2
 # The ratios at which searches of `dphmm calibrate` end: with few users, for lookup tables, and with many users.
 RATIOS = (1.2, 1.005, 1.01)
 
@@ -44,7 +45,9 @@ def count_evaluations(mechanism: Mechanism, epsilon: float, max_ratio: float) ->
         return log(mechanism.squared_error_at(budget) / target)
 
     search_largest(excess, LOW, HIGH, max_ratio, values=values)
-    low, high, num_bisections = LOW, HIGH, 0
+    low = LOW
+    high = HIGH
+    num_bisections = 0
     while high > max_ratio * low:
         middle = sqrt(low * high)
         low, high = (middle, high) if excess(middle) >= 0 else (low, middle)

@@ -112,7 +112,9 @@ def errors(report: Report, num_users: int) -> None:
     free: dict[str, float] = {}
     for probability in (None, 0.9, 0.7, 0.5):
         caps = () if probability is None else (Cap(event, probability),)
-        away, certain, withheld = [], [], 0
+        away = []
+        certain = []
+        withheld = 0
         for walk in walks:
             releaser = engine(side, *caps, moves=moves)
             odds = EventOdds(moves.transition, moves.initial, event)
@@ -137,7 +139,9 @@ def any_prior(report: Report, num_users: int) -> None:
     that of an adversary with a uniform prior.
     """
     side, length = 6, 11
-    moves, event, f = model(side, side), Presence(place(side), 2, 9), Measurements(points(side, side))
+    moves = model(side, side)
+    event = Presence(place(side), 2, 9)
+    f = Measurements(points(side, side))
     policy = PolicyGraph.utility(f, CELL_KM)
     rng = np.random.default_rng(5)
     walks = [path(moves, length, rng) for _ in range(num_users)]

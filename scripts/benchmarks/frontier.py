@@ -37,7 +37,8 @@ from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
 from scripts.benchmarks.report import Report
 
-CELL_KM, PARTS = 0.5, 2
+CELL_KM = 0.5
+PARTS = 2
 LEVELS_M = (500.0, 900.0, 1500.0)
 RESAMPLES = 2000
 # Name → file, region, step, minimum timesteps and days of a held-out user, and timesteps evaluated.
@@ -94,7 +95,11 @@ def attack_users(
     """
     if name == "city":
         city = build_city()
-        box, step, least, days, moments = city.box, 600.0, 60, 4, 250
+        box = city.box
+        step = 600.0
+        least = 60
+        days = 4
+        moments = 250
         everyone: Sequence[Trajectory] = synthetic_trajectories(36, 8, 5, city=city)
     else:
         file, box, step, least, days, moments = SETS[name]

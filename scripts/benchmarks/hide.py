@@ -41,7 +41,9 @@ from scripts.benchmarks.report import Report
 from scripts.make_sample import streets_geojson, synthetic_ride
 
 BLOCKS = 60
-RADIUS, MOVED, AHEAD = 0.5, 0.25, 0.1
+RADIUS = 0.5
+MOVED = 0.25
+AHEAD = 0.1
 RIDES = (1, 3, 10)
 _RASTER = 0.025
 _FAR = 2.0

@@ -104,7 +104,9 @@ def changing(report: Report, side: int, policy: str) -> None:
     """Time steps with changing constraint sets, with and without cached hulls."""
     for mechanism in ("lattice", "k-norm"):
         size, f = side * side, Measurements(points(side, side))
-        rng, taken, anew = np.random.default_rng(1), [], []
+        rng = np.random.default_rng(1)
+        taken = []
+        anew = []
         engine = releaser(side, policy, mechanism)
         warm = 0 if report.small else _warm(size)
         for k in range(20 if report.small else warm + 120):
@@ -127,7 +129,9 @@ def _warm(size: int) -> int:
 
 def delta_location_set(report: Report, side: int) -> None:
     """Time a warm step with a changing delta-location set, and without delta."""
-    f, moves, state = Measurements(points(side, side)), model(side, side), side * side // 2
+    f = Measurements(points(side, side))
+    moves = model(side, side)
+    state = side * side // 2
     taken = {}
     for delta in (0.01, None):
         policy = PolicyGraph.utility(f, RADIUS_KM)
@@ -263,7 +267,9 @@ def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> No
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=cell)
     varying = {"time_classes": by, "zone": "UTC"} if by else {}
     moves = learn(ROOT / "data" / "sample" / "geolife", space, step, **varying).model
-    day, year, slot = int(86_400 // step), int(365 * 86_400 // step), 470_003 * int(3600 // step)
+    day = int(86_400 // step)
+    year = int(365 * 86_400 // step)
+    slot = 470_003 * int(3600 // step)
     belief = Belief.initial(moves, slot)
     what = f"a year without a release, {moves.size:,} states" + (f" by {by}" if by else "")
     what += f", {step:g} s"
@@ -281,7 +287,9 @@ def nights(report: Report) -> None:
     """Time a year of twelve-hour gaps under a full transition matrix."""
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=1.0 if report.small else 0.27)
     moves = learn(ROOT / "data" / "sample" / "geolife", space, 3600.0).model
-    belief, hours, count = Belief.initial(moves), 12, 10 if report.small else 365
+    belief = Belief.initial(moves)
+    hours = 12
+    count = 10 if report.small else 365
 
     def walked() -> None:
         now = belief

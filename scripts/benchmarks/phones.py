@@ -35,9 +35,11 @@ SETTINGS = {
     "constant ε = 1": ReleaseSettings(POLICY, 1.0),
 }
 BEIJING = (39.87, 116.29, 39.97, 116.46)
-CELL_KM, STEP_S = 0.34, 300.0
+CELL_KM = 0.34
+STEP_S = 300.0
 # Length of a burst of fixes, and of the silence after it, in minutes: means of exponential distributions.
-BURST_MINUTES, SILENCE_MINUTES = 40.0, 25.0
+BURST_MINUTES = 40.0
+SILENCE_MINUTES = 25.0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +77,9 @@ def measure(
     assert isinstance(grid, Grid)
     model = fit_shrunk(state_sequences(others, grid, STEP_S), grid, STEP_S).model
     turns = max(2, report.repeats)
-    seconds, rows, sampled = [], 0, 0
+    seconds = []
+    rows = 0
+    sampled = 0
     for number, track in enumerate(phones):
         best = dict.fromkeys(SETTINGS, np.inf)
         for turn in range(turns):

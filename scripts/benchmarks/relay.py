@@ -35,8 +35,10 @@ from scripts.benchmarks.town import walk
 
 Running = tuple[str, subprocess.Popen[bytes], float]
 Box = tuple[np.ndarray, np.ndarray]
-STEP_S, START = 300, 1_709_802_000
-CELL_KM, SIDE = 0.34, 32
+STEP_S = 300
+START = 1_709_802_000
+CELL_KM = 0.34
+SIDE = 32
 CONNECTIONS = 16
 MANY_WORKERS = 4
 

@@ -27,7 +27,9 @@ class Report:
     """A report that prints every row when it is measured, and stores it for `to_json`."""
 
     def __init__(self, stage: str, small: bool, repeats: int) -> None:
-        self.stage, self.small, self.repeats = stage, small, repeats
+        self.stage = stage
+        self.small = small
+        self.repeats = repeats
         self.rows: list[dict[str, Any]] = []
 
     def row(self, what: str, value: float, unit: str, beside: Mapping[str, float] | None = None) -> None:

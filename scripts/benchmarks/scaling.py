@@ -47,7 +47,8 @@ from scripts.benchmarks.batch import SCHEMA, rows
 from scripts.benchmarks.phones import CELL_KM, STEP_S, thin_to_bursts
 from scripts.benchmarks.report import MAX_REPEATED_SECONDS, Report, in_new_process, peak_mib
 
-DAYS, USERS_AT_ONCE = 2, 50
+DAYS = 2
+USERS_AT_ONCE = 50
 EXTRAPOLATED_FIXES = 10**8
 RELEASES = "releases"
 ENGINES = ("one process", "two processes", "Dask, two workers")

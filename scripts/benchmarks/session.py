@@ -37,7 +37,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 def measure(folder: Path, side: int, rounds: int) -> tuple[float, float, float]:
     """Return median milliseconds of an empty commit, an engine's step and a session's step."""
-    alone, kept, states = releaser(side), releaser(side), side * side
+    alone = releaser(side)
+    kept = releaser(side)
+    states = side * side
     empty = sqlite3.connect(folder / "empty.db", isolation_level=None)
     empty.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE tally (value INTEGER)")
     empty.execute("INSERT INTO tally VALUES (0)")

@@ -9,7 +9,8 @@ from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
 from dphmm.geometry.measurements import _polygon_forms
 from dphmm.release.soundness import SoundnessCheck
 
-CELL_KM, RADIUS_KM = 0.34, 1.0
+CELL_KM = 0.34
+RADIUS_KM = 1.0
 
 
 def points(height: int, width: int) -> np.ndarray:

@@ -144,7 +144,10 @@ def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
     chain = learn(Data((file,), skip_bad=True), grid, step_seconds=3600, smoothing=0.0).model
     policy, f = PolicyGraph.utility(grid.measurements(), radius), grid.measurements()
     engine = Releaser(chain, f, policy, 1.0, mechanism="optimal", optimal_max_states=128, repair_max_work=500, rng=1)
-    rng, errors, gaps, sizes = np.random.default_rng(3), [], [], []
+    rng = np.random.default_rng(3)
+    errors = []
+    gaps = []
+    sizes = []
     leads = np.flatnonzero(np.diff(chain.transition.indptr) > 1)
     for start in rng.choice(leads, 40, replace=False):
         belief = Belief.initial(chain, None, np.eye(1, grid.size, start)[0]).predict(chain, 3)

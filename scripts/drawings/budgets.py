@@ -91,7 +91,9 @@ def run_schedule(
 ) -> tuple[float, float]:
     """Return the epsilon spent by one run, and the mean error of its estimates."""
     engine = how.engine(model, seed)
-    points, spent, away = engine.measurements.points, 0.0, []
+    points = engine.measurements.points
+    spent = 0.0
+    away = []
     choose = (lambda _: None) if guess is None else make_gaussian_rule(engine, guess)
     for step, state in zip(steps.tolist(), states.tolist(), strict=True):
         prior = engine.predict(step)

@@ -18,7 +18,8 @@ from scripts.drawings.sheet import save, write
 
 DATA: tuple[str, ...] = ()
 RUNS = 6
-CELL_KM, STEPS = 0.25, 15
+CELL_KM = 0.25
+STEPS = 15
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

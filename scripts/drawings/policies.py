@@ -21,7 +21,9 @@ from scripts.drawings.sheet import save, write
 
 DATA: tuple[str, ...] = ()
 RUNS = 1
-SIDE_KM, CELL_KM, STEP_SECONDS = 20.0, 1.25, 1200.0
+SIDE_KM = 20.0
+CELL_KM = 1.25
+STEP_SECONDS = 1200.0
 
 # Kilometres from the centre, with the timesteps spent there: home, work, lunch, work, a shop, home.
 STOPS = (((-6.5, -5.5), 4), ((2.5, 3.0), 11), ((3.5, 4.5), 3), ((2.5, 3.0), 12), ((5.5, -4.0), 4), ((-6.5, -5.5), 7))

@@ -26,7 +26,8 @@ from dphmm.errors import DphmmError
 # Name of a file, and its content.
 Seed = tuple[str, bytes]
 
-ACCEPTED, REFUSED = "accepted", "refused"
+ACCEPTED = "accepted"
+REFUSED = "refused"
 _MAX_REFUSAL = 8000  # longer messages do not count as one line
 _SCHEDULED = 2000  # inputs in the queue of a pool, which holds all of them in memory
 _targets: dict[str, Target] = {}  # of this process

@@ -58,7 +58,9 @@ def of_bytes(data: bytes, rng: Random) -> bytes:
     """Change, insert, delete or repeat some bytes, or cut off the rest."""
     buffer = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        at, kind, width = rng.randrange(len(buffer) + 1), rng.randrange(7), rng.choice((1, 2, 4, 8))
+        at = rng.randrange(len(buffer) + 1)
+        kind = rng.randrange(7)
+        width = rng.choice((1, 2, 4, 8))
         if kind < 2 and buffer:
             flipped = buffer[at - 1] ^ (1 << rng.randrange(8))
             buffer[at - 1] = flipped if kind == 0 else rng.choice((*b"\0\1\t\n\r\33\"',\\\x7f\x80\xff", flipped))
@@ -84,7 +86,9 @@ def of_text(data: bytes, rng: Random) -> bytes:
     """Replace, repeat, delete or move cells, values, names or separators of a text."""
     tokens = _TOKENS.findall(data.decode("utf-8", "replace")) or [""]
     for _ in range(rng.choice((1, 1, 2, 4))):
-        at, other, kind = rng.randrange(len(tokens)), rng.randrange(len(tokens)), rng.randrange(11)
+        at = rng.randrange(len(tokens))
+        other = rng.randrange(len(tokens))
+        kind = rng.randrange(11)
         while not tokens[at].strip(',;\t &="<>\n') and rng.random() < 0.8:
             at = rng.randrange(len(tokens))
         quote = '"' if tokens[at].startswith('"') and rng.random() < 0.9 else ""

@@ -29,7 +29,8 @@ from dphmm.release.session_terms import Terms
 from scripts.fuzzing.attempt import Seed
 
 # A recording, and its start.
-RIDE, HOME = Path(__file__).parents[2] / "data/sample/ride.gpx", (45.01, -30.01)
+RIDE = Path(__file__).parents[2] / "data/sample/ride.gpx"
+HOME = (45.01, -30.01)
 _FIXES = str(Path(__file__).parent / "documents" / "csv" / "0-t.csv")
 ENDS = ("csv", "geojson", "gpx", "gpkg", "parquet")
 _SETTINGS = ReleaseSettings(policy="complete", epsilon=1.0)

@@ -45,7 +45,10 @@ from dphmm.serve.precision import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay.servers import Mosquitto, Postgres, Server, find_free_port, find_program
 
-STEP_S, START, EPSILON, PRECISION_M = 300, 1_709_802_000, 0.5, 2000
+STEP_S = 300
+START = 1_709_802_000
+EPSILON = 0.5
+PRECISION_M = 2000
 REGION: dict[str, Any] = {"bbox": (44.97, -30.04, 45.03, -29.96), "cell_km": 0.5}
 _DISTURBANCE_PROBABILITY = 0.25  # of a disturbance other than a kill of the relay
 _NUM_ANSWERS = 20

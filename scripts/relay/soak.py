@@ -89,7 +89,9 @@ def run(num_users: int, steps: int) -> tuple[list[float], int]:
         try:
             begun = time.perf_counter()
             memories = asyncio.run(_post_day(f"http://{listen}", process, num_users, steps))
-            took, fixes, by_then = time.perf_counter() - begun, steps * num_users, len(seen.delivered)
+            took = time.perf_counter() - begun
+            fixes = steps * num_users
+            by_then = len(seen.delivered)
             while len(seen.delivered) < 2 * fixes and time.perf_counter() - begun < 2 * took + 60:
                 time.sleep(0.5)
             late, missing = time.perf_counter() - begun - took, 2 * fixes - len(seen.delivered)

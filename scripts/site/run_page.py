@@ -56,7 +56,9 @@ class PageRun:
     """
 
     def __init__(self, page: str, work: Path, pictures: Path, text: str) -> None:
-        self.page, self.work, self.pictures = page, work, pictures
+        self.page = page
+        self.work = work
+        self.pictures = pictures
         self.words = re.sub(r"<!--.*?-->|^```(?:console|python)$.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
         self.printed = ""
         self.names: dict[str, Any] = {"__name__": page}

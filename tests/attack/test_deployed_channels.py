@@ -36,7 +36,10 @@ from tests.sizes import fewer
 # The test is two-sided.
 #
 # It compares the mean over users of a statistic with mean zero with its standard error.
-ALPHA, NUM_USERS, STEPS, SEED = 1e-3, fewer(80, 50), 14, 20241107
+ALPHA = 1e-3
+NUM_USERS = fewer(80, 50)
+STEPS = 14
+SEED = 20241107
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from dphmm.release.settings import Schedule
 from tests.attack.scene import STEP, grid, moves, track
 from tests.attack.test_posterior import enumerate_paths
 
-DAY, MORE = ReleaseSettings.for_a_day(), ReleaseSettings.for_a_day(12.0)
+DAY = ReleaseSettings.for_a_day()
+MORE = ReleaseSettings.for_a_day(12.0)
 TARGET = ReleaseSettings(epsilon=4.0, schedule=Schedule(target_error=0.9))
 
 

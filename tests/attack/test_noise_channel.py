@@ -97,7 +97,9 @@ def test_invalid_archive_raises(tmp_path):
 def make_users(chain, count=3, steps=60, offset=0.0, seed=0):
     """Return walks, their trajectories, and app output with normal noise about an east offset."""
     rng = np.random.default_rng(seed)
-    tracks, true, released = [], {}, {}
+    tracks = []
+    true = {}
+    released = {}
     for number in range(count):
         walked = walk(chain, steps, rng)
         walked = type(walked)(**{**vars(walked), "user": f"u{number}"})

@@ -135,7 +135,10 @@ def test_low_bits_reveal_true_value_for_floats_but_not_for_lattice():
 
 
 def test_clopper_pearson_bounds_match_scipy():
-    high, low, counted, error = 130, 40, 1000, 0.05
+    high = 130
+    low = 40
+    counted = 1000
+    error = 0.05
     p = stats.binomtest(high, counted).proportion_ci(1 - error, "exact").low
     q = stats.binomtest(low, counted).proportion_ci(1 - error, "exact").high
     assert bound_log_ratio(np.array(high), np.array(low), counted, error) == pytest.approx(np.log(p / q), rel=1e-9)

@@ -129,7 +129,9 @@ def make_home_example():
 
 def brute_force(policy, moves, sequence, level, windows):
     """Compute all figures by edge and window from log densities and sets of possible states."""
-    possible, rows, constraints = np.ones(6, dtype=bool), [], []
+    possible = np.ones(6, dtype=bool)
+    rows = []
+    constraints = []
     for t, z in enumerate(sequence.released):
         for _ in range(int(sequence.steps[t]) if t else 0):
             possible = (moves[possible] > 0).any(axis=0)
@@ -138,9 +140,16 @@ def brute_force(policy, moves, sequence, level, windows):
         possible = possible & np.isfinite(rows[-1])
     figures = []
     for window in windows:
-        largest, apart, vacuous, by_edge = 0.0, 0, 0, {}
+        largest = 0.0
+        apart = 0
+        vacuous = 0
+        by_edge = {}
         for i, j in policy.edge_array().tolist():
-            total, first, second, both, compared = 0.0, 0, 0, 0, 0
+            total = 0.0
+            first = 0
+            second = 0
+            both = 0
+            compared = 0
             for u in window:
                 if constraints[u][i] and constraints[u][j]:
                     out_i, out_j = np.isinf(rows[u][i]), np.isinf(rows[u][j])
@@ -175,7 +184,9 @@ def test_leakage_with_excluded_states_matches_brute_force(example, monkeypatch):
     engine = Releaser(
         MarkovModel(moves, START, step_seconds=7200.0), points, policy, 0.4, mechanism="k-norm", rng=5, **settings
     )
-    state, records, steps = 0, [], rng.integers(1, 4, size=LENGTH)
+    state = 0
+    records = []
+    steps = rng.integers(1, 4, size=LENGTH)
     for s in steps.tolist():
         for _ in range(s if records else 0):
             state = int(rng.choice(6, p=moves[state]))

@@ -36,7 +36,10 @@ def release_walk(releaser: Releaser, length=12, seed=3) -> tuple[ReleasedSequenc
     rng = np.random.default_rng(seed)
     matrix = releaser.model.transition.toarray()
     state = int(rng.choice(6, p=releaser.model.initial))
-    states, records, beliefs, steps = [], [], [], []
+    states = []
+    records = []
+    beliefs = []
+    steps = []
     for t in range(length):
         k = int(rng.integers(1, 3)) if t else 1
         for _ in range(k if t else 0):

@@ -129,7 +129,10 @@ def test_posterior_over_gaps_and_restarts_matches_enumeration(name, forgets, mon
     """The adversary keeps the releases before a restart. Blocks have two releases."""
     monkeypatch.setattr(forward_backward, "_BLOCK_ENTRIES", 6)
     model = MarkovModel(MOVES, FIRST, states=STOPS, step_seconds=3600.0)
-    engine, recorder, records, begins = SMALL_SETTINGS[name].engine(model, 5), SmoothingRecorder(model), [], []
+    engine = SMALL_SETTINGS[name].engine(model, 5)
+    recorder = SmoothingRecorder(model)
+    records = []
+    begins = []
     sessions = SESSIONS if forgets else [[slot for slots in SESSIONS for slot in slots]]
     states, account = iter(PATH), Account()
     for slots in sessions:

@@ -174,7 +174,8 @@ def test_intervals_are_those_of_resampled_users(walks):
     assert audit.monitoring_error.low < audit.monitoring_error.value < audit.monitoring_error.high
 
 
-NUM_STATES, TRANSMISSION = 30, 0.3
+NUM_STATES = 30
+TRANSMISSION = 0.3
 # Two types of users, with the probability that a release is the true state.
 ACCURACIES = (0.9, 0.4)
 MEASURES = ("monitoring_error", "reproduction_error", "tracing_precision", "tracing_recall")

@@ -93,7 +93,9 @@ def expected_max_probability() -> float:
 
     The maximum is over three releases.
     """
-    event, steps, table = EVENTS[0], 3, noise(2.0)[:, 55:68]
+    event = EVENTS[0]
+    steps = 3
+    table = noise(2.0)[:, 55:68]
     all_paths, weights = enumerate_paths([MOVES] * 3, FIRST)
     holds = np.array([happens(event, path) for path in all_paths.tolist()])
     total = 0.0

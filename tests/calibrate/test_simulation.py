@@ -22,7 +22,8 @@ from tests.sizes import fewer
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
 MOVES = np.array([[0.9, 0.08, 0.02], [0.05, 0.9, 0.05], [0.03, 0.07, 0.9]])
 FIRST = np.array([0.2, 0.5, 0.3])
-STEPS, EPSILON = 5, 3.0
+STEPS = 5
+EPSILON = 3.0
 OUTPUTS = np.arange(-4, 7)  # less than 1e-3 of the mass lies outside
 
 
@@ -109,7 +110,9 @@ def test_estimate_error_of_users_with_habits_matches_enumeration():
     noise = np.exp(-EPSILON / 2 * np.abs(OUTPUTS - np.arange(3)[:, np.newaxis]))
     emission = (noise / noise.sum(axis=1, keepdims=True))[[0, 1, 2, 2]]
     sequences = np.array(list(product(range(len(OUTPUTS)), repeat=3)))
-    x, beliefs, errors = np.array([0.0, 1.0, 2.0, 2.0]), [], []
+    x = np.array([0.0, 1.0, 2.0, 2.0])
+    beliefs = []
+    errors = []
     for t, column in enumerate(sequences.T):
         for k, (start, moves) in enumerate(
             (([0.2, 0.5, 0.27, 0.03], public.transitions[0].toarray()), ([0.1, 0.1, 0.32, 0.48], chain))

@@ -183,7 +183,9 @@ def mutate(lines: list[Line], rng: random.Random) -> tuple[str, str] | None:
     )
     key = "value" if "value" in line else rng.choice([key_name for key_name in ("events", "caps") if key_name in line])
     where = rng.choice([path for path in list_paths(line[key]) if path] or [()])
-    kind, before, holder = line[key]["is"] if key == "value" else key, canonical(line[key]), line[key]
+    kind = line[key]["is"] if key == "value" else key
+    before = canonical(line[key])
+    holder = line[key]
     for step in where[:-1]:
         holder = holder[step]
     holder[where[-1]] = change_value(holder[where[-1]], rng)

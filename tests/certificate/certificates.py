@@ -134,7 +134,10 @@ def publish_sessions(
     engine: Releaser, file: Path, sessions: Mapping[str, list[list[tuple[int, int]]]], **begin: Any
 ) -> list[Line]:
     """Certify users with several sessions, each a path of (state, slot), and write their rows."""
-    releases, texts, space, step = [], list[str](), engine.model.space, engine.model.step_seconds
+    releases = []
+    texts = list[str]()
+    space = engine.model.space
+    step = engine.model.step_seconds
     assert step is not None
     writer = CertificateWriter(texts.append)
     for user, paths in sessions.items():

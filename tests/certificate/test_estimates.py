@@ -40,7 +40,9 @@ class World:
     """A certificate, its rows, and the model's file."""
 
     def __init__(self, folder: Path, engine: Releaser, path: list[tuple[int, int]] = PATH) -> None:
-        self.rows_file, self.model_file, self.engine = folder / "rows.csv", folder / "model.npz", engine
+        self.rows_file = folder / "rows.csv"
+        self.model_file = folder / "model.npz"
+        self.engine = engine
         self.lines = publish_path(engine, self.rows_file, path)
         engine.model.save(self.model_file)
         self.rows: Rows = verifier().read_rows(str(self.rows_file))["ann"]
@@ -424,7 +426,9 @@ def test_cap_probabilities_must_match_model_file(tmp_path):
 @pytest.mark.parametrize("name", list(WORLDS))
 def test_changed_estimate_cells_are_rejected(worlds, name):
     """Change values by two units of the last digit or more, and flags and counts arbitrarily."""
-    world, rng, base = worlds[name], random.Random(name), verifier()
+    world = worlds[name]
+    rng = random.Random(name)
+    base = verifier()
     columns = sorted(world.judged()["columns"])
     for _ in range(fewer(60, 15)):
         rows = copy.deepcopy(world.rows)

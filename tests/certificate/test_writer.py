@@ -126,7 +126,10 @@ def test_random_releases_are_accepted(seed):
             engine, moves = sample_engine(100 * seed + number)
         except DphmmError:
             continue  # unprotected states with an edge
-        rng, slot, state, path = np.random.default_rng(number), 1000, 0, []
+        rng = np.random.default_rng(number)
+        slot = 1000
+        state = 0
+        path = []
         for _ in range(8):
             path.append((state, slot))
             gap = int(rng.choice([1, 1, 2, 5]))

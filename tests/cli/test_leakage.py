@@ -25,7 +25,9 @@ from dphmm.leakage import backward_leakage, compute_leakage, constant_budget, ex
 from dphmm.model import reverses
 from tests import command_line
 
-ABSORBING, FUTURE, PAST = [[0.8, 0.2], [0.0, 1.0]], [[0.8, 0.2], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]]
+ABSORBING = [[0.8, 0.2], [0.0, 1.0]]
+FUTURE = [[0.8, 0.2], [0.1, 0.9]]
+PAST = [[0.8, 0.2], [0.2, 0.8]]
 
 
 @pytest.fixture

@@ -278,7 +278,10 @@ def read_map_points(page: str) -> set[tuple[int, int]]:
 
 
 def decode(code: str) -> list[int]:
-    numbers, now, left, shift = [], 0, 0, 0
+    numbers = []
+    now = 0
+    left = 0
+    shift = 0
     for byte in b64decode(code):
         left |= (byte & 127) << shift
         shift += 7

@@ -48,7 +48,10 @@ def simulate_counts(matrix, users, steps, rng):
 def test_estimate_without_sweeps_is_best_linear_estimator(seed, whole):
     """Compared with linear regression on all noisy counts, with exact moments of all paths."""
     rng = np.random.default_rng(seed)
-    users, places, steps, scale = 2, 3, 3, 1.5
+    users = 2
+    places = 3
+    steps = 3
+    scale = 1.5
     matrix = rng.dirichlet(np.ones(places), size=places)
     matrix[0] = [0.0, 0.3, 0.7]
     first = rng.dirichlet(np.ones(places))
@@ -90,7 +93,9 @@ def test_error_is_close_to_posterior_mean(users, scale, bound, online):
     vectors = list_counts(users, 3)
     moves = compute_count_transition(vectors, matrix)
     start = np.exp(compute_log_multinomial(vectors, np.full(3, 1 / 3)))
-    errors_of_estimate, exact, plain = [], [], []
+    errors_of_estimate = []
+    exact = []
+    plain = []
     for _ in range(300):
         true = simulate_counts(matrix, users, steps, rng)
         noisy = true + rng.laplace(0, scale, true.shape)
@@ -116,7 +121,9 @@ def test_integer_noise_uses_discrete_likelihood(users, epsilon, online):
     vectors = list_counts(users, 3)
     moves = compute_count_transition(vectors, matrix)
     start = np.exp(compute_log_multinomial(vectors, np.full(3, 1 / 3)))
-    errors_of_estimate, errors_of_variant, exact = [], [], []
+    errors_of_estimate = []
+    errors_of_variant = []
+    exact = []
     for _ in range(60):
         true = simulate_counts(matrix, users, 5, rng)
         noisy = release(true, epsilon, rng=rng)
@@ -159,7 +166,9 @@ def test_small_integer_noise_keeps_error_small_in_many_places(epsilon, coupled):
 @pytest.mark.slow
 def test_coupled_estimate_halves_error_of_single_estimate():
     """200 users, 3 places, s = 0.01, epsilon = 1, 4 runs of 200 times, seeds 0 to 3."""
-    coupled, single, raw = [], [], []
+    coupled = []
+    single = []
+    raw = []
     for seed in range(4):
         rng = np.random.default_rng(seed)
         true = simulate_counts(build_smoothed_cycle(0.01), 200, 200, rng)

@@ -51,7 +51,9 @@ def test_integer_optimum_equals_brute_force(seed):
 def test_integer_optimum_is_posterior_mode_for_integer_noise(seed):
     """Compared with the posterior of every count vector under discrete Laplace noise."""
     rng = np.random.default_rng(seed)
-    users, p, decay = 9, rng.dirichlet(np.ones(3)), float(rng.choice([0.2, 1.0, 3.0]))
+    users = 9
+    p = rng.dirichlet(np.ones(3))
+    decay = float(rng.choice([0.2, 1.0, 3.0]))
     noisy = rng.multinomial(users, p) + rng.geometric(1 - np.exp(-decay), 3) - rng.geometric(1 - np.exp(-decay), 3)
     vectors = list_counts(users, 3)
     chance = np.tanh(decay / 2) * np.exp(-decay * np.abs(noisy - vectors))

@@ -64,7 +64,10 @@ def test_solvers_reach_same_objective(problem):
 
 def test_tolerance_detects_other_objective():
     """Counts optimal for the paper's literal formula have a much larger objective."""
-    noisy, p, users, scale = np.array([4.0, -1.0, 2.0]), np.array([0.5, 0.2, 0.3]), 6, 2.0
+    noisy = np.array([4.0, -1.0, 2.0])
+    p = np.array([0.5, 0.2, 0.3])
+    users = 6
+    scale = 2.0
     _, ours, _ = compute_excess(noisy, np.log(p), users, scale)
     wrong = np.array([6.0, 0.0, 0.0])  # 2 pi r under the logarithm is zero in two places
     cost, newton_objective = (

@@ -9,7 +9,8 @@ from dphmm import counts
 from dphmm.counts import Start
 from tests.weird import WEIRD, refuses_weird_values
 
-P, NOISY = np.array([[0.5, 0.5], [0.2, 0.8]]), [[1.0, 2.0], [2.0, 1.0]]
+P = np.array([[0.5, 0.5], [0.2, 0.8]])
+NOISY = [[1.0, 2.0], [2.0, 1.0]]
 REPAIR = {"noisy": NOISY, "transition": P, "users": 3, "scale": 1.0, "prior": "uniform"}
 FILTERED = {"transition": P, "noisy": [1.0, 2.0], "scale": 1.0}
 CALLS = {

@@ -44,7 +44,9 @@ def simulate_ratio(total_epsilon, steps, runs, seed):
     vectors = np.stack([first[inside], second[inside], users - first[inside] - second[inside]])
     errors = np.empty((2, runs))
     for run in range(runs):
-        places, p, squares = rng.integers(3, size=users), np.full(3, 1 / 3), np.zeros((2, steps))
+        places = rng.integers(3, size=users)
+        p = np.full(3, 1 / 3)
+        squares = np.zeros((2, steps))
         for step in range(steps):
             true = np.bincount(places, minlength=3)
             noisy = true + rng.laplace(0.0, scale, 3)

@@ -271,7 +271,9 @@ def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
 
 def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Return runtimes with two runs each under which all claims hold."""
-    sizes, times, alphas = np.array([5.0, 50.0]), np.array([1.0, 1000.0]), np.array([0.1, 10.0, 20.0, 30.0])
+    sizes = np.array([5.0, 50.0])
+    times = np.array([1.0, 1000.0])
+    alphas = np.array([0.1, 10.0, 20.0, 30.0])
 
     def twice(*seconds):
         return np.outer([1, 1.001], seconds)

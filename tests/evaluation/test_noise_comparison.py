@@ -27,7 +27,9 @@ def test_rows_match_engine_by_hand():
     rows = compare_noise(MODEL, settings, PATHS, rng=3)
     row = next(row for row in rows if row.noise == "optimal" and row.equal == "edge")
     engine = replace(settings, mechanism="optimal").engine(MODEL, 3)
-    points, released, hindsight = engine.measurements.points, [], []
+    points = engine.measurements.points
+    released = []
+    hindsight = []
     for path in PATHS:
         engine.restart()
         logs = []

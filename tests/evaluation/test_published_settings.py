@@ -48,7 +48,10 @@ SECTION_8 = {
         "gowalla/loc-gowalla_LA.txt.gz", 0.89, 2.0, (1.0, 2.0, 4.0), (33.70, -118.69, 34.34, -117.90), 83 * 80
     ),
 }
-SEQUENCES, STEPS, EPSILON, DELTA = 20, 100, 1.0, 0.01
+SEQUENCES = 20
+STEPS = 100
+EPSILON = 1.0
+DELTA = 0.01
 NUM_COMPARED_STEPS = 3
 # Brute force takes time quadratic in the number of possible states.
 #

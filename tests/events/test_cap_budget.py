@@ -260,15 +260,20 @@ class Line:
         return make_outputs(self.noise(1.0), self.values)
 
 
-LINE, HERE = Line(), Presence([4], 1, 3)
+LINE = Line()
+HERE = Presence([4], 1, 3)
 
 
 @pytest.mark.parametrize("q", [0.35, 0.5, 0.8])
 @pytest.mark.parametrize("seed", few_every_day(range(4), 2))
 def test_no_output_along_releases_passes_cap(q, seed):
     """Enumerates all outputs of each next release. Half of the releases take the worst output."""
-    rng, keeper, outputs = np.random.default_rng(seed), LINE.keeper(Cap(HERE, q)), LINE.shape()
-    odds, near, since = EventOdds(LINE.matrix, LINE.initial, HERE), 0.0, 1
+    rng = np.random.default_rng(seed)
+    keeper = LINE.keeper(Cap(HERE, q))
+    outputs = LINE.shape()
+    odds = EventOdds(LINE.matrix, LINE.initial, HERE)
+    near = 0.0
+    since = 1
     for _ in range(6):
         choice = keeper.choose(outputs, LINE.top, since)
         if choice.epsilon is None:

@@ -64,7 +64,9 @@ def test_layers_of_compiled_event_equal_definition(seed):
 
 
 def test_presence_pattern_and_visits_differ_on_same_path():
-    presence, pattern, visits = Presence([2], 1, 2), Pattern([[2], [1]], 1), Times([2], 0, 3, 2, visits=True)
+    presence = Presence([2], 1, 2)
+    pattern = Pattern([[2], [1]], 1)
+    visits = Times([2], 0, 3, 2, visits=True)
     assert (happens(presence, (0, 2, 1)), happens(presence, (2, 0, 1))) == (True, False)
     assert (happens(pattern, (0, 2, 1)), happens(pattern, (2, 1, 1))) == (True, False)
     assert (happens(visits, (2, 0, 2, 0)), happens(visits, (2, 2, 0, 0))) == (True, False)

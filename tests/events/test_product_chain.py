@@ -19,7 +19,8 @@ from tests.events.instances import draw_event, draw_initial, draw_matrix, draw_n
 CHAIN = np.array([[0.6, 0.4, 0], [0.3, 0.4, 0.3], [0, 0.5, 0.5]])
 START = np.array([0.5, 0.3, 0.2])
 NOISE = np.array([[0.6, 0.3, 0.1], [0.25, 0.5, 0.25], [0.1, 0.3, 0.6]])
-PRESENCE, PATTERN = Presence([2], 1, 2), Pattern([[1], [2]], 1)
+PRESENCE = Presence([2], 1, 2)
+PATTERN = Pattern([[1], [2]], 1)
 
 
 def build_rows(outputs: tuple[int, ...], noise: np.ndarray = NOISE) -> np.ndarray:
@@ -94,7 +95,9 @@ def test_log_odds_equal_sum_over_all_paths():
 @pytest.mark.parametrize("seed", range(20))
 def test_gaps_repeats_and_releases_after_event_are_included(seed):
     rng = np.random.default_rng(seed)
-    matrix, initial, noise = draw_matrix(rng, 3), draw_initial(rng, 3), draw_noise(rng, 3, 3)
+    matrix = draw_matrix(rng, 3)
+    initial = draw_initial(rng, 3)
+    noise = draw_noise(rng, 3, 3)
     event = Presence([0], 1, 3) if seed % 2 else Times([0], 1, 3, 2)
     times = np.sort(rng.integers(0, 6, 5))
     rows = build_rows(tuple(rng.integers(0, 3, 5)), noise)
@@ -135,7 +138,9 @@ def test_split_is_belief_with_and_without_event():
 @pytest.mark.parametrize("seed", range(8))
 def test_happened_by_equals_sum_over_all_paths(seed):
     rng = np.random.default_rng(seed)
-    matrix, initial, noise = draw_matrix(rng, 3), draw_initial(rng, 3) * 0.5 + 1 / 6, draw_noise(rng, 3, 3)
+    matrix = draw_matrix(rng, 3)
+    initial = draw_initial(rng, 3) * 0.5 + 1 / 6
+    noise = draw_noise(rng, 3, 3)
     rows, event = build_rows(tuple(rng.integers(0, 3, 5)), noise), Presence([2], 1, 3)
     all_paths, weights = oracles.enumerate_paths([matrix] * 4, initial)
     joint = oracles.compute_joint(all_paths, weights, rows, range(5))[-1]
@@ -255,7 +260,9 @@ def run_recursion(late: int = 0, plain: bool = False) -> np.ndarray:
             value = CHAIN @ (np.where(within > 0, 1.0, value) if 1 <= time <= 2 else value)
         return value
 
-    happened, not_yet, log_odds = np.zeros(3), START.copy(), []
+    happened = np.zeros(3)
+    not_yet = START.copy()
+    log_odds = []
     everything = START.copy()
     prior = float(not_yet @ to_happen(0))
     for t, row in enumerate(rows):
@@ -319,7 +326,9 @@ def test_too_few_matrices_raise():
 
 
 def test_arguments_are_not_modified():
-    rows, matrix, start = build_rows((0, 1)), CHAIN.copy(), START.copy()
+    rows = build_rows((0, 1))
+    matrix = CHAIN.copy()
+    start = START.copy()
     kept = rows.copy()
     events.log_odds(matrix, start, rows, PRESENCE)
     np.testing.assert_array_equal(rows, kept)

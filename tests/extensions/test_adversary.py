@@ -20,7 +20,8 @@ MODEL = MarkovModel(MATRIX, START)
 TRUTH = [0, 0, 0, 2, 2, 2, 2, 5, 5, 5]
 # With 20,000 particles the standard error of a probability is below 0.5 % at each release; seed 0. The measured
 # distance is well below the limit.
-LIMIT, PARTICLES = 0.05, 20_000
+LIMIT = 0.05
+PARTICLES = 20_000
 
 
 @pytest.fixture

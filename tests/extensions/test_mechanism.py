@@ -442,7 +442,9 @@ def test_exact_mechanism_gets_lattice_values(monkeypatch):
     monkeypatch.setattr(MECHANISM_REGISTRY, "_classes", {})
 
     class Steps(LatticeKNormMechanism):
-        name, version, is_exact = "steps", "2", True
+        name = "steps"
+        version = "2"
+        is_exact = True
 
         @classmethod
         def from_hull(cls, hull, epsilon):

@@ -253,7 +253,9 @@ def test_broken_variants_are_caught(fleet, tmp_path):
     path.write_text(fleet_lines())
     for broken, message in build_broken(fleet).items():
         READER_REGISTRY._classes.pop("broken", None)
-        broken.name, broken.version, broken.suffixes = "broken", "1", (".broken",)
+        broken.name = "broken"
+        broken.version = "1"
+        broken.suffixes = (".broken",)
         register_reader(broken)
         with pytest.raises(DataFileError, match=message) as caught:
             check_reader("broken", path, EXPECTED)
@@ -301,7 +303,9 @@ def test_faults_are_refused_in_one_line_that_names_the_reader(monkeypatch, tmp_p
 
     @register_reader
     class Faulty(Reader):
-        name, version, suffixes = "faulty", "2.1", (".faulty",)
+        name = "faulty"
+        version = "2.1"
+        suffixes = (".faulty",)
 
         def read(self, document):
             if isinstance(value, Exception):
@@ -322,7 +326,9 @@ def test_error_after_some_trajectories_is_refused_too(monkeypatch, tmp_path):
 
     @register_reader
     class Late(Reader):
-        name, version, suffixes = "late", "1", (".late",)
+        name = "late"
+        version = "1"
+        suffixes = (".late",)
 
         def recognises(self, head, suffix):
             return 1 / len(head.strip(b"?")) > 0
@@ -369,7 +375,9 @@ def test_named_format_is_used_whatever_the_extension(fleet, tmp_path, log):
 def test_two_readers_of_one_file_are_refused_by_name(fleet, log, tmp_path):
     @register_reader
     class Other(fleet):
-        name, version, suffixes = "other-log", "1", (".log", ".other")
+        name = "other-log"
+        version = "1"
+        suffixes = (".log", ".other")
 
     for path in (log, tmp_path):
         with pytest.raises(ConfigurationError, match=r"fleet\.log is recognised by the readers fleet-log, other-log"):
@@ -384,7 +392,10 @@ def test_registered_reader_precedes_formats_by_content(fleet, tmp_path):
 
     @register_reader
     class ByContent(fleet):
-        name, version, suffixes, first_bytes = "by-content", "1", (".csv",), (b"ann;",)
+        name = "by-content"
+        version = "1"
+        suffixes = (".csv",)
+        first_bytes = (b"ann;",)
 
     folder = tmp_path / "all"
     folder.mkdir()
@@ -474,7 +485,10 @@ def test_folder_and_archives_with_other_formats(fleet, tmp_path, log):
 def test_files_without_users_are_not_split_into_several_users(fleet, tmp_path):
     @register_reader
     class Unnamed(fleet):
-        name, version, suffixes, has_users = "unnamed", "1", (".one",), False
+        name = "unnamed"
+        version = "1"
+        suffixes = (".one",)
+        has_users = False
 
         def read(self, document):
             for track in super().read(document):
@@ -554,7 +568,9 @@ def test_large_file_is_read_in_parts(monkeypatch, tmp_path):
 
     @register_reader
     class Chunks(Reader):
-        name, version, suffixes = "chunks", "1", (".chunks",)
+        name = "chunks"
+        version = "1"
+        suffixes = (".chunks",)
 
         def read(self, document):
             for number, chunk in enumerate(document.chunks(1 << 16)):
@@ -579,7 +595,10 @@ def test_large_parquet_of_a_registered_reader_is_not_gathered_as_a_table(fleet, 
 
     @register_reader
     class OwnParquet(fleet):
-        name, version, suffixes, first_bytes = "own-parquet", "1", (".parquet",), (b"PAR1",)
+        name = "own-parquet"
+        version = "1"
+        suffixes = (".parquet",)
+        first_bytes = (b"PAR1",)
 
         def read(self, document):
             del document

@@ -40,7 +40,10 @@ def walk(times, areas, stay, gap):
 def test_visits_and_trips_match_sequential_walk(seed):
     rng = np.random.default_rng(seed)
     stay, gap = int(rng.choice([0, 2, 5])), int(rng.choice([3, 10, 100]))
-    tracks, user, times, areas = [], [], [], []
+    tracks = []
+    user = []
+    times = []
+    areas = []
     for index in range(4):
         n = int(rng.integers(0, 25))
         user_times = np.cumsum(rng.integers(1, 6, n)) * MINUTE

@@ -199,7 +199,9 @@ def count_covered_rows(world, source):
     precisions, cells, truth = world
     noise = CountNoise(Fraction(10**6), source)
     columns = build_rows(add_noise(noise, *pair) for pair in zip(precisions, cells, strict=True))
-    shown, rests, left = [], [], {}
+    shown = []
+    rests = []
+    left = {}
     for key, value in truth.items():
         left[key[:3]] = left.get(key[:3], 0) + value
     for *key, low, high in zip(*(columns[name].tolist() for name in (*KEY_COLUMNS, "low", "high")), strict=True):

@@ -88,7 +88,9 @@ def test_norm_satisfies_axioms(differences, data):
     hull = SensitivityHull(differences)
     d = differences.shape[1]
     u, v = (np.array(data.draw(st.lists(st.integers(-9, 9), min_size=d, max_size=d)), dtype=float) for _ in "uv")
-    norm_u, norm_v, norm_sum = hull.norm(u).item(), hull.norm(v).item(), hull.norm(u + v).item()
+    norm_u = hull.norm(u).item()
+    norm_v = hull.norm(v).item()
+    norm_sum = hull.norm(u + v).item()
     assert (norm_u == 0) == (not u.any())
     assert hull.norm(-u).item() == norm_u
     assert norm_sum <= (norm_u + norm_v) * (1 + 1e-12)
@@ -227,7 +229,9 @@ def test_hull_from_corners_equals_searched_hull(seed, size):
         assert plain.corners is None
         return
     assert plain.corners is not None
-    from_corners, spacing, steps = SensitivityHull.of_polygon(plain.corners), np.array([0.34, 1.7]), np.array([3, 2])
+    from_corners = SensitivityHull.of_polygon(plain.corners)
+    spacing = np.array([0.34, 1.7])
+    steps = np.array([3, 2])
     anew = SensitivityHull(np.rint(plain.vertices).astype(np.int64) * steps)
     pairs = (
         (from_corners, plain),

@@ -20,7 +20,9 @@ squares = st.integers(0, 6).flatmap(
 
 def eliminate(matrix: np.ndarray) -> tuple[Fraction, int]:
     """Return the signed product of the pivots and their number, by elimination in rationals."""
-    rows, product, rank = [[Fraction(int(x)) for x in row] for row in matrix], Fraction(1), 0
+    rows = [[Fraction(int(x)) for x in row] for row in matrix]
+    product = Fraction(1)
+    rank = 0
     for axis in range(matrix.shape[1]):
         at = next((i for i in range(rank, len(rows)) if rows[i][axis]), None)
         if at is None:

@@ -16,7 +16,8 @@ from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 
 SQUARE = Square.around(45.01, -30.01, 0.3)
 ZONE = HiddenZone(SQUARE, 0.2)
-SCALE, WANDERING = 0.15, 0.05
+SCALE = 0.15
+WANDERING = 0.05
 NO_DIRECTION = np.full(2, np.nan)
 MAIN = STREET_CLASSES.index("street")
 

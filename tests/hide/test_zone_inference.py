@@ -23,7 +23,9 @@ from tests.hide.test_zone import ZONE, gate
 from tests.sizes import fewer
 
 INSIDE = np.array([True, True, True, False, False])
-ENTERED, LEFT, MAX_STEPS = 3, 4, 9
+ENTERED = 3
+LEFT = 4
+MAX_STEPS = 9
 
 
 @pytest.fixture
@@ -101,7 +103,9 @@ def test_exit_weights_match_simulated_walks():
     The walks start at uniform positions in the core and leave by cells next to a gate. The share of each fifth of the
     core lies within 5 standard deviations (alpha 6e-7 each). A uniform posterior does not.
     """
-    zone, rng, count = HiddenZone(ZONE.square, 0.08), np.random.default_rng(1), 40_000
+    zone = HiddenZone(ZONE.square, 0.08)
+    rng = np.random.default_rng(1)
+    count = 40_000
     exits = np.flatnonzero(~zone.inside & (zone.grid.points[:, 0] > zone.half_km) & (zone.grid.points[:, 1] > 0))
     matrix = get_moves(zone).matrix
     rows = (np.cumsum(matrix, axis=1) + np.arange(len(matrix))[:, None]).ravel()

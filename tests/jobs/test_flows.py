@@ -212,7 +212,10 @@ def test_intervals_have_stated_coverage(epsilon, alone):
     precision = Precision(table, 1, Fraction(str(epsilon)), level_shares(table), 0.95, Family.of([table]))
     source, totals = random_source(3), true.reshape(6, 6).sum(axis=1)
     parts = {part.name: part for part in get_parts(table)}
-    covered, sums, single, narrower = [], [], [], []
+    covered = []
+    sums = []
+    single = []
+    narrower = []
     variances = table.forest.variances(precision.variances)[0]
     for _ in range(fewer(1000, 300)):
         noisy = add_noise(CountNoise(Fraction(100), source), precision, true)
@@ -264,7 +267,10 @@ def test_rows_of_real_data_are_covered(real_data, name):
         real_data / path, Areas.from_polygons(real_data / layer), FlowSettings("visits,flows", **settings)
     )
     for epsilon in ("0.5", "1", "4"):
-        rows, separate, failed_files, source = [], [], 0, random_source(6)
+        rows = []
+        separate = []
+        failed_files = 0
+        source = random_source(6)
         for _ in range(fewer(20, 8)):
             noise = CountNoise(Fraction(epsilon), source)
             noisy_tables, _ = build_tables(

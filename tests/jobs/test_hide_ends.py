@@ -21,7 +21,9 @@ from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 
 GEOD = Geod(ellps="WGS84")
-HOME, WITHIN, SPEED = (45.0005, -30.02), 0.2, 0.3 / 60
+HOME = (45.0005, -30.02)
+WITHIN = 0.2
+SPEED = 0.3 / 60
 PLANE = LocalProjection(*HOME)
 START = np.datetime64("2024-03-09T10:00:00", "us")
 

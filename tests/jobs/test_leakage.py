@@ -49,7 +49,9 @@ def release_states(seed: int, slots=(10, 11, 13), states=(0, 1, 1)):
 def log_likelihoods(releases) -> dict[int, np.ndarray]:
     """Return the log density of each release under every state, by slot, from public records."""
     engine = Releaser(model(), GRID.points, PolicyGraph.from_edges(3, [(0, 1), (1, 2)]), 0.5, "k-norm")
-    belief, slots, values = None, np.cumsum([r.record.steps for r in releases]), {}
+    belief = None
+    slots = np.cumsum([r.record.steps for r in releases])
+    values = {}
     for slot, entry in zip(slots.tolist(), releases, strict=True):
         prior = Belief.from_probabilities(START) if belief is None else belief.predict(engine.model, entry.record.steps)
         (mechanism,) = engine.build_plan(prior, entry.record.epsilon).noise.parts

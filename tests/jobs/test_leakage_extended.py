@@ -12,7 +12,8 @@ from dphmm.jobs import Data, compute_release_leakage, learn, region, release
 from dphmm.jobs.leakage import _build_loss_functions
 from dphmm.model import MarkovModel, TimeClasses
 
-FIRST, HOUR = 470_000, 3600.0
+FIRST = 470_000
+HOUR = 3600.0
 EPSILONS = [0.8, 0.5, 1.0, 0.6]
 
 

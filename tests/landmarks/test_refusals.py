@@ -8,7 +8,10 @@ import pytest
 from dphmm import landmarks
 from tests.weird import WEIRD, refuses_weird_values
 
-TIMES, MARKS, BUDGETS, P = [1, 2, 3], [2], [0.1, 0.1, 0.1], np.array([[0.5, 0.5], [0.2, 0.8]])
+TIMES = [1, 2, 3]
+MARKS = [2]
+BUDGETS = [0.1, 0.1, 0.1]
+P = np.array([[0.5, 0.5], [0.2, 0.8]])
 LINE = landmarks.timeline(TIMES, MARKS)
 STAYS = landmarks.stay_points(["2020-01-01", "2020-01-02"], [[0.0, 0.0], [0.0, 0.1]], 1.0, 5.0)
 ON = {"timestamps": TIMES, "landmarks": MARKS}

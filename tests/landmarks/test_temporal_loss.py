@@ -113,7 +113,9 @@ def compute_worst_mechanism(matrix, epsilons):
     Every release has one of two likelihoods; all sets of states are enumerated.
     """
     size, masses = len(matrix), np.linalg.matrix_power(matrix, len(epsilons) + 1)
-    sets, possible, worst = list(itertools.product([0, 1], repeat=size)), masses > 0, 0.0
+    sets = list(itertools.product([0, 1], repeat=size))
+    possible = masses > 0
+    worst = 0.0
     for chosen in itertools.product(sets, repeat=len(epsilons)):
         seen = matrix
         for epsilon, is_likely in zip(epsilons, chosen, strict=True):

@@ -86,7 +86,9 @@ def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float
     Correction: the denominator of line 5 is ``dArr[k](e^α − 1) + 1``.
     """
     e = math.expm1(alpha)
-    greatest, best_q, best_d = 0.0, 0.0, 0.0
+    greatest = 0.0
+    best_q = 0.0
+    best_d = 0.0
     for q_array, d_array, a_array in zip(pairs.q, pairs.d, pairs.a, strict=True):
         k = int(np.searchsorted(-a_array, -alpha, side="left")) - 1
         if k < 0:
@@ -94,7 +96,9 @@ def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float
         q, d = float(q_array[k]), float(d_array[k])
         value = math.log((q * e + 1) / (d * e + 1))
         if value > greatest:
-            greatest, best_q, best_d = value, q, d
+            greatest = value
+            best_q = q
+            best_d = d
     return greatest, best_q, best_d
 
 

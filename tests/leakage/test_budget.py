@@ -22,7 +22,8 @@ from dphmm.leakage import (
 )
 from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
 
-PAST, FUTURE = [[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.1, 0.9]]
+PAST = [[0.8, 0.2], [0.2, 0.8]]
+FUTURE = [[0.8, 0.2], [0.1, 0.9]]
 PAIRS = {
     "Figure 8": (PAST, FUTURE),
     "backward only": (PAST, None),

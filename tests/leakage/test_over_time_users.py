@@ -9,7 +9,8 @@ from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import compute_leakage, compute_population_leakage
 from tests.leakage.oracles import ABSORBING
 
-EARLY, LATE = [[0.95, 0.05], [0.05, 0.95]], [[0.6, 0.4], [0.4, 0.6]]
+EARLY = [[0.95, 0.05], [0.05, 0.95]]
+LATE = [[0.6, 0.4], [0.4, 0.6]]
 USERS = {"ann": (EARLY, None), "bob": (None, EARLY), "eve": (LATE, LATE)}
 
 

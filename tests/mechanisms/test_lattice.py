@@ -368,7 +368,9 @@ def test_epsilon_and_hull_beyond_float_precision_are_exact(size):
 
     In a parallelogram the norm is the sum of the two coordinates along its corners.
     """
-    v, w, z = (size - 57, 1001), (3, size - 5), (2**40 + 1, 2**39 - 7)
+    v = (size - 57, 1001)
+    w = (3, size - 5)
+    z = (2**40 + 1, 2**39 - 7)
     mechanism = LatticeKNormMechanism(SensitivityHull([v, w]), Fraction(10**20 + 39, 10**20))
     assert float(mechanism.epsilon) == 1.0
     exponent = mechanism.exponent(z, (0, 0))

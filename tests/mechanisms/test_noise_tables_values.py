@@ -21,7 +21,9 @@ MAKERS = [TableMechanism.optimal, TableMechanism.graph_exponential]
 
 def _exp_below(epsilon, terms=80):
     """Return a fraction below ``exp(epsilon)``: a partial sum of its series."""
-    x, term, total = Fraction(epsilon), Fraction(1), Fraction(1)
+    x = Fraction(epsilon)
+    term = Fraction(1)
+    total = Fraction(1)
     for k in range(1, terms):
         term = term * x / k
         total += term
@@ -67,7 +69,10 @@ def _solve_with_cvxopt(points, edges, epsilon, prior):
 
     size = len(points)
     apart = np.square(points[:, None] - points[None]).sum(axis=2)
-    rows, columns, values, count = [], [], [], 0
+    rows = []
+    columns = []
+    values = []
+    count = 0
     for j, k in [*edges.tolist(), *edges[:, ::-1].tolist()]:
         for z in range(size):
             rows += [count, count]

@@ -33,7 +33,9 @@ def test_stays_and_distances_match_sampled_distribution(kind, step):
 
     Alpha is 6e-7 each. The region is large enough that no sample from its middle leaves it.
     """
-    about, rng, count = KINDS[kind], np.random.default_rng(0), 500_000
+    about = KINDS[kind]
+    rng = np.random.default_rng(0)
+    count = 500_000
     far = about.max_speed_kmh * step / 3600
     wide = Grid.over((44.7, 6.6, 45.3, 7.4), max(0.5, far / 12))
     state = int(wide.locate(45.0, 7.0)[0])

@@ -16,7 +16,9 @@ def enumerate_round(model: MarkovModel, observed: Observations) -> tuple[np.ndar
     """Compute one EM round by enumerating all paths, unobserved slots included."""
     matrix, size = model.transition.toarray(), model.size
     slots = np.concatenate([[0], np.cumsum(observed.steps[1:])])
-    counts, first, total = np.zeros((size, size)), np.zeros(size), 0.0
+    counts = np.zeros((size, size))
+    first = np.zeros(size)
+    total = 0.0
     for path in product(range(size), repeat=int(slots[-1]) + 1):
         weight = model.initial[path[0]] * np.prod([matrix[a, b] for a, b in pairwise(path)])
         weight *= np.exp(sum(observed.log_likelihood[t, path[slot]] for t, slot in enumerate(slots)))

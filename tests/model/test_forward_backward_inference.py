@@ -83,7 +83,9 @@ def test_filter_smoother_and_evidence_match_enumeration(seed):
 
 def _update_step_by_step(model, observed):
     """Build a filtering from beliefs that are updated one release at a time."""
-    now, before, after = Belief.initial(model), [], []
+    now = Belief.initial(model)
+    before = []
+    after = []
     for t, row in enumerate(observed.log_likelihood):
         before.append(now.predict(model, int(observed.steps[t])) if t else now)
         now = before[-1].update(row)
@@ -135,11 +137,9 @@ def test_inference_on_plain_arrays_matches_enumeration(seed, kind):
             with pytest.raises(StochasticError, match="release"):
                 function(*arguments)
         return
-    filtered, smoothed, path = (
-        model_stage.filter(*arguments),
-        model_stage.smooth(*arguments),
-        model_stage.most_probable_path(*arguments),
-    )
+    filtered = model_stage.filter(*arguments)
+    smoothed = model_stage.smooth(*arguments)
+    path = model_stage.most_probable_path(*arguments)
     axes = set(range(len(observed)))
     for t in axes:
         marginal = joint.sum(axis=tuple(axes - {t})) / total

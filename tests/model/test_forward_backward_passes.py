@@ -62,7 +62,9 @@ def compute_in_logarithms(model: MarkovModel, observed: Observations):
             best = (best[:, np.newaxis] + moves).max(axis=0)
         forward.append(ahead + row)
         best = best + row
-    total, backward, counts = logsumexp(forward[-1]), [np.zeros(model.size)], np.zeros_like(moves)
+    total = logsumexp(forward[-1])
+    backward = [np.zeros(model.size)]
+    counts = np.zeros_like(moves)
     for t in range(len(rows) - 2, -1, -1):
         going, coming = [forward[t]], [backward[-1] + rows[t + 1]]
         for _ in range(int(steps[t + 1])):

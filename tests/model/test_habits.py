@@ -15,7 +15,8 @@ from dphmm.model.habits import find_usual_state, with_return_bias
 from dphmm.space import Grid
 
 GRID = Grid.over((45.0, 0.0, 45.008, 0.011), 0.5)
-SIZE, HOUR = GRID.size, 3600.0
+SIZE = GRID.size
+HOUR = 3600.0
 
 
 def model(seed: int = 1) -> MarkovModel:

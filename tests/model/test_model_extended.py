@@ -23,7 +23,8 @@ from dphmm.space import Grid
 
 HOUR = 3600.0
 FIRST = 470_000  # a slot of one-hour steps
-BORDER, SHARE = [0, 2], np.array([0.3, 0.6])
+BORDER = [0, 2]
+SHARE = np.array([0.3, 0.6])
 
 
 def _rows(rng, *shape, zeros=0.25):

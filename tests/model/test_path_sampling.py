@@ -14,8 +14,11 @@ from dphmm.model import MarkovModel, TimeClasses, sample_paths, sample_paths_lik
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.path_sampling import PathSampler
 
-ALPHA, SEED, NUM_PATHS = 1e-4, 20, 40_000
-HOUR, FIRST = 3600.0, 470_000
+ALPHA = 1e-4
+SEED = 20
+NUM_PATHS = 40_000
+HOUR = 3600.0
+FIRST = 470_000
 
 
 def _build_models():

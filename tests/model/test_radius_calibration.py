@@ -20,7 +20,8 @@ from dphmm.space import Grid, Places, Trajectory
 from tests.sizes import slow
 
 GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
-SIZE, STEP = GRID.size, 300
+SIZE = GRID.size
+STEP = 300
 
 
 def town(stays: float) -> MarkovModel:
@@ -62,7 +63,8 @@ def compute_coverage(model: MarkovModel, crowd: list[Trajectory], settings: Rele
     return np.array(shares)
 
 
-BELIEVED, REAL = town(0.8), town(0.96)
+BELIEVED = town(0.8)
+REAL = town(0.96)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,9 @@ def test_gap_step_forms_agree(seed, steps):
     starts, states, logs = build_predecessor_lists(seed)
     results = []
     for form in list_forms(viterbi._gap_steps):
-        scores, origins, sources = np.zeros(6), np.arange(6), np.empty(6, dtype=np.int64)
+        scores = np.zeros(6)
+        origins = np.arange(6)
+        sources = np.empty(6, dtype=np.int64)
         done, growth = form((starts, states, logs), steps, scores, origins, sources)
         assert 1 <= done <= steps
         results.append((done, growth, scores.tolist(), origins.tolist(), sources.tolist()))

@@ -15,7 +15,10 @@ from dphmm.plots.webmap import coded_lines, coded_numbers, coded_texts
 
 
 def decode_integers(code: str) -> list[int]:
-    values, last, value, weight = [], 0, 0, 1
+    values = []
+    last = 0
+    value = 0
+    weight = 1
     for byte in base64.b64decode(code):
         value, weight = value + (byte & 127) * weight, weight * 128
         if byte < 128:

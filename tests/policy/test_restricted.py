@@ -14,7 +14,8 @@ from dphmm.audit import audit_constraint
 SIZE = 36
 GRID = np.stack(np.meshgrid(np.arange(6.0), np.arange(6.0)), axis=-1).reshape(-1, 2)
 ANYWHERE = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), np.full(SIZE, 1 / SIZE))
-IS_KEPT, OTHERS = np.arange(SIZE) % 6 < 2, np.arange(SIZE) % 6 > 3
+IS_KEPT = np.arange(SIZE) % 6 < 2
+OTHERS = np.arange(SIZE) % 6 > 3
 POSSIBLE = np.arange(SIZE) % 5 != 2
 KINDS = {
     "complete": PolicyGraph.complete(SIZE),

@@ -43,7 +43,8 @@ def find_states_inside(polygon) -> set[int]:
 
 
 COLUMNS = round(np.ptp(SPACE.points[:, 0]) / 0.5) + 1
-HOME, WORK = build_box(0, 1, COLUMNS), build_box(SPACE.size - 1, SPACE.size - 2)
+HOME = build_box(0, 1, COLUMNS)
+WORK = build_box(SPACE.size - 1, SPACE.size - 2)
 # All of two cells and a small part of the cells around them.
 PARK = build_box(SPACE.size - 1, SPACE.size - 2, margin=0.0035)
 

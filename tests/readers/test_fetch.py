@@ -29,7 +29,10 @@ class Server:
     """A server with one body at every path that counts its requests."""
 
     def __init__(self):
-        self.body, self.status, self.requests, self.promised = GOWALLA, 200, [], None
+        self.body = GOWALLA
+        self.status = 200
+        self.requests = []
+        self.promised = None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -20,7 +20,8 @@ from dphmm.readers import read, read_frame
 geopandas = pytest.importorskip("geopandas")
 
 TIMES = pd.date_range("2024-03-07 10:00", periods=4, freq="5min", tz="Asia/Shanghai")
-NORTH, EAST = [45.0, 45.001, 45.002, 45.003], [-30.0, -30.001, -30.002, -30.003]
+NORTH = [45.0, 45.001, 45.002, 45.003]
+EAST = [-30.0, -30.001, -30.002, -30.003]
 USERS = ["ann", "ann", "bob", "bob"]
 
 

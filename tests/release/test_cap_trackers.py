@@ -64,7 +64,9 @@ def draw_place(releaser: Releaser, step: StepPlan, place, truth: int = 2) -> Rel
 def test_cap_holds_for_every_output_at_every_step(seed):
     """Check every possible output before each draw. Half of the draws are the worst output."""
     releaser, rng = engine(seed), np.random.default_rng(seed)
-    odds, since, bound = EventOdds(STAY, releaser.model.initial, THERE), 1, 0.0
+    odds = EventOdds(STAY, releaser.model.initial, THERE)
+    since = 1
+    bound = 0.0
     for _ in range(6):
         step = releaser.prepare(steps=since)
         if step.withheld:
@@ -146,7 +148,9 @@ def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
     """
     first, rng = engine(seed), np.random.default_rng(seed)
     second = first.for_query(WEEKDAYS_BY_NAME)
-    odds, chosen, reached = EventOdds(STAY, first.model.initial, THERE), [], []
+    odds = EventOdds(STAY, first.model.initial, THERE)
+    chosen = []
+    reached = []
     original = type(first)._draw_validated
 
     def draw_worst(engine: Releaser, step: StepPlan, used: int) -> ReleaseRecord:
@@ -205,7 +209,10 @@ def test_joint_queries_with_different_caps_raise():
 def test_tables_keep_cap_on_every_output_and_use_most_of_it(mechanism, seed):
     start = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
     releaser = Releaser(MarkovModel(STAY, start), F, graph(), 3.0, mechanism, rng=seed, caps=[Cap(THERE, 0.5)])
-    odds, bound, rng, since = EventOdds(STAY, start, THERE), 0.0, np.random.default_rng(seed), 1
+    odds = EventOdds(STAY, start, THERE)
+    bound = 0.0
+    rng = np.random.default_rng(seed)
+    since = 1
     for _ in range(5):
         step = releaser.prepare(steps=since)
         if step.withheld:
@@ -267,8 +274,12 @@ def optimal_engine(seed: int) -> Releaser:
 @pytest.mark.parametrize("seed", [3, 5])
 def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
     """Neither plans that are not sampled nor processes that replay the releases change it."""
-    once, twice, source = optimal_engine(seed), optimal_engine(seed), optimal_engine(seed).source
-    records, again, replayed = [], [], []
+    once = optimal_engine(seed)
+    twice = optimal_engine(seed)
+    source = optimal_engine(seed).source
+    records = []
+    again = []
+    replayed = []
     for slot, state in enumerate(np.random.default_rng(seed).integers(9, size=9).tolist()):
         records.append(once.release(state))
         plans = [twice.prepare(), twice.prepare(4.0), twice.prepare()]

@@ -18,7 +18,8 @@ FIRST = 470_000
 F = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 
 
-BORDER, SHARE = [1, 2], np.array([0.3, 0.6])
+BORDER = [1, 2]
+SHARE = np.array([0.3, 0.6])
 
 
 def _model(rng, varies=True, zeros=False):

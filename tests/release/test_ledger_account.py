@@ -12,7 +12,9 @@ from dphmm.release.ledger import Account
 
 @pytest.mark.parametrize("longest", [None, 50])
 def test_window_sums_match_releases_within_window(longest):
-    rng, account, entered = np.random.default_rng(5), Account(longest), []
+    rng = np.random.default_rng(5)
+    account = Account(longest)
+    entered = []
     slot = 1000
     for _ in range(600):
         slot += int(rng.choice([0, 1, 1, 3, 200], p=[0.1, 0.4, 0.3, 0.19, 0.01]))

@@ -57,7 +57,9 @@ release_lists = st.lists(
 
 @given(release_lists, st.integers(1, 6))
 def test_account_sums_match_rationals(releases, steps):
-    account, slot, seen = Account(), 0, []
+    account = Account()
+    slot = 0
+    seen = []
     for gap, epsilon, factor in releases:
         slot += gap
         seen.append((slot, Fraction(str(epsilon)), Fraction(factor)))

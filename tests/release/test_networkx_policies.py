@@ -178,7 +178,9 @@ def test_settings_hash_does_not_depend_on_insertion_order(order):
 def test_settings_hash_differs_if_an_edge_or_open_state_differs():
     base = near(opened=[24])
     hashes = {ReleaseSettings(base, 1.0).content_hash}
-    more, fewer, closed = base.copy(), base.copy(), base.copy()
+    more = base.copy()
+    fewer = base.copy()
+    closed = base.copy()
     more.add_edge(0, 23)
     fewer.remove_edge(0, 1)
     closed.nodes[24]["open"] = False

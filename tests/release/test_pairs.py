@@ -28,11 +28,15 @@ from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space import LocalProjection, Places
 from tests.pairs import FEATURES, REFUSED, page
 
-N, STEP, FIRST, EPSILON = 5, 3600.0, 470_000, 1.0
+N = 5
+STEP = 3600.0
+FIRST = 470_000
+EPSILON = 1.0
 F = np.array([[0, 0], [2, 0], [0, 2], [6, 0], [8, 1]], dtype=float)
 EAST = F * [1, 0] + [0, 1] * F[::-1]
 PATH = (0, 1, 3, 3, 4, 3)
-POLICY, OTHER = PolicyGraph.from_groups(N, [[0, 1, 2], [3, 4]]), PolicyGraph.from_groups(N, [[0, 1], [2, 3, 4]])
+POLICY = PolicyGraph.from_groups(N, [[0, 1, 2], [3, 4]])
+OTHER = PolicyGraph.from_groups(N, [[0, 1], [2, 3, 4]])
 EVENT = FIRST, FIRST + 5
 ODDS = 3.0
 _PLANE = LocalProjection(45.0, 7.0)
@@ -110,7 +114,9 @@ class OracleBelief:
 
     def event(self):
         later = OracleBelief.__new__(OracleBelief)
-        later.tables, later.slot, later.mass = self.tables, self.slot, self.mass.copy()
+        later.tables = self.tables
+        later.slot = self.slot
+        later.mass = self.mass.copy()
         later.advance(max(EVENT[1], self.slot))
         return float(later.mass[1].sum() / later.mass.sum())
 
@@ -169,7 +175,9 @@ def run(features, folder):
         listeners = (lambda *_: {"late": query} if listening else {}) if "pauses" in features else None
         return Session.open(path, "ann", engines_by_query, amendment_note=anew, find_partial_recipients=listeners)
 
-    listening, policy, answers = False, POLICY, {}
+    listening = False
+    policy = POLICY
+    answers = {}
     session = opened(policy)
     for t, (slot, state) in enumerate(zip(slots, PATH, strict=True)):
         listening = t not in (0, 1, 2)

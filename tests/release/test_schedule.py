@@ -183,7 +183,9 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
     budgets = [6.0 / 2 ** (rung / 2) for rung in range(11)]
     is_sorted = seed % 4 > 0
     errors = np.sort(rng.random(11)) if is_sorted else rng.random(11)
-    rest, most, goal = rng.choice([0.0, *budgets]), float(rng.exponential(2.0)), rng.random()
+    rest = rng.choice([0.0, *budgets])
+    most = float(rng.exponential(2.0))
+    goal = rng.random()
     effects = BudgetEffects.__new__(BudgetEffects)
     effects.is_far_from = lambda goal, budget: errors[budgets.index(budget)] > 1.15 * goal
     computed = []
@@ -407,7 +409,9 @@ def test_target_spends_less_than_constant_budget_of_equal_error():
 
     def walk(schedule, epsilon, seed):
         rng, releaser = np.random.default_rng(seed), engine(schedule, seed, epsilon)
-        state, radii, spent = 0, [], 0.0
+        state = 0
+        radii = []
+        spent = 0.0
         for _ in range(200):
             state = int(rng.choice(6, p=STAY[state] / STAY[state].sum()))
             record = releaser.release(state)
@@ -445,7 +449,9 @@ BOTH = Schedule(0.6, 14.0, 10 * HOUR)
 
 def release_with_restarts(path, opened, slots=range(30), seed=5):
     """Return the records of one session, used through two handles that are reopened regularly."""
-    source, records, handles = np.random.default_rng(seed), [], []
+    source = np.random.default_rng(seed)
+    records = []
+    handles = []
     for number, slot in enumerate(slots):
         if number % opened == 0:
             for handle in handles:

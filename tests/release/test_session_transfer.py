@@ -212,7 +212,9 @@ def test_export_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path):
     was_killed = True
     while was_killed:
         (folder := tmp_path / str(number)).mkdir()
-        store, file, part = folder / "users.db", folder / "e", folder / "e.part"
+        store = folder / "users.db"
+        file = folder / "e"
+        part = folder / "e.part"
         shutil.copyfile(tmp_path / "original.db", store)
         was_killed = kill_within(number, partial(export_store, store, file))
         with SessionStore(store, accept_closed=True) as opened:
@@ -241,7 +243,9 @@ def test_export_killed_at_any_line_is_completed_by_a_repeated_one(tmp_path):
 def test_backup_killed_at_any_line_does_not_prevent_the_next_one(tmp_path):
     store, file = tmp_path / "users.db", tmp_path / "e"
     release(store, "ann", [SLOT])
-    number, was_killed, num_kept = 1, True, 0
+    number = 1
+    was_killed = True
+    num_kept = 0
     while was_killed:
         was_killed = kill_within(number, partial(export_store, store, file, backup=True))
         num_kept += file.exists()
@@ -256,7 +260,9 @@ def test_backup_killed_at_any_line_does_not_prevent_the_next_one(tmp_path):
 @pytest.mark.slow
 def test_import_killed_at_any_line_leaves_no_empty_store_to_continue(tmp_path):
     values = release(tmp_path / "original.db", "ann", [SLOT])
-    number, was_killed, num_closed = 1, True, 0
+    number = 1
+    was_killed = True
+    num_closed = 0
     while was_killed:
         (folder := tmp_path / str(number)).mkdir()
         file, store = folder / "e", folder / "new.db"

@@ -82,7 +82,9 @@ def test_private_errors_are_geodesic_distances_to_fix():
 
 def test_private_error_uses_estimate_moved_into_bent_region(tmp_path):
     engine, private = horseshoe(tmp_path), []
-    space, latitude, longitude = engine.model.space, np.full(40, 45.05), np.where(np.arange(40) % 2, 7.008, 7.052)
+    space = engine.model.space
+    latitude = np.full(40, 45.05)
+    longitude = np.where(np.arange(40) % 2, 7.008, 7.052)
     track = SlottedTrajectory("anna", 60, np.arange(40), latitude, longitude)
     table = list(release_trajectory(engine, space, track, private=private.append))
     assert any(release.moved_km > 0 for release in table)

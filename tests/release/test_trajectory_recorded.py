@@ -25,7 +25,8 @@ from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, ReleaseSt
 from dphmm.space import Places, SlottedTrajectory
 
 SPACE = Places(["a", "b", "c"], [45.0, 45.001, 45.02], [7.0, 7.01, 7.05], within_km=0.2)
-SLOTS, STATES = np.array([1, 2, 3, 10]), [0, 2, 1, 1]
+SLOTS = np.array([1, 2, 3, 10])
+STATES = [0, 2, 1, 1]
 
 
 def starter(seed=7, step=60.0, outside="drop"):
@@ -94,7 +95,9 @@ def placed(slots, *places):
 
 def test_trajectory_marks_omitted_slots_for_later_runs(tmp_path):
     """Later files, fixes and processes keep omitted slots and existing releases."""
-    away, a, b = (10.0, 10.0), SPACE.latlon(0)[0], SPACE.latlon(1)[0]
+    away = (10.0, 10.0)
+    a = SPACE.latlon(0)[0]
+    b = SPACE.latlon(1)[0]
     first = placed([1, 2, 3, 4, 5], away, a, away, a, away)
     with RecordedReleaseStream(tmp_path / "s", starter()) as stream:
         first_releases = list(stream.trajectory(first))

@@ -62,7 +62,9 @@ def test_missing_peer_is_named(stage, module, names, tmp_path, monkeypatch, caps
 def test_peer_results_match_package(name):
     pytest.importorskip(name)
     rng = np.random.default_rng(0)
-    matrix, start, rows = rng.dirichlet(np.ones(6), 6), np.full(6, 1 / 6), rng.normal(0, 2, (30, 6))
+    matrix = rng.dirichlet(np.ones(6), 6)
+    start = np.full(6, 1 / 6)
+    rows = rng.normal(0, 2, (30, 6))
     work = peers.build_works(name, start, matrix, rows)
     learned = learn_from_releases(MarkovModel(matrix, start), [Observations(rows)], 1).model
     np.testing.assert_allclose(np.asarray(work["filter"]()[1]), filter(matrix, start, rows), atol=1e-12)

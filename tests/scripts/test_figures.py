@@ -13,7 +13,8 @@ import pytest
 pytestmark = pytest.mark.slow  # a tool of the project, not a feature
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-GEOLIFE, CHECKINS = str(SAMPLE / "geolife"), str(SAMPLE / "checkins.txt.gz")
+GEOLIFE = str(SAMPLE / "geolife")
+CHECKINS = str(SAMPLE / "checkins.txt.gz")
 DISTRICTS = str(SAMPLE.parent / "districts.geojson")
 IN_THE_SAMPLE = ["--bbox", "44.97", "-30.04", "45.03", "-29.96", "--cell", "1"]
 CASES = {

@@ -227,7 +227,10 @@ def basic(user, token):
 @pytest.mark.slow
 def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
     monkeypatch.setattr(delivery, "_MAX_CONCURRENT_MESSAGES", 3)
-    now, most, taken, names = 0, 0, [], [f"p{k:02}" for k in range(12)]
+    now = 0
+    most = 0
+    taken = []
+    names = [f"p{k:02}" for k in range(12)]
 
     async def take(_):
         nonlocal now, most

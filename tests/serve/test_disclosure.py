@@ -144,8 +144,10 @@ def parse_mqtt(body):
 # ---- when later releases are made ------------------------------------------------------------------------------------
 
 LINE = np.arange(3.0)[:, None]
-END, CENTRE = 0, 1
-NUM_EARLIER, NUM_LATER = 2, 4
+END = 0
+CENTRE = 1
+NUM_EARLIER = 2
+NUM_LATER = 4
 
 
 def make_engine(schedule):

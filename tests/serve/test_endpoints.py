@@ -205,7 +205,8 @@ def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkey
 
 # Timesteps of the fixes: new, repeated, late and far in the future.
 STEPS = [0, 1, 0, 2, 4, 4, 2, 3, 10**6]
-HERE, BORDER_AND_BEYOND = (45.0, -30.0), (45.4, -30.4)
+HERE = (45.0, -30.0)
+BORDER_AND_BEYOND = (45.4, -30.4)
 
 
 def observe(config, places, caplog, monkeypatch):
@@ -213,7 +214,9 @@ def observe(config, places, caplog, monkeypatch):
 
     The noise does not depend on the place.
     """
-    real, counter, answers = StepNoise.draw, itertools.count(), []
+    real = StepNoise.draw
+    counter = itertools.count()
+    answers = []
     caplog.clear()
     with monkeypatch.context() as patched:
         patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, random_source(next(counter))))

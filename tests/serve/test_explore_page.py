@@ -35,7 +35,8 @@ from tests.serve.test_texts import Words, check_translation
 TOKEN = "t" * 32
 HOSTILE = "<img src=x onerror='window.hacked=1'>"
 NAMES = [HOSTILE, '"><script>window.hacked=1</script>', "Café & Bar", *(f"s{k}" for k in range(3, 12))]
-DESK, PHONE = (1280, 900), (390, 844)
+DESK = (1280, 900)
+PHONE = (390, 844)
 PLACES = np.column_stack([45 + 0.0063 * (np.arange(12) // 4), 7 + 0.0089 * (np.arange(12) % 4)])
 EXAMPLES = build_examples()
 LATE = "#" + quote(json.dumps({"step": 19}))

@@ -1048,7 +1048,9 @@ def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock
     The variant without the last time kept must release in the wrong year.
     """
     path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
-    settings, year, month = RelayConfig.read(path), 365 * 86400, 31 * 86400
+    settings = RelayConfig.read(path)
+    year = 365 * 86400
+    month = 31 * 86400
 
     def post_at(second, settings=settings):
         with relay(settings) as client:

@@ -770,7 +770,9 @@ def test_number_of_corners_of_zones_is_limited(client, numbers, status):
 
 def test_saving_zones_does_not_delay_other_users(client, monkeypatch):
     """Preparing zones takes long. Meanwhile other users post."""
-    build, began, is_answered = Engines.build_settings, threading.Event(), threading.Event()
+    build = Engines.build_settings
+    began = threading.Event()
+    is_answered = threading.Event()
 
     def build_slowly(engines, note):
         if note:

@@ -63,7 +63,9 @@ def min_probability(rounds=4000, seed=0):
 
     The beliefs are clouds, or a few places far from many near ones.
     """
-    rng, least, sides = np.random.default_rng(seed), 1.0, 0
+    rng = np.random.default_rng(seed)
+    least = 1.0
+    sides = 0
     for _ in range(rounds):
         points = rng.normal(size=(rng.integers(2, 8), 2)) * rng.exponential(2, size=2) + rng.normal(size=2) * 6
         masses = rng.dirichlet(np.full(len(points), rng.choice([0.1, 1.0, 5.0])))

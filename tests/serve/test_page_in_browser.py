@@ -35,7 +35,8 @@ from tests.serve.test_operating import run_relay
 from tests.serve.test_page import HOME, zones
 from tests.serve.test_server import relay_file
 
-PHONE, DESK = (420, 800), (1280, 900)
+PHONE = (420, 800)
+DESK = (1280, 900)
 
 
 @contextmanager
@@ -413,7 +414,9 @@ def test_page_is_inert_while_another_opens_and_ignores_late_answers(config, brow
 
 def test_late_answers_to_page_of_former_user_are_dropped(config, browser):
     """The change of the former user is stored, and the page of the other user is unchanged."""
-    delayed, failed_urls, hold = [], [], [True]
+    delayed = []
+    failed_urls = []
+    hold = [True]
     with relay(config()) as client, open_page(browser, client) as page:
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))

@@ -21,7 +21,8 @@ from tests.serve.test_broker import Mosquitto
 from tests.serve.test_delivery import STEP
 from tests.serve.test_endpoints import releases
 
-PHONE, TABLET = "a" * 40, "t" * 40
+PHONE = "a" * 40
+TABLET = "t" * 40
 SILENCE_S = 1800
 DEVICES = [{"user": "ann", "token": PHONE, "preferred": True}, {"user": "ann", "token": TABLET}]
 

@@ -165,7 +165,9 @@ def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgre
     with relay(config) as client:
         post(client, 0)
     with SessionStore(postgres) as store:
-        table, tables, number = AccessTable(store), RecipientTables(store), store.session("ann").number
+        table = AccessTable(store)
+        tables = RecipientTables(store)
+        number = store.session("ann").number
         access = Access(config)
         access.refresh(table)
         earlier = access.get_active_recipients("ann")

@@ -16,16 +16,14 @@ from tests.serve.conftest import relay
 from tests.serve.test_delivery import log_in, recipient
 from tests.serve.test_page import HOME
 
-PAGES, SCRIPTS = (
-    ("index.html", "link.html"),
-    (
-        "page.js",
-        "zones.js",
-        "drawing.js",
-        "map.js",
-        "words.js",
-        "link.js",
-    ),
+PAGES = ("index.html", "link.html")
+SCRIPTS = (
+    "page.js",
+    "zones.js",
+    "drawing.js",
+    "map.js",
+    "words.js",
+    "link.js",
 )
 # The values that the relay inserts into a page in addition to texts.
 PAGE_VALUES = {"lang", "texts"}

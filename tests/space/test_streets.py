@@ -18,9 +18,11 @@ from dphmm.space import StateSpace, Streets
 from dphmm.space.streets import MAX_SEGMENTS
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 
-SOUTH, WEST = 45.0, 7.0
+SOUTH = 45.0
+WEST = 7.0
 STEP = 0.004  # degrees between the corners of the test towns: 445 m by 315 m
-STREET, PATH = STREET_CLASSES.index("street"), STREET_CLASSES.index("path")
+STREET = STREET_CLASSES.index("street")
+PATH = STREET_CLASSES.index("path")
 
 
 def build_map(corners, edges, classes=None):

@@ -159,7 +159,9 @@ class Explorer:
             loaded = load_model(model)
             source = str(model) if isinstance(model, str | Path) else source
         elif town is None and bbox is None:
-            loaded, source, preparation = build_city_model(), "dphmm-demo/model.npz", CITY_PREPARATION
+            loaded = build_city_model()
+            source = "dphmm-demo/model.npz"
+            preparation = CITY_PREPARATION
         else:
             loaded = blank_model(town=town, bbox=bbox).model
             words = ["--town", town] if town is not None else ["--bbox", *(repr(float(side)) for side in bbox or ())]

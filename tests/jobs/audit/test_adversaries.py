@@ -100,7 +100,9 @@ def test_event_probability_of_each_adversary_matches_path_enumeration(town):
     for audit, adversary_model in zip(
         audit_result.audits[0], (model, with_habits(model, slots, states_by_user["p1"], DAY).model), strict=True
     ):
-        moves, happened, total = adversary_model.transition.toarray(), 0.0, 0.0
+        moves = adversary_model.transition.toarray()
+        happened = 0.0
+        total = 0.0
         for path in itertools.product(range(SIZE), repeat=4):
             mass = adversary_model.initial[path[0]] * np.prod([moves[a, b] for a, b in itertools.pairwise(path)])
             mass *= np.exp(rows[np.arange(4), path].sum())

@@ -23,7 +23,9 @@ from dphmm.space import Grid
 from tests import command_line
 
 GRID = Grid.over((45.0, 7.0, 45.008, 7.011), 0.5)
-SIZE, STEP, DAY = GRID.size, 3600.0, 24
+SIZE = GRID.size
+STEP = 3600.0
+DAY = 24
 SETTINGS = ReleaseSettings("centres:500m", 1.0)
 
 
@@ -281,7 +283,9 @@ def test_unicity_matches_brute_force_over_all_point_sets(tmp_path):
     truth.write_text("\n".join(line for line in lines if "2024-03-11T03" not in line or line[:2] == "p0"))
     release(Data((str(truth),)), model, SETTINGS, tmp_path / "r.csv", rng=6)
     audit_result = audit_identity(tmp_path / "r.csv", model, auxiliary, SETTINGS, true=Data((str(truth),)))
-    rows, true, slots = {}, {}, {}
+    rows = {}
+    true = {}
+    slots = {}
     for replayed in replay(tmp_path / "r.csv", model, SETTINGS):
         user = replayed.sequence.user
         rows[user] = np.array([step.log_likelihood for step in replay_sequence(replayed.engine, replayed.sequence)])

@@ -17,7 +17,8 @@ from dphmm.space import Grid
 from tests import command_line
 
 GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
-SIZE, STEP = GRID.size, 600
+SIZE = GRID.size
+STEP = 600
 
 
 def write_tracks(path: Path, first: int, count: int, seed: int, steps: int = 150) -> str:

@@ -198,7 +198,9 @@ def test_batch_with_restarts_is_audited_for_adversary_without_restarts(tmp_path)
     table = read_releases(file)
     assert table["num_ignored_releases"].tolist() == [0, 0, 0, 3, 3]
 
-    engine, belief, likelihoods = settings.engine(load_model(tmp_path / "m.npz")), first, []
+    engine = settings.engine(load_model(tmp_path / "m.npz"))
+    belief = first
+    likelihoods = []
     for t, z in enumerate(np.stack([table["x_km"], table["y_km"]], axis=1)):
         if t == 3:
             engine.restart()

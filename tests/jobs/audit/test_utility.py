@@ -19,7 +19,8 @@ from dphmm.space import Grid
 from tests import command_line
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.026), 0.5)
-STEP, SETTINGS = 600.0, ReleaseSettings("utility:500m", 1.0)
+STEP = 600.0
+SETTINGS = ReleaseSettings("utility:500m", 1.0)
 
 
 @pytest.fixture(scope="module")

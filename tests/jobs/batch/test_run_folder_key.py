@@ -12,7 +12,8 @@ from scipy import stats
 from dphmm.errors import DataFileError
 from dphmm.jobs.batch.run_folder import KEY, folder_key, keyed_source
 
-KEY_A, KEY_B = bytes(range(32)), bytes(32)
+KEY_A = bytes(range(32))
+KEY_B = bytes(32)
 
 
 def test_bytes_do_not_depend_on_request_sizes():

@@ -446,7 +446,9 @@ def test_limits_with_delta_raise_and_errors_are_simulated():
     assert error.lower_bound >= 1.0
     assert calibration.achieved.released_error == pytest.approx(error.mean)
     # 60 other users, seed 5, the recorded error of each of 12 releases; 4 standard errors (alpha 6e-5)
-    engine, rng, squares = calibration.settings.engine(moves, 5), np.random.default_rng(5), []
+    engine = calibration.settings.engine(moves, 5)
+    rng = np.random.default_rng(5)
+    squares = []
     for path in sample_paths(moves, 60, 12, 0, rng).tolist():
         engine.restart(0)
         squares.append(np.mean([engine.release(state).expected_error ** 2 for state in path]))

@@ -128,7 +128,9 @@ def test_fit_of_time_dependent_model_matches_beliefs_one_by_one(tmp_path):
     walks = _walks(model, rng, 8, 60)
     data = _table(tmp_path / "true.csv", walks, "2024-03-07T06:30")
     fit_result = evaluate_fit(model, data, steps)
-    logs, stays, covered = [], [], {(count, level): [] for count in steps for level in (0.5, 0.9, 0.99)}
+    logs = []
+    stays = []
+    covered = {(count, level): [] for count in steps for level in (0.5, 0.9, 0.99)}
     for walk in walks:
         for k in range(59):
             belief = Belief.from_probabilities(np.eye(GRID.size)[walk[k]])

@@ -211,7 +211,9 @@ def test_private_model_learns_outside_states_within_budget():
 
     The prior is equal for all border cells.
     """
-    rng, user_paths, lengths = np.random.default_rng(3), [], []
+    rng = np.random.default_rng(3)
+    user_paths = []
+    lengths = []
     for _ in range(400):
         now, path = 0, []
         for _ in range(20):

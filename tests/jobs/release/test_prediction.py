@@ -44,7 +44,9 @@ def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
 
     Seeds 0 to 7 and 3; 5 standard errors (Student, alpha 0.002).
     """
-    model, rng, ratios = town(), np.random.default_rng(3), []
+    model = town()
+    rng = np.random.default_rng(3)
+    ratios = []
     for seed in range(8):
         states = [int(rng.choice(GRID.size, p=model.initial))]
         while len(states) < 60:
@@ -62,7 +64,9 @@ MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
 
 def collect_evidence(settings: ReleaseSettings, num_releases: int) -> np.ndarray:
     """Return the evidence of users of the model (seeds 8 and 9)."""
-    model, rng, evidence = town(), np.random.default_rng(8), []
+    model = town()
+    rng = np.random.default_rng(8)
+    evidence = []
     engine = settings.engine(model, 9)
     for _ in range(NUM_RUNS):
         check = PredictionCheck()

@@ -20,7 +20,8 @@ from dphmm.release.settings import Schedule
 from dphmm.writers import read_releases, write_releases
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=0.5)
-TOWN, SOME = "data/sample/geolife", ("000", "001")
+TOWN = "data/sample/geolife"
+SOME = ("000", "001")
 
 
 @pytest.fixture(scope="module")
