@@ -409,9 +409,9 @@ def _plot(curves: dict[tuple[str, str], list[tuple[float, float, float, float]]]
             stated, true, low, high = 100 * np.array(curves[what, count]).T
             label = f"{count} ride{'s' if count != '1' else ''}"
             ax.errorbar(stated, true, [true - low, high - true], fmt="o", color=colour, capsize=3, label=label)
-        most = max(ax.get_xlim()[1], 1.0)
-        ax.plot([0, most], [0, most], color="0.6", lw=1, zorder=0)
-        ax.set(xlabel="stated probability, %", ylabel="share that is right, %", xlim=(0, most), ylim=(0, None))
+        maximum = max(ax.get_xlim()[1], 1.0)
+        ax.plot([0, maximum], [0, maximum], color="0.6", lw=1, zorder=0)
+        ax.set(xlabel="stated probability, %", ylabel="share that is right, %", xlim=(0, maximum), ylim=(0, None))
         ax.set_title(title, loc="left")
         ax.legend(loc="upper left", fontsize="small")
     canvas.save_picture(figure, picture, True, private=False)

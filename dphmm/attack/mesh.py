@@ -413,9 +413,9 @@ def _laplace_block(mesh: Mesh, released: FloatArray, scale: float) -> FloatArray
     nodes = nodes * side / 2
     far = away[~near]
     distances = np.hypot(far[:, 0, None, None] + nodes[:, None], far[:, 1, None, None] + nodes)
-    least = distances.min(axis=(1, 2))
-    sums = np.einsum("nij,i,j->n", np.exp(least[:, None, None] - distances), weights, weights) / 4
-    logs[~near] = np.log(sums) - least
+    minimum = distances.min(axis=(1, 2))
+    sums = np.einsum("nij,i,j->n", np.exp(minimum[:, None, None] - distances), weights, weights) / 4
+    logs[~near] = np.log(sums) - minimum
     low = away[near] - side / 2
     high = away[near] + side / 2
     (west, south) = low.T

@@ -764,13 +764,13 @@ def summarize_inference(audit: SequenceAudit) -> str:
     errors = ", ".join(
         f"{metres(float(np.median(metrics.error)))} {label}" for label, metrics in metrics_by_time.items()
     )
-    least = ", ".join(metres(metrics.error.min()) for metrics in metrics_by_time.values())
+    minimum = ", ".join(metres(metrics.error.min()) for metrics in metrics_by_time.values())
     odds = ", ".join(
         f"{odds_in_words(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
     )
     return (
         f"If the model is correct, the median expected error of {describe_adversary(audit.auxiliary_knowledge)} about "
-        f"{audit.user} is {errors}. The minima are {least}. The odds of the most probable location are at most {odds}"
+        f"{audit.user} is {errors}. The minima are {minimum}. The odds of the most probable location are at most {odds}"
     )
 
 

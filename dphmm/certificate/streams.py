@@ -187,8 +187,8 @@ class StreamCertificate:
         is_one = is_matrix(matrices)
         matrix_list: list[Any] = [matrices] if is_one else list(cast(Sequence[Any], matrices))
         finite = bound is not None and math.isfinite(bound.value)
-        most = max(float(values.max()), bound.value if bound is not None and finite else 0.0)
-        losses = [self._encode_loss(matrix, most) for matrix in (matrix_list[::-1] if reverse else matrix_list)]
+        maximum = max(float(values.max()), bound.value if bound is not None and finite else 0.0)
+        losses = [self._encode_loss(matrix, maximum) for matrix in (matrix_list[::-1] if reverse else matrix_list)]
         each = losses * (len(values) - 1) if is_one else losses
         witness = [_find_piece(loss, alpha) for (_, loss), alpha in zip(each, values.tolist(), strict=False)]
         leakage = [_format_decimal(value) for value in values.tolist()]
@@ -203,16 +203,16 @@ class StreamCertificate:
             side["supremum"] = {"epsilon": str(to_fraction(epsilon)), "value": value, "witness": at}
         return side
 
-    def _encode_loss(self, matrix: Any, most: float) -> tuple[str, LossFunction]:
+    def _encode_loss(self, matrix: Any, maximum: float) -> tuple[str, LossFunction]:
         """Encode the bound of a matrix's loss up to a leakage. Return its part, and the loss."""
         part = _encode_matrix(matrix)
         digest = self._lines.part(part)
-        key = f"{digest} {most!r}"
+        key = f"{digest} {maximum!r}"
         if key not in self._losses:
             loss = LossFunction(matrix)
             dense = _as_dense(matrix)
-            top = float(loss(most)) if most else 0.0
-            ends = [*loss.starts[1:].tolist(), max(most, float(loss.starts[-1]) + 1)]
+            top = float(loss(maximum)) if maximum else 0.0
+            ends = [*loss.starts[1:].tolist(), max(maximum, float(loss.starts[-1]) + 1)]
             witnesses = []
             for start, end, (i, j) in zip(loss.starts.tolist(), ends, loss.rows.tolist(), strict=True):
                 slope = math.exp(min(float(loss((start + end) / 2)), 600.0))

@@ -698,9 +698,9 @@ def say_table(
     widths = [max(width, len(heading)) for width, heading in zip(cell_widths, headings, strict=True)]
     words = [max(map(len, heading.split()), default=0) for heading in headings]
     spare = [width - max(pair) for width, pair in zip(widths, zip(cell_widths, words, strict=True), strict=True)]
-    while sum(widths) + 2 * len(widths) - 2 > _PAGE_WIDTH and (most := max(spare)):
-        widths[spare.index(most)] -= 1
-        spare[spare.index(most)] -= 1
+    while sum(widths) + 2 * len(widths) - 2 > _PAGE_WIDTH and (maximum := max(spare)):
+        widths[spare.index(maximum)] -= 1
+        spare[spare.index(maximum)] -= 1
     wrapped = [_wrap(heading, width) for heading, width in zip(headings, widths, strict=True)]
     for line in _wrap(title, _PAGE_WIDTH) if title else ():
         echo(line)

@@ -192,7 +192,7 @@ def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
         )
         claims.append(
             _larger(
-                table, "10", statement, "a little longer", setting, dpls, "runtime_s", at_most=MAX_SLIGHT_TIME_RATIO
+                table, "10", statement, "a little longer", setting, dpls, "runtime_s", max_factor=MAX_SLIGHT_TIME_RATIO
             )
         )
     statement = "DPLS has a smaller constraint set than transition."
@@ -232,12 +232,12 @@ def _larger(
     larger: Setting,
     smaller: Setting,
     metric: str,
-    at_most: float = np.inf,
+    max_factor: float = np.inf,
 ) -> Claim:
     """Check that a metric is larger under one setting than under another, by at most a factor."""
     factor = ratio(table, larger, smaller, metric)
     measured = f"{_name(larger)} / {_name(smaller)} {_stated_interval(factor)}"
-    return Claim(figure, statement, paper, measured, _verdict(factor, 1.0, at_most))
+    return Claim(figure, statement, paper, measured, _verdict(factor, 1.0, max_factor))
 
 
 def _verdict(interval: Interval, low: float, high: float) -> Verdict:

@@ -216,15 +216,15 @@ def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray
     night = np.bincount(at, microseconds_within(*local, 22, 30, weekdays=False), len(key))
     day = np.bincount(at, microseconds_within(*local, 9, 17, weekdays=True), len(key))
     users, first = np.unique(user_of_key, return_index=True)
-    home = _most(user_of_key, night, earliest, first)
+    home = _find_largest(user_of_key, night, earliest, first)
     day[home[home >= 0]] = 0.0
-    work = _most(user_of_key, day, earliest, first)
+    work = _find_largest(user_of_key, day, earliest, first)
     both = (home >= 0) & (work >= 0)
     cells = where[home[both]] * n + where[work[both]]
     return users[both], cells, visits.start[np.searchsorted(visits.user, users[both])]
 
 
-def _most(user_of_key: IntArray, amounts: Any, earliest: IntArray, first: IntArray) -> IntArray:
+def _find_largest(user_of_key: IntArray, amounts: Any, earliest: IntArray, first: IntArray) -> IntArray:
     """Return the index of each user's largest amount, the earliest if tied, -1 if zero."""
     order = np.lexsort((earliest, -amounts, user_of_key))
     best = order[first]

@@ -95,7 +95,9 @@ def estimate_facets(count: int, dimension: int) -> float:
     """
     if count <= dimension:
         return 0.0
-    most = comb(count - (dimension + 1) // 2, dimension // 2) + comb(count - dimension // 2 - 1, (dimension - 1) // 2)
+    maximum = comb(count - (dimension + 1) // 2, dimension // 2) + comb(
+        count - dimension // 2 - 1, (dimension - 1) // 2
+    )
     k = dimension - 1  # the dimension of the sphere: facets are the simplices of its Delaunay tessellation
     per_vertex = exp(
         (k + 1) * log(2)
@@ -105,7 +107,7 @@ def estimate_facets(count: int, dimension: int) -> float:
         - lgamma(k * k / 2)
         + k * (lgamma(k / 2 + 1) - lgamma((k + 1) / 2))
     )
-    return float(min(most, count * per_vertex))
+    return float(min(maximum, count * per_vertex))
 
 
 def check_size(count: int, dimension: int) -> None:

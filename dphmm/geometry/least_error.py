@@ -264,7 +264,7 @@ def best_enclosing(
                 else others[np.sort(np.argsort(nearer, kind="stable")[:_MAX_GRAPH_POINTS])]
             )
             spend(len(taken) * (len(taken) * _WORK_PER_EDGE + _WORK_PER_POINT))
-            path = taken[_least_chain(grown, tip, points[taken], best)] if len(taken) else taken
+            path = taken[_find_min_chain(grown, tip, points[taken], best)] if len(taken) else taken
             both = np.concatenate([grown, points[path], -points[path]])
             error = polygon_error(planar.convex_polygon(both))
             if error >= best * (1 - _MIN_GAIN):
@@ -282,7 +282,7 @@ def _outside(corners: FloatArray, points: FloatArray) -> IntArray:
     return np.flatnonzero((heights > offsets * (1 + RELATIVE_TOLERANCE)).any(axis=1))
 
 
-def _least_chain(corners: FloatArray, apex: FloatArray, points: FloatArray, level: float) -> IntArray:
+def _find_min_chain(corners: FloatArray, apex: FloatArray, points: FloatArray, level: float) -> IntArray:
     """Return the points on the chain of minimum excess from the apex to its opposite.
 
     There are none if no excess is negative. A state of the search is an edge, and the next edge turns left. The apex is
@@ -303,27 +303,27 @@ def _least_chain(corners: FloatArray, apex: FloatArray, points: FloatArray, leve
     excess = np.where(allowed, moment - level * area, np.inf)
     heading = np.arctan2(edges[..., 1], edges[..., 0]) - np.arctan2(apex[1], apex[0])
     heading %= 2 * np.pi
-    least = np.full((count, count), np.inf)
+    minimum = np.full((count, count), np.inf)
     before = np.zeros((count, count), dtype=np.int64)
-    least[0] = excess[0]
+    minimum[0] = excess[0]
     # Edges into a vertex are sorted by heading. An edge out of it may follow each edge with a heading less far to the
     # left; the running minimum is the best of these: O(n² log n) for n vertices.
     for middle in range(1, count - 1):
-        into = np.flatnonzero(np.isfinite(least[:middle, middle]))
+        into = np.flatnonzero(np.isfinite(minimum[:middle, middle]))
         onto = np.flatnonzero(allowed[middle])
         into = into[np.argsort(heading[into, middle], kind="stable")]
-        values = least[into, middle]
+        values = minimum[into, middle]
         lowest = np.minimum.accumulate(values)
         at = np.maximum.accumulate(np.where(values <= lowest, np.arange(len(into)), 0))
         turning = np.searchsorted(heading[into, middle], heading[middle, onto] + RELATIVE_TOLERANCE, "right") - 1
         onto = onto[turning >= 0]
         turning = turning[turning >= 0]
-        least[middle, onto] = lowest[turning] + excess[middle, onto]
+        minimum[middle, onto] = lowest[turning] + excess[middle, onto]
         before[middle, onto] = into[at[turning]]
-    last = int(least[:-1, -1].argmin())
+    last = int(minimum[:-1, -1].argmin())
     end = count - 1
     path = []
-    if least[last, end] < 0:
+    if minimum[last, end] < 0:
         while last > 0:
             path.append(int(indices[last]))
             last, end = int(before[last, end]), last

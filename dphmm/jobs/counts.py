@@ -425,11 +425,11 @@ class CountResult(Result):
 
     def _derived(self) -> dict[str, Any]:
         spent = self.noisy.table.columns[EPSILON_COLUMN]
-        least = float(spent.min())
-        most = float(spent.max())
+        minimum = float(spent.min())
+        maximum = float(spent.max())
         total = sum_budgets(spent.tolist())
         promise = {
-            "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(most),
+            "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(maximum),
             "likelihood_ratio_all_rows_if_one_member_moves": factor_in_words(total),
         }
         size = self.true.size
@@ -437,10 +437,10 @@ class CountResult(Result):
         return {
             "num_user_days" if self.is_daily else "num_users": num_members,
             **size,
-            **{"min_epsilon": least, "max_epsilon": most, "epsilon_total": total},
+            **{"min_epsilon": minimum, "max_epsilon": maximum, "epsilon_total": total},
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
-            "max_rms_error": _compute_rms_noise(least, self.noisy.exact),
+            "max_rms_error": _compute_rms_noise(minimum, self.noisy.exact),
             **unless_seeded(promise, self.is_private),
         }
 

@@ -212,10 +212,10 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
         if settings.balanced and table.name == "flows":
             check_balanced(table)
         max_events = settings.get_bound(table.unit) or CANDIDATE_BOUNDS[-1]
-        least = min(budgets[table.name] * share for share in level_shares(table) if share)
-        if max_events / least > MAX_SCALE:
+        minimum = min(budgets[table.name] * share for share in level_shares(table) if share)
+        if max_events / minimum > MAX_SCALE:
             raise BudgetError(
-                f"split leaves {float(least):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 bits: "
+                f"split leaves {float(minimum):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 bits: "
                 "use a larger weight"
             )
 

@@ -379,12 +379,12 @@ def _compute_unbounded_leakage(
 
 
 def _build_loss_functions(
-    model: MarkovModel, first: int, times: int, most: float
+    model: MarkovModel, first: int, times: int, maximum: float
 ) -> tuple[Iterator[Any], Sequence[Any]]:
     """Return the backward and forward loss functions of each step from the first slot on."""
     slots = first + np.arange(1, times)
     classes = model.get_classes(slots)
-    functions = {number: LossFunction(model.transitions[number], most) for number in np.unique(classes).tolist()}
+    functions = {number: LossFunction(model.transitions[number], maximum) for number in np.unique(classes).tolist()}
     start = np.exp(model.initial_logs(first))
 
     def pasts() -> Iterator[Any]:
@@ -401,7 +401,7 @@ def _build_loss_functions(
             elif isinstance(function, LossFunction):
                 yield function
             else:
-                yield by_belief.put(key, LossFunction(matrix, most))
+                yield by_belief.put(key, LossFunction(matrix, maximum))
 
     return pasts(), [functions[number] for number in classes.tolist()]
 

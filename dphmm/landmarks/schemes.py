@@ -376,7 +376,7 @@ class Adaptive:
         if min_rate > rate:
             raise ConfigurationError(f"min_rate must be at most the rate {rate}, got {min_rate}")
         self._rate = float(rate)
-        self._least_rate = float(min_rate)
+        self._min_rate = float(min_rate)
         self._change = float(change)
         self._source = random_source(rng)
         self._pool, self._greatest_regular = rational(self._epsilon), Fraction(0)
@@ -445,7 +445,7 @@ class Adaptive:
             value = np.atleast_1d(as_numbers(draw(share), "released values", CoordinateError))
             if self._last is not None:
                 close = float(np.linalg.norm(value - self._last)) < self._sensitivity / share
-                self._rate += self._change * ((self._least_rate if close else 1.0) - self._rate)
+                self._rate += self._change * ((self._min_rate if close else 1.0) - self._rate)
             self._last = value
             self._exact = exact
         assert self._last is not None

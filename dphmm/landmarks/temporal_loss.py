@@ -354,10 +354,10 @@ class _Stretch:
     def split(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Return the minimum over all splits by members, with the best bound of each stretch."""
         direct = self._direct(to, fro)
-        least: FloatArray = np.array(direct[0])
+        minimum: FloatArray = np.array(direct[0])
         for t in range(2, self.size):
-            least[t] = min(least[t], (least[1:t] + self.spent[1:t] + direct[1:t, t]).min())
-        return least
+            minimum[t] = min(minimum[t], (minimum[1:t] + self.spent[1:t] + direct[1:t, t]).min())
+        return minimum
 
     def _direct(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Return bounds ``(g, g)`` for pairs of times without members in between.

@@ -60,7 +60,7 @@ _CHUNK_TERMS = 1 << 16
 def short_error(width: int) -> float:
     """Return the error bound of ``Σ_j min(q_j, λ d_j)`` summed in single precision.
 
-    The bound applies to the summation of `_least_shared`. Let ``u = 2^-24`` be the unit roundoff and ``k`` the length
+    The bound applies to the summation of `_min_shared`. Let ``u = 2^-24`` be the unit roundoff and ``k`` the length
     of a stretch. All terms are at most ``q_j``, and the sum of ``q_j`` is at most 1. Rounding is monotone: the minimum
     of two rounded numbers is the rounded minimum. Its relative error is at most ``u``, or for subnormal numbers its
     absolute error is at most ``2^-150``. A stretch is summed by at most ``k − 1`` additions in any order, each with a
@@ -199,7 +199,7 @@ class Excess:
 
     def _stands_out(self, slope: float, rows: IntArray) -> bool:
         """Return whether enough entries of the q rows can contribute to an excess."""
-        entries = self._select(self.matrix, rows) > slope * self._least
+        entries = self._select(self.matrix, rows) > slope * self._column_minima
         return bool(np.count_nonzero(entries) > _MIN_SHARE_STANDING_OUT * entries.size)
 
     def _select(self, matrix: Any, rows: IntArray) -> Any:
@@ -210,7 +210,7 @@ class Excess:
         """Query in double precision. Sum only columns with an entry that can contribute."""
         # An entry of q that is at most `slope` times its column's minimum exceeds no d: skip such columns.
         scaled = slope * self._select(self.matrix, others)
-        least = slope * self._least
+        minimum = slope * self._column_minima
         several = max(1, _CHUNK_TERMS // scaled.size)
         row_peak = np.zeros(rows.size)
         partner = np.zeros(rows.size, dtype=np.int64)
@@ -221,7 +221,7 @@ class Excess:
                 block = slice(first, min(first + several, part.stop))
                 q = self.matrix[rows[block]]
                 d = scaled
-                stands_out = (q > least).any(axis=0)
+                stands_out = (q > minimum).any(axis=0)
                 if 2 * np.count_nonzero(stands_out) < self.width:
                     q = q[:, stands_out]
                     d = scaled[:, stands_out]
@@ -243,17 +243,17 @@ class Excess:
         # No entry of a q row exceeds 1, so scaled entries of d rows can be clipped at 2 without changing a minimum.
         ones = self._select(self._short, rows)
         scaled = np.minimum(slope * self._select(self.matrix, others), 2.0).astype(np.float32)
-        least = np.full(rows.size, np.inf)
+        minimum = np.full(rows.size, np.inf)
 
         def run(part: slice) -> FloatArray:
-            other_least = np.full(others.size, np.inf)
-            _least_shared(ones[part], scaled, least[part], other_least)
-            return other_least
+            other_min = np.full(others.size, np.inf)
+            _min_shared(ones[part], scaled, minimum[part], other_min)
+            return other_min
 
         work = rows.size * scaled.size
-        other_least = _in_runs(run, rows.size, work > 8 * _PARALLEL_MIN_TERMS, np.minimum)
+        other_min = _in_runs(run, rows.size, work > 8 * _PARALLEL_MIN_TERMS, np.minimum)
         top = self._masses[1] + short_error(self.width)
-        return top - least, top - other_least
+        return top - minimum, top - other_min
 
     def _sparse_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
         """Query a sparse matrix, each q row against all d rows."""
@@ -310,9 +310,9 @@ class Excess:
         support = (self.matrix > 0).astype(np.float64)
         if support.all():
             return None
-        best = self.vertex(_least(self.matrix, support), math.inf)
+        best = self.vertex(_find_smallest(self.matrix, support), math.inf)
         if best.rest > 0.5:
-            best = self.vertex(_least(self.matrix, support - 1.0), math.inf)
+            best = self.vertex(_find_smallest(self.matrix, support - 1.0), math.inf)
         return best if best.q > 0 else None
 
     def _unbounded_sparse(self) -> Vertex | None:
@@ -344,7 +344,7 @@ class Excess:
         return Vertex(q, d, rest, q - d, pair), float(ratio[column])
 
     @cached_property
-    def _least(self) -> FloatArray:
+    def _column_minima(self) -> FloatArray:
         """The smallest entry of each column."""
         return np.asarray(self.matrix.min(axis=0))
 
@@ -390,8 +390,8 @@ def _processors() -> int:
     return len(affinity(0)) if affinity else (os.cpu_count() or 1)
 
 
-def _least_shared_loop(ones: Short, scaled: Short, least: FloatArray, other_least: FloatArray) -> None:
-    """Compute `_least_shared` in blocks of four q rows by two d rows."""
+def _min_shared_loop(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
+    """Compute `_min_shared` in blocks of four q rows by two d rows."""
     last = len(ones) - 1
     other_last = len(scaled) - 1
     width = scaled.shape[1]
@@ -430,16 +430,16 @@ def _least_shared_loop(ones: Short, scaled: Short, least: FloatArray, other_leas
                 more1 += float(t1)
                 more2 += float(t2)
                 more3 += float(t3)
-            least[b] = min(least[b], sums0, more0)
-            least[b1] = min(least[b1], sums1, more1)
-            least[b2] = min(least[b2], sums2, more2)
-            least[b3] = min(least[b3], sums3, more3)
-            other_least[k] = min(other_least[k], sums0, sums1, sums2, sums3)
-            other_least[k1] = min(other_least[k1], more0, more1, more2, more3)
+            minimum[b] = min(minimum[b], sums0, more0)
+            minimum[b1] = min(minimum[b1], sums1, more1)
+            minimum[b2] = min(minimum[b2], sums2, more2)
+            minimum[b3] = min(minimum[b3], sums3, more3)
+            other_min[k] = min(other_min[k], sums0, sums1, sums2, sums3)
+            other_min[k1] = min(other_min[k1], more0, more1, more2, more3)
 
 
-@compile_if_hot(_least_shared_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
-def _least_shared(ones: Short, scaled: Short, least: FloatArray, other_least: FloatArray) -> None:
+@compile_if_hot(_min_shared_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
+def _min_shared(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
     """Compute the smallest ``Σ_j min(q_j, λ d_j)`` of each row in single precision.
 
     ``scaled`` contains the d rows multiplied by λ. The excess is the row's mass minus this sum, so the smallest sum
@@ -460,8 +460,8 @@ def _least_shared(ones: Short, scaled: Short, least: FloatArray, other_least: Fl
             np.minimum(shared, d.ravel(), out=shared)
             # A product with ones sums in single precision (in any order) and is faster than a sum along an axis.
             sums += (shared.reshape(-1, d.shape[1]) @ np.ones(d.shape[1], dtype=np.float32)).reshape(sums.shape)
-        least[first : first + several] = sums.min(axis=1)
-        np.minimum(other_least, sums.min(axis=0), out=other_least)
+        minimum[first : first + several] = sums.min(axis=1)
+        np.minimum(other_min, sums.min(axis=0), out=other_min)
 
 
 def _find_compressed_peaks_loop(  # pragma: no cover - compiled
@@ -516,11 +516,11 @@ def _find_compressed_peaks(
             shared[column_rows[up]] += np.minimum(data[at], slope * column_data[up])
         excess = data[starts[i] : starts[i + 1]].sum() - shared
         np.maximum(other_peak, excess, out=other_peak)
-        partner[b] = at_most = int(np.argmax(excess))
-        row_peak[b] = excess[at_most]
+        partner[b] = peak = int(np.argmax(excess))
+        row_peak[b] = excess[peak]
 
 
-def _least(left: FloatArray, right: FloatArray) -> tuple[int, int]:
+def _find_smallest(left: FloatArray, right: FloatArray) -> tuple[int, int]:
     """Return the index of the smallest entry of ``left @ right.T`` in O(n²) memory."""
     best = math.inf
     pair = (0, 0)

@@ -250,7 +250,7 @@ class Mechanism(ABC):
         return self.squared_error * float(self.epsilon) ** 2 / epsilon / epsilon
 
     @property
-    def least_squared_error(self) -> float | None:
+    def min_squared_error(self) -> float | None:
         """A proven lower bound on the squared error of such mechanisms. None if unknown."""
         return self.squared_error
 

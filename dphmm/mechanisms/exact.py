@@ -97,7 +97,7 @@ class RandomBits:
             if value < bound:
                 return value
 
-    def successes(self, num: int, den: int, step: int = 0, most: int | None = 1) -> int:
+    def successes(self, num: int, den: int, step: int = 0, maximum: int | None = 1) -> int:
         """Return the number of successes before the first failure, at most ``most``.
 
         Flip ``k`` succeeds with probability exactly ``num / (den + k step)``, for ``0 <= num <= den``, ``den >= 1`` and
@@ -105,7 +105,7 @@ class RandomBits:
         decides except with probability ``2**-62``.
         """
         count = 0
-        while count != most:
+        while count != maximum:
             left = num
             while True:
                 digits, left = divmod(left << _WORD_BITS, den)

@@ -247,9 +247,9 @@ class Conditions:
         smaller = [rest[:, 1], rest[:, 0]]
         factors = [np.full(2 * len(rest), ratio)]
         for number, members in enumerate(cliques):
-            members, least = np.sort(members), np.full(len(members), size + number)
-            greater += [members, least]
-            smaller += [least, members]
+            members, minimum = np.sort(members), np.full(len(members), size + number)
+            greater += [members, minimum]
+            smaller += [minimum, members]
             factors += [np.full(len(members), ratio), np.ones(len(members))]
         parts = np.concatenate(greater), np.concatenate(smaller), np.concatenate(factors)
         return cls(size, size + len(cliques), *parts, ratio, bool(cliques) and len(cliques[0]) == size)
@@ -277,9 +277,9 @@ class Conditions:
         held = multipliers
         if self.unknowns > self.size:
             held = held.copy()
-            for least in range(self.size, self.unknowns):
-                above = self.smaller == least
-                below = self.greater == least
+            for minimum in range(self.size, self.unknowns):
+                above = self.smaller == minimum
+                below = self.greater == minimum
                 held[above] *= np.minimum(1.0, held[below].sum(axis=0) / (self.ratio * held[above].sum(axis=0)))
         return float((costs - self.pulled(held)[: self.size]).min(axis=1).sum())
 
@@ -367,8 +367,8 @@ class Clique:
     def solve(self, wanted: FloatArray) -> FloatArray:
         """Return the solutions, see `Graph`."""
         # The Schur complement of the diagonal is one number per output, the corner.
-        least = (wanted[-1] + (self._border * wanted[:-1]).sum(axis=0)) / self._corner
-        return np.concatenate([wanted[:-1] / self._diagonal + self._border * least, least[None]])
+        minimum = (wanted[-1] + (self._border * wanted[:-1]).sum(axis=0)) / self._corner
+        return np.concatenate([wanted[:-1] / self._diagonal + self._border * minimum, minimum[None]])
 
     def coupling(self) -> FloatArray:
         """Return the sum of the inverses, see `Graph`."""
@@ -398,7 +398,7 @@ _STEP_SHARE = 0.995
 TableSolver = Literal["interior-point", "cvxopt"]
 
 
-def least_error_table(
+def compute_min_error_table(
     points: FloatArray,
     edges: IntArray,
     ratio: float,
@@ -669,7 +669,7 @@ class TableMechanism(Mechanism):
         prior
             ``(n,)``, not negative and not all zero. Defaults to uniform.
         solver
-            ``"interior-point"``, or ``"cvxopt"`` for a check by an independent solver; see `least_error_table`.
+            ``"interior-point"``, or ``"cvxopt"`` for a check by an independent solver; see `compute_min_error_table`.
 
         Raises
         ------
@@ -696,7 +696,7 @@ class TableMechanism(Mechanism):
                 f"an optimal table must have at most {MAX_PROGRAM_LOCATIONS} locations unless the graph is complete, "
                 f"got {len(points):,}"
             )
-        table, optimum = least_error_table(points, pairs, over / under, weights, solver)
+        table, optimum = compute_min_error_table(points, pairs, over / under, weights, solver)
         return cls(points, pairs, epsilon, table, weights, optimum)
 
     @classmethod
@@ -729,7 +729,7 @@ class TableMechanism(Mechanism):
         return self._squared_error
 
     @property
-    def least_squared_error(self) -> float | None:
+    def min_squared_error(self) -> float | None:
         """A lower bound on every table's squared error under the prior, if known."""
         return self.optimum
 

@@ -262,7 +262,7 @@ class _Maxima:
         return later, came
 
 
-def _dense_scores_loop(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+def _dense_scores_loop(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
     """Form of `_dense_scores` that numba can compile."""
     size = rows.shape[1]
     chosen = np.empty(size, dtype=np.int64)
@@ -273,9 +273,9 @@ def _dense_scores_loop(logs: FloatArray, most: FloatArray, rows: FloatArray, sco
         near = before.max() - _LIKELY_PREDECESSOR_NATS
         for first in (True, False):
             count = 0
-            least = out.min()
+            minimum = out.min()
             for i in range(size):
-                if (before[i] >= near) == first and (first or before[i] + most[i] > least):
+                if (before[i] >= near) == first and (first or before[i] + maximum[i] > minimum):
                     chosen[count] = i
                     count += 1
             last = count - count % 4
@@ -297,7 +297,7 @@ def _dense_scores_loop(logs: FloatArray, most: FloatArray, rows: FloatArray, sco
 
 
 @compile_if_hot(_dense_scores_loop, lambda logs, _, rows, __: logs.size * len(rows))
-def _dense_scores(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+def _dense_scores(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
     """Compute the best scores of each time.
 
     They are ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``. The first row of ``scores`` is an
@@ -308,7 +308,7 @@ def _dense_scores(logs: FloatArray, most: FloatArray, rows: FloatArray, scores: 
         before, out = scores[t - 1], scores[t]
         near = before >= before.max() - _LIKELY_PREDECESSOR_NATS
         (before[near, np.newaxis] + logs[near]).max(axis=0, out=out)
-        others = ~near & (before + most > out.min())
+        others = ~near & (before + maximum > out.min())
         if others.any():
             np.maximum(out, (before[others, np.newaxis] + logs[others]).max(axis=0), out=out)
         out += rows[t]
@@ -384,7 +384,7 @@ def _gap_steps_loop(
     for done in range(1, steps + 1):
         low = np.inf
         high = -np.inf
-        most = 0.0
+        maximum = 0.0
         same = True
         for j in range(size):
             best = -np.inf
@@ -403,10 +403,10 @@ def _gap_steps_loop(
                 growth = best - scores[j]
                 low = min(low, growth)
                 high = max(high, growth)
-                most = max(most, abs(best))
+                maximum = max(maximum, abs(best))
         scores[:] = later
         origins[:] = came
-        if same and low <= high <= low + _GROWTH_TOLERANCE * most:
+        if same and low <= high <= low + _GROWTH_TOLERANCE * maximum:
             return done, (low + high) / 2
     return steps, 0.0
 

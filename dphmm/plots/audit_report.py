@@ -196,9 +196,9 @@ def _group_witnesses(body: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _shorten_list(names: Sequence[str], most: int = 8) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _shorten_list(names: Sequence[str], maximum: int = 8) -> str:
+    more = f" and {len(names) - maximum:,} more" if len(names) > maximum else ""
+    return ", ".join(names[:maximum]) + more
 
 
 def _build_noise_row(stated: dict[str, Any], graph: str, exposed: int, added: str) -> tuple[str, ...]:

@@ -288,13 +288,13 @@ def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray]
 
     if not drawn.visits:
         return []
-    most = max(drawn.visits.values())
+    maximum = max(drawn.visits.values())
     colours = ListedColormap([colour for _, colour in reversed(_SHADES)])
     largest_first = sorted(drawn.visits, key=lambda area: -drawn.visits[area])
     places = to_plane(np.array([drawn.places[name] for name in largest_first]))
     numbers = np.array([drawn.visits[name] for name in largest_first])
-    sizes = _MAX_CIRCLE**2 * numbers / most
-    shades = np.array([_shade(number, most) for number in numbers])
+    sizes = _MAX_CIRCLE**2 * numbers / maximum
+    shades = np.array([_shade(number, maximum) for number in numbers])
     ax.scatter(
         places[:, 0],
         places[:, 1],
@@ -310,15 +310,15 @@ def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray]
     return [
         Line2D(
             [], [], ls="", marker="o", label=_count(number, "visit"), alpha=0.75, markeredgecolor="white",
-            markersize=_MAX_CIRCLE * np.sqrt(number / most), color=colours(_shade(number, most)),
+            markersize=_MAX_CIRCLE * np.sqrt(number / maximum), color=colours(_shade(number, maximum)),
         )
-        for number in _examples(most)
+        for number in _examples(maximum)
     ]  # fmt: skip
 
 
-def _shade(number: int, most: int) -> int:
+def _shade(number: int, maximum: int) -> int:
     """Return the index of the shade of a number of visits, 0 for the lightest."""
-    return next(len(_SHADES) - 1 - at for at, (part, _) in enumerate(_SHADES) if number >= -(-most // part))
+    return next(len(_SHADES) - 1 - at for at, (part, _) in enumerate(_SHADES) if number >= -(-maximum // part))
 
 
 def _shorten(name: str) -> str:
@@ -329,8 +329,8 @@ def _shorten(name: str) -> str:
 def _width_handles(drawn: _PlottedFlows) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    most = int(drawn.counts.max(initial=0))
-    if not most:
+    maximum = int(drawn.counts.max(initial=0))
+    if not maximum:
         label = "no flow has an interval\nabove zero"
         return [Line2D([], [], ls="", label=label)] if drawn.has_flows else []
     omitted = [Line2D([], [], ls="", label=f"{drawn.num_omitted:,} smallest flows\nare not drawn")]
@@ -340,18 +340,18 @@ def _width_handles(drawn: _PlottedFlows) -> list[Any]:
             [],
             color=RED,
             alpha=_MAX_ALPHA,
-            lw=max(_MAX_WIDTH * number / most, _MIN_WIDTH),
+            lw=max(_MAX_WIDTH * number / maximum, _MIN_WIDTH),
             label=_count(number, "trip"),
         )
-        for number in _examples(most)
+        for number in _examples(maximum)
     ] + (omitted if drawn.num_omitted else [])
 
 
-def _examples(most: int) -> list[int]:
+def _examples(maximum: int) -> list[int]:
     """Return the largest number, a half and a tenth of it, rounded to one digit, for a legend."""
-    parts = [most / 2, most / 10]
+    parts = [maximum / 2, maximum / 10]
     rounded = [int(float(f"{part:.0e}")) for part in parts if part >= 1]
-    return list(dict.fromkeys([most, *rounded]))
+    return list(dict.fromkeys([maximum, *rounded]))
 
 
 def flow_map(rows: FlowRows, title: str = "Flows") -> str:
@@ -377,15 +377,15 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
     names = [name for name, _ in drawn.outlines]
     layers = [MapLayer("areas", "outlines", "#777777", [ring[:, ::-1] for _, ring in drawn.outlines], {"name": names})]
     layers += _visit_layers(drawn)
-    most = int(counts.max()) if len(counts) else 0
+    maximum = int(counts.max()) if len(counts) else 0
     above = np.inf
     strokes = list[MapLayer]()
     for part, width in _LINE_WIDTHS:
-        least = max(-(-most // part), 1)
-        selected = [line for line, count in zip(lines, counts, strict=True) if least <= count < above]
+        minimum = max(-(-maximum // part), 1)
+        selected = [line for line, count in zip(lines, counts, strict=True) if minimum <= count < above]
         if selected:
-            strokes.insert(0, MapLayer(f"flows: {_range(least, above)} trips", "strokes", RED, selected, width=width))
-        above = least
+            strokes.insert(0, MapLayer(f"flows: {_range(minimum, above)} trips", "strokes", RED, selected, width=width))
+        above = minimum
     pointed = [(*pair, str(number)) for pair, number in drawn.flows[:_MAX_LABELLED_FLOWS]]
     facts = {name: [flow[at] for flow in pointed] for at, name in enumerate(("from", "to", "trips"))}
     layers += strokes
@@ -402,27 +402,27 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
 
 def _visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
     """Return circles with an area in proportion to visits, by colour."""
-    most = max(drawn.visits.values(), default=0)
+    maximum = max(drawn.visits.values(), default=0)
     south, _, north, _ = drawn.box
     largest = _CIRCLE_SHARE * (north - south) * _METRES_PER_DEGREE
     layers = list[MapLayer]()
     above = np.inf
     for part, colour in _SHADES:
-        least = max(-(-most // part), 1)
-        selected = [name for name, number in drawn.visits.items() if least <= number < above]
+        minimum = max(-(-maximum // part), 1)
+        selected = [name for name, number in drawn.visits.items() if minimum <= number < above]
         if selected:
             points = np.array([drawn.places[name] for name in selected])[:, ::-1]
-            radii = largest * np.sqrt([drawn.visits[name] / most for name in selected])
-            text = f"circles: {_range(least, above)} visits"
+            radii = largest * np.sqrt([drawn.visits[name] / maximum for name in selected])
+            text = f"circles: {_range(minimum, above)} visits"
             layers.insert(0, MapLayer(text, "area", colour, points, radii=radii, opacity=_CIRCLE_OPACITY))
-        above = least
+        above = minimum
     return layers
 
 
-def _range(least: int, above: float) -> str:
+def _range(minimum: int, above: float) -> str:
     if np.isinf(above):
-        return f"{least:,} and more"
-    return f"{least:,}" if least == above - 1 else f"{least:,} to {int(above) - 1:,}"
+        return f"{minimum:,} and more"
+    return f"{minimum:,}" if minimum == above - 1 else f"{minimum:,} to {int(above) - 1:,}"
 
 
 def _describe_areas(drawn: _PlottedFlows, names: Sequence[str]) -> dict[str, list[str]]:
@@ -511,8 +511,8 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
     public = [
         f"At most {number} {unit} of each user count{scope and f' {scope}'}."
-        for unit, most in counted.items()
-        for number, _, scope in [str(most).partition(" ")]
+        for unit, maximum in counted.items()
+        for number, _, scope in [str(maximum).partition(" ")]
     ]
     sections = [
         Section(

@@ -450,12 +450,12 @@ def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None
             )
     shares = np.array([space.share_within(polygon) for _, polygon in polygons])
     names = np.array([name for name, _ in polygons], dtype=object)
-    most = {name: shares[names == name].max(axis=0) for name, _ in polygons}
-    rank = np.stack(list(most.values()))
+    maximum = {name: shares[names == name].max(axis=0) for name, _ in polygons}
+    rank = np.stack(list(maximum.values()))
     # Each state belongs to the first zone with the largest share.
     owner = np.where(rank.max(axis=0) > 0, rank.argmax(axis=0), -1)
     zones_of: dict[str, list[IntArray]] = {}
-    for number, name in enumerate(most):
+    for number, name in enumerate(maximum):
         for share in shares[names == name]:
             inside = np.flatnonzero((share > 0) & (owner == number))
             if not len(inside):

@@ -249,7 +249,7 @@ class StepNoise:
         if not self.knorm_squared_errors:
             return {}
         shares = self._part_probabilities(prior.probabilities)
-        bounds = [part.least_squared_error for part in self.parts]
+        bounds = [part.min_squared_error for part in self.parts]
         bound = None if None in bounds else sqrt(float(shares @ np.array(bounds)))
         knorm_error = sqrt(float(shares @ np.array(self.knorm_squared_errors)))
         table_error = self.expected_error(prior)

@@ -394,11 +394,11 @@ class Scheduler:
         budgets = [budget_at_rung(epsilon, rung) for rung in _BUDGET_RUNGS]
         rest = next((budget for budget in budgets if to_fraction(budget) <= allowance.remaining), 0.0)
         # A release lasts at most until the error of a known location has grown to the present one.
-        most = allowance.max_epsilon(max(1.0, self.growth.steps_to_reach(level))) * _ROUNDING
+        maximum = allowance.max_epsilon(max(1.0, self.growth.steps_to_reach(level))) * _ROUNDING
         best = effects.smallest_budget(
             _TARGET_SHARE * (target or level),
             budgets,
-            lambda budget: min(budget, rest) > most or rest < _MIN_BUDGET_SHARE * budget,
+            lambda budget: min(budget, rest) > maximum or rest < _MIN_BUDGET_SHARE * budget,
         )
         if best is None:
             return planner.withhold(prior, "budget", steps, state.version)

@@ -287,8 +287,8 @@ def _is_table(text: bytes, delimiters: Iterable[bytes]) -> bool:
         counts = [line.count(delimiter) for line in lines]
         # Quoted cells can contain delimiters and newlines, and the last line may be cut off. The reader describes rows
         # of another length than the header.
-        most = counts[0] if len(set(counts[1:])) != 1 else counts[-1]
-        if counts[0] > 0 and (2 * counts.count(most) >= len(lines) - 1 or b'"' in text):
+        maximum = counts[0] if len(set(counts[1:])) != 1 else counts[-1]
+        if counts[0] > 0 and (2 * counts.count(maximum) >= len(lines) - 1 or b'"' in text):
             return True
     return False
 

@@ -75,9 +75,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
             report.skip(name, "DPHMM_REAL_DATA is not set")
             continue
         channels = [parse_channel(text) for texts in ways.values() for text in texts]
-        most = 40 if report.small else None
+        maximum = 40 if report.small else None
         seed = options.seed
-        both = [attack_users(name, real or "", num_users, time, channels, most, seed) for time in range(times)]
+        both = [attack_users(name, real or "", num_users, time, channels, maximum, seed) for time in range(times)]
         ends = np.cumsum([len(texts) for texts in ways.values()])[:-1]
         measured, expected = (
             dict(zip(ways, np.split(np.concatenate(parts), ends, axis=1), strict=True))
@@ -87,7 +87,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 
 def attack_users(
-    name: str, folder: str, num_users: int, time: int, channels: Sequence[Channel], most: int | None, seed: int
+    name: str, folder: str, num_users: int, time: int, channels: Sequence[Channel], maximum: int | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return filtered, smoothed and informed errors of held-out users in metres.
 
@@ -97,12 +97,12 @@ def attack_users(
         city = build_city()
         box = city.box
         step = 600.0
-        least = 60
+        minimum = 60
         days = 4
         moments = 250
         everyone: Sequence[Trajectory] = synthetic_trajectories(36, 8, 5, city=city)
     else:
-        file, box, step, least, days, moments = SETS[name]
+        file, box, step, minimum, days, moments = SETS[name]
         everyone = read(Path(folder, file)).trajectories
     grid = region(bbox=box, cell_km=CELL_KM)
     assert isinstance(grid, Grid)
@@ -110,18 +110,20 @@ def attack_users(
     for i, trajectory in enumerate(everyone):
         track = trajectory.resample(step)
         slots = track.slots[grid.locate(track.latitude, track.longitude) >= 0]
-        if len(slots) >= least and len(np.unique(slots // int(DAY_SECONDS // step))) >= days:
+        if len(slots) >= minimum and len(np.unique(slots // int(DAY_SECONDS // step))) >= days:
             enough.append(i)
     chosen = set(np.random.default_rng(seed).permutation(enough)[time * num_users : (time + 1) * num_users].tolist())
     others = [track for i, track in enumerate(everyone) if i not in chosen]
     moves = MeshMovement(fit_shrunk(state_sequences(others, grid, step), grid, step).model, PARTS)
-    halved = [(everyone[i], both) for i in sorted(chosen) if (both := split_track(everyone[i], moves, most or moments))]
+    halved = [
+        (everyone[i], both) for i in sorted(chosen) if (both := split_track(everyone[i], moves, maximum or moments))
+    ]
     tracks, moments_before = zip(*[both for _, both in halved], strict=True)
     habits = HabitModels(moves.model, moments_before)
     auxiliary = pd.concat([earlier(trajectory, both[0]) for trajectory, both in halved])
     expected = calibrate(
         moves.model, ReleaseSettings("utility:1km", 1.0), CalibrationTargets(window_epsilon=1e3), num_users=0,
-        auxiliary_data=auxiliary, compare=channels, horizon_seconds=step * (most or moments),
+        auxiliary_data=auxiliary, compare=channels, horizon_seconds=step * (maximum or moments),
     ).channel_results[1:]  # fmt: skip
     measured = errors(expected)
     enough_earlier = np.isfinite(measured)[:, 0, 2]  # the other users have too few earlier days for habits

@@ -46,14 +46,14 @@ def run(report: Report, _: argparse.Namespace) -> None:
     report.time(f"stay points of {fixes:,} fixes", partial(landmarks.stay_points, stamps, points, 0.2, 10), literal)
 
 
-def plain(times: np.ndarray, points: np.ndarray, radius: float, least: np.timedelta64) -> list[tuple[int, int]]:
+def plain(times: np.ndarray, points: np.ndarray, radius: float, minimum: np.timedelta64) -> list[tuple[int, int]]:
     """Find stay points by the algorithm of Li et al. (2008) as published."""
     rows, i = [], 0
     while i < len(times):
         j = i + 1
         while j < len(times) and np.linalg.norm(points[j] - points[i]) <= radius:
             j += 1
-        if times[j - 1] - times[i] >= least:
+        if times[j - 1] - times[i] >= minimum:
             rows.append((i, j - 1))
             i = j
         else:

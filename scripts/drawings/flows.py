@@ -149,8 +149,8 @@ def synthetic(
 def errors(values: np.ndarray, true: np.ndarray) -> tuple[float, float]:
     """Return the errors of all cells, and of the largest cells with half of the total."""
     order = np.argsort(-true, kind="stable")
-    most = order[: 1 + int(np.searchsorted(np.cumsum(true[order]), true.sum() / 2))]
-    return tuple(float(np.abs(values - true)[cells].sum() / true[cells].sum()) for cells in (order, most))  # type: ignore[return-value]
+    largest = order[: 1 + int(np.searchsorted(np.cumsum(true[order]), true.sum() / 2))]
+    return tuple(float(np.abs(values - true)[cells].sum() / true[cells].sum()) for cells in (order, largest))  # type: ignore[return-value]
 
 
 def drawn(rows: Sequence[tuple[object, ...]]) -> Figure:

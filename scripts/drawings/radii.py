@@ -75,9 +75,9 @@ def measure(
     seed: int,
 ) -> dict[float | None, np.ndarray]:
     """Return true and stated mean error (km), and the coverage, of each held-out user."""
-    *_, cell, policy, step, least = REGIONS[name]
+    *_, cell, policy, step, minimum = REGIONS[name]
     tracks = Data((path,)).read().trajectories
-    users = sorted(track.user for track in tracks if len(track) >= least)
+    users = sorted(track.user for track in tracks if len(track) >= minimum)
     rng = np.random.default_rng(seed)
     held_out = tuple(rng.choice(users, num_users, replace=False).tolist())
     model = learn(Data((path,), exclude_users=held_out), region(bbox=box, cell_km=cell), step_seconds=step).model

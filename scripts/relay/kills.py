@@ -230,10 +230,10 @@ def _disturb(
     elif hasattr(resource, "prlimit"):  # limit the size of files, so that writes fail as on a full disk
         size = max(Path(f"{store}{end}").stat().st_size for end in ("", "-wal") if Path(f"{store}{end}").exists())
         with suppress(ProcessLookupError):
-            _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
+            _, maximum = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, maximum))
             time.sleep(rng.uniform(0.2, 1.5))
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (maximum, maximum))
             seen.num_events["full disks"] += 1
 
 

@@ -123,15 +123,15 @@ def test_entry_audit_examines_a_sample_of_many_entries(monkeypatch):
 
     The short run uses half of both.
     """
-    many, most = fewer(40, 20), fewer(100, 40)
-    monkeypatch.setattr("dphmm.audit.policy.MAX_ENTRIES", most)
+    many, maximum = fewer(40, 20), fewer(100, 40)
+    monkeypatch.setattr("dphmm.audit.policy.MAX_ENTRIES", maximum)
     labels = np.append(np.repeat(np.arange(many), 2), np.full(many, -1))
     policy = PolicyGraph.categorical(labels).with_open(np.arange(2 * many, 3 * many))
     size = 3 * many
     audit = audit_entries(
         policy, np.arange(size)[:, np.newaxis], MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size))
     )
-    assert (audit.num_entries, len(audit.entries)) == (many**2, most)
+    assert (audit.num_entries, len(audit.entries)) == (many**2, maximum)
     assert len({entry.state for entry in audit.entries}) == many
     assert len({entry.component for entry in audit.entries}) > 10
-    assert f"{many**2:,} ways, of which {most} were audited" in audit.describe()
+    assert f"{many**2:,} ways, of which {maximum} were audited" in audit.describe()

@@ -36,8 +36,8 @@ AUDIT = SimpleNamespace(
         (1, 0.1, 4),
     ],
 )
-def test_thresholds_may_be_reached_but_not_exceeded(least, most, count):
-    assert len(Thresholds(least, most).violations(AUDIT)) == count
+def test_thresholds_may_be_reached_but_not_exceeded(minimum, maximum, count):
+    assert len(Thresholds(minimum, maximum).violations(AUDIT)) == count
 
 
 def test_violation_names_its_timestep():
@@ -53,8 +53,8 @@ def test_violation_names_its_timestep():
 
 
 @pytest.mark.parametrize(("least", "most"), [(0.0, None), (-1.0, None), (float("inf"), None), (None, 0.0), (None, 1.0)])
-def test_invalid_thresholds_raise(least, most):
+def test_invalid_thresholds_raise(minimum, maximum):
     with pytest.raises(
-        ConfigurationError, match=f"{'min_adversary_error' if most is None else 'max_posterior'} must be"
+        ConfigurationError, match=f"{'min_adversary_error' if maximum is None else 'max_posterior'} must be"
     ):
-        Thresholds(least, most)
+        Thresholds(minimum, maximum)

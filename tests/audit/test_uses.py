@@ -235,9 +235,9 @@ def test_intervals_cover_the_population():
         share = audit.tracing_precision.value
         half = 1.96 * np.sqrt(share * (1 - share) / number)
         covered["pairs"] += abs(share - expected["tracing_precision"]) <= half
-    least = int(binom.ppf(0.001, runs, 0.92))
-    assert {name: covered[name] for name in MEASURES if covered[name] < least} == {}
-    assert covered["pairs"] < least
+    minimum = int(binom.ppf(0.001, runs, 0.92))
+    assert {name: covered[name] for name in MEASURES if covered[name] < minimum} == {}
+    assert covered["pairs"] < minimum
 
 
 def test_updated_policy_finds_all_contacts_at_visited_states():

@@ -58,17 +58,17 @@ def build_certificate(of: str, fill: Callable[[StreamCertificate], None]) -> lis
 
 def leakage_lines(pairs: dict[str, tuple[Any, Any]], epsilons: Any) -> list[Line]:
     """Build the certificate of streams under one matrix per side, with its suprema."""
-    most = float(np.max(epsilons))
+    maximum = float(np.max(epsilons))
 
     def fill(writer: StreamCertificate) -> None:
         for name, (past, future) in pairs.items():
             sides = {"backward": past, "forward": future}
             suprema = {
-                side: leakage.LossFunction(matrix).supremum(most)
+                side: leakage.LossFunction(matrix).supremum(maximum)
                 for side, matrix in sides.items()
                 if matrix is not None
             }
-            writer.leakage(name, leakage.compute_leakage(past, future, epsilons), past, future, suprema, most)
+            writer.leakage(name, leakage.compute_leakage(past, future, epsilons), past, future, suprema, maximum)
 
     return build_certificate("leakage", fill)
 

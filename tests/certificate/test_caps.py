@@ -357,7 +357,7 @@ def multiply(rows: Any, others: Any) -> list[list[Any]]:
     ]
 
 
-def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int, least: int = 1 << 60) -> Fraction | None:
+def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int, minimum: int = 1 << 60) -> Fraction | None:
     """Return the largest relative width of the bounds, or None if a true value is outside.
 
     The width is relative to the value or to `least`, whichever is larger.
@@ -371,7 +371,7 @@ def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int, lea
         (low,), (high,) = (chances.moved(row, 0, to, up) for up in (False, True))
         if not all(a <= b <= c and (b == 0) == (c == 0) for a, b, c in zip(low, wanted, high, strict=True)):
             return None
-        width = max(width, *((c - a) / max(b, Fraction(least)) for a, b, c in zip(low, wanted, high, strict=True)))
+        width = max(width, *((c - a) / max(b, Fraction(minimum)) for a, b, c in zip(low, wanted, high, strict=True)))
     return width
 
 

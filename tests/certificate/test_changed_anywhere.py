@@ -100,12 +100,12 @@ def are_limits_kept(lines: list[Any]) -> bool:
         elif "step" in line:
             spent.setdefault(user, []).append((line["slot"], Fraction(line["epsilon"])))
     for user, releases in spent.items():
-        total, most = limits[user]["epsilon"], limits[user]["window_epsilon"]
+        total, maximum = limits[user]["epsilon"], limits[user]["window_epsilon"]
         if total is not None and sum(epsilon for _, epsilon in releases) > Fraction(total):
             return False
-        for end, _ in releases if most is not None else ():
+        for end, _ in releases if maximum is not None else ():
             recent = [epsilon for slot, epsilon in releases if end - limits[user]["window_steps"] < slot <= end]
-            if sum(recent) > Fraction(most):
+            if sum(recent) > Fraction(maximum):
                 return False
     return True
 

@@ -49,13 +49,13 @@ def test_session_and_file_give_equal_log_odds(release_folder, run):
 @pytest.mark.slow
 def test_exit_code_follows_verdict(release_folder, run):
     result = audit_event("s.db", "m.npz", EVENT)
-    most = max(audits[0].probability.max() for audits in result.audits)
-    least = min(audits[0].probability.min() for audits in result.audits)
+    maximum = max(audits[0].probability.max() for audits in result.audits)
+    minimum = min(audits[0].probability.min() for audits in result.audits)
     words = ("s.db", "--model", "m.npz", "--event", EVENT)
-    assert "No event was learned." in audit_events(run, *words, "--max-posterior", most + 1e-9).stdout
-    assert "An event was learned." in audit_events(run, *words, "--max-posterior", most - 1e-9, code=1).stdout
-    audit_events(run, *words, "--max-posterior", 1, {"min_posterior": least - 1e-9})
-    audit_events(run, *words, "--max-posterior", 1, {"min_posterior": least + 1e-9}, code=1)
+    assert "No event was learned." in audit_events(run, *words, "--max-posterior", maximum + 1e-9).stdout
+    assert "An event was learned." in audit_events(run, *words, "--max-posterior", maximum - 1e-9, code=1).stdout
+    audit_events(run, *words, "--max-posterior", 1, {"min_posterior": minimum - 1e-9})
+    audit_events(run, *words, "--max-posterior", 1, {"min_posterior": minimum + 1e-9}, code=1)
 
 
 @pytest.mark.slow

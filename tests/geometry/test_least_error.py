@@ -17,8 +17,8 @@ from tests.sizes import fewer
 CLOSE = 1 + 1e-9
 
 
-def vectors(d, most=6):
-    return st.lists(st.tuples(*[st.integers(-9, 9)] * d), min_size=1, max_size=most).map(np.array)
+def vectors(d, maximum=6):
+    return st.lists(st.tuples(*[st.integers(-9, 9)] * d), min_size=1, max_size=maximum).map(np.array)
 
 
 pairs = st.sampled_from([2, 3]).flatmap(lambda d: st.tuples(vectors(d), vectors(d)))

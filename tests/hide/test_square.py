@@ -15,13 +15,13 @@ PLACES = st.tuples(st.floats(-84, 84), st.floats(-180, 180))
 
 
 @given(PLACES, st.floats(0.02, 12.8))
-def test_place_lies_in_smallest_square_of_required_side(place, least):
-    square = Square.around(*place, least)
+def test_place_lies_in_smallest_square_of_required_side(place, minimum):
+    square = Square.around(*place, minimum)
     south, west, north, east = square.box
     assert south - 1e-9 <= place[0] <= north + 1e-9
     assert west - 1e-9 <= place[1] <= east + 1e-9
-    assert least <= square.side_km or square.level == 0
-    assert square.side_km < 2 * least or square.level == 9
+    assert minimum <= square.side_km or square.level == 0
+    assert square.side_km < 2 * minimum or square.level == 9
 
 
 @given(PLACES, st.floats(0, 1), st.floats(0, 1))
@@ -49,9 +49,9 @@ def test_sides_match_stated_length_to_two_percent(place):
 
 
 @pytest.mark.parametrize(("place", "least"), [((89, 0), 1), ((0, 181), 1), ((0, 0), 0), ((0, 0), 13), ((np.nan, 0), 1)])
-def test_invalid_place_or_length_raises(place, least):
+def test_invalid_place_or_length_raises(place, minimum):
     with pytest.raises(CoordinateError):
-        Square.around(*place, least)
+        Square.around(*place, minimum)
 
 
 @pytest.mark.slow

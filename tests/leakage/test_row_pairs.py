@@ -47,7 +47,7 @@ def backend(request, monkeypatch):
 
 
 def choose_backend(monkeypatch, is_compiled):
-    for form in (row_pairs._least_shared, row_pairs._find_compressed_peaks):
+    for form in (row_pairs._min_shared, row_pairs._find_compressed_peaks):
         monkeypatch.setattr(form, "_chosen", compiled(form.loop, reorder=True) if is_compiled else form.plain)
 
 
@@ -117,13 +117,13 @@ def test_rows_with_equal_excess_match_double_precision(monkeypatch):
 ALPHAS = [1e-3, 1.0, 20.0, 60.0, 105.0, 150.0, 300.0, 600.0]
 
 
-def build_spread_matrix(n: int, least: int, supports: str, seed: int) -> np.ndarray:
+def build_spread_matrix(n: int, minimum: int, supports: str, seed: int) -> np.ndarray:
     """Build entries from 10^-least to 1.
 
     With shrinking supports, each row is positive in fewer columns than the previous one.
     """
     rng = np.random.default_rng(seed)
-    matrix = 10.0 ** (-least * rng.random((n, n)) ** 2)
+    matrix = 10.0 ** (-minimum * rng.random((n, n)) ** 2)
     if supports == "shrinking":
         matrix *= np.arange(n) < np.maximum(n - np.arange(n), n // 4)[:, np.newaxis]
     return matrix / matrix.sum(axis=1, keepdims=True)
@@ -132,10 +132,10 @@ def build_spread_matrix(n: int, least: int, supports: str, seed: int) -> np.ndar
 @pytest.mark.parametrize("supports", ["full", "shrinking"])
 @pytest.mark.parametrize("least", [10, 35, 60])
 @pytest.mark.parametrize(("n", "seeds"), [(28, 3), (40, 3), slow(100, 2), slow(150, 1)])
-def test_single_precision_drops_no_pair(monkeypatch, n, seeds, least, supports):
+def test_single_precision_drops_no_pair(monkeypatch, n, seeds, minimum, supports):
     """Entries from 1e-60, α up to 600: compare with double precision and ratio sets."""
     for seed in range(seeds):
-        matrix = build_spread_matrix(n, least, supports, seed)
+        matrix = build_spread_matrix(n, minimum, supports, seed)
         with monkeypatch.context() as patched:
             patched.setattr(row_pairs, "_SINGLE_PRECISION_MIN_TERMS", math.inf)
             wanted = [loss(matrix, alpha) for alpha in ALPHAS]
@@ -214,7 +214,7 @@ def test_loss_works_without_numba(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     compiled.cache_clear()
     try:
-        assert compiled(row_pairs._least_shared_loop, reorder=True) is None
+        assert compiled(row_pairs._min_shared_loop, reorder=True) is None
         matrix = random_matrix(80, seed=1)
         value = loss(matrix, 1.0)
     finally:

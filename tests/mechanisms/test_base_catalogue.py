@@ -23,7 +23,7 @@ from dphmm.mechanisms.base import (
     TABLE_MECHANISMS,
     Mechanism,
 )
-from dphmm.mechanisms.noise_tables import TableMechanism, least_error_table
+from dphmm.mechanisms.noise_tables import TableMechanism, compute_min_error_table
 
 EPSILON = 0.8
 # Differences across the edges of a graph. The body of every mechanism contains them.
@@ -34,7 +34,7 @@ HULL = SensitivityHull(EDGES)
 PLACES = np.array([[0, 0], [3, 0], [1, 2], [0, 1], [3, 4], [5, 6]], dtype=float)
 JOINED = np.array([(0, 1), (0, 2), (0, 3), (2, 4), (4, 5)])
 FIRST = np.array([1.0, 0, 0, 0, 0, 0])
-BEST = least_error_table(PLACES, JOINED, np.exp(EPSILON) * (1 - 1e-9), np.ones(6))[0]
+BEST = compute_min_error_table(PLACES, JOINED, np.exp(EPSILON) * (1 - 1e-9), np.ones(6))[0]
 EVERY: dict[str, Mechanism] = {
     "lattice": LatticeKNormMechanism(HULL, EPSILON),
     "k-norm": KNormMechanism(HULL, EPSILON),

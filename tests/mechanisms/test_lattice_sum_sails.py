@@ -69,7 +69,7 @@ def test_sail_has_logarithmic_number_of_edges(v, w):
     assert sum(edge.count for edge in edges) >= len(edges)
 
 
-def enumerate_points(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
+def enumerate_points(edges, maximum: int) -> dict[tuple[int, int], list[Fraction]]:
     """Enumerate points ``± ((1 + a) start + k step + b end)``, each with its norms.
 
     The counts are those with a norm of at most ``most``.
@@ -77,9 +77,9 @@ def enumerate_points(edges, most: int) -> dict[tuple[int, int], list[Fraction]]:
     norms_by_point: dict[tuple[int, int], list[Fraction]] = {(0, 0): [Fraction(0)]}
     for edge in edges:
         first, last = Fraction(edge.first, edge.unit), Fraction(edge.last, edge.unit)
-        for a, b, k in product(range(int(most / first)), range(int(most / last) + 1), range(edge.count)):
+        for a, b, k in product(range(int(maximum / first)), range(int(maximum / last) + 1), range(edge.count)):
             norm = (1 + a) * first + k * Fraction(edge.slope, edge.unit) + b * last
-            if norm <= most:
+            if norm <= maximum:
                 x, y = ((1 + a) * s + k * t + b * e for s, t, e in zip(edge.start, edge.step, edge.end, strict=True))
                 for point in ((x, y), (-x, -y)):
                     norms_by_point.setdefault(point, []).append(norm)

@@ -9,7 +9,7 @@ import pytest
 
 from dphmm.errors import PolicyError
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.noise_tables import Clique, Conditions, Graph, least_error_table, list_cliques
+from dphmm.mechanisms.noise_tables import Clique, Conditions, Graph, compute_min_error_table, list_cliques
 from tests.mechanisms.test_noise_tables_values import _solve_with_cvxopt, build_grid
 from tests.sizes import few_every_day
 
@@ -39,7 +39,7 @@ def test_multipliers_give_valid_lower_bounds(case):
         held[conditions.greater >= conditions.size] = 0.0
         above += (costs - conditions.pulled(held)[: len(points)]).min(axis=1).sum() > best
     assert (above > 0) == (conditions.unknowns > conditions.size) or not above
-    table, bound = least_error_table(points, edges, np.e, prior)
+    table, bound = compute_min_error_table(points, edges, np.e, prior)
     assert bound <= best * (1 + 1e-6)
     assert (costs * table).sum() <= best * (1 + 1.02e-4)
 
@@ -62,9 +62,9 @@ def test_clique_conditions_match_edge_conditions(monkeypatch):
     cliques, rest = list_cliques(25, edges)
     assert max(map(len, cliques)) == 9
     assert len(rest) + sum(len(clique) * (len(clique) - 1) // 2 for clique in cliques) >= len(edges)
-    bound = least_error_table(points, edges, np.e, prior)[1]
+    bound = compute_min_error_table(points, edges, np.e, prior)[1]
     monkeypatch.setattr("dphmm.mechanisms.noise_tables._MIN_CLIQUE_SIZE", 99)
-    assert least_error_table(points, edges, np.e, prior)[1] == pytest.approx(bound, rel=1.01e-4)
+    assert compute_min_error_table(points, edges, np.e, prior)[1] == pytest.approx(bound, rel=1.01e-4)
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.01, 0.3, 1.0, 3.0, 10.0, 30.0])
@@ -100,10 +100,10 @@ def test_large_zone_has_table_and_equally_large_grid_raises():
 def test_optimal_table_is_equivariant():
     """A reflection that preserves the problem preserves the table, for any order of states."""
     points, edges = build_grid(4, 0)
-    table = least_error_table(points, edges, np.e, np.ones(16))[0]
+    table = compute_min_error_table(points, edges, np.e, np.ones(16))[0]
     order = np.random.default_rng(0).permutation(16)
     place = np.argsort(order)
-    again = least_error_table(points[order], place[edges], np.e, np.ones(16))[0]
+    again = compute_min_error_table(points[order], place[edges], np.e, np.ones(16))[0]
     np.testing.assert_allclose(again, table[np.ix_(order, order)], atol=1e-7)
     mirrored = (3 - np.arange(16) // 4) * 4 + np.arange(16) % 4
     np.testing.assert_allclose(table[np.ix_(mirrored, mirrored)], table, atol=1e-7)

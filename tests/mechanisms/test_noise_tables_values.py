@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, TableMechanism
-from dphmm.mechanisms.noise_tables import ROW_WEIGHT, broken, integer_rows, least_error_table, ratio_below
+from dphmm.mechanisms.noise_tables import ROW_WEIGHT, broken, compute_min_error_table, integer_rows, ratio_below
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 EDGES = [(0, 1), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
@@ -163,14 +163,14 @@ def test_bound_uses_unrounded_prior(ratio):
     points, edges = np.array([[0.0], [1.0], [3.0]]), np.array([[0, 1], [1, 2]])
     for rare in (1e-3, 3e-7, 1e-8):
         prior = np.array([1 - rare, 0.0, rare])
-        _, bound = least_error_table(points, edges, ratio, prior)
+        _, bound = compute_min_error_table(points, edges, ratio, prior)
         if ratio < 1.1:
             outputs = (1 - rare) / ratio**2 * points[:, 0] ** 2 + rare * (3 - points[:, 0]) ** 2
             assert outputs.argmin() == 0
-            least = outputs[0]
+            minimum = outputs[0]
         else:
-            least = _solve_with_cvxopt(points, edges, np.log(ratio), prior)
-        assert 0 < bound <= least + 1e-9 * rare
+            minimum = _solve_with_cvxopt(points, edges, np.log(ratio), prior)
+        assert 0 < bound <= minimum + 1e-9 * rare
 
 
 def test_edge_missing_from_program_is_detected_exactly():
@@ -181,7 +181,7 @@ def test_edge_missing_from_program_is_detected_exactly():
     points, edges = build_grid(3, 2)
     prior = np.full(9, 1 / 9)
     missing, kept = edges[-1:], edges[:-1]
-    probabilities = least_error_table(points, kept, np.e, prior)[0]
+    probabilities = compute_min_error_table(points, kept, np.e, prior)[0]
     ratio = ratio_below(1.0)
     weights, _ = integer_rows(probabilities, kept, ratio)
     assert not broken(weights, kept, ratio).any()

@@ -11,13 +11,13 @@ FIRST = 470_003
 YEAR = 24 * 365
 
 
-def build_time_dependent_model(seed, zone="Europe/Berlin", by="hour", size=7, step=HOUR, stay=0.5, least=0.0, near=1):
+def build_time_dependent_model(seed, zone="Europe/Berlin", by="hour", size=7, step=HOUR, stay=0.5, minimum=0.0, near=1):
     """Build random moves between near states on a line, which differ by time class."""
     rng, time_classes = np.random.default_rng(seed), TimeClasses.from_name(by, step, zone)
     near = np.abs(np.subtract.outer(np.arange(size), np.arange(size))) <= near
     matrices = []
     for _ in range(time_classes.count):
-        away = rng.uniform(least, 1.0, (size, size)) * near * (1 - np.eye(size))
+        away = rng.uniform(minimum, 1.0, (size, size)) * near * (1 - np.eye(size))
         rate = (1 - stay) * rng.uniform(0.3, 1.0, (size, 1))
         matrices.append(rate * away / away.sum(axis=1, keepdims=True) + np.diag(1 - rate[:, 0]))
     return MarkovModel(matrices, np.full((time_classes.count, size), 1 / size), None, step, time_classes)

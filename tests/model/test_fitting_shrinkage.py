@@ -129,7 +129,7 @@ def test_known_kernel_is_recovered():
 
 @settings(max_examples=fewer(30, 15))
 @given(user_path_lists, st.integers(1, 3))
-def test_moves_and_visits_of_too_few_users_are_excluded(drawn, least):
+def test_moves_and_visits_of_too_few_users_are_excluded(drawn, minimum):
     visited_states = [state for sequence in drawn for state in sequence if state >= 0]
     if not visited_states:
         return
@@ -140,12 +140,12 @@ def test_moves_and_visits_of_too_few_users_are_excluded(drawn, least):
         (i, j)
         for moves in moves_by_user
         for i, j in moves
-        if possible[i, j] and sum((i, j) in other for other in moves_by_user) >= least
+        if possible[i, j] and sum((i, j) in other for other in moves_by_user) >= minimum
     ]
-    fit = fit_shrunk(drawn, GRID, 60, 60, 1.0, least)
+    fit = fit_shrunk(drawn, GRID, 60, 60, 1.0, minimum)
     assert fit.moves == len(kept)
     assert fit.rare == sum(possible[i, j] for moves in moves_by_user for i, j in moves) - len(kept)
-    visits = [state for state in visited_states if sum(state in sequence for sequence in drawn) >= least]
+    visits = [state for state in visited_states if sum(state in sequence for sequence in drawn) >= minimum]
     shares = np.bincount(visits, minlength=GRID.size) / max(len(visits), 1)
     expected = UNIFORM_SHARE / GRID.size + (1 - UNIFORM_SHARE) * shares if visits else np.full(GRID.size, 1 / GRID.size)
     np.testing.assert_allclose(fit.model.initial, expected, rtol=1e-9)

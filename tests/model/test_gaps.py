@@ -83,7 +83,7 @@ def test_long_gap_with_outside_states_matches_single_steps(varies, monkeypatch):
 @pytest.mark.slow
 def test_long_gap_of_minutes_is_exact():
     """Columns that differ by a factor of 1e5 must not add their rounding errors to each other."""
-    model = build_time_dependent_model(1, "UTC", size=120, step=60.0, stay=0.1, least=0.8)
+    model = build_time_dependent_model(1, "UTC", size=120, step=60.0, stay=0.1, minimum=0.8)
     start, since = np.eye(120)[0], 1440 * 18_000
     far = Belief.from_probabilities(start).predict(model, 1440 * 60, since)
     np.testing.assert_allclose(far.probabilities, step_repeatedly(model, start, 1440 * 60, since), rtol=1e-11)

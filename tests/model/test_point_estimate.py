@@ -38,8 +38,8 @@ def test_least_error_is_tight_lower_bound(seed):
     if seed % 4 == 2:
         x = x[:1] * np.linspace(0, 1, len(x))[:, np.newaxis]  # all on one line
     p = rng.dirichlet(np.full(len(x), rng.choice([0.05, 0.3, 1.0, 5.0])))
-    guess, least = Inference(p, x), minimize_expected_distance(p, x)
-    assert (1 - ERROR_BOUND_ACCURACY) * least - 1e-9 <= guess.error_lower_bound <= least * (1 + 1e-9) + 1e-12
+    guess, minimum = Inference(p, x), minimize_expected_distance(p, x)
+    assert (1 - ERROR_BOUND_ACCURACY) * minimum - 1e-9 <= guess.error_lower_bound <= minimum * (1 + 1e-9) + 1e-12
     np.testing.assert_allclose(guess.mean, p @ x, rtol=1e-12)
     assert guess.mean_error == pytest.approx(p @ np.linalg.norm(x - p @ x, axis=1), rel=1e-12)
     assert guess.rms_error == pytest.approx(np.sqrt(p @ ((x - p @ x) ** 2).sum(axis=1)), rel=1e-12)

@@ -114,10 +114,10 @@ def test_layer_text_can_select_property(tmp_path):
         ("centres:0km", "500m"),
     ],
 )
-def test_radius_below_cell_size_raises_with_smallest_useful_radius(text, least):
-    with pytest.raises(PolicyError, match=f"none of the 30 states.*centres:{least} "):
+def test_radius_below_cell_size_raises_with_smallest_useful_radius(text, minimum):
+    with pytest.raises(PolicyError, match=f"none of the 30 states.*centres:{minimum} "):
         parse_policy(text, SPACE, TRANSITION)
-    assert parse_policy(f"centres:{least}", SPACE).edge_array().tolist()
+    assert parse_policy(f"centres:{minimum}", SPACE).edge_array().tolist()
 
 
 def test_policy_without_edges_raises(tmp_path):

@@ -136,9 +136,9 @@ def test_smallest_area_differs_from_smallest_error_in_running_example(partner, a
 
 
 def test_error_repair_takes_s5_and_volume_repair_takes_s4():
-    least = {objective: protect(graph(), F, states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES}
-    assert [least[objective].added for objective in OBJECTIVES] == [((2, 3),), ((2, 4),)]
-    assert [least[objective].objective_value for objective in OBJECTIVES] == pytest.approx([14, 47])
+    minimum = {objective: protect(graph(), F, states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES}
+    assert [minimum[objective].added for objective in OBJECTIVES] == [((2, 3),), ((2, 4),)]
+    assert [minimum[objective].objective_value for objective in OBJECTIVES] == pytest.approx([14, 47])
 
 
 def isolated_grid(count: int, seed: int, side: int = 20):

@@ -59,13 +59,13 @@ def test_invalid_time_zone_text_raises(tmp_path):
 
 @pytest.mark.parametrize("order", ["as recorded", "by user"])
 @pytest.mark.parametrize("most", [1, 40, 100, 299])
-def test_reading_in_groups_of_users_matches_whole_file(tmp_path, monkeypatch, order, most):
+def test_reading_in_groups_of_users_matches_whole_file(tmp_path, monkeypatch, order, maximum):
     rows_table = build_table()
     if order == "by user":
         rows_table = rows_table.sort_by("user_id")
     pq.write_table(rows_table, tmp_path / "all.parquet", row_group_size=32)
     whole = read(tmp_path / "all.parquet").trajectories
-    monkeypatch.setattr(parquet, "MAX_FIXES", most)
+    monkeypatch.setattr(parquet, "MAX_FIXES", maximum)
     monkeypatch.setattr(parquet, "PART_ROWS", 50)
     progress = []
     data = Data((tmp_path / "all.parquet",), exclude_users=("p3",))

@@ -184,7 +184,7 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
     is_sorted = seed % 4 > 0
     errors = np.sort(rng.random(11)) if is_sorted else rng.random(11)
     rest = rng.choice([0.0, *budgets])
-    most = float(rng.exponential(2.0))
+    maximum = float(rng.exponential(2.0))
     goal = rng.random()
     effects = BudgetEffects.__new__(BudgetEffects)
     effects.is_far_from = lambda goal, budget: errors[budgets.index(budget)] > 1.15 * goal
@@ -192,7 +192,7 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
     effects.compute = lambda budget: computed.append(budget) or BudgetEffect(budget, errors[budgets.index(budget)], 1)
 
     def exceeds(budget):
-        return min(budget, rest) > most or rest < 0.5 * budget
+        return min(budget, rest) > maximum or rest < 0.5 * budget
 
     best = effects.smallest_budget(goal, budgets, exceeds)
     smallest = max((k for k in range(11) if errors[k] <= goal), default=0)
@@ -420,7 +420,10 @@ def test_target_spends_less_than_constant_budget_of_equal_error():
         return float(np.mean(radii)), spent
 
     constant = np.array([walk(None, epsilon, 0) for epsilon in (0.3, 0.6, 1.2, 2.0, 3.0)])
-    walks = {(target, most): walk(Schedule(target), most, 0) for target, most in ((0.6, 4.0), (0.9, 4.0), (0.9, 0.5))}
+    walks = {
+        (target, maximum): walk(Schedule(target), maximum, 0)
+        for target, maximum in ((0.6, 4.0), (0.9, 4.0), (0.9, 0.5))
+    }
     shares = {how: spent / np.interp(-error, -constant[:, 0], constant[:, 1]) for how, (error, spent) in walks.items()}
     assert max(shares[0.6, 4.0], shares[0.9, 4.0]) < 1
     assert shares[0.9, 0.5] > 0.8

@@ -135,9 +135,9 @@ def test_possible_state_without_noise_raises():
 def test_likelihood_ratio_limit_is_exact(epsilon):
     limit = soundness._lower_bound_exp(epsilon)
     other = 10**17 // int(limit + 1)
-    most = limit.numerator * other // limit.denominator
-    assert soundness._is_within(np.array([most, 5]), np.array([other, 5]), limit)
-    for first, second in ((most + 1, other), (other, most + 1)):
+    maximum = limit.numerator * other // limit.denominator
+    assert soundness._is_within(np.array([maximum, 5]), np.array([other, 5]), limit)
+    for first, second in ((maximum + 1, other), (other, maximum + 1)):
         assert not soundness._is_within(np.array([5, first]), np.array([5, second]), limit)
 
 

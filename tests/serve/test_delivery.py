@@ -228,14 +228,14 @@ def basic(user, token):
 def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
     monkeypatch.setattr(delivery, "_MAX_CONCURRENT_MESSAGES", 3)
     now = 0
-    most = 0
+    maximum = 0
     taken = []
     names = [f"p{k:02}" for k in range(12)]
 
     async def take(_):
-        nonlocal now, most
+        nonlocal now, maximum
         now += 1
-        most = max(most, now)
+        maximum = max(maximum, now)
         while not taken:  # answer only when all concurrent messages have arrived
             await asyncio.sleep(0.01)
         now -= 1
@@ -251,7 +251,7 @@ def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
             time.sleep(0.2)
             taken.append(True)
             wait_for(lambda: 12 in count_messages(client, "delivered").values())
-    assert most == 3
+    assert maximum == 3
 
 
 @pytest.mark.slow

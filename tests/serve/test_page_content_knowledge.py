@@ -64,7 +64,7 @@ def min_probability(rounds=4000, seed=0):
     The beliefs are clouds, or a few places far from many near ones.
     """
     rng = np.random.default_rng(seed)
-    least = 1.0
+    minimum = 1.0
     sides = 0
     for _ in range(rounds):
         points = rng.normal(size=(rng.integers(2, 8), 2)) * rng.exponential(2, size=2) + rng.normal(size=2) * 6
@@ -76,11 +76,11 @@ def min_probability(rounds=4000, seed=0):
             continue
         if "side" in knowledge:
             sides += 1
-            least = min(least, masses[points @ SIDES[knowledge["side"]] > 0].sum())
+            minimum = min(minimum, masses[points @ SIDES[knowledge["side"]] > 0].sum())
         else:
-            least = min(least, masses[np.hypot(*points.T) <= knowledge["within_m"] / 1000].sum())
+            minimum = min(minimum, masses[np.hypot(*points.T) <= knowledge["within_m"] / 1000].sum())
     assert sides > rounds / 20
-    return least
+    return minimum
 
 
 @pytest.mark.slow

@@ -266,8 +266,8 @@ def test_new_file_for_error_target_has_a_schedule(model, tmp_path):
     assert written.release.schedule.window_epsilon >= written.release.epsilon
     text = " ".join(lines)
     assert float(text.partition("a mean error of ")[2].split()[0].replace(",", "")) <= 1000
-    most = text.partition("One release is at most ")[2].partition(" times as likely from one")[0]
-    assert 0 <= float(most) - exp(written.release.epsilon) < 0.1, "upper bounds are rounded up"
+    maximum = text.partition("One release is at most ")[2].partition(" times as likely from one")[0]
+    assert 0 <= float(maximum) - exp(written.release.epsilon) < 0.1, "upper bounds are rounded up"
 
 
 @pytest.mark.slow

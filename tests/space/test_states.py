@@ -32,9 +32,9 @@ def test_locate_finds_nearest_within_distance(rows, fixes, within):
     distance = np.linalg.norm(plane[:, None] - space.points[None], axis=2)
     located, nearest = space.locate(lat, lon), space.nearest(lat, lon)
     assert np.allclose(distance[np.arange(len(fixes)), nearest], distance.min(axis=1), rtol=1e-12, atol=1e-12)
-    for row, least in enumerate(distance.min(axis=1)):
-        if abs(least - within) > 1e-9:
-            assert located[row] == (nearest[row] if least <= within else -1)
+    for row, minimum in enumerate(distance.min(axis=1)):
+        if abs(minimum - within) > 1e-9:
+            assert located[row] == (nearest[row] if minimum <= within else -1)
 
 
 @given(places_near_turin, st.one_of(st.just(math.inf), st.floats(0.01, 30)))

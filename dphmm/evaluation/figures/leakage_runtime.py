@@ -361,14 +361,14 @@ def _judge_growth(figure: str, label: str, x: FloatArray, seconds: FloatArray) -
 
 def _judge_limits(by_limit: Runtimes) -> Claim:
     labels = list(by_limit)
-    (x, least), (_, largest) = by_limit[labels[0]], by_limit[labels[-2]]
+    (x, smallest), (_, largest) = by_limit[labels[0]], by_limit[labels[-2]]
     return Claim(
         "Section 6.1, Figure 6(b)",
         "Building the function up to a larger a_m takes longer.",
         "not printed",
         f"n = {x[-1]:g}: "
         + ", ".join(f"{label.rsplit(', ', 1)[1]} {by_limit[label][1][:, -1].mean():.2g} s" for label in labels),
-        _larger(largest[:, -1], least[:, -1]),
+        _larger(largest[:, -1], smallest[:, -1]),
     )
 
 

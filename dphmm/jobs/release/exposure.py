@@ -151,8 +151,8 @@ class InferenceFigure:
         """
         views: tuple[View, ...] = ("smoothed", "filtered", "filtered since a gap")
         figures = [figure for view in views if (figure := cls.find(rows, statistic, view)) is not None]
-        most = min if statistic.endswith("_m") else max  # an error, or a probability
-        return most(figures, key=attrgetter("value"), default=None)
+        strongest = min if statistic.endswith("_m") else max  # an error, or a probability
+        return strongest(figures, key=attrgetter("value"), default=None)
 
     @property
     def adversary(self) -> str:

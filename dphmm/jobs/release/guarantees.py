@@ -270,9 +270,9 @@ def build_guarantee(table: ReleaseTable, engine: Releaser, is_private: bool | No
     """
     settings = engine.settings
     rows = summarise(table, hindsight=compute_hindsight(table, engine))
-    user_with_most = max(rows, key=lambda row: row["epsilon_total"])
+    top_user = max(rows, key=lambda row: row["epsilon_total"])
     return Guarantee(
-        _guarantees(table, settings, user_with_most, is_private),
+        _guarantees(table, settings, top_user, is_private),
         _disclosure(table, rows),
         _limitations(table, settings, is_private),
         _provenance(table, engine),
@@ -281,7 +281,7 @@ def build_guarantee(table: ReleaseTable, engine: Releaser, is_private: bool | No
 
 
 def _guarantees(
-    table: ReleaseTable, settings: ReleaseSettings, user_with_most: dict[str, Any], is_private: bool | None
+    table: ReleaseTable, settings: ReleaseSettings, top_user: dict[str, Any], is_private: bool | None
 ) -> tuple[str, str]:
     if is_private is False:
         return (
@@ -294,9 +294,9 @@ def _guarantees(
         f"released point is {ratio_in_words(float(table['epsilon'].max()), 'from one', 'from the other')}.{conditions}"
     )
     all_releases = (
-        f"Take any two such trajectories, connected at every timestep. All {user_with_most['num_releases']:,} released "
-        f"points of {user_with_most['user']}, the user with the largest total epsilon, are "
-        f"{_ratio(user_with_most['epsilon_total'])}."
+        f"Take any two such trajectories, connected at every timestep. All {top_user['num_releases']:,} released "
+        f"points of {top_user['user']}, the user with the largest total epsilon, are "
+        f"{_ratio(top_user['epsilon_total'])}."
     )
     return release, all_releases
 
@@ -345,7 +345,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     unprotected = ((label, f"{num_unprotected:,} of {len(table):,}", ""),) if num_unprotected else ()
     estimate = "min_user_median_estimate_error_m"
     median = "min_user_median_adversary_error_m"
-    least = "min_adversary_error_m"
+    minimum = "min_adversary_error_m"
     return (
         ("RMS noise of a released point (median)", distance(min(medians)) if medians else "none", ""),
         (
@@ -358,7 +358,7 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
             distance(exposure[median]),
             smoothed(median, distance),
         ),
-        ("expected error of this adversary (minimum)", distance(exposure[least]), smoothed(least, distance)),
+        ("expected error of this adversary (minimum)", distance(exposure[minimum]), smoothed(minimum, distance)),
         (
             "posterior probability of a single location (maximum)",
             _odds(exposure["max_posterior"]),

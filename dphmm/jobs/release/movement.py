@@ -165,8 +165,8 @@ class LargerErrors:
     def warnings(self) -> list[str]:
         """Return the warning. Empty if chance explains the movement of every user."""
         # Bonferroni over users: each p-value is compared with the error rate divided by the number of users.
-        least = next(k for k in range(_MAX_EXPONENT) if 10.0**-k * self.num_users <= ERROR_RATE)
-        count = sum(number for exponent, number in self.counts.items() if exponent >= least)
+        minimum = next(k for k in range(_MAX_EXPONENT) if 10.0**-k * self.num_users <= ERROR_RATE)
+        count = sum(number for exponent, number in self.counts.items() if exponent >= minimum)
         user = self.example
         if user is None or not count:
             return []

@@ -180,13 +180,13 @@ def test_batch_private_summary_matches_session_audits(tmp_path, town):
             adversaries = Adversaries(Data(("known.csv",)))
             audits += audit_session(file, model, SETTINGS, adversaries=adversaries).audits
         for knows in ("the model", "user habits"):
-            most = max(
+            maximum = max(
                 float(audit.smoothed_metrics.top_1_probability.max())
                 for audit in audits
                 if audit.auxiliary_knowledge == knows
             )
             key = f"smoothed_max_posterior_knowing_{knows.replace(' ', '_')}"
-            assert facts[key] == pytest.approx(most)
+            assert facts[key] == pytest.approx(maximum)
         assert facts["num_users_without_earlier_days"] == 0
         assert facts["warnings"] == []
         assert not [name for name in done.to_dict() if "habits" in name]

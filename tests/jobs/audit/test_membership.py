@@ -52,8 +52,8 @@ def test_members_are_found_in_count_model_and_not_after_random_exchange(town):
     audit_result = audit_membership(model, Data((members,)), Data((others,)))
     assert audit_result.is_exposed
     assert audit_result.area_under_curve > 0.9
-    share, least, most = audit_result.estimate_detection_rate(0.05)
-    assert least <= share <= most
+    share, minimum, maximum = audit_result.estimate_detection_rate(0.05)
+    assert minimum <= share <= maximum
     assert share > 0.5
     scores = np.concatenate([audit_result.members, audit_result.others])
     mixed = np.random.default_rng(3).permutation(scores)

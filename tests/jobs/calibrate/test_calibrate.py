@@ -206,10 +206,10 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
 
 
 @pytest.mark.parametrize(("step", "most"), [(3000.0, 2), (1800.0, 2), (1500.0, 3), (0.3, 3)])
-def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, most):
+def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, maximum):
     """A window with its start and without its end moves along the releases."""
     horizon = 0.9 if step < 1 else 3600.0
-    assert most == max(
+    assert maximum == max(
         sum(offset <= 10 * count < offset + round(10 * horizon / step) for count in range(9)) for offset in range(20)
     )
     moves = model(step)
@@ -217,11 +217,11 @@ def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, most):
         calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=seconds)
         for seconds in (None, horizon)
     )
-    assert joint.num_guaranteed_releases == most
+    assert joint.num_guaranteed_releases == maximum
     target = "max_odds_ratio"
-    assert joint.epsilon_by_target[target] == pytest.approx(single.epsilon_by_target[target] / most)
+    assert joint.epsilon_by_target[target] == pytest.approx(single.epsilon_by_target[target] / maximum)
     if horizon == 3600.0:
-        assert joint.achieved.epsilon_per_hour == most * joint.settings.epsilon
+        assert joint.achieved.epsilon_per_hour == maximum * joint.settings.epsilon
 
 
 def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
@@ -258,8 +258,8 @@ def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
     assert np.argmax(priors) == 2
     assert priors[2] > 1.02 * max(priors[:2])
     diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), [0]))
-    least, most = ((log(0.99 / 0.01) - log(p / (1 - p))) / diameter for p in (1.01 * priors[2], priors[2]))
-    assert least <= calibration.epsilon_by_target["max_posterior"] <= most * (1 + 1e-9)
+    minimum, maximum = ((log(0.99 / 0.01) - log(p / (1 - p))) / diameter for p in (1.01 * priors[2], priors[2]))
+    assert minimum <= calibration.epsilon_by_target["max_posterior"] <= maximum * (1 + 1e-9)
     assert calibration.num_users_with_habits == 4
     assert _describe_scope(calibration) == "each release of 4 users with known habits, every output"
 

@@ -181,8 +181,8 @@ def test_starts_are_subsampled_in_proportion_to_visits(tmp_path, monkeypatch):
     model = _extended(rng)
     data = _table(tmp_path / "true.csv", _walks(model, rng, 100, 60), "2024-03-07T06:30")
     fit_results = []
-    for most in (400, 400, 10**6):
-        monkeypatch.setattr(fit, "_MAX_STARTS", most)
+    for maximum in (400, 400, 10**6):
+        monkeypatch.setattr(fit, "_MAX_STARTS", maximum)
         fit_results.append(evaluate_fit(model, data, (1,)))
     assert fit_results[0] == fit_results[1]
     for coverage, all_of_them in zip(fit_results[0].coverage, fit_results[2].coverage, strict=True):

@@ -26,14 +26,14 @@ REACH = SpeedLimit(GRID, 60, 40)
 user_path_lists = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=12), min_size=1, max_size=5)
 
 
-def _largest_changes(user_paths, most, claimed):
+def _largest_changes(user_paths, maximum, claimed):
     """Return whether removing one user changes each count within bounds, and the changes."""
     blocks = np.arange(GRID.size) // 4
     moves = [extract_moves(path, GRID.size) for path in user_paths]
-    counts = BoundedCounts.count(moves, REACH, blocks, most, True)
+    counts = BoundedCounts.count(moves, REACH, blocks, maximum, True)
     worst = [0, 0, 0, 0]
     for out in range(len(moves)):
-        rest = BoundedCounts.count(moves[:out] + moves[out + 1 :], REACH, blocks, most, True)
+        rest = BoundedCounts.count(moves[:out] + moves[out + 1 :], REACH, blocks, maximum, True)
         pairs = [(getattr(counts, name), getattr(rest, name)) for name in ("num_users", "rings", "places", "table")]
         worst = [max(now, int(np.abs(np.subtract(*pair)).sum())) for now, pair in zip(worst, pairs, strict=True)]
     return all(change <= bound for change, bound in zip(worst, (1, claimed, claimed, claimed), strict=True)), worst
@@ -41,8 +41,8 @@ def _largest_changes(user_paths, most, claimed):
 
 @settings(max_examples=fewer(60, 20))
 @given(user_path_lists, st.integers(1, 6))
-def test_count_sensitivity_is_bounded(user_paths, most):
-    assert _largest_changes(user_paths, most, most)[0]
+def test_count_sensitivity_is_bounded(user_paths, maximum):
+    assert _largest_changes(user_paths, maximum, maximum)[0]
 
 
 def test_bound_is_attained_and_exceeded_without_thinning():
@@ -126,7 +126,7 @@ def test_empirical_audit_accepts_learner_and_detects_missing_thinning(monkeypatc
     """
     options = {"samples": fewer(200, 100), "confidence": 0.999, "rng": 5}
     assert not audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).is_violated
-    monkeypatch.setattr(Moves, "thin", lambda self, most: self)
+    monkeypatch.setattr(Moves, "thin", lambda self, maximum: self)
     assert audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).is_violated
 
 
@@ -174,22 +174,22 @@ def test_nonpositive_or_too_small_epsilon_raises(epsilon):
 
 
 @pytest.mark.parametrize("most", [0, -3, 10**9])
-def test_moves_per_user_out_of_range_raises(most):
+def test_moves_per_user_out_of_range_raises(maximum):
     with pytest.raises(InvalidInputError, match="moves_per_user"):
-        fit_private([[0, 1]], GRID, 60, 1, most)
+        fit_private([[0, 1]], GRID, 60, 1, maximum)
 
 
 OUTSIDE = create_outside_states(GRID)
 contexts = st.lists(st.lists(st.integers(-1, len(OUTSIDE) - 1), max_size=12), min_size=1, max_size=5)
 
 
-def _largest_change_outside(user_paths, most, bound):
+def _largest_change_outside(user_paths, maximum, bound):
     """Return whether removing one user changes the counts of outside states within a bound."""
     moves = [extract_moves(path, len(OUTSIDE)) for path in user_paths]
     lengths = [np.where(np.array(path, dtype=int) >= GRID.size, 0.3 + np.arange(len(path)), 0.0) for path in user_paths]
-    all_counts = count_leaving(moves, lengths, OUTSIDE, most)
+    all_counts = count_leaving(moves, lengths, OUTSIDE, maximum)
     rest = (
-        count_leaving(moves[:out] + moves[out + 1 :], lengths[:out] + lengths[out + 1 :], OUTSIDE, most)
+        count_leaving(moves[:out] + moves[out + 1 :], lengths[:out] + lengths[out + 1 :], OUTSIDE, maximum)
         for out in range(len(moves))
     )
     return max(int(np.abs(all_counts - counts).sum()) for counts in rest) <= bound
@@ -197,8 +197,8 @@ def _largest_change_outside(user_paths, most, bound):
 
 @settings(max_examples=fewer(60, 20))
 @given(contexts, st.integers(1, 6))
-def test_outside_count_sensitivity_is_bounded(user_paths, most):
-    assert _largest_change_outside(user_paths, most, 2 * most)
+def test_outside_count_sensitivity_is_bounded(user_paths, maximum):
+    assert _largest_change_outside(user_paths, maximum, 2 * maximum)
 
 
 def test_half_the_outside_bound_is_exceeded():

@@ -78,13 +78,13 @@ def test_days_start_at_local_midnight_of_model(tmp_path):
 def test_memory_does_not_grow_with_number_of_users(model, tmp_path, monkeypatch):
     monkeypatch.setattr(synthesis, "_BLOCK_LOCATIONS", 1 << 17)
     synthesize(model, tmp_path / "p.parquet", num_users=1, days=1)  # load the libraries before measuring
-    most = []
+    maximum = []
     for num_users in (625, 1875):
         tracemalloc.start()
         synthesize(model, tmp_path / f"{num_users}.parquet", num_users=num_users, days=1, rng=1)
-        most.append(tracemalloc.get_traced_memory()[1])
+        maximum.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert most[1] < 1.2 * most[0]
+    assert maximum[1] < 1.2 * maximum[0]
 
 
 @pytest.mark.parametrize(

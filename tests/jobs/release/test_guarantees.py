@@ -69,9 +69,9 @@ def test_smoothed_figures_match_path_enumeration(seed):
     engine, table = release_walk(seed)
     hindsight, exact = compute_hindsight(table, engine), smooth_by_enumeration(engine, table)
     np.testing.assert_allclose(hindsight.certainty, exact.max(axis=1), rtol=1e-9)
-    least = [1000 * min_expected_distance(p, engine.measurements.points) for p in exact]
-    assert (hindsight.error_m <= np.array(least) * (1 + 1e-6)).all()
-    assert (hindsight.error_m >= 0.98 * np.array(least) - 1e-6).all()
+    minimum = [1000 * min_expected_distance(p, engine.measurements.points) for p in exact]
+    assert (hindsight.error_m <= np.array(minimum) * (1 + 1e-6)).all()
+    assert (hindsight.error_m >= 0.98 * np.array(minimum) - 1e-6).all()
     (row,) = summarise(table, hindsight=hindsight)
     assert row["smoothed_max_posterior"] == hindsight.certainty.max()
     assert row["smoothed_median_adversary_error_m"] == np.median(hindsight.error_m)

@@ -129,8 +129,8 @@ def test_figures_are_those_of_most_exposed_user(world):
     printed = float(confidence[0].split(" %")[0])
     assert 0 <= printed - 100 * worst < 0.1, "a largest probability is rounded up, as by 'dphmm release'"
     assert not any(name.startswith("unprotected timesteps") for name in rows)
-    least = min(float(done.table["adversary_error_m"][done.table["user"] == user].min()) for user in ("000", "001"))
-    assert rows["expected error of this adversary (minimum)"][0] in (f"{least:.3g} m", f"{least / 1000:.3g} km")
+    minimum = min(float(done.table["adversary_error_m"][done.table["user"] == user].min()) for user in ("000", "001"))
+    assert rows["expected error of this adversary (minimum)"][0] in (f"{minimum:.3g} m", f"{minimum / 1000:.3g} km")
     hindsight = done.to_dict()["smoothed_min_adversary_error_m"]
     assert rows["expected error of this adversary (minimum)"][1] in (f"{hindsight:.3g} m", f"{hindsight / 1000:.3g} km")
 
