@@ -473,7 +473,7 @@ def field_requirements(owner: type, name: str) -> tuple[Requirement, ...]:
 
 
 def _get_requirements(annotation: Any, namespace: Mapping[str, Any], name: str) -> tuple[Requirement, ...]:
-    """Return the alternatives of an annotation; none if one of them is unknown here."""
+    """Return the alternatives of an annotation. Empty if one of them is unknown here."""
     if not isinstance(annotation, str):
         return ()
     if annotation == "np.datetime64 | str":

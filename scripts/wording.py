@@ -1,7 +1,8 @@
 """Check the wording of the project: `python -m scripts.wording [--hits] [PATH ...]`.
 
-The rules are a list of phrases and names that this project replaces by the field's terms, the length of a docstring's
-first line, and the number of comments in the folders that contain algorithms. Docstrings, comments, string literals,
+The rules are a list of phrases and names that this project replaces by the field's terms, the form of a docstring's
+first line, the form of assignments, the number of comments in the folders that contain algorithms, and the length of
+the lines of pages. Docstrings, comments, string literals,
 identifiers, names of tests, documentation, README and changelog are checked. A table states the matches per 1,000 words
 of each folder; the exit code is 1 if a folder exceeds `MAX_MATCHES` or if a name or a first line breaks a rule.
 """
@@ -68,6 +69,8 @@ BANNED_NAMES = frozenset(
         "nobody",
         "own",
         "who",
+        "least",
+        "most",
         "people",
         "person",
         "persons",
@@ -80,7 +83,7 @@ BANNED_CONSTANT = re.compile(
     r"|BESIDE|KNOWING|LOOKED_AT|REDRAWN|HELD|SHOWN|DRAWN|CALLED|COUNTED_AS|POINTED|SINGLED_OUT|SETTLED|TOO_\w+|OF_\w+"
     r"|\w+_BELOW|\w*PEOPLE|\w*PER_PERSON|MOST_\w+|LEAST_\w+)"
 )
-# Characters of a docstring's first line.
+# Characters of a docstring's first line, and of a line of prose on a page.
 MAX_SUMMARY = 88
 
 COMMENTED = ("geometry", "mechanisms", "policy", "model", "events", "release")
@@ -155,15 +158,49 @@ def check_python(report: Report, place: str, source: str) -> None:
             code_lines.add(line)
     report.num_code_lines += len(code_lines)
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            summary = (ast.get_docstring(node) or "").partition("\n")[0]
-            if len(summary) > MAX_SUMMARY:
-                line = getattr(node, "lineno", 1)
-                report.flaws.append(f"{place}:{line}: a first line of {len(summary)} characters, at most {MAX_SUMMARY}")
-        if isinstance(node, ast.FunctionDef) and node.name.endswith("_of"):
-            report.flaws.append(f"{place}:{node.lineno}: {node.name!r}: start with a verb")
+        line = getattr(node, "lineno", 1)
+        report.flaws += [f"{place}:{line}: {flaw}" for flaw in find_flaws(node)]
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             check_text(report, place, node.lineno, node.name.replace("_", " "))
+
+
+def find_flaws(node: ast.AST) -> Iterator[str]:
+    """Yield the rules that a node of a module breaks."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        summary = (ast.get_docstring(node) or "").partition("\n")[0]
+        if len(summary) > MAX_SUMMARY:
+            yield f"a first line of {len(summary)} characters, at most {MAX_SUMMARY}"
+        if ";" in summary:
+            yield "a semicolon in a first line: write two sentences"
+        pairs = zip(node.body, node.body[1:], strict=False)
+        if any(isinstance(first, ast.Assign | ast.AnnAssign) and _is_text(second) for first, second in pairs):
+            yield "a string after an assignment: write a comment above it"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if node.name.endswith("_of"):
+            yield f"{node.name!r}: start with a verb"
+        if sum(isinstance(child, ast.NamedExpr) for child in ast.walk(node)) > 1:
+            yield f"{node.name!r} assigns several names in expressions: use statements"
+    values = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    if any(isinstance(value, ast.NamedExpr) for value in values):
+        yield "an argument assigns a name: use a statement"
+    is_tuple = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+    if is_tuple and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 2:
+        yield "one line assigns three names or more: use a line for each"
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def check_columns(report: Report, place: str, text: str) -> None:
+    """Add lines of prose that are too long to the report; tables, code, links and pictures may be longer."""
+    is_code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            is_code = not is_code
+        is_prose = not is_code and " " in line.strip() and not line.startswith(("|", "#", "![", "<", "    "))
+        if is_prose and len(line) > MAX_SUMMARY:
+            report.flaws.append(f"{place}:{number}: a line of {len(line)} characters, at most {MAX_SUMMARY}")
 
 
 def files(paths: list[Path]) -> Iterator[Path]:
@@ -192,6 +229,8 @@ def check(paths: list[Path]) -> dict[str, Report]:
             check_python(reports[folder], place, text)
         else:
             check_text(reports[folder], place, 1, text)
+            if parts[0] == "docs":
+                check_columns(reports[folder], place, text)
     for name in COMMENTED:
         report = reports.get(f"dphmm/{name}")
         if report and 100 * report.num_comments < MIN_COMMENTS * report.num_code_lines and len(paths) == 0:

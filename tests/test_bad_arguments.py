@@ -105,7 +105,7 @@ def run_call(name: str, changed: Mapping[str, object] = MappingProxyType({})) ->
 
 
 def find_requirements(name: str) -> dict[str, tuple[Any, ...]]:
-    """The requirements of a public call's parameters; none if its arguments are not checked."""
+    """The requirements of a public call's parameters. Empty if its arguments are not checked."""
     stage, *path = name.split(".")
     target: Any = importlib.import_module(f"dphmm.{stage}")
     for part in path:

@@ -60,7 +60,9 @@ def test_arrays_of_records_are_read_only_copies():
     figure = leakage.Leakage(epsilons, epsilons, epsilons)
     kept = [line.timestamps, line.landmark, budget.epsilons, figure.epsilons, figure.backward, figure.forward]
     before = [array.copy() for array in kept]
-    times[0], landmark[0], epsilons[0] = -5, True, 9.0
+    times[0] = -5
+    landmark[0] = True
+    epsilons[0] = 9.0
     for array, copy in zip(kept, before, strict=True):
         np.testing.assert_array_equal(array, copy)
         with pytest.raises(ValueError, match="read-only"):

@@ -412,7 +412,10 @@ def infer_from_fixed_offset(
             posterior.filtered_means[t] = place - weights @ offsets
             # An excluded offset remains excluded, and most offsets are within a few steps.
             possible = logs > -np.inf
-            offsets, logs, weights, before = offsets[possible], logs[possible], weights[possible], now[possible]
+            offsets = offsets[possible]
+            logs = logs[possible]
+            weights = weights[possible]
+            before = now[possible]
     for t, place in enumerate(released):
         cell = cells(place - offsets)
         posterior.smoothed[t] = sums = np.bincount(cell, weights, size)

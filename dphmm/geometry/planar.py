@@ -167,7 +167,7 @@ def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tupl
 
 
 def _floats_by_qhull(points: Points) -> Points:
-    """Return the corners of floats, counter-clockwise from the leftmost; none if degenerate."""
+    """Return the corners of floats, counter-clockwise from the leftmost. Empty if degenerate."""
     # In SciPy's order.
     from scipy.spatial import ConvexHull, QhullError
 

@@ -215,8 +215,8 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
         minimum = min(budgets[table.name] * share for share in level_shares(table) if share)
         if max_events / minimum > MAX_SCALE:
             raise BudgetError(
-                f"split leaves {float(minimum):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 bits: "
-                "use a larger weight"
+                f"split leaves {float(minimum):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 "
+                "bits: use a larger weight"
             )
 
 

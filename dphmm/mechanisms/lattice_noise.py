@@ -56,7 +56,9 @@ class LatticeNoise:
         self.dimension = basis.shape[1]
         self._basis: list[list[int]] = basis.tolist()
         # Data of an edge are computed on request: a single sample needs one of many edges.
-        self._rates, self._axes, self._geometric = cache(self._list_rates), cache(self._list_axes), cache(Geometric)
+        self._rates = cache(self._list_rates)
+        self._axes = cache(self._list_axes)
+        self._geometric = cache(Geometric)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without the data of edges, which are computed again on request.

@@ -1,4 +1,4 @@
-"""Policy graphs, which connect indistinguishable states; degrees of protection; repairs."""
+"""Policy graphs of indistinguishable states, degrees of protection, and repairs."""
 
 from dphmm.policy.expression import parse_policy
 from dphmm.policy.graph import PolicyGraph

@@ -522,7 +522,9 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: R
         if (times[1:] <= times[:-1]).any():
             used = select_most_accurate(times.astype(np.int64), accuracy)
             merged += times.size - used.size
-            times, latitude, longitude = times[used], latitude[used], longitude[used]
+            times = times[used]
+            latitude = latitude[used]
+            longitude = longitude[used]
             accuracy = None if accuracy is None else accuracy[used]
         trajectories.append(Trajectory(name, times, latitude, longitude, accuracy))
     return ReadResult(tuple(trajectories), skipped, merged, unnamed, dict(refused))

@@ -459,7 +459,7 @@ class Database:
         return file, file.with_name(f"{file.name}-wal")
 
     def _identify(self) -> list[tuple[int, int]]:
-        """Return devices and inodes of the file and its log; none if one is missing."""
+        """Return devices and inodes of the file and its log. Empty if one is missing."""
         with suppress(OSError, RuntimeError):  # the latter if links form a loop
             return [(status.st_dev, status.st_ino) for status in map(os.stat, self._find_files())]
         return []

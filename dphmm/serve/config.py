@@ -302,7 +302,7 @@ class Recipient(_StrictModel):
 
     @property
     def http_headers(self) -> dict[str, str]:
-        """The headers without replacements; none for MQTT, where they are an account."""
+        """The headers without replacements. Empty for MQTT, where they are an account."""
         return {} if self.kind == "mqtt" else self.headers
 
     def has_user(self, user: str) -> bool:

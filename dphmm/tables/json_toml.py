@@ -192,7 +192,7 @@ class JsonItems:
             raise self._refusal(f"',' or '{end}' expected")
 
     def _peek(self) -> str:
-        """Skip spaces, and return the next character; none at the end."""
+        """Skip spaces, and return the next character. Empty at the end."""
         while True:
             match = _SPACE.match(self._text, self._at)
             self._at = self._at if match is None else match.end()

@@ -228,7 +228,7 @@ class ByteStream(Protocol):
     """Anything from which bytes are read in order."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most a number of bytes; none at the end."""
+        """Read at most a number of bytes. Empty at the end."""
 
 
 class CountingStream:

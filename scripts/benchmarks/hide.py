@@ -196,7 +196,9 @@ def _zone(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[F
     def plane(points: FloatArray) -> FloatArray:
         return zone.projection.to_plane(*city.projection.to_latlon(points).T)
 
-    (true_point,), likelihoods, stretches = plane(home), list[dict[str, FloatArray]](), list[Stretch]()
+    (true_point,) = plane(home)
+    likelihoods: list[dict[str, FloatArray]] = []
+    stretches: list[Stretch] = []
     results: list[list[float]] = [[] for _ in HIDDEN]
     for number, ride in enumerate(rides, start=1):
         track = plane(ride)

@@ -228,7 +228,7 @@ def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, .
 
 
 def find_children(pid: int) -> list[int]:
-    """Return the processes that a process has started; none if the system does not list them."""
+    """Return the processes that a process has started. Empty if the system does not list them."""
     try:
         lists = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
         return [int(child) for children in lists for child in children.split()]

@@ -153,7 +153,9 @@ def brute_force(policy, moves, sequence, level, windows):
             for u in window:
                 if constraints[u][i] and constraints[u][j]:
                     out_i, out_j = np.isinf(rows[u][i]), np.isinf(rows[u][j])
-                    first, second, both = first + out_i, second + out_j, both + (out_i and out_j)
+                    first = first + out_i
+                    second = second + out_j
+                    both = both + (out_i and out_j)
                     if not out_i and not out_j:
                         total, compared = total + rows[u][i] - rows[u][j], compared + 1
             largest = max(largest, abs(total))

@@ -62,7 +62,7 @@ def add_stays(model: MarkovModel, staying: float = 0.8, **more: Any) -> MarkovMo
 
 
 def capped_town() -> list[Line]:
-    """Two caps, one with a lower bound; a gap; weakened releases, one withheld."""
+    """Two caps, one with a lower bound, a gap, weakened releases, and one withheld."""
     caps = (Cap("state:6,7 between 1 and 6", 0.5), Cap("!state:12 between 2 and 4", 0.99, 0.5))
     engine = ReleaseSettings("utility:1km", 8, caps=caps).engine(add_stays(town()), 7)
     return certify_path(engine, [(0, 0), (1, 1), (6, 2), (6, 3), (7, 6), (8, 7)])

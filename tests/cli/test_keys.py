@@ -187,10 +187,9 @@ def test_unknown_key_raises_and_names_file(world, run, path):
     (world / "wrong.toml").write_text("spacign = 1\n")
     done = run(*path, "--settings", "wrong.toml")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-    _, found, listed = done.stderr.strip().partition("wrong.toml: key 'spacign' is unknown; the keys are ")
-    assert found
-    if " ... " not in listed:  # of a very long list, the middle is omitted
-        assert {get_key(each) for each in WITH_KEYS[path].params if each.expose_value} == set(listed.split(", "))
+    _, separator, listed = done.stderr.strip().partition("wrong.toml: key 'spacign' is unknown; the keys are ")
+    assert separator
+    assert {get_key(each) for each in WITH_KEYS[path].params if each.expose_value} == set(listed.split(", "))
     (settings,) = (each for each in WITH_KEYS[path].params if each.name == "settings")
     assert "unknown key lists them" in settings.help
 

@@ -22,7 +22,9 @@ TOLERANCE = 1e-6
 
 def compute_excess(noisy, log_p, users, scale):
     """Return the relative excess of CVXOPT's objective over Newton's, and both counts."""
-    noisy, log_p, scales = np.asarray(noisy, dtype=float)[None], np.asarray(log_p)[None], np.array([scale])
+    noisy = np.asarray(noisy, dtype=float)[None]
+    log_p = np.asarray(log_p)[None]
+    scales = np.array([scale])
     newton_counts, cvxopt_counts = (
         real_map(noisy, log_p, users, scales)[0],
         real_map_cvxopt(noisy, log_p, users, scales),

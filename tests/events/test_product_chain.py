@@ -267,10 +267,14 @@ def run_recursion(late: int = 0, plain: bool = False) -> np.ndarray:
     prior = float(not_yet @ to_happen(0))
     for t, row in enumerate(rows):
         if t:
-            happened, not_yet, everything = happened @ CHAIN, not_yet @ CHAIN, everything @ CHAIN
+            happened = happened @ CHAIN
+            not_yet = not_yet @ CHAIN
+            everything = everything @ CHAIN
         if 1 + late <= t <= 2 + late:
             happened, not_yet = happened + not_yet * within, not_yet * (1 - within)
-        happened, not_yet, everything = happened * row, not_yet * row, everything * row
+        happened = happened * row
+        not_yet = not_yet * row
+        everything = everything * row
         pending = everything if plain else not_yet
         yes = happened.sum() + pending @ to_happen(t)
         no = pending @ (1 - to_happen(t))

@@ -136,7 +136,7 @@ def test_command_names_broken_entry_point(elliptic, tmp_path, code, message):
     forget("broken_noise")
     result = run("release", "a.csv", "--model", "m.npz", "--mechanism", "broken@1", "-o", "b.csv")
     assert result.exit_code == 2
-    assert re.search(rf"^Error: --mechanism 'broken' 1 must be .*, but broken_noise:Noise .*{message}", result.output)
+    assert re.search(rf"^Error: mechanism 'broken' 1 must be .*, but broken_noise:Noise .*{message}", result.output)
     assert result.output.count("\n") == 1
     assert MECHANISM_REGISTRY.find("elliptic") is elliptic
 
@@ -243,7 +243,7 @@ def test_command_names_missing_mechanism():
     arguments = ["release", "a.csv", "--model", "m.npz", "--mechanism", "absent@1.0", "-o", "b.csv"]
     result = run(*arguments)
     assert result.exit_code == 2
-    assert "--mechanism 'absent' 1.0 must be installed or registered" in result.output
+    assert "mechanism 'absent' 1.0 must be installed or registered" in result.output
 
 
 @pytest.mark.slow

@@ -29,7 +29,8 @@ def eliminate(matrix: np.ndarray) -> tuple[Fraction, int]:
             product = Fraction(0)
             continue
         if at != rank:
-            rows[rank], rows[at], product = rows[at], rows[rank], -product
+            rows[rank], rows[at] = rows[at], rows[rank]
+            product = -product
         product *= rows[rank][axis]
         for i in range(rank + 1, len(rows)):
             share = rows[i][axis] / rows[rank][axis]

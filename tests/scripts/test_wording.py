@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.wording import BANNED, Report, check_python, check_text
+from scripts.wording import BANNED, Report, check_columns, check_python, check_text
 
 MATCHES = [
     "Nobody can tell where the user is, and everybody sees it.",
@@ -67,13 +67,37 @@ def test_rate_is_per_thousand_words():
         ("def hull_of(body):\n    pass\n", "'hull_of': start with a verb"),
         (f'"""{"A" * 89}"""\n', "a first line of 89 characters"),
         (f'def f():\n    """{"A" * 89}"""\n', "a first line of 89 characters"),
+        ('"""A module; with a part."""\n', "a semicolon in a first line"),
+        ('SIZE = 16\n"""The size."""\n', "a string after an assignment"),
+        ("def f(x):\n    return (y := x) + (z := y)\n", "'f' assigns several names in expressions"),
+        ("print(x := 3)\n", "an argument assigns a name"),
+        ("a, b, c = 1, 2, 3\n", "one line assigns three names or more"),
     ],
-    ids=["name", "user", "constant", "bound", "function", "module summary", "function summary"],
+    ids=[
+        "name",
+        "user",
+        "constant",
+        "bound",
+        "function",
+        "module summary",
+        "function summary",
+        "semicolon",
+        "string",
+        "expressions",
+        "argument",
+        "tuple",
+    ],
 )
 def test_flawed_code_is_reported_with_its_place(source, flaw):
     report = Report()
     check_python(report, "module.py", source)
     assert any(flaw in message and message.startswith("module.py:") for message in report.flaws)
+
+
+def test_long_lines_of_prose_are_reported_and_code_and_tables_are_not():
+    report, line = Report(), "word " * 20
+    check_columns(report, "page.md", f"Short.\n{line}\n```\n{line}\n```\n| {line} |\n")
+    assert report.flaws == ["page.md:2: a line of 100 characters, at most 88"]
 
 
 def test_comments_strings_and_test_names_are_checked():

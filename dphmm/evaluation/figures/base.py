@@ -207,8 +207,8 @@ class PaperFigure:
                 nan = np.full(len(series.x), np.nan)
                 low, high = (nan if ends is None else ends for ends in (series.low, series.high))
                 for point in zip(series.x, series.y, low, high, strict=True):
-                    x, y, low, high = map(float, point)
-                    yield panel.title, series.label, x, y, low, high
+                    x, y, lower, upper = map(float, point)
+                    yield panel.title, series.label, x, y, lower, upper
             for shape in panel.shapes:
                 for x, y in np.asarray(shape.points, dtype=np.float64).tolist():
                     yield panel.title, shape.label or shape.kind, x, y, float("nan"), float("nan")

@@ -182,7 +182,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
         for objective in ("volume", "error")
     }
     smallest = min(areas, key=areas.__getitem__)
-    partner = min(errors, key=errors.__getitem__)
+    smallest_error = min(errors, key=errors.__getitem__)
     claims = [
         Claim(
             "Figure 9(a)",
@@ -210,7 +210,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
             "The graph of least area has the best utility.",
             "s4",
             "expected squared error " + ", ".join(f"{name}: {error:g}" for name, error in errors.items()),
-            judge(partner == smallest and best["error"] == best["volume"]),
+            judge(smallest_error == smallest and best["error"] == best["volume"]),
             "The volume bounds the error only up to a factor; here the least area has the largest error.",
         ),
     ]

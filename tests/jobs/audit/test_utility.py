@@ -226,7 +226,7 @@ def test_uses_of_one_user_raise(town, monkeypatch):
     arguments = ["audit", "utility", "r.csv", "--model", "m.npz", "--true", "true.csv", "--uses"]
     done = command_line.run(*arguments, "--settings", "s.toml")
     assert done.exit_code == 2
-    assert "transmission must be" in done.output
+    assert "key 'transmission' must be in [0, 1], got 1.5" in done.output
 
 
 def test_uses_command_prints_and_exports_the_table(town, monkeypatch):
