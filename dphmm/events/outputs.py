@@ -237,7 +237,7 @@ class Sectors:
             self._corners = dict(self._first_corners)
 
     def _split(self, index: int) -> list[int]:
-        """Return the parts of a cell, or an empty list if the cache is full or a split changes nothing."""
+        """Return the parts of a cell. Empty if the cache is full or a split changes nothing."""
         cell = self._cells[index]
         if not cell.parts:
             if len(self._corners) + _CORNERS_PER_SPLIT > self._max_corners:
