@@ -67,10 +67,11 @@ def page() -> str:
         "| --- | --- |",
         *(f"| {', '.join(pairs)} | … {message} … |" for message, pairs in refused.items()),
         "",
-        "Components and tables can be calibrated if the policy connects all states, unlike in the test.",
+        "Components and tables can be calibrated if the policy connects all states, unlike in the",
+        "test.",
         "",
-        "`tests/release/test_pairs.py` compares every record of a short walk with each pair, and the audit, with an",
-        "enumeration.",
+        "`tests/release/test_pairs.py` compares every record of a short walk with each pair, and",
+        "the audit, with an enumeration.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -25,7 +25,7 @@ AUDIT = SimpleNamespace(
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "count"),
+    ("minimum", "maximum", "count"),
     [
         (None, None, 0),
         (0.4, None, 0),
@@ -52,7 +52,9 @@ def test_violation_names_its_timestep():
     assert "1 to 9 without releases, 1 to 1 given past releases, 3 to 1 given all releases" in summary
 
 
-@pytest.mark.parametrize(("least", "most"), [(0.0, None), (-1.0, None), (float("inf"), None), (None, 0.0), (None, 1.0)])
+@pytest.mark.parametrize(
+    ("minimum", "maximum"), [(0.0, None), (-1.0, None), (float("inf"), None), (None, 0.0), (None, 1.0)]
+)
 def test_invalid_thresholds_raise(minimum, maximum):
     with pytest.raises(
         ConfigurationError, match=f"{'min_adversary_error' if maximum is None else 'max_posterior'} must be"

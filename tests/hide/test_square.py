@@ -48,7 +48,9 @@ def test_sides_match_stated_length_to_two_percent(place):
     np.testing.assert_allclose([wide, high], 0.8, rtol=0.02)
 
 
-@pytest.mark.parametrize(("place", "least"), [((89, 0), 1), ((0, 181), 1), ((0, 0), 0), ((0, 0), 13), ((np.nan, 0), 1)])
+@pytest.mark.parametrize(
+    ("place", "minimum"), [((89, 0), 1), ((0, 181), 1), ((0, 0), 0), ((0, 0), 13), ((np.nan, 0), 1)]
+)
 def test_invalid_place_or_length_raises(place, minimum):
     with pytest.raises(CoordinateError):
         Square.around(*place, minimum)

@@ -130,7 +130,7 @@ def build_spread_matrix(n: int, minimum: int, supports: str, seed: int) -> np.nd
 
 
 @pytest.mark.parametrize("supports", ["full", "shrinking"])
-@pytest.mark.parametrize("least", [10, 35, 60])
+@pytest.mark.parametrize("minimum", [10, 35, 60])
 @pytest.mark.parametrize(("n", "seeds"), [(28, 3), (40, 3), slow(100, 2), slow(150, 1)])
 def test_single_precision_drops_no_pair(monkeypatch, n, seeds, minimum, supports):
     """Entries from 1e-60, α up to 600: compare with double precision and ratio sets."""

@@ -106,7 +106,7 @@ def test_layer_text_can_select_property(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "least"),
+    ("text", "minimum"),
     [
         ("centres:100m", "500m"),
         ("centres: 499 m", "500m"),

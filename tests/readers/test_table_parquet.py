@@ -58,7 +58,7 @@ def test_invalid_time_zone_text_raises(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["as recorded", "by user"])
-@pytest.mark.parametrize("most", [1, 40, 100, 299])
+@pytest.mark.parametrize("maximum", [1, 40, 100, 299])
 def test_reading_in_groups_of_users_matches_whole_file(tmp_path, monkeypatch, order, maximum):
     rows_table = build_table()
     if order == "by user":

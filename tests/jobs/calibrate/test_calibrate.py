@@ -205,7 +205,7 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
         assert engine.release(3).max_posterior_probability <= 0.4
 
 
-@pytest.mark.parametrize(("step", "most"), [(3000.0, 2), (1800.0, 2), (1500.0, 3), (0.3, 3)])
+@pytest.mark.parametrize(("step", "maximum"), [(3000.0, 2), (1800.0, 2), (1500.0, 3), (0.3, 3)])
 def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, maximum):
     """A window with its start and without its end moves along the releases."""
     horizon = 0.9 if step < 1 else 3600.0

@@ -173,7 +173,7 @@ def test_nonpositive_or_too_small_epsilon_raises(epsilon):
         fit_private([[0, 1]], GRID, 60, epsilon)
 
 
-@pytest.mark.parametrize("most", [0, -3, 10**9])
+@pytest.mark.parametrize("maximum", [0, -3, 10**9])
 def test_moves_per_user_out_of_range_raises(maximum):
     with pytest.raises(InvalidInputError, match="moves_per_user"):
         fit_private([[0, 1]], GRID, 60, 1, maximum)
