@@ -130,7 +130,7 @@ def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProje
 
 
 def wrap_longitude(longitude: Any) -> Any:
-    """Return longitudes in [-180, 180): numbers or arrays, degrees."""
+    """Return longitudes in [-180, 180], degrees: numbers or arrays."""
     return (longitude + 180.0) % 360.0 - 180.0
 
 

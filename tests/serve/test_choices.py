@@ -61,6 +61,16 @@ def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbo
 
 
 @pytest.mark.slow
+def test_every_post_that_can_have_a_message_wakes_the_senders(config, inbox, monkeypatch):
+    """Without it, the prediction of a withheld timestep would wait for the next release."""
+    woken = []
+    monkeypatch.setattr(delivery.Outbox, "wake", lambda _, user: woken.append(user))
+    with relay(config(recipient=[named_recipient(inbox, "family")], limits={"epsilon": 1.0})) as client:
+        post(client, 0, 1, 2)
+    assert woken == ["ann"] * 3
+
+
+@pytest.mark.slow
 def test_timestep_beyond_limit_has_no_record_without_predictions(config, inbox, tmp_path):
     quiet = named_recipient(inbox, "quiet", when_withheld="nothing")
     with relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:

@@ -363,13 +363,22 @@ def test_limits_for_any_first_slot_hold_in_winter_and_in_summer(is_reversed):
     assert len(supports) == 1, "the slots of 1970 are those of winter"
 
 
-@pytest.mark.parametrize("step", [1800.0, 2400.0, 3600.0])
-def test_limits_cover_constraint_sets_of_every_class_for_any_step(step):
-    """Only moves from 3 to 4 o'clock, local time, reach the other two cells."""
+@pytest.mark.parametrize(
+    ("step", "zone", "reaching"),
+    [
+        (1800.0, "UTC", 3),
+        (2400.0, "UTC", 3),
+        (3600.0, "UTC", 3),
+        (7200.0, "Europe/Berlin", 2),
+        (7200.0, "Europe/Berlin", 3),
+    ],
+)
+def test_limits_cover_constraint_sets_of_every_class_for_any_step(step, zone, reaching):
+    """Only moves of one hour, local time, reach the other two cells. Steps of two hours meet it in one season."""
     line = Grid(GRID.projection, (0, 0), 0.5, 4, 1)
     pair = np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     outward = np.array([[0.5, 0.5, 0, 0], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0, 0, 0.3, 0.7]])
-    hours = TimeClasses(tuple(int(hour % 24 == 3) for hour in range(168)), step)
+    hours = TimeClasses(tuple(int(hour % 24 == reaching) for hour in range(168)), step, zone)
     moves = MarkovModel([pair, outward], [[0.5, 0.5, 0, 0]] * 2, states=line, step_seconds=step, time_classes=hours)
     settings = ReleaseSettings("centres:500m", 1.0)
     calibration = calibrate(moves, settings, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
