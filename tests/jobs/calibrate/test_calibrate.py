@@ -374,7 +374,10 @@ def test_limits_for_any_first_slot_hold_in_winter_and_in_summer(is_reversed):
     ],
 )
 def test_limits_cover_constraint_sets_of_every_class_for_any_step(step, zone, reaching):
-    """Only moves of one hour, local time, reach the other two cells. Steps of two hours meet it in one season."""
+    """Only moves of one hour, local time, reach the other two cells.
+
+    Steps of two hours meet it in one season only.
+    """
     line = Grid(GRID.projection, (0, 0), 0.5, 4, 1)
     pair = np.array([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     outward = np.array([[0.5, 0.5, 0, 0], [0.3, 0.4, 0.3, 0], [0, 0.3, 0.4, 0.3], [0, 0, 0.3, 0.7]])
