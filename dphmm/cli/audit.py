@@ -117,7 +117,7 @@ def audit_command() -> None:
     "--map",
     "region_map",
     metavar="FILE",
-    help="Audit also for an adversary who excludes water: a map file, or 'coast' (bundled).",
+    help="Audit also for an adversary who excludes water: a map FILE, or coast.",
 )
 @click.option("--secrets", type=click.Path(), help="CSV with a column 'secret': audit a database policy.")
 @click.option("--count", "counts", multiple=True, metavar="COLUMN=VALUE", help="With --secrets: a count query.")

@@ -189,7 +189,7 @@ def settings_option() -> click.Option:
         ["--settings"],
         type=click.Path(path_type=Path),
         metavar="FILE.toml",
-        help="Options and further settings as keys of a TOML file. The error for an unknown key lists them.",
+        help="Options and more keys, in TOML. The error for an unknown key lists all.",
         callback=lambda ctx, _, path: path if path is None or ctx.resilient_parsing else read_settings(ctx, path),
         expose_value=False,
         is_eager=True,

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     "--smoothing",
     type=click.FloatRange(0),
     metavar="COUNT",
-    help="Pseudo-count of observed moves, their reverses and staying; all others are impossible.",
+    help="Pseudo-count of observed moves, their reverses and staying, no others.",
 )
 @click.option(
     "--user-epsilon",

@@ -54,8 +54,8 @@ def show(file: str | Path, name: str, as_json: bool) -> None:
 @click.argument("file", callback=parse_store)
 @click.argument("names", nargs=-1)
 @click.option(
-    "-o", "--output", required=True, type=FILE, help="A .jsonl; with --model also "
-    ".gpkg, .geojson, .csv, .gpx or .parquet; with --everything any name."
+    "-o", "--output", required=True, type=FILE,
+    help="A .jsonl; with --model also a table or .gpx; with --everything any name."
 )  # fmt: skip
 @click.option("--model", type=PATH, help="Model of the sessions, needed for locations and times.")
 @click.option("--everything", is_flag=True, help="Write the whole store for 'dphmm session import', and close FILE.")

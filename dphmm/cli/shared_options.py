@@ -133,7 +133,7 @@ def _declare(kind: type, member: Field[Any], about: Option, text: str) -> Callab
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])", re.ASCII)
 
-EVENT_HELP = "An event over time, such as 'at:clinic.geojson between 2024-03-04 and 2024-03-10'."
+EVENT_HELP = "Event over time, such as 'at:clinic.geojson on 2024-03-04'."
 
 
 def parse_store(context: click.Context, parameter: click.Parameter, value: str) -> str | Path:  # noqa: ARG001 - click's signature
@@ -173,7 +173,7 @@ _column_option = option(
     heading="Data",
     multiple=True,
     metavar="WHAT=NAME",
-    help="Column of user, time, latitude, …: its name, or its number without a header. Repeatable.",
+    help="Column of user, time, latitude, …, by name or number. Repeatable.",
 )
 
 # The fields of `Data` that specify the reading of tables, as options.
@@ -286,7 +286,7 @@ earlier_option = settings_key(
     "--auxiliary-data",
     multiple=True,
     type=click.Path(),
-    help="Earlier data of the users: report the disclosure to an adversary with it.",
+    help="Earlier data of the users: report what an adversary with it infers.",
 )
 
 # The options and keys of the noise: the fields of a `ReleaseSettings` without event caps and schedule.
@@ -302,7 +302,7 @@ _AIM_OPTIONS = ("target_error", "window_epsilon")
 
 # The options of `build_caps`.
 cap_options = compose(
-    click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} May be repeated."),
+    click.option("--event", "events", multiple=True, metavar="TEXT", help=f"{EVENT_HELP} Repeatable."),
     click.option(
         "--max-event-probability",
         type=float,
@@ -347,7 +347,7 @@ region_options = compose(
         "--streets",
         type=click.Path(),
         metavar="FILE",
-        help="Region: segments of the streets of a public map; --bbox or --town may bound it.",
+        help="Region: segments of streets of a public map, within --bbox or --town.",
     ),
     click.option("--cell", type=float, metavar="KM", help="Side of a grid cell, or longest segment, kilometres."),
     settings_key("--extent", type=click.Path(), help="Region: the bounding box of a layer, which must be public."),
@@ -361,7 +361,7 @@ map_options = compose(
         "--map",
         "region_map",
         metavar="FILE",
-        help="Public map for the attraction of cells: a file with streets, 'coast' (bundled) or 'none'.",
+        help="Public map for the attraction of cells: FILE of streets, coast or none.",
     ),
     click.option(
         "--only-on", type=click.Path(), metavar="LAYER", help="Keep only cells that share area with a public layer."

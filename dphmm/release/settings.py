@@ -300,7 +300,7 @@ class Settings:
 
     policy: PolicyText = setting(
         "utility:1km",
-        "Indistinguishable locations: utility:1km, complete, transition, categorical:LAYER.geojson, zone:…",
+        "Indistinguishable locations: utility:1km, complete, zone:FILE, …",
     )
     epsilon: NoiseEpsilon = setting(1.0, "Privacy budget of each release.")
     mechanism: MechanismLike = setting(

@@ -191,7 +191,7 @@ def test_unknown_key_raises_and_names_file(world, run, path):
     assert separator
     assert {get_key(each) for each in WITH_KEYS[path].params if each.expose_value} == set(listed.split(", "))
     (settings,) = (each for each in WITH_KEYS[path].params if each.name == "settings")
-    assert "unknown key lists them" in settings.help
+    assert "unknown key lists all" in settings.help
 
 
 @pytest.mark.parametrize(("path", "key"), KEYS, ids=[f"{' '.join(path)} {key}" for path, key in KEYS])
