@@ -160,7 +160,7 @@ def check_python(report: Report, place: str, source: str) -> None:
     for node in ast.walk(ast.parse(source)):
         line = getattr(node, "lineno", 1)
         report.flaws += [f"{place}:{line}: {flaw}" for flaw in find_flaws(node)]
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             check_text(report, place, node.lineno, node.name.replace("_", " "))
 
 
