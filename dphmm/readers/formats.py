@@ -217,7 +217,9 @@ def find_format(name: str) -> Format:
         return FORMATS[name]
     reader_name, _, version = name.partition("@")
     if not version and reader_name not in READER_REGISTRY.names():
-        raise ConfigurationError(f"format must be one of {sorted(FORMATS)} or a registered reader, got {name!r}")
+        raise ConfigurationError(
+            f"the format of the input must be one of {', '.join(sorted(FORMATS))} or a registered reader, got {name!r}"
+        )
     reader = _create(READER_REGISTRY.find(reader_name, version or None))
     return Format(frozenset(reader.suffixes), partial(_read_own, reader), is_own=True)
 

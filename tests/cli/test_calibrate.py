@@ -234,7 +234,7 @@ def test_uses_without_simulated_users_are_refused(run, folder):
     for options, settings, message in (
         (("--num-users", "0", "--uses"), {}, "--num-users must be at least 2 for uses, got 0"),
         ((), {"report_policies": ["complete"]}, "key 'report_policies' needs uses"),
-        (("--uses",), {"report_policies": ["utility:1xm"]}, "got '1xm'"),
+        (("--uses",), {"report_policies": ["utility:1xm"]}, "key 'report_policies' must be valid policies: "),
         (("--uses", "--map", "coast"), {}, "uses cannot be combined with auxiliary data or a map"),
     ):
         done = run(*BASIC, "--error", "1.5km", *options, settings)

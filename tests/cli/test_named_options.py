@@ -53,3 +53,13 @@ def test_invalid_number_is_refused_by_the_name_of_its_option(world, run, path):
         if option not in done.stderr:
             unnamed[option] = done.stderr
     assert unnamed == {}
+
+
+@pytest.mark.parametrize("command", ["batch", "learn"])
+def test_unknown_format_of_input_is_not_called_the_format_of_output(world, run, command):
+    options = ("--format", "csv") if command == "batch" else ()
+    (world / "wrong.toml").write_text("input_format = 'foo'\n")
+    done = run(command, *LINES[command,], *options, "--settings", "wrong.toml")
+    assert done.exit_code == 2
+    assert "the format of the input must be one of" in done.stderr
+    assert "--format" not in done.stderr

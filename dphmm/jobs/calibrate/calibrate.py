@@ -13,7 +13,7 @@ from dphmm.attack import Channel
 from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate.budgets import round_down
 from dphmm.calibrate.simulation import count_period_steps
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events import Clock, EventText
 from dphmm.jobs.audit.adversaries import (
     HABITS,
@@ -172,7 +172,10 @@ def calibrate(
     learned = load_model(model)
     engine = replace(settings, epsilon=1.0).engine(learned)
     for policy in report_policies:
-        replace(settings, policy=policy).graph(learned)  # refused before the search
+        try:
+            replace(settings, policy=policy).graph(learned)  # refused before the search
+        except InvalidInputError as problem:
+            raise ConfigurationError(f"report_policies must be valid policies: {problem}") from None
     event = targets.event
     if isinstance(event, EventText):
         event = event.resolve(engine.model.states, Clock(engine.model.step_seconds, first))
