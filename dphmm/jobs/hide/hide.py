@@ -506,9 +506,8 @@ def _infer_places(
         )
         candidates = None if streets is None else streets.candidates
         outside_km = max((place.outside_km for place in assignments if place.square == zone.square), default=0.0)
-        earlier = history.num_earlier[zone.square]
         places.append(
-            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), earlier, outside_km, candidates)
+            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
         )
     return tuple(places)
 
