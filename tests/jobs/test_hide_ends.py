@@ -168,6 +168,9 @@ def test_recording_faster_than_its_activity_raises_with_remedy(tmp_path):
     assert hide(path, hide_endpoints=True, within_km=WITHIN, kind="driving").errors == ()
 
 
+SQUARE = Square.around(*HOME, 1.5 * WITHIN)
+
+
 def in_square(square, east, north):
     """Return a location from shares of the sides of a square."""
     south, west, top, right = square.box
@@ -184,12 +187,11 @@ def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
     def hide_with_end(east, north):
         ride = track([(0, 0), (0, 2), (3, 2), (0.3, 0)])
         outside = ~HiddenZone(first, WITHIN).contains(*ride[:, :2].T)
-        begun = ride[: np.flatnonzero(outside)[-1] + 1]
-        end = np.array([*in_square(second, east, north), begun[-1, 2] + 100])
-        rows = np.concatenate([begun, np.linspace(begun[-1], end, 20)[1:]])  # steps of up to 50 m, as before
+        end = np.array([[*in_square(second, east, north), ride[outside][-1, 2] + 100]])
+        rows = np.concatenate([ride[:1], ride[outside], end])
         path = tmp_path / "public.csv"
         result = hide(write(tmp_path / "ride.gpx", rows), (), WITHIN, path, hide_endpoints=True, overwrite=True)
-        return result, path.read_bytes(), float(distance_outside(first, *end[:2])[0])
+        return result, path.read_bytes(), float(distance_outside(first, *end[0, :2])[0])
 
     reference, expected, _ = hide_with_end(0.5, 0.5)
     assert [place.zone.square for place in reference.places] == [first, second]
@@ -204,14 +206,29 @@ def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
             assert f"or up to {1000 * tolerance:.3g} m outside it," in result.sentences[1]
 
 
+@pytest.mark.parametrize("start", [[], [(-4.0, 1.0)]], ids=["plain", "old location"])
+def test_file_does_not_depend_on_where_in_its_core_an_end_lies(tmp_path, start):
+    """The ends are single fixes. Of the steps, only those to hidden points differ."""
+    ride = track([(0, 0), (6, 0)], seconds=1000, step=20)
+    old = [fix(PLANE.to_latlon(np.array(place))[0], 0) for place in start]
+    last = Square.around(*ride[-1, :2], 1.5 * WITHIN)
+    outside = ~HiddenZone(SQUARE, WITHIN).contains(*ride[:, :2].T) & ~HiddenZone(last, WITHIN).contains(*ride[:, :2].T)
+    files = set()
+    for share in ((0.02, 0.5), (0.5, 0.5), (0.98, 0.5), (0.4, 0.02)):
+        ends = [fix(in_square(SQUARE, *share), 930), fix(in_square(last, 1 - share[0], share[1]), ride[-1, 2] + 70)]
+        path = write(tmp_path / "ride.gpx", np.concatenate([*old, ends[0], ride[outside], ends[1]]))
+        result = hide(path, (), WITHIN, tmp_path / "public.gpx", hide_endpoints=True, overwrite=True)
+        assert {SQUARE, last} <= {place.zone.square for place in result.places}
+        assert (len(result.places), result.jumps, result.errors) == (2 + len(start), (), ())
+        files.add((tmp_path / "public.gpx").read_bytes())
+    assert len(files) == 1
+
+
 def typed(square, metres):
     """Return a location outside the eastern side of a square."""
     south, _, north, east = square.box
     longitude, latitude, _ = GEOD.fwd(east, (south + north) / 2, 90, metres)
     return latitude, longitude
-
-
-SQUARE = Square.around(*HOME, 1.5 * WITHIN)
 
 
 @pytest.mark.parametrize("metres", [[-8, 8], [8, -8], [-1, 35, -30]], ids=["16 m", "16 m from the other side", "three"])
@@ -399,23 +416,6 @@ def test_stop_in_zone_is_not_described_as_crossing(tmp_path, minutes, speed):
     assert untimed <= timed * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("kind", "verb"), [("walking", "crossed"), ("cycling", "may have stopped in")])
-def test_steady_run_counts_as_stop_at_the_speed_of_faster_movement(tmp_path, kind, verb):
-    run = track([(-3, 0), (3, 0)], step=5, speed=7.6 / 3600)
-    result = hide(write(tmp_path / "run.gpx", run), [HOME], WITHIN, kind=kind)
-    (place,) = result.to_dict()["places"]
-    # The zone is crossed straight, and two minutes slower than by bicycle only.
-    saved = 3600 * 0.88 * (1 / 7.6 - 1 / KINDS[kind].speed_kmh)
-    assert (saved > 120) == (kind == "cycling")
-    assert place["crossings"] == [verb]
-    assert ("you crossed it, perhaps with a stop." in result.sentences[0]) == (kind == "cycling")
-
-
-def test_gates_of_different_trips_are_not_combined(tmp_path):
-    """The first trip ends at home. The second starts elsewhere and passes two hours later."""
-    first = track([(-3, 0), (0, 0)])
-    second = track([(0, 3), (0, 0), (3, 0)], seconds=first[-1, 2] + 7200)
-    (place,) = hide(write(tmp_path / "ride.gpx", first, second), [HOME], WITHIN).places
 def test_equal_files_have_equal_descriptions(tmp_path):
     """One ride rests in the zone for 130 s, and the other one does not. Both take 300 s."""
     there, back = track([(-3, 0), (-0.6, 0)]), track([(0.6, 0), (3, 0)])
@@ -440,6 +440,23 @@ def test_recording_inside_a_zone_of_a_session_raises_with_a_remedy_that_works(tm
     assert len(hide(path, [HOME], 0.02, session=tmp_path / "other.json").public)
 
 
+@pytest.mark.parametrize(("kind", "verb"), [("walking", "crossed"), ("cycling", "may have stopped in")])
+def test_steady_run_counts_as_stop_at_the_speed_of_faster_movement(tmp_path, kind, verb):
+    run = track([(-3, 0), (3, 0)], step=5, speed=7.6 / 3600)
+    result = hide(write(tmp_path / "run.gpx", run), [HOME], WITHIN, kind=kind)
+    (place,) = result.to_dict()["places"]
+    # The zone is crossed straight, and two minutes slower than by bicycle only.
+    saved = 3600 * 0.88 * (1 / 7.6 - 1 / KINDS[kind].speed_kmh)
+    assert (saved > 120) == (kind == "cycling")
+    assert place["crossings"] == [verb]
+    assert ("you crossed it, perhaps with a stop." in result.sentences[0]) == (kind == "cycling")
+
+
+def test_gates_of_different_trips_are_not_combined(tmp_path):
+    """The first trip ends at home. The second starts elsewhere and passes two hours later."""
+    first = track([(-3, 0), (0, 0)])
+    second = track([(0, 3), (0, 0), (3, 0)], seconds=first[-1, 2] + 7200)
+    (place,) = hide(write(tmp_path / "ride.gpx", first, second), [HOME], WITHIN).places
     gates = [(stretch.entered is not None, stretch.left is not None) for stretch in place.stretches]
     assert gates == [(True, False), (True, True)]
     home = track([(0, 0), (0, 0.1)], seconds=first[-1, 2] + 7200)
