@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,21 @@ class Points:
     def __len__(self) -> int:
         return len(self.values)
 
+    @cached_property
+    def are_minutes(self) -> bool:
+        """Whether times are rounded to minutes: all are whole ones, and points share one."""
+        times = self.values.times[~np.isnat(self.values.times)]
+        minutes = times.astype("datetime64[m]")
+        # A receiver that writes a point per minute has whole minutes, too, but each of them once.
+        return len(np.unique(minutes)) < len(minutes) and not (times != minutes).any()
+
     def take(self, rows: IntArray | BoolArray) -> Points:
         """Return the points with some indices, or those of a mask."""
         return Points(self.values.part(rows), self.activity[rows], self.track[rows], self.segment[rows])
+
+    def location(self, row: int) -> tuple[float, float]:
+        """Return the latitude and longitude of a point."""
+        return float(self.values.latitude[row]), float(self.values.longitude[row])
 
     def time_order(self) -> IntArray:
         """Return the indices of the points in order of time.

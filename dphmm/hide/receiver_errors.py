@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
@@ -69,17 +68,10 @@ def can_reach(points: Points, kind: str | None, first: IntArray, last: IntArray)
     times = points.values.times
     limits = max_speeds(points, kind)
     taken = times[last] - times[first]
-    hours = (taken + _ROUNDING * _are_minutes(times)) / np.timedelta64(1, "h")
+    hours = (taken + _ROUNDING * points.are_minutes) / np.timedelta64(1, "h")
     reach = np.maximum(limits[first], limits[last]) * hours + FIX_ERROR_KM
     is_near = distance_km(latitude[first], longitude[first], latitude[last], longitude[last]) <= reach
     return np.asarray(np.isnat(taken) | (taken > TRIP_GAP) | is_near)
-
-
-def _are_minutes(times: npt.NDArray[np.datetime64]) -> bool:
-    """Return whether times are rounded to minutes: all are whole ones, and points share one."""
-    minutes = times[~np.isnat(times)].astype("datetime64[m]")
-    # A receiver that writes a point per minute has whole minutes, too, but each of them once.
-    return len(np.unique(minutes)) < len(minutes) and not (times[~np.isnat(times)] != minutes).any()
 
 
 def find_jumps(points: Points, kind: str | None) -> IntArray:

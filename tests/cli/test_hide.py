@@ -134,7 +134,8 @@ def test_session_recognizes_home_typed_across_a_border(run):
     sentences = " ".join(output["sentences"])
     assert "or up to 52 m outside it, your location lies" in sentences
     assert "was recognized as the same location" in sentences
-    assert "Files that were hidden without this session are not counted." in sentences
+    assert "only as far as this zone reaches, unless you use --near for it again" in sentences
+    assert "Files that were hidden without this session, or before it knew this zone, are not counted." in sentences
 
 
 @pytest.mark.parametrize(

@@ -117,3 +117,13 @@ def test_many_jumps_leave_largest_piece_in_seconds():
     errors = find_errors(make_points(rows), None)
     assert (~errors).sum() >= 50
     assert not errors[-50:].any()
+
+
+def test_rounding_of_times_is_detected_once_per_recording(monkeypatch):
+    """It takes a sort of all times. The recording has 19 jumps."""
+    points = make_points([(3.0 * (second // 20 % 2), second) for second in range(400)])
+    calls, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda values: [calls.append(None), unique(values)][1])
+    assert len(find_jumps(points, None)) == 19
+    find_errors(points, None)
+    assert len(calls) <= 2

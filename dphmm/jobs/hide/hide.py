@@ -31,7 +31,7 @@ from dphmm.hide.recording_formats import check_recording, find_losses, write_rec
 from dphmm.hide.square import Square
 from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
 from dphmm.hide.street_inference import MAP_MARGIN_KM, ZoneStreets, infer_candidates
-from dphmm.hide.trip_ends import find_ends
+from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
 from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.place import HiddenPlace
@@ -303,15 +303,15 @@ def hide(
         recording = read_recording(data, input_format, columns=columns, time_zone=time_zone, time_format=time_format)
         track = _Track.from_recording(recording, kind)
         points, trips = track.points, track.trips
+        ways = None
         if hide_endpoints:
             check_errors(points, track.errors, kind)
-            ends = find_ends(trips, kind)
-            for end in zip(trips.values.latitude[ends], trips.values.longitude[ends], strict=True):
-                assignments.append(history.assign(end, is_typed=False))
+            ends, ways = find_ends(trips, kind)
+            assignments += [history.assign(trips.location(row), is_typed=False) for row in ends]
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
         remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
-        zones, parts = _find_zones(data, track, assignments, history, movement, remove, hide_endpoints)
+        zones, parts = _find_zones(data, track, assignments, history, movement, remove, ways)
         _check_distances(assignments, parts.public, rule, session)
         used = [zone for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
         used_squares = [zone.square for zone in used]
@@ -405,15 +405,22 @@ def _find_zones(
     history: ZoneHistory,
     movement: str,
     remove: Callable[[Sequence[HiddenZone]], _Parts],
-    hide_endpoints: bool,
+    ways: list[IntArray] | None,
 ) -> tuple[list[HiddenZone], _Parts]:
     """Return the zones of assigned locations and of the session, and the parts.
 
-    A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
-    points are also returned: whether lines are broken in them must not depend on the removed points. With
-    `hide_endpoints`, published points that the removed ones expose as errors are assigned as well.
+        A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
+    points are also returned: whether lines are broken in them must not depend on the removed points. With the ways of
+    `find_ends`, published points that the removed ones expose as errors are assigned as well, and further ends.
     """
-    rule, points = history.rule, track.points.values
+    rule, trips = history.rule, track.trips
+
+    def make_zone(row: int) -> HiddenZone:
+        location = trips.location(row)
+        squares = [place.square for place in assignments if place.location == location]
+        square = squares[0] if squares else rule.square(location)
+        return HiddenZone(square, rule.within_km(square))
+
     while True:
         zones = [
             HiddenZone(square, rule.within_km(square), movement, history.others(square))
@@ -421,14 +428,21 @@ def _find_zones(
         ]
         parts = remove(zones)
         if not parts.removed.any():
-            raise ConfigurationError(f"{data}: {_describe_distance(assignments, track.trips, rule)}")
+            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
         if not len(parts.public):
-            raise ConfigurationError(f"{data}: every point lies inside the hidden zone; use a smaller --within")
-        if not (hide_endpoints and len(parts.wrong)):
+            # All zones of a session have one distance.
+            remedy = "a smaller --within" if history.kind is None else "another --session with a smaller --within"
+            raise ConfigurationError(f"{data}: every point lies inside a hidden zone: omit this file, or use {remedy}")
+        if ways is None:
             return zones, parts
         # An old location at the start may be a location of the user: it is hidden like an end.
-        for row in parts.wrong:
-            assignments.append(history.assign((points.latitude[row], points.longitude[row]), is_typed=False))
+        further = [track.points.location(row) for row in parts.wrong]
+        if not further:
+            far = find_far_ends(trips, ways, zones, make_zone)
+            further, ways = [trips.location(row) for row in far], []
+        if not further:
+            return zones, parts
+        assignments += [history.assign(location, is_typed=False) for location in further]
 
 
 @dataclass(frozen=True)
@@ -506,9 +520,8 @@ def _infer_places(
         )
         candidates = None if streets is None else streets.candidates
         outside_km = max((place.outside_km for place in assignments if place.square == zone.square), default=0.0)
-        earlier = history.num_earlier[zone.square]
         places.append(
-            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), earlier, outside_km, candidates)
+            HiddenPlace(zone, stretches, from_one, from_all, from_ten, len(recordings), outside_km, candidates)
         )
     return tuple(places)
 

@@ -32,8 +32,6 @@ class HiddenPlace:
         The inference from ten recordings that leave and enter like this one.
     num_recordings
         The number of all recordings.
-    num_earlier
-        The number of other recordings of the session that were hidden before it knew the zone.
     outside_km
         A bound of the distance from the core of locations outside it that belong to the zone, kilometres; 0 if all
         lie in the core.
@@ -47,7 +45,6 @@ class HiddenPlace:
     inferences_from_all: tuple[ZoneInference, ...]
     inferences_from_ten: tuple[ZoneInference, ...]
     num_recordings: int
-    num_earlier: int = 0
     outside_km: float = 0.0
     candidates: Candidates | None = None
 
@@ -84,7 +81,6 @@ class HiddenPlace:
             "zone_km": 2 * self.zone.half_km,
             "crossings": [name_crossing(self.zone, stretch) for stretch in self.stretches],
             "num_recordings": self.num_recordings,
-            "num_earlier_recordings": self.num_earlier,
             "adversaries": adversaries,
             "candidates": None
             if candidates is None

@@ -119,13 +119,9 @@ def _describe_repeats(place: HiddenPlace, has_session: bool, has_among: bool) ->
         subject = f"The {count} recordings of this session" if count > 1 else "The 1 recording of this session"
         highest = format_odds(get_max_posterior(total))
         target = "cell" if candidates is None else _SINGULAR[candidates.kind]
-        earlier = ""
-        if place.num_earlier:
-            files = "1 recording" if place.num_earlier == 1 else f"{place.num_earlier:,} recordings"
-            earlier = f", and {files} of it before this zone was known,"
         repeated = (
             f"{subject} {'give' if count > 1 else 'gives'} a probability of at most {highest} to any {target}. "
-            f"{repeated} Files that were hidden without this session{earlier} are not counted."
+            f"{repeated} Files that were hidden without this session, or before it knew this zone, are not counted."
         )
     else:
         options = "--near, --within, --among and --map" if has_among else "--near and --within"
@@ -136,7 +132,8 @@ def _describe_repeats(place: HiddenPlace, has_session: bool, has_among: bool) ->
     if place.outside_km:
         repeated += (
             " A location just outside the core was recognized as the same location: a second zone would place it near "
-            "the border of both."
+            "the border of both. Later recordings protect it only as far as this zone reaches, unless you use --near "
+            "for it again."
         )
     return repeated
 

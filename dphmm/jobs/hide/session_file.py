@@ -80,8 +80,6 @@ class ZoneHistory:
     num_apart
         Square → the number of first squares from which its locations are farther than the distance. They are farther
         than the tolerance of the zone from the other squares with precedence.
-    num_earlier
-        Square → the number of recordings of the session before it had the square.
     kind
         The type of movement; None without a session file.
     rule
@@ -92,14 +90,12 @@ class ZoneHistory:
         self,
         recordings: dict[Square, dict[RecordingKey, LogLikelihoods]],
         num_apart: dict[Square, int],
-        num_earlier: dict[Square, int],
         kind: str | None,
         rule: SquareRule,
     ) -> None:
         self.rule = rule
         self.recordings = recordings
         self.num_apart = num_apart
-        self.num_earlier = num_earlier
         self.kind = kind
         self.squares = list(recordings)
 
@@ -124,10 +120,10 @@ class ZoneHistory:
             If it has another rule or type of movement.
         """
         if path is None:
-            return cls({}, {}, {}, None, rule)
+            return cls({}, {}, None, rule)
         if not Path(path).exists():
             check_output(path)
-            return cls({}, {}, {}, None, rule)
+            return cls({}, {}, None, rule)
         try:
             content = read_json(read_document(path))
             stored_format = content["format"]
@@ -135,10 +131,9 @@ class ZoneHistory:
                 distance_km, among = (None if value is None else float(value) for value in content["zones"])
                 stored = str(content["kind"])
                 squares = [Square(*map(int, place["square"])) for place in content["places"]]
-                num_apart, num_earlier = (
-                    {square: int(place[name]) for square, place in zip(squares, content["places"], strict=True)}
-                    for name in ("num_apart", "num_earlier")
-                )
+                num_apart = {
+                    square: int(place["num_apart"]) for square, place in zip(squares, content["places"], strict=True)
+                }
                 recordings = [_parse_recordings(place["rides"]) for place in content["places"]]
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             raise DataFileError(path, "is not a session file written by 'dphmm hide --session'") from None
@@ -163,7 +158,7 @@ class ZoneHistory:
                 f"--kind must be {stored}, that of the recordings in {path}, or omitted, got {kind}: inferences of "
                 "adversaries with different movement models cannot be combined"
             )
-        return cls(dict(zip(squares, recordings, strict=True)), num_apart, num_earlier, stored, rule)
+        return cls(dict(zip(squares, recordings, strict=True)), num_apart, stored, rule)
 
     def assign(self, location: Place, is_typed: bool) -> Assignment:
         """Return the square of a location. A new one has the least precedence.
@@ -205,9 +200,6 @@ class ZoneHistory:
 
         Of the files of a recording, one with the times of its crossings counts, and of these the one with most points.
         """
-        if square not in self.recordings:
-            seen = {other.kept for others in self.recordings.values() for other in others}
-            self.num_earlier[square] = len(seen - {key.kept})
         recordings = self.recordings.setdefault(square, {})
         files = [other for other in recordings if other.is_same(key)]
         if all((other.has_times, other.num_kept) <= (key.has_times, key.num_kept) for other in files):
@@ -222,7 +214,6 @@ class ZoneHistory:
             {
                 "square": [square.level, square.row, square.column],
                 "num_apart": self.num_apart[square],
-                "num_earlier": self.num_earlier[square],
                 "rides": [
                     {
                         **vars(key),

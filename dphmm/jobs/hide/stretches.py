@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
+from dphmm.arrays import BoolArray, IntArray, runs
 from dphmm.hide.street_inference import AHEAD_KM
 from dphmm.hide.trip_ends import find_gaps
-from dphmm.hide.zone import MIN_STOP_SECONDS, Gate, HiddenZone, Stretch
+from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.space.trajectory import Segment
 
 # A direction is computed over this distance, which is large compared with the errors of fixes, some metres.
 _DIRECTION_KM = 0.1
 _NUM_FIRST_POINTS = 1000
-# The user stops if the points stay within this distance of one of them for `MIN_STOP_SECONDS`: fixes stray by less.
-_STOP_KM = 0.05
 
 
 def find_stretches(
@@ -50,22 +47,10 @@ def find_stretches(
         if entered is not None and left is not None:
             taken = (points.times[last + 1] - points.times[first - 1]) / np.timedelta64(1, "s")
             seconds = None if np.isnan(taken) else float(taken)
-        plane = zone.projection.to_plane(points.latitude[inside], points.longitude[inside])
-        has_stop = zone.is_stop(Stretch(entered, left, seconds)) or _has_stop(plane, points.times[inside])
+        # The times that are published or would be, not the removed points: equal files have equal descriptions.
+        has_stop = zone.is_stop(Stretch(entered, left, seconds))
         stretches.append(Stretch(entered, left, seconds if times else None, has_stop))
     return tuple(stretches)
-
-
-def _has_stop(plane: FloatArray, times: npt.NDArray[np.datetime64]) -> bool:
-    """Return whether points stay within `_STOP_KM` of one of them for `MIN_STOP_SECONDS`."""
-    seconds = (times - times[0]) / np.timedelta64(1, "s")
-    (east, north), since = plane[0], seconds[0]
-    for point, second in zip(plane.tolist(), seconds.tolist(), strict=True):
-        if np.hypot(point[0] - east, point[1] - north) > _STOP_KM:
-            (east, north), since = point, second
-        elif second - since >= MIN_STOP_SECONDS:
-            return True
-    return False
 
 
 def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
