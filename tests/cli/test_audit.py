@@ -284,6 +284,10 @@ BAD = [
         "--possible must be given at most once for a mechanism",
     ),
     (("mechanism", *MARKOV[1:], {"confidence": 1}), "key 'confidence' must be in (0, 1)"),
+    (
+        ("mechanism", *MARKOV[1:], "--possible", "s2"),
+        "the constraint set must contain at least two states, got 1: add states with --possible",
+    ),
 ]
 
 
