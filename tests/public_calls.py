@@ -749,7 +749,7 @@ def audits_and_jobs() -> None:
     add_call("jobs.evaluate_fit", jobs.evaluate_fit, "model", model="missing.npz", data=str(town), steps=[1])
     add_call(
         "jobs.fit_private", jobs.fit_private, "space", sequences=[[0, 1, -1, 2]], space=GRID, step_seconds=60.0,
-        epsilon=1.0, moves_per_user=3, max_speed_kmh=100.0, rng=1
+        user_epsilon=1.0, moves_per_user=3, max_speed_kmh=100.0, rng=1
     )  # fmt: skip
     add_call(
         "serve.write_relay", serve.write_relay, "", path="relay.toml", model="missing.npz", users=["ann"],

@@ -245,7 +245,6 @@ def select_hardest_edges(
     -------
     IntArray
         ``(m, 2)``, pairs of states.
-        ``(m, 2)``, pairs of states.
     """
     policy, measurements = over_measurements(graph, f)
     edges = policy.edge_array()

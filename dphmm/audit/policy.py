@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
 from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
-from dphmm.errors import InvalidInputError
+from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
 from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -364,7 +364,7 @@ def support_sequence(model: MarkovModel, steps: PositiveInt, start: npt.ArrayLik
     Parameters
     ----------
     model
-        The public model over ``N`` states.
+        The public model over ``N`` states. Its classes of time, if any, must have equal supports.
     steps
         Number of timesteps, at least 1. Time 1 has the initial distribution.
     start
@@ -379,7 +379,18 @@ def support_sequence(model: MarkovModel, steps: PositiveInt, start: npt.ArrayLik
     ------
     InvalidInputError
         If ``steps`` is below 1.
+    ConfigurationError
+        If the classes of time differ in their possible moves or, without ``start``, in the initial support.
     """
+    # The supports would depend on the time of the first step. The union over the classes may hide exposed states.
+    first = model.transitions[0]
+    has_equal_moves = all(first.nnz == matrix.nnz == csr_array(first + matrix).nnz for matrix in model.transitions)
+    initial = model.initial_by_class > 0
+    if not has_equal_moves or (start is None and (initial != initial[0]).any()):
+        raise ConfigurationError(
+            f"the model's classes of time must have equal supports, got a model that {model.describe()}: "
+            "list constraint sets with --possible"
+        )
     support = as_constraint(start if start is not None else model.initial > 0, model.size)
     for _ in range(steps):
         yield support

@@ -470,7 +470,7 @@ _EVENTS = Table(
 @settings_key("--spacing", type=NUMBER, default="0.001", help="With lattice: step of the published lattice.")
 @settings_key("--samples", type=int, default=100_000, help="Number of samples of each state of a pair.")
 @settings_key("--confidence", type=float, default=0.99, help="Probability that all bounds hold jointly.")
-@settings_key("--pairs", type=int, default=8, help="Number of edges with the largest norm, 0 for all.")
+@settings_key("--pairs", type=click.IntRange(0), default=8, help="Number of edges with the largest norm, 0 for all.")
 @settings_key("--low-bits", is_flag=True, help="Let events depend on the last bits of floats.")
 @click.option("--seed", "rng", type=click.IntRange(0), help="Seed of the samples.")
 @_output_options

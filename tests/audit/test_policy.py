@@ -10,7 +10,8 @@ import pytest
 
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph
 from dphmm.audit.policy import audit_constraint, audit_constraints, support_sequence
-from dphmm.errors import ConstraintError, InvalidInputError, PolicyError
+from dphmm.errors import ConfigurationError, ConstraintError, InvalidInputError, PolicyError
+from dphmm.model.time_classes import TimeClasses
 from tests.running_example import F, graph, states
 
 
@@ -147,6 +148,25 @@ def test_support_sequence_is_reachable_set_of_model():
     assert supports == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     started = next(support_sequence(model, 1, np.array([False, True, False, False, False])))
     assert np.flatnonzero(started).tolist() == [1]
+
+
+def _alternate_hours(transitions, initial):
+    return MarkovModel(transitions, initial, None, 3600.0, TimeClasses(tuple(h % 2 for h in range(168)), 3600.0))
+
+
+def test_support_sequence_refuses_classes_of_different_support():
+    """Every other hour only states 0 and 2 are possible, unlike in the union of classes."""
+    ends, everywhere = np.tile([0.5, 0, 0.5], (3, 1)), np.full((3, 3), 1 / 3)
+    words = "classes of time must have equal supports, got a model that has a matrix for each of 2 classes of time"
+    for transitions, initial in (((ends, everywhere), everywhere[:2]), ((everywhere,) * 2, (ends[0], everywhere[0]))):
+        with pytest.raises(ConfigurationError, match=words):
+            next(support_sequence(_alternate_hours(transitions, initial), 4))
+    unequal = np.tile([0.2, 0.3, 0.5], (3, 1))
+    moving = _alternate_hours((unequal, everywhere), (unequal[0], everywhere[0]))
+    assert np.all(list(support_sequence(moving, 4)))
+    starting = _alternate_hours((everywhere,) * 2, (ends[0], everywhere[0]))
+    supports = support_sequence(starting, 2, np.array([False, True, False]))
+    assert [np.flatnonzero(support).tolist() for support in supports] == [[1], [0, 1, 2]]
 
 
 def test_repeated_constraint_is_computed_once():

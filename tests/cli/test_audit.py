@@ -115,7 +115,8 @@ def test_example_6_1_and_figure_9_repairs(folder):
 
 def test_other_prior_is_audited_next_to_policy(folder):
     (folder / "prior.csv").write_text("state,probability\ns2,0.5\ns3,0.25\ns5,0.25\n")
-    output = audit_json(1, *MARKOV, "--possible", "s2,s3", {"adversary_prior": "prior.csv"})
+    # The paper's mechanism would expose s5. This engine releases it as s2 or s3, so the exit code is 0.
+    output = audit_json(0, *MARKOV, "--possible", "s2,s3", {"adversary_prior": "prior.csv"})
     other = output["constraints"][0]["adversary"]
     assert (other["relation"], other["exposed"], other["num_shared"]) == ("wider", ["s5"], 2)
 
@@ -282,6 +283,10 @@ BAD = [
     (
         ("mechanism", *MARKOV[1:], "--possible", "s4,s5", "--possible", "s5,s6"),
         "--possible must be given at most once for a mechanism",
+    ),
+    (
+        ("mechanism", *MARKOV[1:], "--possible", "s2"),
+        "the constraint set must contain at least two states, got 1: add states with --possible",
     ),
     (("mechanism", *MARKOV[1:], {"confidence": 1}), "key 'confidence' must be in (0, 1)"),
 ]

@@ -327,7 +327,10 @@ _LATE = [
             ("audit", "session", "releases.csv", "--model", "m.npz", "--policy", "complete", {"top": 0}),
             "key 'top' must be an integer, at least 1, got 0",
         ),
-        (("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"pairs": -1}), "key 'pairs' must be"),
+        (
+            ("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"pairs": -1}),
+            "key 'pairs' must be an integer, at least 0, got -1",
+        ),
         (
             ("audit", "mechanism", "--model", "m.npz", "--policy", "complete", {"confidence": 2}),
             "'confidence' must be",

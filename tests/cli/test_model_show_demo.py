@@ -85,6 +85,7 @@ def test_learn_stores_guarantee_of_model(world, run):
         (("--user-epsilon", 1, "--smoothing", 1), "cannot be combined"),
         (("--user-epsilon", 1, {"min_users": 2}), "cannot be combined"),
         (("--user-epsilon", "none"), "--user-epsilon must be in [1e-30, 1e+30]"),
+        (("--user-epsilon", "1e-17"), "--user-epsilon must be larger, got 1e-17: its noise may exceed 64 bits"),
         (({"min_users": 0},), "key 'min_users' must be an integer, at least 1, got 0"),
         (
             ("--user-epsilon", 1, "--time-classes", "hour", "--zone", "UTC"),

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, eye_array
 from dphmm.arrays import BoolArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
 from dphmm.audit.empirical import PairAudit, audit_pairs, select_hardest_edges
-from dphmm.errors import ConfigurationError
+from dphmm.errors import ConfigurationError, SingletonConstraintError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
 from dphmm.jobs.progress import ProgressCallback, unwatched
@@ -114,6 +114,8 @@ def audit_mechanism(
     ------
     ConfigurationError
         If the repaired graph has no edge.
+    SingletonConstraintError
+        If fewer than two states are possible.
     InvalidInputError
         If the confidence is not in (0, 1), or `pairs` is not positive.
     DphmmError
@@ -130,6 +132,11 @@ def audit_mechanism(
     (2, False)
     """
     possible = constraint or target.all_states()
+    num_possible = int(possible.states.sum())
+    if num_possible < 2:
+        raise SingletonConstraintError(
+            f"the constraint set must contain at least two states, got {num_possible}: add states with --possible"
+        )
     policy_name = GRAPH_POLICY_PREFIX + target.policy.content_hash
     settings = ReleaseSettings(policy_name, epsilon, mechanism, spacing=spacing, noise_scope=noise_scope)
     source = random_source(rng)

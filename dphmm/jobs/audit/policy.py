@@ -105,10 +105,12 @@ class PolicyAudit(Result):
 
     @property
     def is_exposed(self) -> bool:
-        """Whether any state is exposed, to the public adversary or to another one."""
+        """Whether the policy exposes a state, or the repaired release does to another adversary."""
         others = (*self.others, *(mapped.audit for mapped in self.map_audits if mapped is not None))
-        exposed_to_others = (other is not None and bool(other.exposed or other.is_singleton) for other in others)
-        return any(audit.is_exposed for audit in self.audits) or any(exposed_to_others)
+        # The repaired release has surrogates: `AdversaryAudit.exposed` is about the paper's mechanism.
+        return any(audit.is_exposed for audit in self.audits) or any(
+            other is not None and bool(other.exposed_with_surrogates or other.is_singleton) for other in others
+        )
 
     def summary_sentences(self) -> list[str]:
         """Return sentences about exposed states and the adversary to whom they are exposed.

@@ -188,7 +188,7 @@ class AuditTarget:
         Raises
         ------
         ConfigurationError
-            If there is no model.
+            If there is no model, or its classes of time differ in their supports.
         StateError, InvalidInputError
             If a state is repeated or does not exist, or the number of steps is not in [1, 50,000].
         """

@@ -177,7 +177,7 @@ def fit_private(
     sequences: Iterable[StateSequence],
     space: StateSpace,
     step_seconds: Seconds,
-    epsilon: Rational,
+    user_epsilon: Rational,
     moves_per_user: Annotated[int, Integers(1, MAX_MOVES_PER_USER)] = MOVES_PER_USER,
     max_speed_kmh: PositiveNumber = MAX_SPEED_KMH,
     rng: Rng = None,
@@ -193,7 +193,7 @@ def fit_private(
         guarantee holds with twice the epsilon.
     space, step_seconds, max_speed_kmh
         The states and the possible moves; see `dphmm.model.SpeedLimit`. Select them without looking at the data.
-    epsilon
+    user_epsilon
         The budget of the model, positive. A float is converted to the decimal number that it prints as.
     moves_per_user
         The maximum number of moves of each user that are counted. Longer sequences are thinned to evenly spaced moves.
@@ -236,7 +236,7 @@ def fit_private(
     size = space.size if outside_states is None else len(outside_states)
     user_moves = [extract_moves(sequence, size) for sequence in sequences]
     return fit_private_moves(
-        user_moves, space, step_seconds, epsilon, moves_per_user, max_speed_kmh, rng, outside, attraction
+        user_moves, space, step_seconds, user_epsilon, moves_per_user, max_speed_kmh, rng, outside, attraction
     )
 
 
@@ -245,7 +245,7 @@ def fit_private_moves(
     user_moves: list[Moves],
     space: StateSpace,
     step_seconds: Seconds,
-    epsilon: Rational,
+    user_epsilon: Rational,
     moves_per_user: Annotated[int, Integers(1, MAX_MOVES_PER_USER)] = MOVES_PER_USER,
     max_speed_kmh: PositiveNumber = MAX_SPEED_KMH,
     rng: Rng = None,
@@ -256,9 +256,9 @@ def fit_private_moves(
 
     They may be thinned already.
     """
-    budget = rational(epsilon)
+    budget = rational(user_epsilon, "user_epsilon")
     if budget * MAX_SCALE < 1000 * moves_per_user:
-        raise BudgetError(f"epsilon must be larger, got {epsilon}: its noise may exceed 64 bits")
+        raise BudgetError(f"user_epsilon must be larger, got {float(budget):g}: its noise may exceed 64 bits")
     outside_states = None if outside is None else create_outside_states(space)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     noise = CountNoise(budget, random_source(rng))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import shapely
 
 from dphmm import MarkovModel, Measurements, PolicyGraph
 from dphmm.jobs import (
@@ -13,6 +14,7 @@ from dphmm.jobs import (
     audit_session,
 )
 from dphmm.model.time_classes import TimeClasses
+from dphmm.policy import protect
 from tests.jobs.audit.town import POLICY, facts
 
 
@@ -48,6 +50,39 @@ def test_model_with_classes_of_time_is_audited_without_entries():
     assert [audit.bodies[0].exposed for audit in by_hour.audits] == [audit.bodies[0].exposed for audit in plain.audits]
     (warning,) = by_hour.warnings()
     assert warning == "entries into zones are not audited: the model has a matrix for each of 24 classes of time"
+
+
+@pytest.mark.parametrize(
+    ("f", "edges", "possible", "believed", "exposed"),
+    [
+        # d lies in the body around b, but is released as c, which does not.
+        ([[0, 2], [1, 2], [6, 5], [5, 3], [3, 6]], [(0, 2), (2, 3), (2, 4), (3, 4)], [0, 1, 2, 4], [1, 3], [1, 3]),
+        # No two of a, b and c lie in one body, but b is released as e, the neighbour of a, and c as a.
+        ([[3, 4], [5, 5], [1, 4], [5, 1], [2, 5]], [(0, 4), (2, 3), (3, 4)], [0, 4], [0, 1, 2], []),
+    ],
+)
+def test_exposure_to_other_adversary_is_that_of_release_with_surrogates(f, edges, possible, believed, exposed):
+    points = np.array(f, dtype=float)
+    policy = PolicyGraph.from_edges(5, edges)
+    graph = protect(policy, points, np.isin(np.arange(5), possible)).graph
+    hull = shapely.MultiPoint([s * (points[j] - points[k]) for j, k in graph.edges for s in (1, -1)]).convex_hull
+    released_as = [min(possible, key=lambda other: np.linalg.norm(points[state] - points[other])) for state in range(5)]
+    alone = [
+        state
+        for state in believed
+        if all(
+            hull.distance(shapely.Point(points[released_as[state]] - points[released_as[other]])) > 1e-9
+            for other in believed
+            if other != state
+        )
+    ]
+    assert alone == exposed
+    target = AuditTarget(tuple("abcde"), Measurements(points), policy)
+    prior = np.isin(np.arange(5), believed) / len(believed)
+    audit = audit_policy(target, [target.constrain_to([target.names[state] for state in possible])], prior=prior)
+    assert list(audit.others[0].exposed_with_surrogates) == alone
+    assert (audit.is_exposed, audit.to_dict()["exposed"]) == (bool(alone),) * 2
+    assert any("exposed after the repair" in sentence for sentence in audit.summary_sentences()) == bool(alone)
 
 
 @pytest.mark.slow

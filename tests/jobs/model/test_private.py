@@ -169,7 +169,7 @@ def test_every_possible_move_has_mass_and_file_states_guarantee(tmp_path):
 
 @pytest.mark.parametrize("epsilon", [0, -1, "x", 1e-29])
 def test_nonpositive_or_too_small_epsilon_raises(epsilon):
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match="user_epsilon must be"):
         fit_private([[0, 1]], GRID, 60, epsilon)
 
 
