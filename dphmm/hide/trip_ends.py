@@ -15,7 +15,7 @@ from dphmm.hide.zone import HiddenZone
 
 # A receiver does not repeat an old location for longer than this.
 _LONG_PART = np.timedelta64(10, "m")
-# The true start is farther from the zone of an old location than this multiple of the 90 % quantile of all steps.
+# The true start is farther from the zone of an old location than this multiple of the 90 % quantile of published steps.
 _FAR_RATIO = 3
 # A receiver does not repeat more old locations than this, each below the speed limit from the next.
 _MAX_OLD_LOCATIONS = 2
