@@ -47,9 +47,9 @@ class Result:
         dict
             Mapping from names to numbers, strings, booleans, None, and lists and dictionaries of them.
         """
-        return export_fields(self, *context, **self._derived(*context))
+        return export_fields(self, *context, **self._derive_fields(*context))
 
-    def _derived(self, *_: Any, **__: Any) -> dict[str, Any]:
+    def _derive_fields(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return values derived from the fields, by name. Subclasses override this."""
         return {}
 

@@ -95,27 +95,27 @@ class AttackOutcome:
             The metrics.
         """
         published = ~np.isnan(blurred.points[:, 0])
-        true, released = (_path_length(places[published]) for places in (track.points, blurred.points))
+        true, released = (_compute_path_length(places[published]) for places in (track.points, blurred.points))
         return cls(
             track.user,
             len(track),
-            _mean_distance_m(posterior.filtered_means, track.points),
-            _mean_distance_m(posterior.smoothed_means, track.points),
+            _compute_mean_distance_m(posterior.filtered_means, track.points),
+            _compute_mean_distance_m(posterior.smoothed_means, track.points),
             float(posterior.smoothed.max(axis=1).mean()),
             float((posterior.smoothed.argmax(axis=1) == track.states).mean()),
             _compute_home_error_m(track, posterior),
-            _mean_distance_m(blurred.points[published], track.points[published]) if published.any() else nan,
+            _compute_mean_distance_m(blurred.points[published], track.points[published]) if published.any() else nan,
             released / true if true > 0 else nan,
             float(1 - published.mean()),
-            nan if knowing is None else _mean_distance_m(knowing.smoothed_means, track.points),
+            nan if knowing is None else _compute_mean_distance_m(knowing.smoothed_means, track.points),
         )
 
 
-def _mean_distance_m(first: FloatArray, other: FloatArray) -> float:
+def _compute_mean_distance_m(first: FloatArray, other: FloatArray) -> float:
     return 1000.0 * float(np.hypot(*(first - other).T).mean())
 
 
-def _path_length(places: FloatArray) -> float:
+def _compute_path_length(places: FloatArray) -> float:
     return float(np.hypot(*np.diff(places, axis=0).T).sum())
 
 
@@ -191,7 +191,7 @@ class ChannelResult(Result):
         errors = [outcome.home_error_m for outcome in self.outcomes if isfinite(outcome.home_error_m)]
         return sum(error <= self.home_within_m for error in errors), len(errors)
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"channel": self.name, "family": self.family, "source": self.source}
         for name in MEASURES:
             estimate = self.estimate_mean(name)

@@ -244,17 +244,17 @@ class MeshTransition(Operator):
 
     def forward(self, logs: FloatArray) -> FloatArray:
         """Propagate log masses forward. See `Operator`."""
-        masses = self._masses(logs)
+        masses = self._convert_to_masses(logs)
         moved = self.cells.T @ (masses if self.gather is None else masses @ self.gather)
         return self._logs(logs, masses, moved if self.spread is None else moved @ self.spread)
 
     def backward(self, logs: FloatArray) -> FloatArray:
         """Propagate log masses backward. See `Operator`."""
-        later = self._masses(logs)
+        later = self._convert_to_masses(logs)
         moved = self.cells @ (later if self.spread is None else later @ self.spread.T)
         return self._logs(logs, later, moved if self.gather is None else moved @ self.gather.T)
 
-    def _masses(self, logs: FloatArray) -> FloatArray:
+    def _convert_to_masses(self, logs: FloatArray) -> FloatArray:
         """Convert log masses to masses ``(N, Q)`` with a maximum of one."""
         return linear_masses(logs - logs.max()).reshape(len(self.cells), -1)
 
@@ -372,13 +372,13 @@ def disc_shares(mesh: Mesh, middles: FloatArray, radius: float) -> FloatArray:
     for at in range(0, len(middles), block):
         rows = slice(at, at + block)
         x, y = ((lines - middles[rows, axis, None]) / radius for axis, lines in enumerate(sides))
-        areas = np.diff(np.diff(_disc_area_below(x[:, :, None], y[:, None, :]), axis=1), axis=2)
+        areas = np.diff(np.diff(_compute_disc_area(x[:, :, None], y[:, None, :]), axis=1), axis=2)
         areas[areas < _MIN_SHARE] = 0.0
         shares[rows] = np.clip(mesh.flatten(areas) * (radius / mesh.cell_km) ** 2, 0.0, 1.0)
     return shares
 
 
-def _disc_area_below(x: FloatArray, y: FloatArray) -> FloatArray:
+def _compute_disc_area(x: FloatArray, y: FloatArray) -> FloatArray:
     """Return the area of the unit disc to the left of ``x`` and below ``y``."""
     x, y = np.broadcast_arrays(np.clip(x, -1.0, 1.0), np.clip(y, -1.0, 1.0))
     lower, other = ((t * np.sqrt(1.0 - t * t) + np.arcsin(t)) / 2 for t in (x, y))
@@ -401,10 +401,10 @@ def laplace_log_densities(mesh: Mesh, released: FloatArray, scale: float) -> Flo
     """
     block = max(1, _BLOCK_NUMBERS // (9 * len(mesh.points)))
     parts = [released[at : at + block] for at in range(0, len(released), block)]
-    return np.concatenate([_laplace_block(mesh, part, scale) for part in parts])
+    return np.concatenate([_compute_laplace_block(mesh, part, scale) for part in parts])
 
 
-def _laplace_block(mesh: Mesh, released: FloatArray, scale: float) -> FloatArray:
+def _compute_laplace_block(mesh: Mesh, released: FloatArray, scale: float) -> FloatArray:
     side = mesh.cell_km / scale
     away = (mesh.points - released[:, None, :]) / scale
     logs = np.empty(away.shape[:2])

@@ -184,7 +184,7 @@ class SecretsAudit(Result):
         """Whether any secret is exposed under any audited mechanism."""
         return any(not level.protected.all() for level in self.levels)
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         levels = zip(self.levels, (self.get_exposed(level.mechanism) for level in self.levels), strict=True)
         names = self.policy.names
         return {

@@ -85,7 +85,7 @@ class PairAudit(Result):
         """Whether the lower bound exceeds the claim. Error probability: 1 - confidence."""
         return self.lower > self.claimed * (1 + arrays.RELATIVE_TOLERANCE)
 
-    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         return {"states": name_states([self.first, self.second], names), "violated": self.is_violated}
 
 

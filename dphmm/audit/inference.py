@@ -63,11 +63,11 @@ class InferenceMetrics(Result):
     top_k_probability: FloatArray = field(repr=False)
     k: int
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {
             "mean_entropy_bits": self.entropy.mean(),
             "min_entropy_bits": self.entropy.min(),
-            "rms_spread": _root_mean_square(self.spread),
+            "rms_spread": _compute_root_mean_square(self.spread),
             "median_error": np.median(self.error),
             "min_error": self.error.min(),
             "mean_top_1_probability": self.top_1_probability.mean(),
@@ -101,11 +101,11 @@ class Accuracy(Result):
     top_k_hits: BoolArray = field(repr=False)
     k: int
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {
             "mean_expected_error": self.expected_error.mean(),
             "mean_estimate_error": self.estimate_error.mean(),
-            "rms_estimate_error": _root_mean_square(self.estimate_error),
+            "rms_estimate_error": _compute_root_mean_square(self.estimate_error),
             "top_1_accuracy": self.top_1_hits.mean(),
             f"top_{self.k}_accuracy": self.top_k_hits.mean(),
         }
@@ -263,7 +263,7 @@ def condition_on_measurements(points: npt.ArrayLike, truth: npt.ArrayLike, belie
     return conditioned
 
 
-def _root_mean_square(values: FloatArray) -> float:
+def _compute_root_mean_square(values: FloatArray) -> float:
     return float(np.sqrt((values**2).mean()))
 
 
@@ -353,7 +353,7 @@ class AdversaryAudit(Result):
         """Whether ``C^A`` is a single state, known to this adversary before the release."""
         return int(self.support.sum()) == 1
 
-    def _derived(self, *_: Any) -> dict[str, Any]:
+    def _derive_fields(self, *_: Any) -> dict[str, Any]:
         # log_ratio is stated at epsilon = 1
         return {"num_possible_states": self.support.sum(), "singleton": self.is_singleton, "log_ratio": self.factor}
 

@@ -86,7 +86,7 @@ class Witness(Result):
         """Whether every release of the state distinguishes it from all others with certainty."""
         return not self.factors or self.factors[0] == inf
 
-    def _derived(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
         against = [
             {"state": names[other], "factor": factor, "log_ratio": factor * epsilon}
             for other, factor in zip(self.others, self.factors, strict=True)
@@ -148,7 +148,7 @@ class RepairAudit(Result):
     method: Method = field(metadata=exported())
     protection: Protection
 
-    def _derived(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
         protection = self.protection
         return {
             "added_edges": name_states(protection.added, names),
@@ -209,7 +209,7 @@ class ConstraintAudit(Result):
         """Whether any state is exposed under any audited mechanism."""
         return any(body.exposed for body in self.bodies)
 
-    def _derived(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str], epsilon: float) -> dict[str, Any]:
         possible = np.flatnonzero(self.constraint)
         return {
             "num_possible_states": self.num_possible_states,
@@ -525,7 +525,7 @@ class EntryAudit(Result):
             "the worst. With a buffer around the zone, this transition happens outside the zone."
         )
 
-    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         entries = [
             export_fields(entry, **{"from": names[entry.state], "into": self._zone(entry, names)})
             for entry in self.entries

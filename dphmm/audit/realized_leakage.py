@@ -105,7 +105,7 @@ class RealizedLeakage(Result):
         """Number of releases that excluded a possible state with an edge."""
         return int(((self.num_distinguished[:, 0] > 0) | (self.num_vacuous[:, 0] > 0)).sum())
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         finite = self.log_odds_24h[~np.isnan(self.log_odds_24h)]
         names = ("compared", "excluded_first", "excluded_second", "excluded_both")
         worst = dict(zip(names, self.worst_pair_counts, strict=bool(self.worst_pair_counts)))
@@ -155,7 +155,7 @@ def compute_realized_leakage(releaser: Releaser, sequence: ReleasedSequence) -> 
     size = releaser.model.size
     day = steps_per_day(releaser.model.step_seconds)
     slots = np.cumsum(np.where(np.arange(count) == 0, 0, sequence.steps))
-    if day is not None and _max_releases_within(slots, day) * size > _MAX_BELIEF_CELLS:
+    if day is not None and _count_max_releases(slots, day) * size > _MAX_BELIEF_CELLS:
         day = None
     pairs = _build_pairs(releaser.policy)
     is_by_edge = isinstance(pairs, _Edges)
@@ -370,7 +370,7 @@ def _compute_divergence_bits(before: Belief, after: Belief) -> float:
     return max(0.0, float(after.probabilities[held] @ gained)) / float(np.log(2.0))
 
 
-def _max_releases_within(slots: IntArray, day: int) -> int:
+def _count_max_releases(slots: IntArray, day: int) -> int:
     """Return the largest number of releases within `day` steps."""
     return int((np.arange(1, len(slots) + 1) - np.searchsorted(slots, slots - day, side="right")).max())
 
@@ -447,7 +447,7 @@ class EventAudit(Result):
         """
         return np.argsort(-np.abs(self.release_log_odds), kind="stable")[:count]
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         probability = self.probability
         changes = self.release_log_odds
         highest = int(probability.argmax())

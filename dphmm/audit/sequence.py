@@ -190,7 +190,7 @@ class StepAudit(Result):
         exposed = self.min_degree_of_protection < 2 and not self.all_unprotected
         return exposed or (other is not None and bool(other.is_singleton or other.exposed_with_surrogates))
 
-    def _derived(self, *_: Any) -> dict[str, Any]:
+    def _derive_fields(self, *_: Any) -> dict[str, Any]:
         return {"singleton": self.num_possible_states == 1}
 
 
@@ -297,7 +297,7 @@ class SequenceAudit(Result):
             f"{after.top_1_probability.max():.2f} (mean {before.top_1_probability.mean():.2f} without releases)."
         )
 
-    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         metrics = {
             "without_releases": self.prior_metrics,
             "filtered": self.filtered_metrics,

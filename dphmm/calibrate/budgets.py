@@ -274,7 +274,7 @@ def search_largest(
             budget = zero / beyond if zero > middle else zero * beyond
             budget = budget if low < budget < high else middle
         if digits is not None:
-            budget = max(round_down(budget, digits), _next_budget(low, digits))
+            budget = max(round_down(budget, digits), _get_next_budget(low, digits))
             if budget >= high:
                 break
         values[budget] = excess(budget)
@@ -282,7 +282,7 @@ def search_largest(
     return low
 
 
-def _next_budget(epsilon: float, digits: int) -> float:
+def _get_next_budget(epsilon: float, digits: int) -> float:
     """Return the next larger budget with some significant digits."""
     return float(Context(prec=digits).next_plus(Decimal(repr(epsilon))))
 

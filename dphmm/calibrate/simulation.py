@@ -491,7 +491,7 @@ class _UserMetrics:
 
     @cached_property
     def inspected(self) -> list[int]:
-        return _inspected_timesteps(len(self.observed.log_likelihood))
+        return _select_timesteps(len(self.observed.log_likelihood))
 
     @cached_property
     def filtering(self) -> Filtering:
@@ -564,7 +564,7 @@ def _compute_user_metrics(
     return *measured, float(expit(reached))
 
 
-def _inspected_timesteps(steps: int) -> list[int]:
+def _select_timesteps(steps: int) -> list[int]:
     return [int(step) for step in np.unique(np.linspace(0, steps - 1, MAX_EVALUATED_STEPS).astype(np.int64))]
 
 
@@ -581,7 +581,7 @@ def compute_errors_without_releases(
     beliefs = predict_without_releases(model or releaser.model, np.ones(steps, dtype=np.int64), None, first)
     points = releaser.measurements.points
     cell = releaser.cell
-    inspected = [beliefs[t] for t in _inspected_timesteps(steps)]
+    inspected = [beliefs[t] for t in _select_timesteps(steps)]
     radii = [expected_distance(belief.probabilities, points, cell, belief.outside_belief) for belief in inspected]
     error = float(compute_inference_metrics(inspected, points, 1, cell).error.mean())
     return error, float(np.mean(radii))

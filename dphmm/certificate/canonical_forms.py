@@ -53,7 +53,7 @@ class Lines:
         value
             Content of the line, without floats.
         """
-        self._write(_canonical(value) + "\n")
+        self._write(_encode_canonically(value) + "\n")
 
     def part(self, value: Plain) -> str:
         """Write a part, unless it is written already.
@@ -68,14 +68,14 @@ class Lines:
         str
             The first digits of its digest, for references to it.
         """
-        digest = hashlib.sha256(_canonical(value).encode("utf-8")).hexdigest()
+        digest = hashlib.sha256(_encode_canonically(value).encode("utf-8")).hexdigest()
         if digest not in self._known:
             self._known.add(digest)
             self.add({"part": digest, "value": value})
         return digest[:_DIGEST_DIGITS]
 
 
-def _canonical(value: Plain) -> str:
+def _encode_canonically(value: Plain) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -161,7 +161,9 @@ class StreamCertificate:
             log_p = where.log_probabilities[t]
             y = noisy[t]
             r = repaired[t]
-            price, gap = _integer_gap(y, r, log_p, slope) if integer else _real_gap(y, r, log_p, slope, thetas[t])
+            price, gap = (
+                _find_integer_gap(y, r, log_p, slope) if integer else _find_real_gap(y, r, log_p, slope, thetas[t])
+            )
             margin = users * (2 * drift[t] + (1e-12 if integer else 1e-12 * (2 + slope + abs(float(thetas[t])))))
             self._lines.add(
                 {
@@ -312,7 +314,7 @@ def _bound_drift(chances: FloatArray, where: Occupancy, transition: Any) -> Floa
     return np.cumsum(each) * (1 + 1e-6)
 
 
-def _integer_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) -> tuple[Fraction, float]:
+def _find_integer_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) -> tuple[Fraction, float]:
     """Return a price that separates the chosen counts, and the error of the separation.
 
     The price is ``e`` to the multiplier.
@@ -331,7 +333,9 @@ def _integer_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float) 
     return price, max(0.0, inside - outside)
 
 
-def _real_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float, theta: float) -> tuple[Fraction, float]:
+def _find_real_gap(
+    y: FloatArray, r: FloatArray, log_p: FloatArray, slope: float, theta: float
+) -> tuple[Fraction, float]:
     """Return the multiplier, and the largest deviation of the objective's slopes from it."""
     possible = np.isfinite(log_p)
     smooth = digamma(r[possible] + 1) - log_p[possible]

@@ -79,8 +79,8 @@ def tilted_moments(
     split = (np.maximum(noisy, 0.0) - mean) / sigma
     # The log likelihood has slope +1/scale below the noisy value and -1/scale above it. Multiplied into the Gaussian, a
     # slope shifts its mean by that many standard deviations. Weights are relative to the value at `split`.
-    below_log, below_mean, below_var = _interval(start - shift, split - shift)
-    above_log, above_mean, above_var = _interval(split + shift, np.full_like(split, np.inf))
+    below_log, below_mean, below_var = _compute_interval_moments(start - shift, split - shift)
+    above_log, above_mean, above_var = _compute_interval_moments(split + shift, np.full_like(split, np.inf))
     below_log = below_log + 0.5 * (split - shift) ** 2
     above_log = above_log + 0.5 * (split + shift) ** 2
     weight = np.exp(below_log - np.logaddexp(below_log, above_log))
@@ -129,7 +129,7 @@ def lattice_moments(
     return centre, np.minimum(spread, variance)
 
 
-def _interval(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _compute_interval_moments(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return log mass, mean and variance of the standard Gaussian on ``[low, high]``.
 
     The log mass omits the constant ``log sqrt(2 pi)``.
@@ -143,25 +143,25 @@ def _interval(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         # Mass and the densities at both ends, all relative to the density at the right end.
         falling = np.exp(-0.5 * width * (-2.0 * right + width))
-        mass = _mills(-right) - np.where(np.isinf(width), 0.0, falling * _mills(-left))
+        mass = _compute_mills_ratio(-right) - np.where(np.isinf(width), 0.0, falling * _compute_mills_ratio(-left))
         offset = (falling - 1.0) / mass
         edge = np.where(np.isinf(width), 0.0, left * falling)
         variance = 1.0 + (edge - right) / mass - offset**2
         tail = (width < _MIN_WIDTH) | (-right > _MAX_DEVIATIONS)
-        slope, back, tail_variance = _exponential(right, width)
-        log_mass = -0.5 * right**2 + np.log(np.where(tail, _exponential_mass(slope, width), mass))
+        slope, back, tail_variance = _approximate_exponentially(right, width)
+        log_mass = -0.5 * right**2 + np.log(np.where(tail, _integrate_exponential(slope, width), mass))
         log_mass = np.where(right > _ALL_MASS_DEVIATIONS, 0.5 * np.log(2.0 * np.pi), log_mass)
     mean = np.where(tail, right - back, offset)
     variance = np.where(tail, tail_variance, np.maximum(variance, 0.0))
     return log_mass, np.where(mirrored, -mean, mean), variance
 
 
-def _mills(x: FloatArray) -> FloatArray:
+def _compute_mills_ratio(x: FloatArray) -> FloatArray:
     """Return Mills' ratio: the Gaussian mass beyond ``x`` relative to the density at ``x``."""
     return np.asarray(np.sqrt(np.pi / 2.0) * erfcx(np.maximum(x, -_ALL_MASS_DEVIATIONS) / np.sqrt(2.0)))
 
 
-def _exponential(right: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _approximate_exponentially(right: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return slope, mean distance and variance of the exponential approximation."""
     slope = np.maximum(-(right - 0.5 * np.minimum(width, _MIN_WIDTH)), 1e-12)
     reach = slope * width
@@ -172,7 +172,7 @@ def _exponential(right: FloatArray, width: FloatArray) -> tuple[FloatArray, Floa
     return slope, back, np.where(small, width**2 / 12.0, squared)
 
 
-def _exponential_mass(slope: FloatArray, width: FloatArray) -> FloatArray:
+def _integrate_exponential(slope: FloatArray, width: FloatArray) -> FloatArray:
     """Integrate ``exp(-slope * x)`` over ``[0, width]``. At least 1e-300."""
     return np.asarray(np.maximum(-np.expm1(-slope * width) / slope, 1e-300))
 
@@ -195,7 +195,7 @@ _MAX_PRECISION_RATIO = 1e4
 # Jitter added to the diagonal of a singular covariance before its factorisation, relative to its largest entry.
 _JITTER = 1e-14
 
-# Maximum precision of a factor on the integers unless the noise is smaller; see `_max_precision`.
+# Maximum precision of a factor on the integers unless the noise is smaller; see `_bound_precision`.
 _LATTICE_PRECISION = 4.0
 
 # Variance below which a count is determined and its noisy value adds no information.
@@ -241,7 +241,7 @@ class Start:
         probabilities = as_numbers(first, "first distribution", StochasticError)
         chances = as_distribution(probabilities, probabilities.size)
         total = as_whole(users)
-        return cls(total * chances, np.sqrt(total) * _multinomial_root(chances))
+        return cls(total * chances, np.sqrt(total) * _compute_multinomial_root(chances))
 
     @classmethod
     def flat(cls, size: int, users: int) -> Start:
@@ -268,10 +268,10 @@ class Start:
         total = as_whole(users)
         share = np.full(places, 1.0 / places)
         spread = total * (total + places) / (places + 1.0)
-        return cls(total * share, np.sqrt(spread) * _multinomial_root(share))
+        return cls(total * share, np.sqrt(spread) * _compute_multinomial_root(share))
 
 
-def _multinomial_root(p: FloatArray) -> FloatArray:
+def _compute_multinomial_root(p: FloatArray) -> FloatArray:
     """Return a square root of ``diag(p) - p p'``, the covariance of one user's place."""
     return np.asarray(np.diag(np.sqrt(p)) - np.outer(p, np.sqrt(p)))
 
@@ -287,11 +287,11 @@ class _Factors:
     def gaussian(cls, noisy: FloatArray, scales: FloatArray | float, kept: bool = False) -> _Factors:
         """Return the factors of Gaussian noise with the variance of the actual noise.
 
-        Factors that will be matched start at `_max_precision` or below; with `kept` they are not limited.
+        Factors that will be matched start at `_bound_precision` or below; with `kept` they are not limited.
         """
         real = 0.5 / np.square(scales)
         discrete = 2.0 * np.sinh(np.minimum(0.5 / np.asarray(scales), 20.0)) ** 2
-        discrete = discrete if kept else np.minimum(discrete, _max_precision(scales))
+        discrete = discrete if kept else np.minimum(discrete, _bound_precision(scales))
         precision = np.where(_are_integers(noisy), discrete, real) * np.ones(noisy.shape)
         return cls(precision, precision * noisy)
 
@@ -312,13 +312,15 @@ class _Factors:
         cavity = np.where(useful, (mean / safe - self.weighted) / precision, mean)
         centre, spread = _compute_moments(cavity, 1.0 / precision, noisy, np.broadcast_to(scales, noisy.shape))
         spread = np.maximum(spread, 1.0 / (_MAX_PRECISION_RATIO * (precision + 1.0 / np.square(scales))))
-        spread = np.where(_are_integers(noisy), np.maximum(spread, 1.0 / (precision + _max_precision(scales))), spread)
+        spread = np.where(
+            _are_integers(noisy), np.maximum(spread, 1.0 / (precision + _bound_precision(scales))), spread
+        )
         new = np.maximum(1.0 / spread - precision, 0.0)
         self.precision = np.where(useful, new, self.precision)
         self.weighted = np.where(useful, centre / spread - cavity * precision, self.weighted)
 
 
-def _max_precision(scales: FloatArray | float) -> FloatArray:
+def _bound_precision(scales: FloatArray | float) -> FloatArray:
     """Return the maximum precision of a factor on the integers, so that it can still move."""
     return np.asarray(np.maximum(_LATTICE_PRECISION, np.square(0.5 / np.asarray(scales))))
 
@@ -485,10 +487,10 @@ def _predict(move: Any, mean: FloatArray, root: FloatArray, counts: FloatArray) 
     size = float(np.diag(covariance).max())
     if size <= 0.0:
         return move @ mean, np.zeros_like(covariance)
-    return move @ mean, _root_with(covariance, _JITTER * size)  # singular, because the total is known
+    return move @ mean, _compute_root(covariance, _JITTER * size)  # singular, because the total is known
 
 
-def _root_with(matrix: FloatArray, jitter: float) -> FloatArray:
+def _compute_root(matrix: FloatArray, jitter: float) -> FloatArray:
     """Return the Cholesky factor with a jitter that grows until the factorisation succeeds."""
     while True:
         shifted = matrix.copy()
@@ -499,15 +501,15 @@ def _root_with(matrix: FloatArray, jitter: float) -> FloatArray:
         jitter = max(10.0 * jitter, _JITTER * float(np.diag(matrix).max()))
 
 
-def _posterior_root(root: FloatArray, precision: FloatArray) -> FloatArray:
+def _compute_posterior_root(root: FloatArray, precision: FloatArray) -> FloatArray:
     """Run forward and backward over the chain. Without counts, match the factors."""
     inner = root.T @ (precision[:, None] * root)
-    return np.asarray(dtrsm(1.0, _root_with(inner, 1.0), root, side=1, lower=1, trans_a=1))
+    return np.asarray(dtrsm(1.0, _compute_root(inner, 1.0), root, side=1, lower=1, trans_a=1))
 
 
 def _update(mean: FloatArray, root: FloatArray, factors: _Factors) -> tuple[FloatArray, FloatArray]:
     """Update the belief with one row's factors."""
-    after = _posterior_root(root, factors.precision)
+    after = _compute_posterior_root(root, factors.precision)
     return mean + after @ (after.T @ (factors.weighted - factors.precision * mean)), after
 
 
@@ -545,10 +547,10 @@ def _sweep(
         mean, root = _update(mean, root, here)
         filtered[t] = mean
         after[t] = root
-    return _backward(predicted, filtered, before, after, move)
+    return _run_backward(predicted, filtered, before, after, move)
 
 
-def _backward(
+def _run_backward(
     predicted: FloatArray, filtered: FloatArray, before: FloatArray, after: FloatArray, move: Any
 ) -> tuple[FloatArray, FloatArray]:
     """Run the Rauch-Tung-Striebel pass (1965) by triangular solves."""

@@ -96,11 +96,11 @@ def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) ->
     start = np.asarray(first, dtype=np.float64)
     links = np.ones_like(transition.data), transition.indices, transition.indptr
     structure = sparse.csr_array(links, shape=transition.shape)
-    possible = _orbit((start > 0).astype(np.float64), structure, steps, cap=1.0) > 0
-    return Occupancy(_orbit(start, transition, steps), possible)
+    possible = _compute_orbit((start > 0).astype(np.float64), structure, steps, cap=1.0) > 0
+    return Occupancy(_compute_orbit(start, transition, steps), possible)
 
 
-def _orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float = np.inf) -> FloatArray:
+def _compute_orbit(first: FloatArray, matrix: sparse.csr_array, steps: int, cap: float = np.inf) -> FloatArray:
     """Return ``first @ matrix**t`` for t below `steps`, capped. Small matrices use doubling."""
     size = matrix.shape[0]
     rows = np.empty((steps, size))
@@ -128,7 +128,7 @@ _DEGREE = 18
 _MAX_INVERSE_EXP = float(np.exp(-MIN_DIGAMMA))
 
 
-def _table() -> FloatArray:
+def _compute_coefficients() -> FloatArray:
     """Return Chebyshev coefficients of ``(inverse(log u) - (u - 1/2)) / v`` in ``v = 1 / u``.
 
     The function is smooth down to ``v = 0``, where its asymptotic series starts with ``-v / 24``.
@@ -144,7 +144,7 @@ def _table() -> FloatArray:
     return np.asarray(chebfit(node, np.where(v < 1 / 60, series, exact), _DEGREE), dtype=np.float64)
 
 
-_COEFFICIENTS = _table()
+_COEFFICIENTS = _compute_coefficients()
 
 
 def count_at(values: FloatArray) -> FloatArray:
@@ -203,12 +203,12 @@ def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArra
         raise CountError(f"time {int(np.flatnonzero(impossible)[0])} must have a possible place, got none")
     counts = np.empty_like(noisy)
     multipliers = np.empty(len(noisy))
-    for rows in _blocks(*noisy.shape):
+    for rows in _split_into_blocks(*noisy.shape):
         counts[rows], multipliers[rows] = _solve(noisy[rows], log_p[rows], users, 1.0 / scales[rows])
     return counts, multipliers
 
 
-def _blocks(steps: int, places: int) -> Iterator[slice]:
+def _split_into_blocks(steps: int, places: int) -> Iterator[slice]:
     size = max(1, _BLOCK_SIZE // places)
     return (slice(start, start + size) for start in range(0, steps, size))
 
@@ -223,7 +223,7 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
     active = np.arange(len(noisy))
     for _ in range(_MAX_ITERATIONS):
         now = theta[active]
-        counts, free = _counts_at(now, noisy[active], log_p[active], cost_at_noisy[active], slope[active])
+        counts, free = _compute_counts(now, noisy[active], log_p[active], cost_at_noisy[active], slope[active])
         excess = counts.sum(axis=1) - users
         low[active] = np.where(excess <= 0, now, low[active])
         high[active] = np.where(excess >= 0, now, high[active])
@@ -237,10 +237,10 @@ def _solve(noisy: FloatArray, log_p: FloatArray, users: int, slope: FloatArray) 
         active = active[~done]
         if active.size == 0:
             break
-    return _counts_at(theta, noisy, log_p, cost_at_noisy, slope)[0], theta
+    return _compute_counts(theta, noisy, log_p, cost_at_noisy, slope)[0], theta
 
 
-def _counts_at(
+def _compute_counts(
     theta: FloatArray, noisy: FloatArray, log_p: FloatArray, cost_at_noisy: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
     """Return the optimal counts at the multipliers, and a mask of those that vary with them."""
@@ -379,7 +379,7 @@ def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatA
     """
     start, multipliers = real_map(noisy, log_p, users, scales)
     counts = np.empty(noisy.shape, dtype=np.int64)
-    for rows in _blocks(*noisy.shape):
+    for rows in _split_into_blocks(*noisy.shape):
         cost = _UnitCost(noisy[rows], log_p[rows], 1.0 / scales[rows])
         below = np.floor(start[rows])
         worth = below + (cost(below + 1.0) <= multipliers[rows][:, None])

@@ -262,13 +262,13 @@ def derive_visits(
     """
     gap = round(gap_seconds * 1e6)
     stay = round(stay_seconds * 1e6)
-    first = _starts(user, areas, times, times, gap)
+    first = _find_run_starts(user, areas, times, times, gap)
     last = np.append(first[1:], len(user)) - 1 if len(first) else first
     kept = times[last] - times[first] >= stay
     first = first[kept]
     last = last[kept]
     # The runs in between are not visits, so runs in one area on both sides are merged.
-    at = _starts(user[first], areas[first], times[first], times[last], gap)
+    at = _find_run_starts(user[first], areas[first], times[first], times[last], gap)
     first = first[at]
     last = last[np.append(at[1:], len(last)) - 1] if len(at) else last[:0]
     user_of_visit = user[first]
@@ -281,7 +281,7 @@ def derive_visits(
     return Visits(user_of_visit, where, start, end, latitude[last], longitude[last], onwards).select(where != OUTSIDE)
 
 
-def _starts(user: IntArray, areas: IntArray, start: IntArray, end: IntArray, gap: int) -> IntArray:
+def _find_run_starts(user: IntArray, areas: IntArray, start: IntArray, end: IntArray, gap: int) -> IntArray:
     """Return the starts of runs of one user in one area without a long gap."""
     new = np.ones(len(user), dtype=np.bool_)
     new[1:] = (user[1:] != user[:-1]) | (areas[1:] != areas[:-1]) | (start[1:] - end[:-1] > gap)

@@ -43,7 +43,7 @@ class Forest:
         """Return the sums at every level, leaves first."""
         totals = [np.asarray(leaves, dtype=np.float64)]
         for parent, size in zip(self.parents, self.sizes[1:], strict=True):
-            totals.append(_sums(parent, totals[-1], size))
+            totals.append(_sum_children(parent, totals[-1], size))
         return totals
 
     def estimate(self, measured: Sequence[FloatArray], variances: Sequence[float]) -> list[FloatArray]:
@@ -61,11 +61,11 @@ class Forest:
         list of FloatArray
             Estimates of every level. Each node is the sum of its children.
         """
-        level_variances, _, parts = self._up(variances)
+        level_variances, _, parts = self._pass_up(variances)
         up = [np.asarray(measured[0], dtype=np.float64)]
         summed = [np.zeros(0)]
         for level, parent in enumerate(self.parents, start=1):
-            summed.append(_sums(parent, up[-1], self.sizes[level]))
+            summed.append(_sum_children(parent, up[-1], self.sizes[level]))
             weight = level_variances[level] / variances[level]
             measured_level = np.where(weight > 0, measured[level], 0.0)
             up.append((1.0 - weight) * summed[level] + weight * measured_level)
@@ -77,7 +77,7 @@ class Forest:
 
     def variances(self, variances: Sequence[float]) -> list[FloatArray]:
         """Return the variances of the estimates of every level ``(n_l,)``."""
-        level_variances, _, parts = self._up(variances)
+        level_variances, _, parts = self._pass_up(variances)
         results = [level_variances[-1]]
         for level in reversed(range(len(self.parents))):
             above = results[0][self.parents[level]]
@@ -101,7 +101,7 @@ class Forest:
         FloatArray
             ``(k,)``.
         """
-        level_variances, sums, _ = self._up(variances)
+        level_variances, sums, _ = self._pass_up(variances)
         results = np.zeros(weights.shape[0])
         rows = csr_array(weights)
         for level, parent in enumerate(self.parents):
@@ -113,13 +113,13 @@ class Forest:
             rows = csr_array(above.multiply(share[None, :]))
         return np.asarray(results + rows.multiply(rows) @ level_variances[-1])
 
-    def _up(self, variances: Sequence[float]) -> tuple[list[FloatArray], list[FloatArray], list[FloatArray]]:
+    def _pass_up(self, variances: Sequence[float]) -> tuple[list[FloatArray], list[FloatArray], list[FloatArray]]:
         """Return variances of bottom-up estimates, of their sums, and each node's share."""
         level_variances = [np.full(self.sizes[0], float(variances[0]))]
         sums = [np.zeros(0)]
         parts = list[FloatArray]()
         for level, parent in enumerate(self.parents, start=1):
-            sums.append(_sums(parent, level_variances[-1], self.sizes[level]))
+            sums.append(_sum_children(parent, level_variances[-1], self.sizes[level]))
             parts.append(level_variances[-1] / sums[level][parent])
             level_variances.append(1.0 / (1.0 / sums[level] + 1.0 / variances[level]))
         return level_variances, sums, parts
@@ -210,7 +210,7 @@ class Forest:
         return np.maximum(counts, 0).astype(np.int64)
 
 
-def _sums(parent: IntArray, values: FloatArray, size: int) -> FloatArray:
+def _sum_children(parent: IntArray, values: FloatArray, size: int) -> FloatArray:
     return np.asarray(np.bincount(parent, values, size), dtype=np.float64)
 
 
@@ -265,10 +265,10 @@ class _NonNegative:
         levels = len(self.forest.parents)
         price = np.zeros(self.forest.sizes[-1])
         for level in reversed(range(1, levels + 1)):
-            price = self._inner(level, price)[0][self.forest.parents[level - 1]]
+            price = self._compute_inner_prices(level, price)[0][self.forest.parents[level - 1]]
         return np.asarray(np.maximum(0.0, self.measured[0] + price * self.gives))
 
-    def _inner(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _compute_inner_prices(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inner prices, totals and slopes of nodes at a price for one more count."""
         return self._lowest(price) if level == 1 else self._newton(level, price)
 
@@ -283,9 +283,9 @@ class _NonNegative:
         inner = price.copy()
         is_root = np.zeros(size, dtype=np.bool_)
         for iteration in range(_MAX_NEWTON_STEPS):
-            _, totals, slopes = self._inner(level - 1, inner[parent])
-            total = _sums(parent, totals, size)
-            slope = _sums(parent, slopes, size)
+            _, totals, slopes = self._compute_inner_prices(level - 1, inner[parent])
+            total = _sum_children(parent, totals, size)
+            slope = _sum_children(parent, slopes, size)
             step = (weight * (total - goal) + inner - price) / (weight * slope + 1.0)
             inner = inner - step
             is_root |= np.abs(step) <= 1e-12 * (1.0 + np.abs(inner))

@@ -379,7 +379,7 @@ class NoisyTable:
         """
         forest = self.table.forest
         if part.level is None:
-            counts, estimates, variances = self._sums(part.columns)
+            counts, estimates, variances = self._sum_over_columns(part.columns)
         else:
             counts = forest.totals(self.counts)[part.level]
             estimates = self.estimates[part.level]
@@ -412,7 +412,7 @@ class NoisyTable:
             ``(d,)``: one number a day, or of all days.
         """
         days = self.table.layout.days or 1
-        counts, totals, variances = self._sums(["day"])
+        counts, totals, variances = self._sum_over_columns(["day"])
         miss = self.precision.miss_probability(part)
         half = self.precision.half_widths(variances, miss / 2)
 
@@ -435,7 +435,7 @@ class NoisyTable:
         low, high = np.minimum(low, counts), np.maximum(high, counts)
         return Numbers(counts, estimates, low, high, np.maximum(high - counts, counts - low))
 
-    def _sums(self, columns: Sequence[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _sum_over_columns(self, columns: Sequence[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return counts, estimates and variances of the sums over all columns except these."""
         weights = build_sum_matrix(self.table, columns)
         variances = self.precision.sum_variances(columns, weights)
@@ -646,7 +646,7 @@ def get_parts(table: Table) -> list[Part]:
     whole = tuple(np.arange(size) for size in table.shape)
     for level, (name, groups) in enumerate(((CELL_LEVEL, whole), *table.levels)):
         pairs = zip(table.axes, groups, strict=True)
-        axes = [(axis, _labels(table.layout.areas, names, group)) for (axis, names), group in pairs]
+        axes = [(axis, _get_labels(table.layout.areas, names, group)) for (axis, names), group in pairs]
         parts.append(Part(name, axes, level, table))
     labels_of = dict(table.axes)
     for name, columns in SUMS.get(table.name, ()):
@@ -730,7 +730,7 @@ def build_sum_matrix(table: Table, kept: Sequence[str]) -> csr_array:
     return csr_array((np.ones(len(index)), (index, np.arange(len(index)))), shape=(size, len(index)))
 
 
-def _labels(areas: Areas, names: tuple[str, ...], parts: IntArray) -> tuple[str, ...]:
+def _get_labels(areas: Areas, names: tuple[str, ...], parts: IntArray) -> tuple[str, ...]:
     """Return the labels of a column at a level: its own, the districts', or `EVERYWHERE`."""
     count = int(parts.max()) + 1
     if count == len(names):

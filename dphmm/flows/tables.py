@@ -166,7 +166,7 @@ def labels(classes: TimeClasses) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _edges(edges: tuple[int, ...], unit: str) -> tuple[str, ...]:
+def _label_classes(edges: tuple[int, ...], unit: str) -> tuple[str, ...]:
     return (*(f"{low}-{high} {unit}" for low, high in pairwise(edges)), f"{edges[-1]} {unit} and more")
 
 
@@ -174,29 +174,29 @@ def _get_classes(classes: TimeClasses, instants: IntArray) -> IntArray:
     return classes.get_classes(instants // 1_000_000 + 1)
 
 
-def _visit_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
+def _find_visit_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
     classes = layout.visit_classes
     return visits.user, visits.area * classes.count + _get_classes(classes, visits.start), visits.start
 
 
-def _trip_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
+def _find_trip_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
     at = visits.trips
     classes = layout.flow_classes
     pairs = visits.area[at] * len(layout.areas) + visits.area[at + 1]
     return visits.user[at], pairs * classes.count + _get_classes(classes, visits.end[at]), visits.end[at]
 
 
-def _stay_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
+def _find_stay_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
     minutes = (visits.end - visits.start) / _MINUTE
     return visits.user, np.searchsorted(STAY_EDGES, minutes, side="right") - 1, visits.start
 
 
-def _length_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
+def _find_length_cells(visits: Visits, _: Layout) -> tuple[IntArray, IntArray, IntArray]:
     at = visits.trips
     return visits.user[at], np.searchsorted(LENGTH_EDGES, visits.lengths, side="right") - 1, visits.end[at]
 
 
-def _home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
+def _find_home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, IntArray, IntArray]:
     """Return home and work: the areas with most time at night and in working hours.
 
     Home is the area with most time between 22:00 and 6:00. Work is the area other than home with most time from Monday
@@ -233,11 +233,11 @@ def _find_largest(user_of_key: IntArray, amounts: Any, earliest: IntArray, first
 
 # Name → type of table.
 TABLE_TYPES: Mapping[str, TableType] = {
-    "visits": TableType("visits", _visit_cells, ("area",), attrgetter("visit_classes")),
-    "flows": TableType("trips", _trip_cells, ("area", "to"), attrgetter("flow_classes")),
-    "stay-times": TableType("visits", _stay_cells, labels=_edges(STAY_EDGES, "min")),
-    "trip-lengths": TableType("trips", _length_cells, labels=_edges(LENGTH_EDGES, "km")),
-    "home-work": TableType("users", _home_work_cells, ("area", "to")),
+    "visits": TableType("visits", _find_visit_cells, ("area",), attrgetter("visit_classes")),
+    "flows": TableType("trips", _find_trip_cells, ("area", "to"), attrgetter("flow_classes")),
+    "stay-times": TableType("visits", _find_stay_cells, labels=_label_classes(STAY_EDGES, "min")),
+    "trip-lengths": TableType("trips", _find_length_cells, labels=_label_classes(LENGTH_EDGES, "km")),
+    "home-work": TableType("users", _find_home_work_cells, ("area", "to")),
 }
 
 
@@ -264,10 +264,10 @@ class Table:
     @cached_property
     def axes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Columns and their labels. The day is the first axis."""
-        days = () if self.layout.days is None else (("day", self._days()),)
+        days = () if self.layout.days is None else (("day", self._find_days()),)
         return (*days, *TABLE_TYPES[self.name].axes(self.layout))
 
-    def _days(self) -> tuple[str, ...]:
+    def _find_days(self) -> tuple[str, ...]:
         first = self.layout.first_day or 0
         count = self.layout.days or 0
         return tuple(np.datetime_as_string((first + np.arange(count)).astype("datetime64[D]")).tolist())
@@ -406,7 +406,7 @@ def select_bounded(events: Events, max_events: int, window: int | None = None) -
     if not len(events.user):
         return np.zeros(0, dtype=np.bool_)
     if window is None:
-        return _even(events.user.astype(np.int64), max_events)
+        return _select_evenly(events.user.astype(np.int64), max_events)
     users, user_index = np.unique(events.user, return_inverse=True)
     days = int(events.day.max()) + 1
     group = user_index.astype(np.int64) * days + events.day
@@ -415,10 +415,10 @@ def select_bounded(events: Events, max_events: int, window: int | None = None) -
     for day in range(days):  # causal: a day's events depend only on previous days
         used = allowed[:, max(0, day - window + 1) : day].sum(axis=1)
         allowed[:, day] = np.minimum(number[:, day], max_events - used)
-    return _even(group, allowed.ravel()[group])
+    return _select_evenly(group, allowed.ravel()[group])
 
 
-def _even(group: IntArray, max_events: int | IntArray) -> BoolArray:
+def _select_evenly(group: IntArray, max_events: int | IntArray) -> BoolArray:
     """Select at most a number of each group, evenly spaced in order."""
     order = np.argsort(group, kind="stable")
     ordered = group[order]

@@ -54,7 +54,7 @@ class CertificateSummary(Result):
     num_releases: int
     num_bytes: int
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {**vars(self), "bytes_per_timestep": round(self.num_bytes / self.num_timesteps, 1)}
 
 

@@ -423,7 +423,7 @@ class CountResult(Result):
     dropped: tuple[Dropped, ...] = ()
     is_daily: bool = False
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         spent = self.noisy.table.columns[EPSILON_COLUMN]
         minimum = float(spent.min())
         maximum = float(spent.max())

@@ -105,7 +105,7 @@ class Flows(Result):
         """
         return FlowRows.of(build_rows(self.tables.values(), relative_error, every_row), self.areas, self.to_dict())
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         level = float(self.epsilon)
         days = self.settings.days
         window = self.settings.window

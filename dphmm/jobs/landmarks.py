@@ -308,7 +308,7 @@ class LandmarkResult(Result):
         with stream_certificate(path, "landmarks", overwrite) as file:
             file.landmarks(budget.epsilon, budget.epsilons, marks, self.losses if are_sums else None)
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         budget = self.series.budget
         worst = float(self.losses.max())
         bounded = bool(np.isfinite(worst))

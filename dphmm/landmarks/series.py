@@ -125,7 +125,7 @@ def lattice_noise(sensitivity: Rational, spacing: Rational | None = None, rng: R
         decay = rational(epsilon) / steps
         if decay * _MAX_SCALE < 1:
             raise BudgetError(f"noise for epsilon {epsilon} can exceed 64 bits: use a larger spacing")
-        return _published(grid, nearest_steps(value, grid), laplace_steps(decay, value.size, source))
+        return _locate_published(grid, nearest_steps(value, grid), laplace_steps(decay, value.size, source))
 
     return Noise("lattice", draw)
 
@@ -172,7 +172,7 @@ def planar_lattice(unit: Rational = 1, spacing: Rational = DEFAULT_SPACING_KM, r
     radius = rational(unit, "unit") / grid.step + _SQRT_2_BOUND
     if radius > 10**8:
         raise InvalidInputError(f"unit must be at most 10**8 steps of {grid.step}, got {unit}: use a larger spacing")
-    hull = SensitivityHull(_polygon(radius))
+    hull = SensitivityHull(_build_polygon(radius))
 
     @cache
     def mechanism(epsilon: Fraction) -> LatticeKNormMechanism:
@@ -182,7 +182,7 @@ def planar_lattice(unit: Rational = 1, spacing: Rational = DEFAULT_SPACING_KM, r
         if value.shape != (2,):
             raise CoordinateError(f"planar noise needs two coordinates, got shape {value.shape}")
         at = nearest_steps(value, grid)
-        return _published(grid, at, mechanism(rational(epsilon)).sample(np.zeros(2, dtype=np.int64), source))
+        return _locate_published(grid, at, mechanism(rational(epsilon)).sample(np.zeros(2, dtype=np.int64), source))
 
     return Noise("lattice", draw)
 
@@ -255,11 +255,11 @@ def nearest_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
     return np.array(steps, dtype=np.int64)
 
 
-def _published(grid: Spacing, steps: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> FloatArray:
+def _locate_published(grid: Spacing, steps: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> FloatArray:
     return np.asarray(grid.points(steps + noise), dtype=np.float64)
 
 
-def _polygon(radius: Fraction) -> npt.NDArray[np.int64]:
+def _build_polygon(radius: Fraction) -> npt.NDArray[np.int64]:
     """Return integer points ``(k, 2)`` that with their opposites span a polygon around a disc.
 
     Rounding moves each vertex of a regular polygon by at most 0.7072, and therefore each side by at most that.

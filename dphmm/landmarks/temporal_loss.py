@@ -98,7 +98,7 @@ class Tilted:
         """Return the propagation of a matrix. None if it does not contract."""
         if not matrix.any(axis=1).all() or matrix[matrix > 0].min() < _MIN_WEIGHT:
             return None
-        tilted = cls(matrix, *_far_future(matrix), max_steps)
+        tilted = cls(matrix, *_find_far_future(matrix), max_steps)
         return None if tilted._loss.is_identity else tilted
 
     def passed(self, alphas: FloatArray, steps: int, leanings: FloatArray) -> FloatArray:
@@ -118,7 +118,7 @@ class Tilted:
         return float(self.passed(np.asarray(alpha), steps, np.asarray(leaning)))
 
 
-def _far_future(matrix: FloatArray) -> tuple[FloatArray, float]:
+def _find_far_future(matrix: FloatArray) -> tuple[FloatArray, float]:
     """Return weights ``(n,)`` that a step nearly preserves, and their log change."""
     power = matrix
     weights = np.ones(len(matrix))
@@ -195,23 +195,23 @@ class Steps:
         # A gap of months has thousands of blocks. All but the last are usually known: from one time to the next only
         # the last block changes.
         ends: list[int] = []
-        while (key := self._key(start, stop)) not in self._spreads and stop - start > _BLOCK_STEPS:
+        while (key := self._get_key(start, stop)) not in self._spreads and stop - start > _BLOCK_STEPS:
             ends.append(stop)
             stop = start + (stop - start - 1) // _BLOCK_STEPS * _BLOCK_STEPS
         if key not in self._spreads:
-            self._spreads[key] = _spread(*self._product(start, stop))
+            self._spreads[key] = _compute_spread(*self._multiply(start, stop))
         spread = self._spreads[key]
         for end in reversed(ends):
-            spread = self._spreads[self._key(start, end)] = float(passed(spread, self.spread(stop, end)))
+            spread = self._spreads[self._get_key(start, end)] = float(passed(spread, self.spread(stop, end)))
             stop = end
         return spread
 
     def loss(self, start: int, at: int, stop: int, epsilon: float) -> float:
         """Return the loss of one release between two times by the bridge. At most ``epsilon``."""
         start, stop = sorted((start, stop))
-        key = (*self._key(start, at), self._key(at, stop)[1], epsilon)
+        key = (*self._get_key(start, at), self._get_key(at, stop)[1], epsilon)
         if key not in self._losses:
-            rows = _bridge(self._product(start, at), self._product(at, stop))
+            rows = _build_bridge(self._multiply(start, at), self._multiply(at, stop))
             used = None if rows is None else np.ascontiguousarray(rows[:, rows.any(axis=0)])
             self._losses[key] = epsilon if used is None else min(epsilon, largest_loss(Excess(used), epsilon))
         return self._losses[key]
@@ -230,26 +230,26 @@ class Steps:
             self._tilted[sign] = kept = Tilted.from_matrix(matrix if sign > 0 else matrix.T, max_steps)
         return kept
 
-    def _key(self, start: int, stop: int) -> tuple[int, int]:
+    def _get_key(self, start: int, stop: int) -> tuple[int, int]:
         return (0, stop - start) if self._same else (start, stop)
 
-    def _product(self, start: int, stop: int) -> tuple[FloatArray, BoolArray]:
+    def _multiply(self, start: int, stop: int) -> tuple[FloatArray, BoolArray]:
         """Return the product, and its structural support."""
-        key = self._key(start, stop)
+        key = self._get_key(start, stop)
         if key not in self._products:
             matrix = self._matrices if self._same else self._matrices[stop - 1]
             last = np.asarray(matrix, dtype=np.float64)
             product = last
             holds = last > 0
             if stop - start > 1:
-                before, possible = self._product(start, stop - 1)
+                before, possible = self._multiply(start, stop - 1)
                 product = before @ last
                 holds = (possible.astype(np.float64) @ holds) > 0
             self._products[key] = product, holds
         return self._products[key]
 
 
-def _spread(product: FloatArray, holds: BoolArray) -> float:
+def _compute_spread(product: FloatArray, holds: BoolArray) -> float:
     can_be = np.ix_(holds.any(axis=1), holds.any(axis=0))
     if not holds[can_be].all() or product[can_be].min() < _MIN_PRODUCT_PROBABILITY:
         return math.inf
@@ -257,7 +257,7 @@ def _spread(product: FloatArray, holds: BoolArray) -> float:
     return max(float(np.ptp(row - logs, axis=1).max()) for row in logs)
 
 
-def _bridge(before: tuple[FloatArray, BoolArray], after: tuple[FloatArray, BoolArray]) -> FloatArray | None:
+def _build_bridge(before: tuple[FloatArray, BoolArray], after: tuple[FloatArray, BoolArray]) -> FloatArray | None:
     """Return the rows ``Pr(s | a, b)`` of all possible pairs. None if precision is lost."""
     (left, from_a) = before
     (right, to_b) = after
@@ -324,9 +324,9 @@ class _Stretch:
         # The release before each time (else the first time), and the spread of the steps from it.
         self.last = np.zeros(self.size, dtype=np.int64)
         self.last[1:] = np.maximum.accumulate(np.where(spent > 0, np.arange(self.size), 0))[:-1]
-        self.since = np.array([self._spread(a, t) for t, a in enumerate(self.last.tolist())])
+        self.since = np.array([self._compute_spread(a, t) for t, a in enumerate(self.last.tolist())])
 
-    def _spread(self, a: int, b: int) -> float:
+    def _compute_spread(self, a: int, b: int) -> float:
         return self.steps.spread(self._start + self._sign * a, self._start + self._sign * b)
 
     def as_one(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
@@ -353,13 +353,13 @@ class _Stretch:
 
     def split(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Return the minimum over all splits by members, with the best bound of each stretch."""
-        direct = self._direct(to, fro)
+        direct = self._bound_directly(to, fro)
         minimum: FloatArray = np.array(direct[0])
         for t in range(2, self.size):
             minimum[t] = min(minimum[t], (minimum[1:t] + self.spent[1:t] + direct[1:t, t]).min())
         return minimum
 
-    def _direct(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
+    def _bound_directly(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Return bounds ``(g, g)`` for pairs of times without members in between.
 
         Rows are first times. Below the diagonal, nothing is in between.
@@ -370,7 +370,9 @@ class _Stretch:
         since = self.since
         following = np.full(size, size)  # the release after each time
         following[:-1] = np.minimum.accumulate(np.where(spent > 0, np.arange(size), size)[:0:-1])[::-1]
-        ahead = np.array([self._spread(v, at) if at < size else np.inf for v, at in enumerate(following.tolist())])
+        ahead = np.array(
+            [self._compute_spread(v, at) if at < size else np.inf for v, at in enumerate(following.tolist())]
+        )
         towards = np.zeros((size, size))
         away = np.zeros((size, size))
         for v in np.flatnonzero(following < size - 1)[::-1]:
@@ -473,17 +475,17 @@ def leakage(
     past = _as_knowledge(backward, "backward")
     future = _as_knowledge(forward, "forward")
     if marks.size == 0:
-        alone = compute_leakage(_part(past, 0, size - 1), _part(future, 0, size - 1), budgets)
+        alone = compute_leakage(_get_matrices(past, 0, size - 1), _get_matrices(future, 0, size - 1), budgets)
         return np.asarray(np.minimum(alone.temporal, budgets.sum()))
     if not (future is None or _is_matrix(future)):
         future = list(future)
     elif future is None and not (past is None or _is_matrix(past)):
         past = list(past)
-    steps = _steps(past, future, size - 1)
+    steps = _build_bridges(past, future, size - 1)
     first = int(marks[0])
     final = int(marks[-1])
-    before = backward_leakage(_part(past, 0, first), budgets[: first + 1]) - budgets[: first + 1]
-    after = forward_leakage(_part(future, final, size - 1), budgets[final:]) - budgets[final:]
+    before = backward_leakage(_get_matrices(past, 0, first), budgets[: first + 1]) - budgets[: first + 1]
+    after = forward_leakage(_get_matrices(future, final, size - 1), budgets[final:]) - budgets[final:]
 
     def run(start: int, stop: int) -> FloatArray:
         """Return the losses of releases strictly between a landmark and each time up to ``stop``."""
@@ -520,14 +522,14 @@ def _is_matrix(knowledge: Any) -> bool:
     return isinstance(knowledge, np.ndarray) or sparse.issparse(knowledge)
 
 
-def _part(knowledge: Any, start: int, stop: int) -> Any:
+def _get_matrices(knowledge: Any, start: int, stop: int) -> Any:
     """Return the matrices of the steps from one time to another."""
     if knowledge is None or start == stop:
         return None
     return knowledge if _is_matrix(knowledge) else islice(iter(knowledge), start, stop)
 
 
-def _steps(past: Any, future: Any, count: int) -> Steps | None:
+def _build_bridges(past: Any, future: Any, count: int) -> Steps | None:
     """Return the matrices of bridges. None if there are no matrices or too many states."""
     name, knowledge = ("backward", past) if future is None else ("forward", future)
     if knowledge is None or count == 0:
@@ -609,10 +611,10 @@ def paper_leakage(
     marks = np.concatenate([[-1], line.indices, [len(line)]])
     before = marks[np.searchsorted(marks, at, side="left") - 1]
     after = marks[np.searchsorted(marks, at, side="right")]
-    back, back_cut = _runs(budgets, before, after, as_loss_function(backward, "backward"))
+    back, back_cut = _compute_runs(budgets, before, after, as_loss_function(backward, "backward"))
     mirrored = len(line) - 1 - after[::-1], len(line) - 1 - before[::-1]
     forth, forth_cut = (
-        values[::-1] for values in _runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward"))
+        values[::-1] for values in _compute_runs(budgets[::-1], *mirrored, as_loss_function(forward, "forward"))
     )
     alone = back + forth - budgets
     together = alone[line.landmark].sum()
@@ -625,7 +627,7 @@ def paper_leakage(
     return np.asarray(np.where(line.landmark, together, together + alone + change))
 
 
-def _runs(
+def _compute_runs(
     budgets: FloatArray, before: IntArray, after: IntArray, function: LossFunction
 ) -> tuple[FloatArray, FloatArray]:
     """Compute the backward leakage of all runs between landmarks.

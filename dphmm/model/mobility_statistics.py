@@ -86,7 +86,7 @@ class Crowd:
         """
         places = as_points(points, "points")
         size = len(places)
-        listed, visited = _checked(paths, size)
+        listed, visited = _check_paths(paths, size)
         if not listed or not all(len(sequence) for sequence in listed):
             raise InvalidInputError("paths must contain at least one path, each with at least one state")
         begins = np.cumsum([0, *(len(sequence) for sequence in listed[:-1])])
@@ -100,7 +100,7 @@ class Crowd:
                 raise InvalidInputError("classes must be non-negative integers, one for each state")
         pairs, counts = np.unique((visited[:-1] * size + visited[1:])[moved], return_counts=True)
         steps = np.where(inner, np.linalg.norm(np.diff(places[visited], axis=0), axis=1), 0.0)
-        zones = _zones(places)
+        zones = _find_zones(places)
         ends = np.append(begins[1:], len(visited)) - 1
         return cls(
             np.bincount(visited, minlength=size).astype(np.float64),
@@ -211,7 +211,7 @@ def jensen_shannon(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     return min(max(sum(parts) / 2 / log(2), 0.0), 1.0)
 
 
-def _checked(paths: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
+def _check_paths(paths: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArray], IntArray]:
     """Convert and check paths. Return the states of each, and of all of them."""
     listed = [as_integers(path, "the states of a path", StateError).astype(np.int64).ravel() for path in paths]
     states = np.concatenate([np.zeros(0, dtype=np.int64), *listed])
@@ -233,7 +233,7 @@ def _in_buckets(first: FloatArray, second: FloatArray) -> float:
     return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (first, second)))
 
 
-def _zones(points: FloatArray) -> IntArray:
+def _find_zones(points: FloatArray) -> IntArray:
     """Return the zone of each point, of `ZONES` columns and rows over the bounding box."""
     low = points.min(axis=0)
     high = points.max(axis=0)
@@ -302,7 +302,7 @@ def move_probabilities(
     >>> move_probabilities(MarkovModel([[.9, .1], [.2, .8]], [.5, .5]), [[0, 0, 1], [1]])
     array([0.9, 0.1])
     """
-    listed = _checked(paths, model.size)[0]
+    listed = _check_paths(paths, model.size)[0]
     nothing = np.zeros(0, dtype=np.int64)
     begins = np.zeros(len(listed), dtype=np.int64) if firsts is None else as_integers(firsts, "firsts")
     if begins.shape != (len(listed),) or (model.time_classes is not None and firsts is None):

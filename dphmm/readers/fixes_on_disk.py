@@ -110,7 +110,7 @@ class FixesOnDisk:
         accuracy = np.full(len(owner), np.nan) if fixes.accuracy_m is None else fixes.accuracy_m
         columns = (owner, fixes.times, fixes.latitude, fixes.longitude, accuracy)
         for column in columns[: len(self._columns)]:
-            self._file.write(_bytes(column[order]))
+            self._file.write(_view_bytes(column[order]))
         self._sizes.append(len(owner))
 
     def read_by_users(self, max_fixes: int) -> Iterator[ReadResult]:
@@ -159,7 +159,7 @@ class FixesOnDisk:
         values = np.empty(end - start, self._columns[column])
         num_cells = len(self._columns) * sum(self._sizes[:part]) + column * self._sizes[part] + start
         self._file.seek(_CELL_BYTES * num_cells)
-        self._file.readinto(_bytes(values))
+        self._file.readinto(_view_bytes(values))
         return values
 
     def _refusal(self, problem: OSError) -> OutputError:
@@ -181,6 +181,6 @@ def _first_users(num_rows: IntArray, max_fixes: int) -> IntArray:
     return np.array([*firsts, len(num_rows)], dtype=np.int64)
 
 
-def _bytes(values: Any) -> memoryview:
+def _view_bytes(values: Any) -> memoryview:
     """Return the memory of an array, also of times, which have no buffer of their own."""
     return memoryview(values.view(np.uint8))

@@ -30,12 +30,12 @@ from dphmm.writers.release_table import COLUMNS, CRS, Column, Geometry, ReleaseT
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:
     """Write a CSV. Numbers are read back bit for bit. A missing number is an empty field."""
-    columns = [_texts(column, table) for column in COLUMNS]
+    columns = [_format_column(column, table) for column in COLUMNS]
     rows = ([*values, CRS] for values in zip(*columns, strict=True))
     write_csv(path, [column.name for column in COLUMNS] + ["crs"], rows)
 
 
-def _texts(column: Column, table: ReleaseTable) -> Iterable[str]:
+def _format_column(column: Column, table: ReleaseTable) -> Iterable[str]:
     values = table[column.name]
     if column.kind == "time":
         return map(iso_time, values)
@@ -98,7 +98,7 @@ def write_gpx(
     for y, x, *values in zip(latitude[is_located].tolist(), longitude[is_located].tolist(), *cells, strict=True):
         row = dict(zip(table.columns, values, strict=True))
         segment = segments.setdefault(row["user"], gpx.GPXTrackSegment())
-        segment.points.append(_gpx_point(gpx, row, y, x, geometry == "estimate"))
+        segment.points.append(_build_gpx_point(gpx, row, y, x, geometry == "estimate"))
     for user, segment in segments.items():
         track = gpx.GPXTrack(name=user)
         track.segments.append(segment)
@@ -109,7 +109,7 @@ def write_gpx(
     path.write_text(text, encoding="utf-8")
 
 
-def _gpx_point(gpx: Any, row: dict[str, Any], latitude: float, longitude: float, is_estimate: bool) -> Any:
+def _build_gpx_point(gpx: Any, row: dict[str, Any], latitude: float, longitude: float, is_estimate: bool) -> Any:
     comment = f"expected error {row['estimate_error_m']:.0f} m" if is_estimate else None
     point = gpx.GPXTrackPoint(latitude, longitude, time=row["time"].replace(tzinfo=UTC), comment=comment)
     for name in _EXTENSION_COLUMNS:

@@ -99,7 +99,7 @@ def write_geopackage(
         "tracks": (tracks(table), "LineString"),
     }
     changed = max(table["time"].astype("datetime64[ms]"), default=np.datetime64(0, "ms"))
-    write_layers(path, layers, LAYERS, _metadata(table, is_private, settings), changed)
+    write_layers(path, layers, LAYERS, _build_metadata(table, is_private, settings), changed)
 
 
 def write_layers(
@@ -201,17 +201,17 @@ def write_geoparquet(
     columns = dict(zip(arrow.column_names, arrow.columns, strict=True))
     latitude, longitude, is_located = places(table, geometry)
     geometry_types = ["Point"] if is_located.any() else []
-    geo: dict[str, Any] = {"encoding": "WKB", "crs": _projjson(), "geometry_types": geometry_types}
+    geo: dict[str, Any] = {"encoding": "WKB", "crs": _build_projjson(), "geometry_types": geometry_types}
     if is_located.any():
         corners = ((values[is_located].min(), values[is_located].max()) for values in (longitude, latitude))
         geo["bbox"] = np.transpose(list(corners)).ravel().tolist()
     metadata = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": geo}}
-    columns["geometry"] = _points(longitude, latitude, is_located)
+    columns["geometry"] = _encode_points(longitude, latitude, is_located)
     texts = {"geo": json.dumps(metadata)} | ({} if settings is None else {"settings": settings})
     write_parquet(path, columns, texts, row_group_size=GROUP_ROWS)
 
 
-def _points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) -> Any:
+def _encode_points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) -> Any:
     """Return points as an Arrow array of well-known binary, null if a location is missing."""
     points = np.zeros(len(is_located), dtype=[("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
     points["order"] = 1
@@ -225,7 +225,7 @@ def _points(longitude: FloatArray, latitude: FloatArray, is_located: BoolArray) 
 
 
 @cache
-def _projjson() -> dict[str, Any]:
+def _build_projjson() -> dict[str, Any]:
     from pyproj import CRS as ReferenceSystem
 
     projjson = dict(ReferenceSystem(CRS).to_json_dict())
@@ -238,7 +238,7 @@ def read_geoparquet(path: Path) -> ReleaseTable:
     """Read a file of `write_geoparquet`. The geometry is not read."""
     required = [column.name for column in COLUMNS]
     table = read_parquet(read_document(path), lambda names: [name for name in required if name in names])
-    return ReleaseTable({column.name: _cells(table, column) for column in COLUMNS})
+    return ReleaseTable({column.name: _convert_column(table, column) for column in COLUMNS})
 
 
 @checked
@@ -450,7 +450,7 @@ def describe_content(is_private: bool, geometry: Geometry | None = None) -> str:
     return text if is_private else f"{text} {SEEDED_NOTE}"
 
 
-def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> dict[str, str]:
+def _build_metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> dict[str, str]:
     """Return the guarantee as metadata.
 
     It covers the release with the largest budget, and the user with the largest total.
@@ -474,7 +474,7 @@ def _metadata(table: ReleaseTable, is_private: bool, settings: str | None) -> di
     return metadata
 
 
-def _cells(table: Any, column: Column) -> Any:
+def _convert_column(table: Any, column: Column) -> Any:
     """Return a column of a file as an array of its kind."""
     pa = need("pyarrow", "files")
     if column.name not in table.column_names:

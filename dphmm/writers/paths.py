@@ -27,7 +27,7 @@ Add = Callable[[Sequence[str], npt.NDArray[Any]], object]
 
 
 @contextmanager
-def _paths_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
+def _write_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
     """Write one line per user and time. The text of each time and state is formatted once."""
     time_texts = [f",{iso_time(time)}," for time in times]
     place_texts = np.array([f"{latitude!r},{longitude!r}\r\n" for latitude, longitude in points.tolist()], object)
@@ -43,7 +43,7 @@ def _paths_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray
 
 
 @contextmanager
-def _paths_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
+def _write_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
     """Write a row group per block."""
     arrow = need("pyarrow", "files")
     parquet = need("pyarrow.parquet", "files")
@@ -63,7 +63,7 @@ def _paths_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatA
 
 
 @contextmanager
-def _paths_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
+def _write_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
     """Write one layer of points, extended by each block."""
     geopandas = need("geopandas", "files")
     pyogrio = need("pyogrio", "files")
@@ -86,9 +86,9 @@ def _paths_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: Flo
 _Open = Callable[[Path, npt.NDArray[np.datetime64], FloatArray], AbstractContextManager[Add]]
 # Extension → the function that opens a file of trajectories.
 PATH_FORMATS: Mapping[str, _Open] = {
-    ".csv": _paths_csv,
-    ".parquet": _paths_parquet,
-    ".gpkg": _paths_geopackage,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+    ".gpkg": _write_geopackage,
 }
 
 

@@ -97,7 +97,7 @@ class Column(NamedTuple):
         return cell
 
 
-def _sampled(release: TimedRelease) -> tuple[float, float, float, float]:
+def _get_sampled(release: TimedRelease) -> tuple[float, float, float, float]:
     """Return the sampled location in the plane and its errors in metres. NaN if withheld."""
     record = release.record
     if record.released is None:
@@ -111,12 +111,12 @@ def to_digits(number: float) -> float:
     return float(f"{number:.{DIGITS}g}")
 
 
-def _degrees(number: float) -> float:
+def _round_degrees(number: float) -> float:
     """Round degrees to `DECIMALS`, about 0.1 m."""
     return round(number, DECIMALS)
 
 
-def _or_nan(number: float | None) -> float:
+def _replace_none(number: float | None) -> float:
     return math.nan if number is None else number
 
 
@@ -170,24 +170,24 @@ _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 COLUMNS = (
     Column("user", "text", lambda release: release.user),
     Column("time", "time", lambda release: release.time),
-    Column("latitude", "number", lambda release: _degrees(release.latitude)),
-    Column("longitude", "number", lambda release: _degrees(release.longitude)),
+    Column("latitude", "number", lambda release: _round_degrees(release.latitude)),
+    Column("longitude", "number", lambda release: _round_degrees(release.longitude)),
     Column("withheld", "flag", lambda release: release.record.withheld),
     Column("withheld_reason", "text", lambda release: release.record.withheld_reason),
-    Column("x_km", "number", lambda release: _sampled(release)[0]),
-    Column("y_km", "number", lambda release: _sampled(release)[1]),
-    Column("estimate_latitude", "number", lambda release: _degrees(release.estimate_latitude)),
-    Column("estimate_longitude", "number", lambda release: _degrees(release.estimate_longitude)),
+    Column("x_km", "number", lambda release: _get_sampled(release)[0]),
+    Column("y_km", "number", lambda release: _get_sampled(release)[1]),
+    Column("estimate_latitude", "number", lambda release: _round_degrees(release.estimate_latitude)),
+    Column("estimate_longitude", "number", lambda release: _round_degrees(release.estimate_longitude)),
     Column("estimate_error_m", "number", lambda release: to_digits(release.expected_estimate_error * 1000.0)),
     Column("calibrated_radius_90_m", "number", lambda release: to_digits(release.calibrated_radius_90 * 1000.0)),
     Column("adversary_error_m", "number", lambda release: to_digits(release.record.adversary_error * 1000.0)),
     Column("adversary_max_posterior", "number", lambda release: to_digits(release.record.max_posterior_probability)),
     Column("epsilon", "number", lambda release: release.record.epsilon),
-    Column("epsilon_total", "number", lambda release: _or_nan(release.record.epsilon_total)),
-    Column("epsilon_24h", "number", lambda release: _or_nan(release.record.epsilon_24h)),
+    Column("epsilon_total", "number", lambda release: _replace_none(release.record.epsilon_total)),
+    Column("epsilon_24h", "number", lambda release: _replace_none(release.record.epsilon_24h)),
     Column("mechanism", "text", lambda release: release.record.mechanism),
     Column("is_exact", "flag", lambda release: release.record.is_exact),
-    Column("expected_error_m", "number", lambda release: _sampled(release)[2]),
+    Column("expected_error_m", "number", lambda release: _get_sampled(release)[2]),
     Column("possible_states", "count", lambda release: release.record.num_possible_states),
     Column("min_degree_of_protection", "count", lambda release: release.record.min_degree_of_protection),
     Column("num_added_edges", "count", lambda release: len(release.record.added_edges)),
@@ -197,8 +197,8 @@ COLUMNS = (
     Column("num_components", "count", lambda release: release.record.num_components),
     Column("component_num_states", "count", lambda release: release.record.component_num_states),
     Column("component_posterior", "number", lambda release: to_digits(release.record.component_posterior)),
-    Column("component_error_m", "number", lambda release: _sampled(release)[3]),
-    Column("table_gain", "number", lambda release: _or_nan(release.record.table_gain)),
+    Column("component_error_m", "number", lambda release: _get_sampled(release)[3]),
+    Column("table_gain", "number", lambda release: _replace_none(release.record.table_gain)),
     Column("unprotected", "flag", lambda release: release.record.is_unprotected),
     Column("singleton", "flag", lambda release: release.record.is_singleton),
     Column("num_ignored_releases", "count", lambda release: release.num_ignored_releases),

@@ -37,33 +37,33 @@ SUMMARY_COLUMNS: Mapping[str, Callable[[ReleaseTable], Any]] = {
     "first_time": lambda rows: iso_time(rows["time"].min()),
     "last_time": lambda rows: iso_time(rows["time"].max()),
     "epsilon_total": lambda rows: sum_budgets(rows["epsilon"].tolist()),
-    "max_epsilon_24h": lambda rows: _statistic(rows["epsilon_24h"], np.max),
+    "max_epsilon_24h": lambda rows: _apply_statistic(rows["epsilon_24h"], np.max),
     "is_exact": lambda rows: bool(rows["is_exact"].all()),
-    "median_expected_error_m": lambda rows: _statistic(rows["expected_error_m"], np.median),
-    "median_estimate_error_m": lambda rows: _protected_statistic(rows, "estimate_error_m", np.median),
-    "median_adversary_error_m": lambda rows: _protected_statistic(rows, "adversary_error_m", np.median),
-    "min_adversary_error_m": lambda rows: _protected_statistic(rows, "adversary_error_m", np.min),
-    "median_max_posterior": lambda rows: _protected_statistic(rows, "adversary_max_posterior", np.median),
-    "max_posterior": lambda rows: _protected_statistic(rows, "adversary_max_posterior", np.max),
+    "median_expected_error_m": lambda rows: _apply_statistic(rows["expected_error_m"], np.median),
+    "median_estimate_error_m": lambda rows: _apply_to_protected(rows, "estimate_error_m", np.median),
+    "median_adversary_error_m": lambda rows: _apply_to_protected(rows, "adversary_error_m", np.median),
+    "min_adversary_error_m": lambda rows: _apply_to_protected(rows, "adversary_error_m", np.min),
+    "median_max_posterior": lambda rows: _apply_to_protected(rows, "adversary_max_posterior", np.median),
+    "max_posterior": lambda rows: _apply_to_protected(rows, "adversary_max_posterior", np.max),
     "min_possible_states": lambda rows: int(rows["possible_states"].min()),
     "max_possible_states": lambda rows: int(rows["possible_states"].max()),
     "min_degree_of_protection": lambda rows: int(rows["min_degree_of_protection"].min()),
     "num_releases_with_added_edges": lambda rows: int((rows["num_added_edges"] > 0).sum()),
     "max_repair_optimality_gap": lambda rows: float(rows["repair_optimality_gap"].max()),
-    "median_table_gain": lambda rows: _statistic(rows["table_gain"], np.median),
+    "median_table_gain": lambda rows: _apply_statistic(rows["table_gain"], np.median),
     "num_singleton_releases": lambda rows: int(rows["singleton"].sum()),
 }
 
 
-def _protected_statistic(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
+def _apply_to_protected(rows: ReleaseTable, column: str, statistic: Callable[[FloatArray], Any]) -> float:
     """Apply a statistic to the timesteps with a protected most probable location.
 
     NaN if there are none.
     """
-    return _statistic(rows[column][~rows["unprotected"]], statistic)
+    return _apply_statistic(rows[column][~rows["unprotected"]], statistic)
 
 
-def _statistic(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
+def _apply_statistic(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> float:
     """Apply a statistic to the values that are not NaN. NaN if there are none."""
     valid = values[~np.isnan(values)]
     return float(statistic(valid)) if len(valid) else float("nan")
@@ -113,17 +113,17 @@ def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | N
             row = {name: value(selected) for name, value in SUMMARY_COLUMNS.items()}
             if hindsight is not None:
                 protected = mask & ~table["unprotected"]
-                row |= _smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
+                row |= _summarize_smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
             rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
     return rows
 
 
-def _smoothed(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
+def _summarize_smoothed(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
     return {
-        "smoothed_median_adversary_error_m": _statistic(error_m, np.median),
-        "smoothed_min_adversary_error_m": _statistic(error_m, np.min),
-        "smoothed_median_max_posterior": _statistic(certainty, np.median),
-        "smoothed_max_posterior": _statistic(certainty, np.max),
+        "smoothed_median_adversary_error_m": _apply_statistic(error_m, np.median),
+        "smoothed_min_adversary_error_m": _apply_statistic(error_m, np.min),
+        "smoothed_median_max_posterior": _apply_statistic(certainty, np.median),
+        "smoothed_max_posterior": _apply_statistic(certainty, np.max),
     }
 
 
@@ -148,7 +148,7 @@ def compute_medians(table: ReleaseTable, hindsight: Hindsight | None = None) -> 
     medians = {name: SUMMARY_COLUMNS[name](table) for name in names}
     if hindsight is not None:
         protected = ~table["unprotected"]
-        smoothed = _smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
+        smoothed = _summarize_smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
         medians |= {name: value for name, value in smoothed.items() if "median" in name}
     return {name: None if isnan(value) else value for name, value in medians.items()}
 
@@ -182,10 +182,10 @@ def write_summary(
     rows = summarise(table, daily, hindsight)
     header = list(rows[0] if rows else SUMMARY_COLUMNS)
     with new_file(path, overwrite) as part:
-        write_csv(part, header, ([_cell(value) for value in row.values()] for row in rows))
+        write_csv(part, header, ([_format_cell(value) for value in row.values()] for row in rows))
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     return "" if isinstance(value, float) and isnan(value) else value
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.areas import Visits
-from dphmm.flows.noisy_tables import Family, Precision, _labels
+from dphmm.flows.noisy_tables import Family, Precision, _get_labels
 from dphmm.flows.tables import Events, Table, derive_events, select_bounded
 from dphmm.mechanisms.integer_noise import laplace_within
 from dphmm.space import Grid
@@ -89,7 +89,7 @@ def test_window_bounds_contributions_over_preceding_days(window, kept):
 
 def test_levels_are_labelled_by_district_and_everywhere():
     table = Table("flows", FlowSettings("flows").layout(AREAS))
-    labels_of_level = {name: _labels(AREAS, AREAS.names, parts[0]) for name, parts in table.levels}
+    labels_of_level = {name: _get_labels(AREAS, AREAS.names, parts[0]) for name, parts in table.levels}
     assert labels_of_level == {"district": AREAS.districts, "everything": ("everywhere",)}
 
 

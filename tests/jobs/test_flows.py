@@ -152,7 +152,7 @@ def test_bounds_in_fixed_windows_fail_for_days_across_windows(recorder, monkeypa
 
     def bound_in_fixed_windows(events, maximum, window):
         groups = events.user.astype(np.int64) * (int(events.day.max(initial=0)) // window + 1) + events.day // window
-        return flow_tables._even(groups, maximum)
+        return flow_tables._select_evenly(groups, maximum)
 
     monkeypatch.setattr(import_module("dphmm.jobs.flows"), "select_bounded", bound_in_fixed_windows)
     assert max_change_in_days(recorder, DAYS, [slice(1, 3), slice(3, 5)], long_lives()) > 1.0

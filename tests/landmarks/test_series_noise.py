@@ -24,7 +24,7 @@ from dphmm.landmarks import (
     uniform_scheme,
 )
 from dphmm.landmarks import series as module
-from dphmm.landmarks.series import _polygon, nearest_steps
+from dphmm.landmarks.series import _build_polygon, nearest_steps
 from dphmm.mechanisms import LatticeKNormMechanism
 from dphmm.mechanisms.lattice import Spacing
 from tests.sizes import fewer
@@ -103,7 +103,7 @@ def test_noise_is_discrete_laplace_of_step_scale():
 @pytest.mark.parametrize("radius", [Fraction(15, 10), Fraction(5), Fraction(2014143, 10000), Fraction(10**8)], ids=str)
 def test_polygon_contains_disc(radius):
     """Every side is at least the radius away, in integers. The polygon is tight."""
-    corners = np.rint(SensitivityHull(_polygon(radius)).vertices).astype(np.int64).tolist()
+    corners = np.rint(SensitivityHull(_build_polygon(radius)).vertices).astype(np.int64).tolist()
     order = sorted(corners, key=lambda corner: math.atan2(corner[1], corner[0]))
 
     def nearest_side():
@@ -121,7 +121,7 @@ def compute_worst_exponent(unit, radius, stretch):
     The places are rounded to unit steps.
     """
     rng, grid = np.random.default_rng(0), Spacing(1)
-    mechanism = LatticeKNormMechanism(SensitivityHull(_polygon(radius)), 1)
+    mechanism = LatticeKNormMechanism(SensitivityHull(_build_polygon(radius)), 1)
     worst = Fraction(0)
     for angle in np.linspace(0, np.pi, 150):
         place = rng.choice([0.5, 0.4999, 0.123], 2)
@@ -154,7 +154,7 @@ def test_planar_noise_has_error_of_its_polygon():
     assert out.exact
     np.testing.assert_array_equal(out.values, np.rint(out.values * 1000) / 1000)
     squares = ((out.values - places) ** 2).sum(axis=1)
-    hull, error = SensitivityHull(_polygon(200 + module._SQRT_2_BOUND)), squares.std() / math.sqrt(size)
+    hull, error = SensitivityHull(_build_polygon(200 + module._SQRT_2_BOUND)), squares.std() / math.sqrt(size)
     for epsilon, holds in ((0.5, True), (0.25, False)):
         expected = LatticeKNormMechanism(hull, Fraction(epsilon), "0.001").squared_error
         assert (abs(squares.mean() - expected) < 5 * error) == holds

@@ -84,7 +84,7 @@ def test_weaker_variants_are_valid_bounds(monkeypatch, weaker, chains):
     else:
         monkeypatch.setattr("dphmm.landmarks.temporal_loss._EXACT_MAX_STATES", 0)
     if weaker == "no contraction":
-        monkeypatch.setattr("dphmm.landmarks.temporal_loss._spread", lambda *product: math.inf)
+        monkeypatch.setattr("dphmm.landmarks.temporal_loss._compute_spread", lambda *product: math.inf)
     assert all(is_valid_bound(case, leakage) for case in sample_cases(chains))
 
 
@@ -280,8 +280,8 @@ def test_spread_of_many_blocks_combines_each_block_once(monkeypatch):
         spreads.append(original(product, holds))
         return spreads[-1]
 
-    original = temporal_loss._spread
-    monkeypatch.setattr(temporal_loss, "_spread", count)
+    original = temporal_loss._compute_spread
+    monkeypatch.setattr(temporal_loss, "_compute_spread", count)
     matrix = np.array([[0.999, 0.001, 0.0], [0.0, 0.9995, 0.0005], [0.0002, 0.0, 0.9998]])
     steps = Steps(matrix)
     assert steps.spread(0, 157_680) < 0.01

@@ -90,7 +90,7 @@ class AttackResult(Result):
     results: tuple[ChannelResult, ...] = field(metadata=exported("channels"))
     is_synthetic: bool
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {"advice": self.advice}
 
     @property

@@ -111,7 +111,7 @@ class EventAudits(Result):
             return f"step {int(audit.times[release])}"
         return iso_time(np.datetime64(round(replay.slots[release] * seconds * 1_000_000), "us"))
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         events = []
         for replay, audits in zip(self.replays, self.audits, strict=True):
             for audit in audits:

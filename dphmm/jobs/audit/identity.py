@@ -289,7 +289,7 @@ class IdentityAudit(Result):
             f"above {self.max_posterior:g}. {guarantee}{omission_sentence(self.users_without_earlier_data)}"
         )
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         linkage = self.compute_linkage()
         assert linkage is not None, "there is a user"
         ranks = [user.rank() for user in self.users]

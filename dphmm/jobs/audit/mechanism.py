@@ -61,7 +61,7 @@ class MechanismAudit(Result):
         """Export the audit as plain JSON values with state names."""
         return super().to_dict(self.target.names)
 
-    def _derived(self, *_: Any) -> dict[str, Any]:
+    def _derive_fields(self, *_: Any) -> dict[str, Any]:
         largest = max(pair.lower for pair in self.pairs)
         return {"constraint": self.constraint.label, "exposed": self.is_exposed, "max_lower_bound": largest}
 

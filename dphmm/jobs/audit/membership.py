@@ -186,7 +186,7 @@ class MembershipAudit(Result):
             f"{self.area_under_curve:.2f} (0.5 by chance), p = {self.p_value:.2g}. {guarantee} {threshold}.{unlisted}"
         )
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         rates = []
         for alpha in sorted({*FALSE_POSITIVE_RATES, self.alpha}):
             share, lower, upper = self.estimate_detection_rate(alpha)

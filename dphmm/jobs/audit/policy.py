@@ -59,7 +59,7 @@ class MapAudit(Result):
     neighbours: tuple[tuple[int, ...], ...] = field(metadata=exported("excluded_neighbours", as_state_names=True))
     num_excluded: int = field(metadata=exported())
 
-    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         audit = self.audit
         return {
             "num_land_states": int(audit.support.sum()),
@@ -236,7 +236,7 @@ class PolicyAudit(Result):
         """Export the audit as plain JSON values with state names."""
         return super().to_dict(self.target.names)
 
-    def _derived(self, names: Sequence[str]) -> dict[str, Any]:
+    def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         map_audits = self.map_audits or (None,) * len(self.constraints)
         each = zip(self.constraints, self.audits, self.others, map_audits, strict=True)
         constraints = [

@@ -124,7 +124,7 @@ class SessionAudit(Result):
             )
         return text if self.thresholds == Thresholds() else f"{text} No threshold is violated."
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         names = get_state_names(self.space)
         was_private = {replay.sequence.user: replay.private for replay in self.replays}
         users = [{**audit.to_dict(names), "randomness_was_private": was_private[audit.user]} for audit in self.audits]

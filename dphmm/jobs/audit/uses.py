@@ -89,7 +89,7 @@ class ReleasedUses(Result):
         )
         return text if audit.num_contacts else f"{text} Without contacts, contact tracing is not measured."
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {**self.audit.to_dict(), **self.settings.to_dict()}
 
 
@@ -197,7 +197,7 @@ class UsesComparison(Result):
     updated_recall: UseMetric
     disclosed_share: float
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {
             "policy": self.settings.policy,
             "epsilon": self.settings.epsilon,

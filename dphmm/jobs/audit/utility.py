@@ -51,7 +51,7 @@ class UserUtility(Result):
     stated_errors_km: FloatArray = field(repr=False)
     coverage: float
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         errors = {
             "mean_stated_error_m": self.stated_errors_km.mean(),
             "mean_error_m": self.errors_km.mean(),
@@ -154,7 +154,7 @@ class UtilityAudit(Result):
             f"({users[1]} to {users[2]} %)."
         )
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "private": True,
             "in_words": self.describe(),

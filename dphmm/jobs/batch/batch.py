@@ -261,7 +261,7 @@ class Batch(Result):
         warnings = collect_warnings(tally.most_exposed_users, self.settings.policy, tally.costly_repair)
         return warnings + tally.predictions.warnings()
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         tally = self.tally
         settings = self.settings
         exposure = summarize_exposure(tally.most_exposed_users) if tally.most_exposed_users else {}

@@ -99,7 +99,7 @@ class CalibrationTargets(Result):
         """The numeric targets that are given, by name."""
         return {name: value for name, value in vars(self).items() if name in _NUMERIC_TARGETS and value is not None}
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         fields = {name: value for name, value in vars(self).items() if value is not None}
         return fields if self.event is None else {**fields, "event": str(self.event)}
 
@@ -144,7 +144,7 @@ class BudgetOutcome(Result):
     event_simulation: Simulation | None = None
     has_error_formula: bool = True
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         event_metrics = {} if self.event_simulation is None else self.event_simulation.to_dict("max_event_probability")
         if self.simulation is None:
             return event_metrics

@@ -148,7 +148,7 @@ class HideResult(Result):
         names = [_removed_name(text) for text in self.removed]
         return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {
             "num_points_kept": len(self.public),
             "num_points_without_time": self.num_untimed,

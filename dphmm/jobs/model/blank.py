@@ -34,7 +34,7 @@ class RegionModelResult(Result):
     model: MarkovModel
     warnings: tuple[str, ...] = ()
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         # Measured with grids.
         accuracy = {"accuracy": REGION_MODEL_ACCURACY} if isinstance(self.model.states, Grid) else {}
         return {**summarize_size(self.model), **(self.model.provenance or {}), **accuracy}

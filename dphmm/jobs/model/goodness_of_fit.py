@@ -87,7 +87,7 @@ class Fit(Result):
     stays_expected: float = field(metadata=exported("expected_stays_share"))
     coverage: tuple[Coverage, ...]
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         return {
             f"coverage_of_{coverage.level:.0%}_regions_{coverage.steps}_steps_ahead": coverage.rate
             for coverage in self.coverage

@@ -116,7 +116,7 @@ class Comparison(Result):
     drawn: Crowd = field(repr=False)
     space: StateSpace = field(repr=False)
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         columns = {"synthetic": self.synthetic, "other_real_users": self.halves, "locations_only": self.places_alone}
         measures = {name: {group: values[name] for group, values in columns.items()} for name in self.synthetic}
         counted = {"users": self.num_users, "paths": self.stretches, "locations": self.places}

@@ -194,7 +194,7 @@ class ReleaseResult(Result):
             )
         return warnings
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         table = self.table
         reasons = table["withheld_reason"]
         sampled = table.select(~table["withheld"])

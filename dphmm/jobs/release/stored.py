@@ -121,7 +121,7 @@ class SessionContent(Result):
             "max_constrained_epsilon": None if self.pruned.count else _finite(self._max_levels[1]),
         }
 
-    def _derived(self) -> dict[str, Any]:
+    def _derive_fields(self) -> dict[str, Any]:
         values = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
         limits = self.session.limits
         epsilon, constrained_epsilon = self._max_levels
