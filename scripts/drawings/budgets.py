@@ -109,7 +109,7 @@ def run_schedule(
 
 
 def make_gaussian_rule(engine: Releaser, target: float) -> Callable[[np.ndarray], float]:
-    """Return the rule: epsilon, at most 1, to bring a Gaussian belief to the target. Or 0."""
+    """Return the rule: epsilon, at most 1, to bring a Gaussian belief to the target, or 0."""
     plan = engine.build_plan(engine.predict(), 1.0)
     noise = plan.noise.expected_error(plan.prior)
     points = engine.measurements.points

@@ -23,8 +23,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from dphmm.errors import DphmmError
 
-# Name of a file, and its content.
-Seed = tuple[str, bytes]
+Seed = tuple[str, bytes]  # name of a file, and its content
 
 ACCEPTED = "accepted"
 REFUSED = "refused"

@@ -58,8 +58,7 @@ def of_bytes(data: bytes, rng: Random) -> bytes:
     """Change, insert, delete or repeat some bytes, or cut off the rest."""
     buffer = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
-        at = rng.randrange(len(buffer) + 1)
-        kind = rng.randrange(7)
+        at, kind = rng.randrange(len(buffer) + 1), rng.randrange(7)
         width = rng.choice((1, 2, 4, 8))
         if kind < 2 and buffer:
             flipped = buffer[at - 1] ^ (1 << rng.randrange(8))
@@ -86,8 +85,7 @@ def of_text(data: bytes, rng: Random) -> bytes:
     """Replace, repeat, delete or move cells, values, names or separators of a text."""
     tokens = _TOKENS.findall(data.decode("utf-8", "replace")) or [""]
     for _ in range(rng.choice((1, 1, 2, 4))):
-        at = rng.randrange(len(tokens))
-        other = rng.randrange(len(tokens))
+        at, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
         kind = rng.randrange(11)
         while not tokens[at].strip(',;\t &="<>\n') and rng.random() < 0.8:
             at = rng.randrange(len(tokens))

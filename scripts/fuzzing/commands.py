@@ -139,8 +139,7 @@ def find_command(name: str) -> tuple[click.Command, list[str]]:
     return command, path
 
 
-# Command → its target.
-COMMANDS = {
+COMMANDS = {  # command → its target
     f"dphmm {name}": Target(partial(list, [("words.json", json.dumps([name, *words]).encode())]), changed, use)
     for name, words in BASES.items()
 }

@@ -83,7 +83,7 @@ def _trajectories(path: Path, **options: Any) -> None:
 
 
 def _zoned(path: Path) -> None:
-    """Read times in milliseconds, or in a zone with daylight saving. And a table by user."""
+    """Read times in milliseconds, or in a zone with daylight saving, and a table by user."""
     nanoseconds = {"time_format": "ns", "time_zone": "+05:45"}
     for options in ({"time_format": "ms"}, {"time_zone": "America/New_York"}, nanoseconds):
         with _SUPPRESSED:
@@ -283,8 +283,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
 _SHARED_DOCUMENTS = {"recording": "gpx", "csv-times": "csv", "parquet-times": "parquet", "table-parquet": "parquet"}
 _SHARED_DOCUMENTS |= {"recording-tracks": "tracks", "recording-fit": "fit", "distribution": "matrix"}
 """Target → another target, the documents of which it reads."""
-# Reader → its target.
-TARGETS: Mapping[str, Target] = {
+TARGETS: Mapping[str, Target] = {  # reader → its target
     name: Target(partial(seeds.seeds, _SHARED_DOCUMENTS.get(name, name)), changed, use) for name, use in _USES.items()
 }
 

@@ -414,7 +414,7 @@ def test_few_transitions_are_computed_for_a_long_gap():
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [0, 1])
 def test_bounds_of_gaps_enclose_powers_of_a_permutation(shift):
-    """All users stay. Or none, and the terms never converge."""
+    """All users stay, or none does and the terms never converge."""
     chances, exact = read_chain(np.roll(np.eye(5), shift, axis=1))
     chances.is_dense = [True]
     chances.weight = 0

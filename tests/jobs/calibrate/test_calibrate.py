@@ -579,7 +579,7 @@ def test_command_contains_only_nondefault_options():
         ({"error": 1.0}, {"horizon_seconds": 1e12}, "memory.*--horizon"),
         ({}, {}, "at least one target must be given"),
         ({"error": -1.0}, {}, "positive"),
-        ({"error": 1.0}, {"report_epsilons": (0.0,)}, "positive"),
+        ({"error": 1.0}, {"report_epsilons": (0.0,)}, "report_epsilons must be in"),
     ],
 )
 def test_unreachable_targets_raise_with_range(targets, more, words):
