@@ -409,7 +409,7 @@ def _find_zones(
 ) -> tuple[list[HiddenZone], _Parts]:
     """Return the zones of assigned locations and of the session, and the parts.
 
-        A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
+    A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
     points are also returned: whether lines are broken in them must not depend on the removed points. With the ways of
     `find_ends`, published points that the removed ones expose as errors are assigned as well, and further ends.
     """

@@ -108,6 +108,7 @@ def get_max_posterior(inference: ZoneInference) -> float:
     return inference.max_posterior if candidate is None else candidate
 
 
+# The name of a crossing with a possible stop.
 STOPPED = "may have stopped in"
 
 
