@@ -39,7 +39,7 @@ PROBABILITY_TOLERANCE = 1e-9
 NORMALISATION_TOLERANCE = 1e-12
 
 
-def content_hash(*parts: npt.ArrayLike | None) -> str:
+def hash_content(*parts: npt.ArrayLike | None) -> str:
     """Return the SHA-256, in hexadecimal, of arrays, numbers and strings with their types.
 
     Equal values have equal hashes on every machine: numbers count as 64-bit little-endian integers or floats, and minus
@@ -79,12 +79,12 @@ def as_instants(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return converted
 
 
-def frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:
+def copy_and_lock(values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return a read-only copy."""
-    return locked(np.array(values))
+    return lock_array(np.array(values))
 
 
-def locked(array: ArrayT) -> ArrayT:
+def lock_array(array: ArrayT) -> ArrayT:
     """Make an array or a compressed sparse matrix read-only and return it, without a copy."""
     untyped: Any = array
     if isinstance(untyped, np.ndarray):
@@ -100,10 +100,10 @@ def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
     numba compiles a loop again, for seconds, for arrays that differ in order or in being writable.
     """
-    return locked(np.ascontiguousarray(values).view())
+    return lock_array(np.ascontiguousarray(values).view())
 
 
-def runs(mask: BoolArray) -> list[int]:
+def find_runs(mask: BoolArray) -> list[int]:
     """Return the first and the last index of each run of true entries, in one list.
 
     Examples

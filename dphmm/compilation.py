@@ -20,7 +20,7 @@ _MIN_WORK = 4_000_000
 # The overhead of a call of the plain form, in numbers.
 _WORK_PER_CALL = 2_000
 
-# The number of active blocks of `compiled_at_first_call`.
+# The number of active blocks of `compile_at_first_call`.
 _num_blocks = 0
 _guard = Lock()
 
@@ -37,7 +37,7 @@ class HotFunction(Generic[P, R]):
     work
         Function of the arguments that returns the number of numbers to process. Defaults to the length of the first.
     reorder
-        Argument of `compiled`.
+        Argument of `compile_function`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class HotFunction(Generic[P, R]):
     ) -> None:
         self.plain = plain
         self.loop = loop
-        self.work = work or _length_of_first
+        self.work = work or _get_first_length
         self.reorder = reorder
         self._done = 0
         self._chosen: Callable[..., Any] | None = None
@@ -60,13 +60,13 @@ class HotFunction(Generic[P, R]):
             self._done += _WORK_PER_CALL + self.work(*arguments)
             if self._done <= _MIN_WORK and not _num_blocks:
                 return self.plain(*arguments, **named)
-            self._chosen = compiled(self.loop, reorder=self.reorder) or self.plain
+            self._chosen = compile_function(self.loop, reorder=self.reorder) or self.plain
         result: R = self._chosen(*arguments, **named)
         return result
 
 
 @contextmanager
-def compiled_at_first_call() -> Iterator[None]:
+def compile_at_first_call() -> Iterator[None]:
     """Compile every loop at its first call within the block, for timing experiments.
 
     Otherwise a loop runs in its plain form until it has been called often, so the runtime of a call depends on the
@@ -89,12 +89,12 @@ def compile_if_hot(
     return lambda plain: HotFunction(plain, loop, work, reorder)
 
 
-def _length_of_first(*arguments: Any) -> int:
+def _get_first_length(*arguments: Any) -> int:
     return len(arguments[0])
 
 
 @cache
-def compiled(function: Callable[..., Any], reorder: bool = False) -> Callable[..., Any] | None:
+def compile_function(function: Callable[..., Any], reorder: bool = False) -> Callable[..., Any] | None:
     """Compile a function for this machine. None if numba is not installed.
 
     The compiled function runs without the interpreter's lock. It is cached on disk, in ``NUMBA_CACHE_DIR``, next to the

@@ -215,7 +215,7 @@ class MissingDependencyError(DphmmError, ImportError):
         super().__init__(f"{library} is not installed; install it with: pip install {wanted}")
 
 
-def need(library: str, extra: str | None) -> Any:
+def import_library(library: str, extra: str | None) -> Any:
     """Import a library, or one of its modules, that may not be installed.
 
     Parameters

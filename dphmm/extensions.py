@@ -104,7 +104,7 @@ class Registry(Generic[Base]):
             raise build_missing_error(self._group, name, version, f"version {installed} is installed")
         return extension
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Return the sorted names of registered and installed extensions, without imports.
 
         Installed packages are listed once in each process, unless ``sys.path`` changes.

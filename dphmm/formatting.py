@@ -112,7 +112,7 @@ def as_plain(value: Any, *context: Any) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, Fraction):
-        return exact_number(value)
+        return format_fraction(value)
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
@@ -122,7 +122,7 @@ def as_plain(value: Any, *context: Any) -> Any:
     return value.to_dict(*context) if hasattr(value, "to_dict") else value
 
 
-def exact_number(value: Fraction) -> str:
+def format_fraction(value: Fraction) -> str:
     """Format a fraction exactly, as a decimal of at most 28 digits or else as a quotient.
 
     Examples
@@ -134,7 +134,7 @@ def exact_number(value: Fraction) -> str:
     return f"{decimal:f}" if Fraction(decimal) == value else str(value)
 
 
-def metres(kilometres: float) -> str:
+def format_kilometres(kilometres: float) -> str:
     """Format a length in kilometres with a suitable unit.
 
     Examples
@@ -149,7 +149,7 @@ def metres(kilometres: float) -> str:
     return f"{kilometres:.3g} km" if kilometres < 999.5 else f"{kilometres:,.0f} km"
 
 
-def odds_in_words(probability: float) -> str:
+def format_odds(probability: float) -> str:
     """Format a probability as odds.
 
     Examples
@@ -163,7 +163,7 @@ def odds_in_words(probability: float) -> str:
     return f"{odds:,.3g} to 1" if odds >= 1 else f"1 to {1 / odds:,.3g}"
 
 
-def factor_in_words(level: float) -> str:
+def describe_ratio_bound(level: float) -> str:
     """Format the bound e^level on a likelihood ratio, rounded up to three figures.
 
     Examples
@@ -173,10 +173,10 @@ def factor_in_words(level: float) -> str:
     """
     if level == inf:
         return "unbounded: it can exclude a location"
-    return f"≤ {ratio_bound(level)}{' (no meaningful limit)' if level > _MAX_MEANINGFUL_LEVEL else ''}"
+    return f"≤ {format_ratio_bound(level)}{' (no meaningful limit)' if level > _MAX_MEANINGFUL_LEVEL else ''}"
 
 
-def power_of_e(level: float) -> str:
+def format_power_of_e(level: float) -> str:
     """Format an upper bound as a power of e, with the exponent rounded up to four figures.
 
     Examples
@@ -187,7 +187,7 @@ def power_of_e(level: float) -> str:
     return f"e^{_round_up(level, 4).normalize():,f}"
 
 
-def upper_bound(value: float, separator: str = "") -> str:
+def format_upper_bound(value: float, separator: str = "") -> str:
     """Format an upper bound, rounded up to six figures, with a separator of thousands.
 
     Examples
@@ -198,7 +198,7 @@ def upper_bound(value: float, separator: str = "") -> str:
     return f"{float(_round_up(value, 6)):{separator}.6g}"
 
 
-def lower_bound(value: float) -> str:
+def format_lower_bound(value: float) -> str:
     """Format a lower bound, or the largest value within a target, rounded down to six figures.
 
     Examples
@@ -219,14 +219,14 @@ def _round(value: float, figures: int, direction: str) -> Decimal:
     return Context(prec=figures, rounding=direction).create_decimal(repr(float(value) * (1.0 + exempt)))
 
 
-def unless_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:
+def void_guarantees_if_seeded(guarantees: Mapping[str, str], is_private: bool) -> dict[str, str]:
     """Return the source of randomness and the guarantees, which are void for seeded noise."""
     if is_private:
         return {"randomness": "system", **guarantees}
     return {"randomness": "seeded", **dict.fromkeys(guarantees, "none: the noise is seeded and can be reproduced")}
 
 
-def ratio_bound(level: float) -> str:
+def format_ratio_bound(level: float) -> str:
     """Format a likelihood ratio of at most ``exp(level)``, rounded up to three or more digits.
 
     Examples
@@ -235,7 +235,7 @@ def ratio_bound(level: float) -> str:
     ('2.72', '90.1', '1,395', 'e^730')
     """
     if level > _MAX_MEANINGFUL_LEVEL:
-        return "unbounded" if level == inf else power_of_e(level)
+        return "unbounded" if level == inf else format_power_of_e(level)
     factor = exp(level)
     if factor >= 100:
         return f"{ceil(factor):,}"
@@ -243,8 +243,8 @@ def ratio_bound(level: float) -> str:
     return f"{ceil(factor * scale) / scale:g}"
 
 
-def ratio_as_number(level: float) -> float | None:
-    """Return ``exp(level)``, rounded up as in `ratio_bound`. None if it exceeds a double.
+def compute_ratio_bound(level: float) -> float | None:
+    """Return ``exp(level)``, rounded up. None if it exceeds a double.
 
     Examples
     --------
@@ -253,10 +253,10 @@ def ratio_as_number(level: float) -> float | None:
     """
     if level > _MAX_MEANINGFUL_LEVEL:
         return None if level > 700.0 else float(ceil(exp(level)))
-    return float(ratio_bound(level).replace(",", ""))
+    return float(format_ratio_bound(level).replace(",", ""))
 
 
-def likelihood_ratios(levels: Mapping[str, float], is_private: bool) -> dict[str, Any]:
+def export_likelihood_ratios(levels: Mapping[str, float], is_private: bool) -> dict[str, Any]:
     """Return the bounds on likelihood ratios as JSON values, and the source of the noise.
 
     Parameters
@@ -272,14 +272,14 @@ def likelihood_ratios(levels: Mapping[str, float], is_private: bool) -> dict[str
     >>> likelihood_ratios({"release": 1.0, "total": 3.0}, True)
     {'randomness': 'system', 'likelihood_ratio_release': 2.72, 'likelihood_ratio_total': 20.1}
     """
-    ratios = {f"likelihood_ratio_{name}": ratio_as_number(level) for name, level in levels.items()}
+    ratios = {f"likelihood_ratio_{name}": compute_ratio_bound(level) for name, level in levels.items()}
     return {
         "randomness": "system" if is_private else "seeded",
         **(ratios if is_private else dict.fromkeys(ratios)),
     }
 
 
-def ratio_in_words(level: float, condition: str, alternative: str, note: str = "") -> str:
+def describe_likelihood_ratio(level: float, condition: str, alternative: str, note: str = "") -> str:
     """Return *at most N times as likely* for two conditions, and mark a useless bound.
 
     Parameters
@@ -302,10 +302,10 @@ def ratio_in_words(level: float, condition: str, alternative: str, note: str = "
     if level == inf:
         return f"possible {condition} and impossible {alternative}{noted}"
     useless = ", which is not a meaningful limit" if level > _MAX_MEANINGFUL_LEVEL else ""
-    return f"at most {ratio_bound(level)} times as likely {condition} as {alternative}{noted}{useless}"
+    return f"at most {format_ratio_bound(level)} times as likely {condition} as {alternative}{noted}{useless}"
 
 
-def duration_in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration for use after *any*, in the largest unit of which it is a multiple.
 
     Examples
@@ -322,7 +322,7 @@ def duration_in_words(seconds: float) -> str:
     return name if count == 1 else f"{count:,.6g} {name}s"
 
 
-def percent(probability: float) -> str:
+def format_percent(probability: float) -> str:
     """Format a probability in percent with one decimal, rounded up.
 
     Examples

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 __all__ = ["Cell", "Picture", "Section", "html_page"]
 
@@ -112,7 +112,7 @@ class Section:
     points: Sequence[str] = ()
 
 
-@checked
+@check_arguments
 def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Section], banner: str = "") -> str:
     """Return a report as one HTML page without external resources.
 
@@ -144,9 +144,9 @@ def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Secti
         if section.points:
             parts.append(f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in section.points)}</ul>")
         if section.rows:
-            parts.append(_table(section))
+            parts.append(_format_table(section))
         if section.pictures:
-            parts.append(f'<div class="pictures">{"".join(map(_figure, section.pictures))}</div>')
+            parts.append(f'<div class="pictures">{"".join(map(_format_picture, section.pictures))}</div>')
         if section.verbatim:
             parts.append(f"<pre>{escape(section.verbatim)}</pre>")
     head = (
@@ -159,13 +159,13 @@ def html_page(title: str, verdict: str, alarming: bool, sections: Sequence[Secti
     )
 
 
-def _table(section: Section) -> str:
+def _format_table(section: Section) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in section.header)
-    rows = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in section.rows)
+    rows = "\n".join(f"<tr>{''.join(map(_format_cell, row))}</tr>" for row in section.rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
 
 
-def _cell(cell: str | Cell) -> str:
+def _format_cell(cell: str | Cell) -> str:
     if isinstance(cell, str):
         return f"<td>{escape(cell)}</td>"
     mark = f' class="{cell.mark}"' if cell.mark else ""
@@ -173,7 +173,7 @@ def _cell(cell: str | Cell) -> str:
     return f"<td{mark}>{escape(cell.text)}{note}</td>"
 
 
-def _figure(picture: Picture) -> str:
+def _format_picture(picture: Picture) -> str:
     caption = escape(picture.caption)
     data = base64.b64encode(picture.png).decode("ascii")
     return (

@@ -33,9 +33,9 @@ class RandomSource:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The operating system's randomness has no state: its copy returns other bytes.
-        return (random_source, ()) if self.bytes is os.urandom else (_copy_seeded, (self.bytes,))
+        return (as_random_source, ()) if self.bytes is os.urandom else (_copy_seeded, (self.bytes,))
 
-    def uniform(self, shape: int | tuple[int, ...]) -> FloatArray:
+    def sample_uniform(self, shape: int | tuple[int, ...]) -> FloatArray:
         """Sample independent numbers in the open interval (0, 1).
 
         Each is the centre of one of ``2**52`` equal intervals, so neither 0 nor 1 occurs.
@@ -82,7 +82,7 @@ def derive_seed(rng: np.random.Generator | int) -> int:
     return seed
 
 
-def random_source(rng: Rng = None) -> RandomSource:
+def as_random_source(rng: Rng = None) -> RandomSource:
     """Return the source of randomness for an ``rng`` argument.
 
     Parameters

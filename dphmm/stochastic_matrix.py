@@ -47,7 +47,7 @@ def as_stochastic(
         If the matrix is not square or empty, an entry is NaN, infinite, negative or positive but below `smallest`, or a
         row does not sum to 1. The message contains the row and the value.
     """
-    array: Any = matrix if sparse.issparse(matrix) else _dense(matrix, name)
+    array: Any = matrix if sparse.issparse(matrix) else _copy_dense_matrix(matrix, name)
     if array.ndim != 2 or array.shape[0] != array.shape[1] or array.shape[0] == 0:
         raise StochasticError(f"{name} must be square with one row for each state, got shape {array.shape}")
     if not compressed and not sparse.issparse(array):
@@ -80,7 +80,7 @@ def as_csr(matrix: Any, name: str = "matrix") -> Any:
         If it does not contain real numbers, or an index is out of range.
     """
     if not sparse.issparse(matrix):
-        dense = _dense(matrix, name)
+        dense = _copy_dense_matrix(matrix, name)
         if dense.ndim != 2:
             raise StochasticError(f"{name} must have two dimensions, got shape {dense.shape}")
         return sparse.csr_array(dense)
@@ -146,7 +146,7 @@ _INDICES = {
 _MAX_EMPTY_ROWS = 1_000_000
 
 
-def _dense(matrix: Any, name: str) -> Any:
+def _copy_dense_matrix(matrix: Any, name: str) -> Any:
     try:
         return as_floats(matrix, name).copy()
     except InvalidInputError:

@@ -18,7 +18,7 @@ _before: dict[str, int] = {}
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def limit_to_one_thread() -> Iterator[None]:
     """Run the linear algebra of the whole process on one thread within the block.
 
     A product that is distributed over threads adds its terms in another order, so its last bits depend on the number of
@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
     load libraries before. A library that threadpoolctl does not know (Apple's Accelerate) is not limited.
     """
     global _inside
-    libraries = _libraries(len(sys.modules))
+    libraries = _list_libraries(len(sys.modules))
     with _guard:
         num_threads = {library.filepath: library.num_threads for library in libraries}
         if not _inside:
@@ -39,7 +39,7 @@ def one_thread() -> Iterator[None]:
         for library in libraries:
             _before.setdefault(library.filepath, num_threads[library.filepath])
             if num_threads[library.filepath] != 1:
-                _set(library, 1)
+                _set_threads(library, 1)
     try:
         yield
     finally:
@@ -47,20 +47,20 @@ def one_thread() -> Iterator[None]:
             _inside -= 1
             for library in libraries:
                 if getattr(library, "threading_layer", None) == "openmp" and num_threads[library.filepath] != 1:
-                    _set(library, num_threads[library.filepath])  # OpenMP has a separate limit for each thread
+                    _set_threads(library, num_threads[library.filepath])  # OpenMP has a separate limit for each thread
             if not _inside:
-                for library in _libraries(len(sys.modules)):
+                for library in _list_libraries(len(sys.modules)):
                     if _before.get(library.filepath, 1) != 1:
-                        _set(library, _before[library.filepath])
+                        _set_threads(library, _before[library.filepath])
 
 
 def count_idle_threads() -> int:
     """Return an upper bound on the number of idle threads of linear algebra.
 
-    It holds outside of blocks of `one_thread`. Only threads of OpenBLAS count, which ends them before the process is
-    forked and creates them again.
+    It holds outside of blocks of `limit_to_one_thread`. Only threads of OpenBLAS count, which ends them before the
+    process is forked and creates them again.
     """
-    openblas = (library for library in _libraries(len(sys.modules)) if library.internal_api == "openblas")
+    openblas = (library for library in _list_libraries(len(sys.modules)) if library.internal_api == "openblas")
     return sum(library.num_threads - 1 for library in openblas if library.threading_layer == "pthreads")
 
 
@@ -82,7 +82,7 @@ def run_in_background(work: Callable[[], T]) -> Callable[[], T]:
     return future.result
 
 
-def _set(library: Any, threads: int) -> None:
+def _set_threads(library: Any, threads: int) -> None:
     """Set the threads of a library, no matter which thread set them before.
 
     threadpoolctl 3.8 would only let that thread change them.
@@ -95,7 +95,7 @@ def _set(library: Any, threads: int) -> None:
 
 
 @lru_cache(maxsize=1)
-def _libraries(loaded: int) -> list[Any]:  # noqa: ARG001 - the cache key: modules loaded since may add libraries
+def _list_libraries(loaded: int) -> list[Any]:  # noqa: ARG001 - the cache key: modules loaded since may add libraries
     """Return the libraries of linear algebra.
 
     Finding them takes a millisecond, which is longer than a short block, so the result is cached.

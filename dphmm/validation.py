@@ -1,9 +1,9 @@
 """Declared parameters: requirements in the annotations of parameters and fields.
 
-An annotation such as `Delta` or ``Annotated[int, Integers(2, 2048)]`` declares the type and the range. `checked` raises
-an error for other values, in a uniform wording (``delta must be in [0, 1), got 2``). `setting` makes the field of a
-dataclass an option of commands and a key of files. `requirements` lists the declarations, from which tests derive
-invalid values.
+An annotation such as `Delta` or ``Annotated[int, Integers(2, 2048)]`` declares the type and the range.
+`check_arguments` raises an error for other values, in a uniform wording (``delta must be in [0, 1), got 2``).
+`declare_setting` makes the field of a dataclass an option of commands and a key of files. `get_argument_requirements`
+lists the declarations, from which tests derive invalid values.
 
 Numbers and booleans of NumPy become Python's, because JSON and exact fractions accept no others. Nothing else is
 converted. Of arrays only types and shapes are checked, not their entries. Arguments of other classes
@@ -275,18 +275,18 @@ def _is_paths(value: Any) -> bool:
     return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_path, value))
 
 
-def _is_instance(*classes: type) -> Callable[[Any], bool]:
+def _make_instance_test(*classes: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, classes)
 
 
-def _named(*names: str) -> Callable[[Any], bool]:
+def _make_class_test(*names: str) -> Callable[[Any], bool]:
     """Return a predicate for classes by name, because this module cannot import them."""
     return lambda value: any(base.__name__ in names for base in type(value).__mro__)
 
 
 NOTHING = Requirement("None", lambda value: value is None)
 NUMBER = Requirement("a number", _is_number, ("a", None, [1.0], 1j, Decimal("NaN"), 10**400, True))
-TEXT = Requirement("a string", _is_instance(str), (None, 1, b"a", ["a"]))
+TEXT = Requirement("a string", _make_instance_test(str), (None, 1, b"a", ["a"]))
 PATH = Requirement("a path", _is_path, (None, 1, b"a", "x\0y", "\ud800"))
 WORDS = Requirement("a list of strings", _is_words, (None, "a", b"a", 1, [1]))
 ARRAY = Requirement(
@@ -299,13 +299,15 @@ WORDS_OR_TIMES = Requirement(
 )
 ARRAYS = Requirement("a list of arrays of numbers", _is_arrays, (None, "a", 1, [["a"]], [None]))
 MAPPING = Requirement("a mapping by name", _is_mapping, (None, "a", 1, {1: 2}, ["a"]))
-FLAG = Requirement("True or False", _is_instance(bool, np.bool_), (None, 1, "yes", [True]))
+FLAG = Requirement("True or False", _make_instance_test(bool, np.bool_), (None, 1, "yes", [True]))
 TIME = Requirement(
     "a numpy.datetime64",
     lambda value: isinstance(value, np.datetime64) and not np.isnat(value),
     (None, 1, "a", np.datetime64("NaT", "us")),
 )
-GRAPH = Requirement("a PolicyGraph or a networkx.Graph", _named("PolicyGraph", "Graph"), (None, 1, "a", [[0, 1]]))
+GRAPH = Requirement(
+    "a PolicyGraph or a networkx.Graph", _make_class_test("PolicyGraph", "Graph"), (None, 1, "a", [[0, 1]])
+)
 
 # Annotation → alternatives of a valid value. Annotations that declare requirements themselves need no entry.
 _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
@@ -313,7 +315,7 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     "int": (Integers(),),
     "str": (TEXT,),
     "Path": (PATH,),
-    "bytes": (Requirement("bytes", _is_instance(bytes, bytearray, memoryview), (None, 1, "a")),),
+    "bytes": (Requirement("bytes", _make_instance_test(bytes, bytearray, memoryview), (None, 1, "a")),),
     "None": (NOTHING,),
     "bool": (FLAG,),
     "np.datetime64": (TIME,),
@@ -335,9 +337,9 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
     **dict.fromkeys(("npt.ArrayLike", "FloatArray", "IntArray", "BoolArray"), (ARRAY,)),
     **dict.fromkeys(("npt.NDArray[Any]", "Times", "TimeArray", "csr_array", "sparse.csr_array"), (ARRAY,)),
     "PolicyLike": (GRAPH,),
-    "Generator": (Requirement("a numpy.random.Generator", _named("Generator"), (None, 1.5, "a", [1])),),
+    "Generator": (Requirement("a numpy.random.Generator", _make_class_test("Generator"), (None, 1.5, "a", [1])),),
     **{
-        name: (Requirement(f"a {name}", _named(name), (1, b"a", object())),)
+        name: (Requirement(f"a {name}", _make_class_test(name), (1, b"a", object())),)
         for name in (
             *("Account", "Data", "Limits", "Measurements", "ReleaseSettings", "ReleaseTable", "SessionStore"),
             *("DataFrame", "MarkovModel", "Releaser", "StateSpace", "TimedTable", "Trajectory", "TrajectoryCollection"),
@@ -346,13 +348,17 @@ _REQUIREMENTS: dict[str, tuple[Requirement, ...]] = {
 }
 
 
-def _all(*annotations: str) -> tuple[Requirement, ...]:
+def _collect_requirements(*annotations: str) -> tuple[Requirement, ...]:
     return tuple(requirement for annotation in annotations for requirement in _REQUIREMENTS[annotation])
 
 
 def _is_input(value: Any) -> bool:
     is_table = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
-    return _is_path(value) or is_table or _named("Data", "Trajectory", "TrajectoryCollection", "DataFrame")(value)
+    return (
+        _is_path(value)
+        or is_table
+        or _make_class_test("Data", "Trajectory", "TrajectoryCollection", "DataFrame")(value)
+    )
 
 
 def _are_inputs(value: Any) -> bool:
@@ -366,9 +372,9 @@ _DATA = Requirement(
     (None, 1, b"a", object(), [1]),
 )
 _REQUIREMENTS |= {
-    "Model": _all("MarkovModel", "Path"),
-    "Matrix": _all("Path", "npt.ArrayLike"),
-    "SettingsLike": _all("ReleaseSettings", "str", "PolicyLike"),
+    "Model": _collect_requirements("MarkovModel", "Path"),
+    "Matrix": _collect_requirements("Path", "npt.ArrayLike"),
+    "SettingsLike": _collect_requirements("ReleaseSettings", "str", "PolicyLike"),
     "DataLike": (_DATA,),
 }
 
@@ -422,7 +428,7 @@ class Option:
     is_text: bool = False
 
 
-def setting(default: Any, text: str, **about: Any) -> Any:
+def declare_setting(default: Any, text: str, **about: Any) -> Any:
     """Make a field of a dataclass a setting: an option of commands and a key of files.
 
     Parameters
@@ -449,7 +455,7 @@ def get_option(member: Field[Any]) -> Option | None:
 # ---- checks ----------------------------------------------------------------------------------------------------------
 
 
-def requirements(target: Callable[..., Any]) -> dict[str, tuple[Requirement, ...]]:
+def get_argument_requirements(target: Callable[..., Any]) -> dict[str, tuple[Requirement, ...]]:
     """Return the requirements on the arguments of a function or a constructor.
 
     Returns
@@ -466,7 +472,7 @@ def requirements(target: Callable[..., Any]) -> dict[str, tuple[Requirement, ...
     return {name: needed for name, needed in requirements_by_name.items() if needed}
 
 
-def field_requirements(owner: type, name: str) -> tuple[Requirement, ...]:
+def get_field_requirements(owner: type, name: str) -> tuple[Requirement, ...]:
     """Return the requirements on a field of a dataclass."""
     namespace = vars(sys.modules[owner.__module__])
     return _get_requirements(inspect.get_annotations(owner)[name], namespace, name)
@@ -479,22 +485,22 @@ def _get_requirements(annotation: Any, namespace: Mapping[str, Any], name: str) 
     if annotation == "np.datetime64 | str":
         return TIME, Requirement("an ISO 8601 time", _is_time_text, ("a", ""))
     alternatives: list[Requirement] = []
-    for part in _alternatives(ast.parse(annotation, mode="eval").body):
+    for part in _split_alternatives(ast.parse(annotation, mode="eval").body):
         text = ast.unparse(part)
-        needed = _REQUIREMENTS.get(text) or _declared(text, namespace)
+        needed = _REQUIREMENTS.get(text) or _evaluate_annotation(text, namespace)
         if not needed:
             return ()
         alternatives += (WORDS_OR_TIMES,) if needed == (ARRAY,) and name in _WORDS_OR_TIMES else needed
     return tuple(alternatives)
 
 
-def _alternatives(node: ast.expr) -> list[ast.expr]:
+def _split_alternatives(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _alternatives(node.left) + _alternatives(node.right)
+        return _split_alternatives(node.left) + _split_alternatives(node.right)
     return [node]
 
 
-def _declared(text: str, namespace: Mapping[str, Any]) -> tuple[Requirement, ...]:
+def _evaluate_annotation(text: str, namespace: Mapping[str, Any]) -> tuple[Requirement, ...]:
     """Return the requirements of an annotation that declares them or is an alias."""
     try:
         value = eval(text, dict(namespace))
@@ -503,22 +509,22 @@ def _declared(text: str, namespace: Mapping[str, Any]) -> tuple[Requirement, ...
         if "Annotated" in text or text in globals():
             raise
         return ()
-    return _requirements_in(value)
+    return _extract_requirements(value)
 
 
-def _requirements_in(value: Any) -> tuple[Requirement, ...]:
+def _extract_requirements(value: Any) -> tuple[Requirement, ...]:
     origin = get_origin(value)
     if origin is Annotated:
         return tuple(requirement for requirement in value.__metadata__ if isinstance(requirement, Requirement))
     if origin is Literal:
         return (Choice(*get_args(value)),)
     if origin in (Union, UnionType):
-        parts = [_requirements_in(argument) for argument in get_args(value)]
+        parts = [_extract_requirements(argument) for argument in get_args(value)]
         return tuple(requirement for part in parts for requirement in part) if all(parts) else ()
     return _REQUIREMENTS.get("None" if value is type(None) else getattr(value, "__name__", ""), ())
 
 
-def checked(target: Target) -> Target:
+def check_arguments(target: Target) -> Target:
     """Make a function or a constructor check its arguments against its annotations.
 
     Raises
@@ -527,17 +533,17 @@ def checked(target: Target) -> Target:
         Or the subclass of the declaration or of the parameter's name. The message contains the parameter, the
         requirement and the value.
     """
-    return _checked(target, None)
+    return _add_checks(target, None)
 
 
-def checked_as(error: type[InvalidInputError]) -> Callable[[Target], Target]:
-    """Return a variant of `checked` that raises one error, unless a declaration has another."""
-    return functools.partial(_checked, error=error)
+def check_arguments_as(error: type[InvalidInputError]) -> Callable[[Target], Target]:
+    """Return `check_arguments` with an error for declarations without their own."""
+    return functools.partial(_add_checks, error=error)
 
 
-def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
+def _add_checks(target: Target, error: type[InvalidInputError] | None) -> Target:
     if inspect.isclass(target):
-        setattr(target, "__init__", _checked(target.__init__, error))  # noqa: B010 - a type checker refuses an assignment
+        setattr(target, "__init__", _add_checks(target.__init__, error))  # noqa: B010 - a type checker refuses an assignment
         return target
     parameters = inspect.signature(target).parameters
     names = [
@@ -557,7 +563,7 @@ def _checked(target: Target, error: type[InvalidInputError] | None) -> Target:
     def resolve() -> None:
         # Deferred to the first call, because annotations may use names that the module defines further down.
         nonlocal is_resolved
-        needed.update(requirements(target))
+        needed.update(get_argument_requirements(target))
         positional.extend((index, name, needed[name]) for index, name in enumerate(names) if name in needed)
         is_resolved = True
 
@@ -619,7 +625,7 @@ def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[
     # The words of a requirement omit the limit of 64-bit counts.
     if _is_whole(value) and abs(value) > _MAX_INTEGER and wanted.endswith("integer"):
         wanted += f" of at most {_MAX_INTEGER}" if value > 0 else f" of at least {-_MAX_INTEGER}"
-    raise kind(f"{name} must be {wanted}, got {_described(value)}")
+    raise kind(f"{name} must be {wanted}, got {_describe_value(value)}")
 
 
 def _refuse_wrong_class(
@@ -636,11 +642,11 @@ def _refuse_wrong_class(
         if any(element is problem.obj for element in elements) and not classes & set(re.findall(r"\w+", wanted)):
             kind = error or _ERRORS.get(name, InvalidInputError)
             raise kind(
-                f"{name} must be {wanted}, got {_described(problem.obj)}, which has no {problem.name!r}"
+                f"{name} must be {wanted}, got {_describe_value(problem.obj)}, which has no {problem.name!r}"
             ) from None
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{'a masked' if np.ma.is_masked(value) else 'an'} array of {value.dtype} of shape {value.shape}"
     try:

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from dphmm.space.towns import NAMES_FILE, name_key
-from dphmm.space.world_map import LINE_STEP, NAME_STEP, WORLD, coded, planes
+from dphmm.space.towns import NAMES_FILE, normalize_name
+from dphmm.space.world_map import LINE_STEP, NAME_STEP, WORLD, encode_integers, encode_points
 
 LAYERS = {"land": "ne_10m_land", "lake": "ne_10m_lakes", "border": "ne_10m_admin_0_boundary_lines_land"}
 # Places with a smaller population are omitted. Those of unknown population are kept: they are seats of districts.
@@ -63,12 +63,12 @@ def towns(path: Path) -> list[dict[str, Any]]:
 def alternate_keys(town: dict[str, Any]) -> list[str]:
     """Return the keys of a place's alternate names, sorted."""
     keys = {
-        name_key(name)
+        normalize_name(name)
         for name in town["alternatenames"]
         # Codes of airports, and GeoNames' automatic transliterations, which begin in lower case.
         if name and not re.fullmatch("[A-Z]{2,4}", name) and not (name.isascii() and name[0].islower())
     }
-    return sorted(keys - {"", name_key(town["name"])})
+    return sorted(keys - {"", normalize_name(town["name"])})
 
 
 def write_names(cities: Path, output: Path) -> None:
@@ -100,10 +100,14 @@ def main(natural_earth: Path, cities: Path, output: Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     for layer, file in LAYERS.items():
         points, lengths, holes = outlines(natural_earth / f"{file}.shp")
-        arrays |= {f"{layer}_points": coded(points), f"{layer}_lengths": planes(lengths), f"{layer}_holes": holes}
+        arrays |= {
+            f"{layer}_points": encode_points(points),
+            f"{layer}_lengths": encode_integers(lengths),
+            f"{layer}_holes": holes,
+        }
     named = towns(cities)
     degrees = np.array([[float(town["longitude"]), float(town["latitude"])] for town in named])
-    arrays["name_points"] = coded(np.round(degrees / NAME_STEP).astype(np.int64))
+    arrays["name_points"] = encode_points(np.round(degrees / NAME_STEP).astype(np.int64))
     arrays["name_texts"] = np.frombuffer("\n".join(town["name"] for town in named).encode(), dtype=np.uint8)
     arrays["name_ranks"] = np.array(
         [round(10 * np.log10(max(int(town["population"]), 1))) for town in named], dtype=np.uint8

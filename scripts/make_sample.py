@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.random import Rng, random_source
-from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, synthetic_trajectories
+from dphmm.random import Rng, as_random_source
+from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, sample_trajectories
 from dphmm.space import Trajectory
 
 PLT_HEADER = (
@@ -41,7 +41,7 @@ def fixes(trajectory: Trajectory) -> Iterator[tuple[str, float, float]]:
 def days(trajectory: Trajectory, count: int) -> Iterator[Trajectory]:
     first = trajectory.times[0].astype("datetime64[D]")
     for day in range(count):
-        part = trajectory.between(first + day * DAY, first + (day + 1) * DAY)
+        part = trajectory.select_time_range(first + day * DAY, first + (day + 1) * DAY)
         if part is not None:
             yield part
 
@@ -99,7 +99,7 @@ def streets_geojson(city: City) -> dict[str, Any]:
     """Return the streets as GeoJSON with the property ``highway`` of OpenStreetMap."""
     features = []
     for start, other, avenue in city.streets.edges(data="avenue"):
-        ends = city.projection.to_latlon(np.array([city.point(start), city.point(other)]))
+        ends = city.projection.to_latlon(np.array([city.get_point(start), city.get_point(other)]))
         geometry = {"type": "LineString", "coordinates": np.round(ends[:, ::-1], 6).tolist()}
         properties = {"highway": "primary" if avenue else "residential"}
         features.append({"type": "Feature", "properties": properties, "geometry": geometry})
@@ -142,7 +142,7 @@ def synthetic_ride(
     seconds = np.arange(0.0, along[-1] / speed_kmh * HOUR, 1.0)
     gone = seconds * speed_kmh / HOUR
     points = np.column_stack([np.interp(gone, along, way[:, axis]) for axis in (0, 1)])
-    errors = _Dice(random_source(rng).bytes).normal(len(seconds))
+    errors = _Dice(as_random_source(rng).bytes).sample_normal(len(seconds))
     for at in range(1, len(errors)):
         innovation = (1 - _ERROR_CORRELATION**2) ** 0.5 * errors[at]
         errors[at] = _ERROR_CORRELATION * errors[at - 1] + innovation
@@ -220,7 +220,7 @@ def fixes_end(day: Trajectory) -> str:
 def sample_files() -> dict[str, bytes]:
     """Return all files of the sample: name → content."""
     city = build_city()
-    tracks = synthetic_trajectories(city=city)
+    tracks = sample_trajectories(city=city)
     one_day = {track.user: next(days(track, 1)) for track in tracks}
     texts = {
         f"sample/geolife/Data/{number:03d}/Trajectory/{fixes_start(day)}.plt": plt(day)
@@ -236,7 +236,7 @@ def sample_files() -> dict[str, bytes]:
         "sample/cabs/new_pacifa.txt": cab(one_day["p08"]),
         "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
         "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
-        "districts.geojson": json.dumps(city.districts_geojson(), indent=1) + "\n",
+        "districts.geojson": json.dumps(city.build_districts_geojson(), indent=1) + "\n",
         "streets.geojson": json.dumps(streets_geojson(city), separators=(",", ":")) + "\n",
         "home.geojson": json.dumps(home(), indent=1) + "\n",
     }

@@ -32,7 +32,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.hide.square import Square
 from dphmm.hide.square_size import RING_RATIO, choose_square
-from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
+from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, compute_candidate_posteriors
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import ADVERSARIES, compute_log_likelihoods
 from dphmm.space.projection import LocalProjection
@@ -307,7 +307,7 @@ def _measure_home(network: Network, number: int) -> dict[str, Any]:
             uses_all = variant == VARIANTS[0]  # the Markov model of a large zone takes seconds
             flat = dict.fromkeys(ADVERSARIES, np.zeros(len(zone.core)))
             likelihoods = [compute_log_likelihoods(zone, end) if uses_all else flat for end in ends]
-            posteriors = candidate_posteriors(streets, likelihoods, ends)
+            posteriors = compute_candidate_posteriors(streets, likelihoods, ends)
             names = (*ADVERSARIES, STREET) if uses_all else (STREET,)
             results[count] = {name: _score(streets, posteriors[name], at) for name in names}
         variants[variant] = {
@@ -403,7 +403,7 @@ def report(output: Path, picture: Path | None) -> None:
 def _plot(curves: dict[tuple[str, str], list[tuple[float, float, float, float]]], picture: Path) -> None:
     from dphmm.plots import canvas
 
-    figure, axes = canvas.new_panels(9.6, 4.6, 1, 2)
+    figure, axes = canvas.create_panels(9.6, 4.6, 1, 2)
     for ax, what, title in zip(axes, ("top", "near"), ("most probable home", "100 m around one point"), strict=True):
         for count, colour in zip(map(str, RIDES), (canvas.BLUE, canvas.PURPLE, canvas.ORANGE), strict=True):
             stated, true, low, high = 100 * np.array(curves[what, count]).T

@@ -40,7 +40,7 @@ import dphmm.space as space
 import dphmm.tables as tables
 import dphmm.writers as writers
 from dphmm.events.outputs import make_outputs
-from dphmm.jobs.progress import unwatched
+from dphmm.jobs.progress import suppress_progress
 from dphmm.leakage import LossFunction
 from dphmm.tables.street_map import read_street_map
 from tests.running_example import LABELS, F, graph
@@ -99,8 +99,8 @@ def tables_and_space() -> None:
     add_call("tables.content_lines", tables.content_lines, path=table)
     add_call("tables.documents", tables.documents, path=table, suffixes=(".csv",))
     add_call("tables.iso_time", tables.iso_time, instant=TIMES[0])
-    add_call("tables.new_file", partial(_entered, tables.new_file), path="new.txt")
-    add_call("tables.new_private_file", partial(_entered, tables.new_private_file), path="PRIVATE-new.txt")
+    add_call("tables.write_new_file", partial(_entered, tables.write_new_file), path="new.txt")
+    add_call("tables.write_new_private_file", partial(_entered, tables.write_new_private_file), path="PRIVATE-new.txt")
     add_call("tables.private_name", tables.private_name, path="PRIVATE.txt")
     add_call("tables.max_unpacked", partial(_entered, tables.max_unpacked), size="1GB")
     add_call("tables.parse_time", tables.parse_time, text="2024-03-07T09:00:00Z")
@@ -140,13 +140,15 @@ def tables_and_space() -> None:
     add_call("space.StateSpace.check", GRID.check, states=[0, 1])
     add_call("space.StateSpace.locate", GRID.locate, latitude=[45.01], longitude=[-29.99])
     add_call("space.Places.locate", PLACES.locate, latitude=[45.01], longitude=[-29.99])
-    add_call("space.StateSpace.nearest", GRID.nearest, latitude=[45.01], longitude=[-29.99])
+    add_call("space.StateSpace.find_nearest_states", GRID.find_nearest_states, latitude=[45.01], longitude=[-29.99])
     add_call("space.StateSpace.from_json", space.StateSpace.from_json, data=GRID.to_json())
     add_call(
         "space.Trajectory", space.Trajectory, user="a", times=TIMES, latitude=np.full(5, 45.0), longitude=np.zeros(5)
     )  # fmt: skip
     add_call("space.Trajectory.split", TRACK.split, gap_seconds=60.0)
-    add_call("space.Trajectory.between", TRACK.between, start="2024-03-07T09:01", end="2024-03-07T09:03")
+    add_call(
+        "space.Trajectory.select_time_range", TRACK.select_time_range, start="2024-03-07T09:01", end="2024-03-07T09:03"
+    )
     add_call("space.Trajectory.resample", TRACK.resample, step_seconds=60.0)
     add_call(
         "space.SlottedTrajectory", space.SlottedTrajectory, user="a", step_seconds=60.0, slots=np.arange(2),
@@ -184,7 +186,7 @@ def geometry_and_model() -> None:
     add_call("geometry.SensitivityHull", geometry.SensitivityHull, differences=[[1, 0], [0, 1]])
     add_call("geometry.SensitivityHull.norm", HULL.norm, vectors=[[1.0, 2.0]])
     add_call("geometry.SensitivityHull.contains", HULL.contains, vectors=[[1.0, 2.0]], method="halfspace")
-    add_call("geometry.SensitivityHull.scaled", HULL.scaled, factors=[1.0, 2.0])
+    add_call("geometry.SensitivityHull.scale_axes", HULL.scale_axes, factors=[1.0, 2.0])
 
     add_call("model.Belief", movement.Belief, support=MASK, log_mass=np.where(MASK, -1.0, -np.inf))
     add_call("model.Belief.from_probabilities", movement.Belief.from_probabilities, probabilities=EVEN)
@@ -276,8 +278,8 @@ def geometry_and_model() -> None:
         rounds=2, tolerance=1e-3, smoothing=0.1
     )  # fmt: skip
     add_call("model.reverse", movement.reverse, forward=MATRIX, distribution=EVEN)
-    add_call("model.reverses", movement.reverses, forward=MATRIX, initial=EVEN, steps=2)
-    add_call("model.stationary", movement.stationary, transition=MATRIX)
+    add_call("model.reverse_by_step", movement.reverse_by_step, forward=MATRIX, initial=EVEN, steps=2)
+    add_call("model.compute_stationary_distribution", movement.compute_stationary_distribution, transition=MATRIX)
     for name, of in (("state_sequence", TRACK), ("state_sequences", [TRACK])):
         call, what = getattr(movement, name), "trajectory" if name == "state_sequence" else "trajectories"
         add_call(
@@ -343,7 +345,7 @@ def policies_and_mechanisms() -> None:
     add_call("mechanisms.LatticeKNormMechanism.probability", exact.probability, z=[1, 2], x=[1, 1], digits=5)
     add_call("mechanisms.LatticeKNormMechanism.normaliser", exact.normaliser, digits=5)
     add_call(
-        "mechanisms.LatticeKNormMechanism.in_units_of_points", mechanisms.LatticeKNormMechanism.in_units_of_points,
+        "mechanisms.LatticeKNormMechanism.from_hull_in_units", mechanisms.LatticeKNormMechanism.from_hull_in_units,
         "hull", hull=HULL, epsilon=1, spacing=0.5
     )  # fmt: skip
 
@@ -365,7 +367,11 @@ def releases() -> None:
     add_call("release.Releaser.release_together", _together, state=3, epsilon=[0.5, 0.5], steps=1)
     add_call("release.Releaser.private_diagnostics", _diagnosed, state=3, place=[1.0, 2.0])
     add_call("release.Releaser.log_likelihood", _likelihood, released=[1.0, 2.0])
-    add_call("release.Ledger.window", release.Ledger.from_records([RECORD]).window, steps=2)
+    add_call(
+        "release.Ledger.compute_max_window_epsilon",
+        release.Ledger.from_records([RECORD]).compute_max_window_epsilon,
+        steps=2,
+    )
     add_call(
         "release.Limits", release.Limits, epsilon=1.0, constrained_epsilon=2.0, window_epsilon=1.0, window_steps=3
     )  # fmt: skip
@@ -545,7 +551,13 @@ def streams() -> None:
     add_call("events.EventOdds.update", _odds("update"), log_likelihood=np.zeros(SIZE), steps=1)
     add_call("events.EventOdds.split", _odds("split"), steps=1)
     over = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
-    add_call("events.happened_by", events.happened_by, "event", **over, release_steps=[0, 1, 2])
+    add_call(
+        "events.compute_smoothed_probability",
+        events.compute_smoothed_probability,
+        "event",
+        **over,
+        release_steps=[0, 1, 2],
+    )
     add_call("events.log_odds", events.log_odds, "event", **over, release_steps=[0, 1, 2])
     add_call("events.parse_event", events.parse_event, text="state:3 between 1 and 2")
     add_call("events.Cap", events.Cap, event=EVENT, probability=0.9, min_probability=0.1)
@@ -715,7 +727,13 @@ def audits_and_jobs() -> None:
         "jobs.region", jobs.region, preset=None, bbox=(45.0, -30.0, 45.02, -29.97), polygon=None, places=None,
         within_km=None, cell_km=0.5, streets=None
     )  # fmt: skip
-    add_call("jobs.blank_model", jobs.blank_model, bbox=(45.0, -30.0, 45.02, -29.97), step_seconds=60.0, kind="walking")
+    add_call(
+        "jobs.build_blank_model",
+        jobs.build_blank_model,
+        bbox=(45.0, -30.0, 45.02, -29.97),
+        step_seconds=60.0,
+        kind="walking",
+    )
     add_call(
         "jobs.hide", jobs.hide, data="missing.gpx", near=[(45.0, -30.0)], within_km=0.5, kind="cycling", keep=["hr"]
     )
@@ -785,7 +803,7 @@ def audits_and_jobs() -> None:
         rng=0
     )  # fmt: skip
     add_call(
-        "jobs.landmark_series", jobs.landmark_series, source="missing.csv", sensitivity=1.0, epsilon=1.0
+        "jobs.release_landmark_series", jobs.release_landmark_series, source="missing.csv", sensitivity=1.0, epsilon=1.0
     )  # fmt: skip
 
     counts_table = jobs.Counts.from_values(np.arange(3), np.array([[6, 0], [1, 5], [3, 3]]))
@@ -812,15 +830,17 @@ def audits_and_jobs() -> None:
         space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0
     )  # fmt: skip
     add_call(
-        "jobs.landmark_engine", jobs.landmark_engine, "settings", **line, model="missing.npz", settings=SETTINGS, rng=1
+        "jobs.release_landmarks_with_engine", jobs.release_landmarks_with_engine, "settings", **line,
+        model="missing.npz", settings=SETTINGS, rng=1
     )  # fmt: skip
     add_call(
-        "jobs.landmark_planar", jobs.landmark_planar, **{**line, "data": "missing.csv"}, unit_km=1.0,
+        "jobs.release_landmarks_with_planar_noise", jobs.release_landmarks_with_planar_noise,
+        **{**line, "data": "missing.csv"}, unit_km=1.0,
         centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, rng=1
     )  # fmt: skip
     add_call(
-        "jobs.live",
-        partial(_entered, jobs.live),
+        "jobs.release_live",
+        partial(_entered, jobs.release_live),
         "settings",
         model="missing.npz",
         settings=SETTINGS,
@@ -899,7 +919,7 @@ def audits_and_jobs() -> None:
     add_call("evaluation.figure_builders", evaluation.figure_builders, paper="dphmm")
     add_call(
         "evaluation.FigureOptions", evaluation.FigureOptions, "progress", runs=1, seed=1, geolife=Path("a"),
-        gowalla=Path("b"), folder=Path("out"), progress=unwatched
+        gowalla=Path("b"), folder=Path("out"), progress=suppress_progress
     )  # fmt: skip
     add_call("evaluation.load_evaluation", evaluation.load_evaluation, folder=Path("missing"))
     pictures()
@@ -916,8 +936,8 @@ def pictures() -> None:
     points = np.array([[0.0, 1.0], [2.0, 3.0]])
     budget = landmarks.uniform_scheme([0, 1, 2], [1], 1.0)
     add_call(
-        "plots.approach_to_supremum",
-        plots.approach_to_supremum,
+        "plots.draw_supremum",
+        plots.draw_supremum,
         "ax",
         ax=Figure().subplots(),
         matrix=TWO,
@@ -925,15 +945,16 @@ def pictures() -> None:
         steps=3,
     )
     add_call(
-        "plots.budget_and_loss",
-        plots.budget_and_loss,
+        "plots.draw_landmark_budget",
+        plots.draw_landmark_budget,
         "ax budget",
         ax=Figure().subplots(),
         budget=budget,
         losses=np.ones(3),
     )
     add_call(
-        "plots.budgets_over_time", plots.budgets_over_time, "ax", ax=Figure().subplots(), backward=TWO, forward=TWO,
+        "plots.draw_leakage_budgets", plots.draw_leakage_budgets, "ax", ax=Figure().subplots(),
+        backward=TWO, forward=TWO,
         epsilons=[0.1, 0.2],
         alpha=1.0
     )  # fmt: skip
@@ -945,7 +966,7 @@ def pictures() -> None:
     for name in ("draw_estimates", "draw_releases", "draw_track"):
         add_call(f"plots.{name}", getattr(plots, name), "ax label", ax=Figure().subplots(), points=points, label="a")
     add_call("plots.draw_outlines", plots.draw_outlines, "ax", ax=Figure().subplots(), outlines={"a": [points]})
-    add_call("plots.loss_pieces", plots.loss_pieces, "ax", ax=Figure().subplots(), matrix=TWO, limit=2.0)
+    add_call("plots.draw_loss_function", plots.draw_loss_function, "ax", ax=Figure().subplots(), matrix=TWO, limit=2.0)
     add_call(
         "plots.report", plots.report, releases="missing.csv", output="page.html", model="missing.npz",
         settings="complete", users=["a"], title="t"
@@ -954,7 +975,15 @@ def pictures() -> None:
         "plots.show", plots.show, releases="missing.csv", output="map.html", model="missing.npz", users=["a"],
         start="2024-03-07", end="2024-03-08"
     )  # fmt: skip
-    add_call("plots.web_map", plots.web_map, "layers", layers=[], title="a", note="b", tiles="http://a/{z}/{x}/{y}.png")
+    add_call(
+        "plots.build_web_map",
+        plots.build_web_map,
+        "layers",
+        layers=[],
+        title="a",
+        note="b",
+        tiles="http://a/{z}/{x}/{y}.png",
+    )
     add_call(
         "plots.draw_density", plots.draw_density, "ax colour label", ax=Figure().subplots(), points=points,
         colour="#0072b2", label="a"
@@ -968,7 +997,7 @@ def pictures() -> None:
         output="town.geojson", overwrite=False,
     )  # fmt: skip
     add_call("plots.read_basemap", plots.read_basemap, path="missing.geojson", box=(44.0, 7.0, 45.0, 8.0))
-    add_call("plots.shipped_basemap", plots.shipped_basemap, box=(44.0, 7.0, 45.0, 8.0), max_names=3)
+    add_call("plots.build_world_basemap", plots.build_world_basemap, box=(44.0, 7.0, 45.0, 8.0), max_names=3)
 
 
 for fill in (tables_and_space, geometry_and_model, policies_and_mechanisms, releases, streams, audits_and_jobs):

@@ -22,7 +22,7 @@ import pytest
 
 from dphmm import compilation
 from dphmm.errors import BudgetError, ConfigurationError, DphmmError, InvalidInputError
-from dphmm.validation import ARRAY, Delta, Epsilon, Integers, PositiveInt, checked, requirements
+from dphmm.validation import ARRAY, Delta, Epsilon, Integers, PositiveInt, check_arguments, get_argument_requirements
 from tests.public_calls import CALLS
 from tests.test_public_face import EXPORTED
 
@@ -78,11 +78,11 @@ NOT_VARIED = {
     "plots.draw_hull": "takes only axes and a hull",
     "plots.draw_noise": "takes only axes, a hull and an optional number",
     "plots.draw_space": "takes only axes and a space",
-    "plots.evaluation_figures": "takes only tables and a configuration",
+    "plots.draw_evaluation_figures": "takes only tables and a configuration",
     "plots.draw_event_probability": "takes only axes and an audit",
     "plots.draw_trade_off": "takes only axes and a calibration",
-    "plots.leakage_over_time": "takes only axes and a leakage",
-    "plots.model_figure": "takes only a model",
+    "plots.draw_leakage": "takes only axes and a leakage",
+    "plots.draw_model_figure": "takes only a model",
     "serve.serve": "serves until interrupted",
     "serve.ExploreServer": "takes only a server and its thread",
     "serve.explore": "serves until closed; tests/jobs/test_explore.py and tests/cli/test_explore.py vary its arguments",
@@ -111,7 +111,7 @@ def find_requirements(name: str) -> dict[str, tuple[Any, ...]]:
     for part in path:
         target = getattr(target, part)
     function = target.__init__ if inspect.isclass(target) else target
-    return requirements(target) if hasattr(function, "is_checked") else {}
+    return get_argument_requirements(target) if hasattr(function, "is_checked") else {}
 
 
 def list_invalid_values(required: tuple[Any, ...]) -> list[Any]:
@@ -230,7 +230,7 @@ def test_numbers_declare_range_except_listed():
         members = vars(exported).values() if inspect.isclass(exported) else (exported,)
         for function in (getattr(member, "__func__", member) for member in members):
             if hasattr(function, "is_checked"):
-                declarations = requirements(function).items()
+                declarations = get_argument_requirements(function).items()
                 missing |= {parameter for parameter, required in declarations if not has_range(required)}
     assert missing == WITHOUT_RANGE.keys()
 
@@ -238,7 +238,7 @@ def test_numbers_declare_range_except_listed():
 # ---- the check itself -------------------------------------------------------------------------------------------
 
 
-@checked
+@check_arguments
 def example(
     epsilon: Epsilon,
     steps: PositiveInt = 1,
@@ -297,7 +297,7 @@ def test_invalid_argument_raises_with_parameter_requirement_and_value(arguments,
 
 
 def test_faults_are_found_in_function_without_check():
-    required = requirements(example)
+    required = get_argument_requirements(example)
     for parameter in ("epsilon", "steps", "delta", "name"):
         kept, lost = (
             list(find_faults(lambda change, of=of: of(**{"epsilon": 1.0, **change}), parameter, required[parameter]))
@@ -308,7 +308,7 @@ def test_faults_are_found_in_function_without_check():
 
 
 def test_declaration_accepts_custom_bounds_and_error():
-    @checked
+    @check_arguments
     def bounded(size: Annotated[int, Integers(2, 5, ConfigurationError)]) -> int:
         return size
 
@@ -370,7 +370,7 @@ def test_object_of_other_class_raises_package_error(stage, tmp_path, monkeypatch
 
 
 def test_attribute_error_within_package_is_not_blamed_on_argument():
-    @checked
+    @check_arguments
     def broken(ours: Unrelated, value: object) -> object:
         return ours.missing
 
@@ -383,14 +383,14 @@ def test_attribute_error_within_package_is_not_blamed_on_argument():
         with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got .* has no .missing."):
             broken(value, 1)
 
-    @checked
+    @check_arguments
     def variadic(*ours: Unrelated) -> object:
         return [element.missing for element in ours]
 
     with pytest.raises(InvalidInputError, match=r"ours must be Unrelated, got 2, which has no .missing."):
         variadic(2)
 
-    @checked
+    @check_arguments
     def unannotated(ours):
         return ours.missing
 

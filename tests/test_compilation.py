@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm import compilation
-from dphmm.compilation import HotFunction, compile_if_hot, compiled_at_first_call
+from dphmm.compilation import HotFunction, compile_at_first_call, compile_if_hot
 
 
 def _doubled(values):
@@ -23,7 +23,7 @@ def test_plain_form_runs_until_compilation_is_worth_it(monkeypatch):
 
     assert isinstance(doubled, HotFunction)
     monkeypatch.setattr(
-        compilation, "compiled", lambda loop, **_: lambda values: forms.append("compiled") or loop(values)
+        compilation, "compile_function", lambda loop, **_: lambda values: forms.append("compiled") or loop(values)
     )
     monkeypatch.setattr(compilation, "_MIN_WORK", 3 * (compilation._WORK_PER_CALL + 5))
     values = np.ones(5)
@@ -34,7 +34,7 @@ def test_plain_form_runs_until_compilation_is_worth_it(monkeypatch):
 
 def test_large_arrays_are_compiled_sooner(monkeypatch):
     compiled_loops = []
-    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: compiled_loops.append(loop))
+    monkeypatch.setattr(compilation, "compile_function", lambda loop, **_: compiled_loops.append(loop))
     for size in (1, 10**6):
         function = HotFunction(lambda values: values.sum(), _doubled)
         for _ in range(10):
@@ -44,14 +44,14 @@ def test_large_arrays_are_compiled_sooner(monkeypatch):
 
 def test_loops_compile_at_first_call_within_overlapping_blocks(monkeypatch):
     compiled_loops = []
-    monkeypatch.setattr(compilation, "compiled", lambda loop, **_: compiled_loops.append(loop))
+    monkeypatch.setattr(compilation, "compile_function", lambda loop, **_: compiled_loops.append(loop))
 
     def calls_compile() -> bool:
         compiled_loops.clear()
         HotFunction(lambda values: values.sum(), _doubled)(np.ones(1))
         return bool(compiled_loops)
 
-    first, second = compiled_at_first_call(), compiled_at_first_call()
+    first, second = compile_at_first_call(), compile_at_first_call()
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
@@ -61,7 +61,7 @@ def test_loops_compile_at_first_call_within_overlapping_blocks(monkeypatch):
 
 
 def test_function_stays_plain_without_numba(monkeypatch):
-    monkeypatch.setattr(compilation, "compiled", lambda _, **__: None)
+    monkeypatch.setattr(compilation, "compile_function", lambda _, **__: None)
     monkeypatch.setattr(compilation, "_MIN_WORK", 0)
     function = HotFunction(lambda values: float(values.sum()), _doubled)
     assert [function(np.ones(3)) for _ in range(3)] == [3.0] * 3

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphmm.formatting import factor_in_words, likelihood_ratios
+from dphmm.formatting import describe_ratio_bound, export_likelihood_ratios
 
 
 def test_levels_accept_numpy_numbers():
-    assert factor_in_words(np.float64(242.41)) == "≤ e^242.5 (no meaningful limit)"
+    assert describe_ratio_bound(np.float64(242.41)) == "≤ e^242.5 (no meaningful limit)"
     levels = dict(zip(("release", "any_states", "total"), np.array([1.0, 242.41, 12345.6]), strict=True))
     plain = {name: float(level) for name, level in levels.items()}
-    assert likelihood_ratios(levels, True) == likelihood_ratios(plain, True)
+    assert export_likelihood_ratios(levels, True) == export_likelihood_ratios(plain, True)

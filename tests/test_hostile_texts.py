@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dphmm import Grid, MarkovModel, ReleaseSettings, parse_policy
 from dphmm.errors import DphmmError
 from dphmm.events import Clock, EventOdds, parse_event
-from dphmm.policy.expression import canonical_policy
+from dphmm.policy.expression import canonicalize_policy
 from dphmm.tables import parse_time
 from tests.sizes import fewer
 
@@ -38,7 +38,7 @@ def build_texts(kind: str) -> st.SearchStrategy[str]:
 
 
 def parse_and_check_policy(text: str) -> None:
-    canonical_policy(text)
+    canonicalize_policy(text)
     graph, release_settings = parse_policy(text, GRID, MODEL.transition), ReleaseSettings(policy=text)
     assert graph.content_hash
     assert ReleaseSettings.from_toml(release_settings.to_toml()) == release_settings

@@ -9,11 +9,11 @@ import pytest
 import scipy.sparse as sp
 
 from dphmm import MarkovModel
-from dphmm.arrays import locked
+from dphmm.arrays import lock_array
 from dphmm.counts.stream import as_transition as counts_transition
 from dphmm.errors import PolicyError, StochasticError
 from dphmm.leakage import LossFunction
-from dphmm.model import reverse, stationary
+from dphmm.model import compute_stationary_distribution, reverse
 from dphmm.policy.graph import PolicyGraph
 from dphmm.stochastic_matrix import as_csr, as_stochastic, build_csr
 
@@ -22,7 +22,7 @@ STAGES = {
     "leakage": LossFunction,
     "counts": lambda matrix: counts_transition(matrix, 2),
     "reverse": lambda matrix: reverse(matrix, np.full(2, 0.5)),
-    "stationary": stationary,
+    "stationary": compute_stationary_distribution,
 }
 
 
@@ -90,7 +90,7 @@ def test_faint_probabilities_raise_only_if_smallest_is_set():
 
 def test_locked_makes_arrays_and_compressed_matrices_read_only():
     for array in (np.zeros(2), sp.csr_array(np.eye(2)), sp.csc_array(np.eye(2))):
-        held = locked(array)
+        held = lock_array(array)
         assert held is array
         for part in (held,) if isinstance(held, np.ndarray) else (held.data, held.indices, held.indptr):
             assert not part.flags.writeable

@@ -10,7 +10,7 @@ import threading
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dphmm.threads import one_thread, run_in_background
+from dphmm.threads import limit_to_one_thread, run_in_background
 
 
 def find_thread_counts() -> set[int]:
@@ -28,13 +28,13 @@ def use_three_threads():
 
 
 def test_block_uses_one_thread_and_restores_threads():
-    with one_thread():
+    with limit_to_one_thread():
         assert find_thread_counts() == {1}
     assert find_thread_counts() == {3}
 
 
 def test_error_within_block_restores_threads():
-    with pytest.raises(ValueError, match="broken"), one_thread():
+    with pytest.raises(ValueError, match="broken"), limit_to_one_thread():
         raise ValueError("broken")
     assert find_thread_counts() == {3}
 
@@ -45,12 +45,12 @@ def test_last_of_overlapping_blocks_restores_threads():
     seen = []
 
     def other():
-        with one_thread():
+        with limit_to_one_thread():
             started.set()
             end.wait(60)
             seen.append(find_thread_counts())
 
-    with one_thread():
+    with limit_to_one_thread():
         thread = threading.Thread(target=other)
         thread.start()
         assert started.wait(60)

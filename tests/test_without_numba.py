@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, compilation
-from dphmm.jobs.batch.run_folder import user_file
+from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.space import Grid
 from tests import command_line
 from tests.cli.conftest import HEADER, fixes
@@ -37,7 +37,7 @@ LINES = (
     ("audit", "event", "r.csv", *RELEASE, "--event", "state:1 between 0 and 3", "--json"),
     ("leak", "--releases", "r.csv", "--model", "m.npz", "--users", "a", "--json"),
 )
-RANDOM_FILES = ("r.csv", "c.csv", "l.csv", *(str(user_file(Path("all"), user, "parquet")) for user in "ab"))
+RANDOM_FILES = ("r.csv", "c.csv", "l.csv", *(str(get_user_file_path(Path("all"), user, "parquet")) for user in "ab"))
 
 
 def build_folder(path: Path) -> Path:

@@ -9,10 +9,10 @@ public, so this map reveals nothing beyond it.
 import matplotlib.pyplot as plt
 
 from dphmm.jobs import Data, learn, region
-from dphmm.plots import model_figure
+from dphmm.plots import draw_model_figure
 
 space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
 learned = learn(Data(("data/sample/geolife",), exclude_users=("000",)), space, step_seconds=300)
-figure = model_figure(learned.model)
+figure = draw_model_figure(learned.model)
 plt.figure(figure)
 plt.show()

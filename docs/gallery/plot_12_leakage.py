@@ -9,7 +9,7 @@ the leakage of earlier and later releases about the same timestep.
 import matplotlib.pyplot as plt
 
 from dphmm import leakage
-from dphmm.plots import leakage_over_time
+from dphmm.plots import draw_leakage
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.5), layout="constrained")
 for ax, (name, matrix) in zip(
@@ -21,7 +21,7 @@ for ax, (name, matrix) in zip(
     }.items(),
     strict=True,
 ):
-    leakage_over_time(ax, leakage.compute_leakage(matrix, matrix, [0.1] * 10))
+    draw_leakage(ax, leakage.compute_leakage(matrix, matrix, [0.1] * 10))
     ax.set_ylim(0, 1.1)
     ax.set_title(name, fontsize=10)
 plt.show()

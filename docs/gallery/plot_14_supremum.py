@@ -8,9 +8,9 @@ with ε = 0.15 and ε = 0.23.
 
 import matplotlib.pyplot as plt
 
-from dphmm.plots import approach_to_supremum
+from dphmm.plots import draw_supremum
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 for ax, epsilon in zip(axes, (0.15, 0.23), strict=True):
-    approach_to_supremum(ax, [[0.8, 0.2], [0, 1]], epsilon, 60)
+    draw_supremum(ax, [[0.8, 0.2], [0, 1]], epsilon, 60)
 plt.show()

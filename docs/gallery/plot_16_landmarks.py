@@ -11,13 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dphmm import landmarks
-from dphmm.plots import budget_and_loss
+from dphmm.plots import draw_landmark_budget
 
 times, marks = np.arange(30), [8, 9, 10, 22]
 moves = [[0.9, 0.1], [0.2, 0.8]]
 figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
 for ax, scheme in zip(axes, (landmarks.uniform_scheme, landmarks.skip_scheme), strict=True):
     budget = scheme(times, marks, epsilon=1.0)
-    budget_and_loss(ax, budget, landmarks.leakage(times, marks, budget.epsilons, moves, moves))
+    draw_landmark_budget(ax, budget, landmarks.leakage(times, marks, budget.epsilons, moves, moves))
     ax.set_title(scheme.__name__, fontsize=10, loc="left")
 plt.show()

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
 from dphmm.attack.mesh import (
     DegreeRectangles,
     Mesh,
     MeshMovement,
-    disc_shares,
+    compute_disc_shares,
     gaussian_log_densities,
     laplace_log_densities,
     log_or_neg_inf,
@@ -32,13 +32,13 @@ from dphmm.attack.posterior import (
     infer_from_zones,
 )
 from dphmm.errors import ConfigurationError, PolicyError
-from dphmm.policy.lengths import kilometres
+from dphmm.policy.lengths import parse_length
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import DEFAULT_DRAW_EPSILON, Schedule
 from dphmm.space.grid import Grid
 from dphmm.space.projection import wrap_longitude
 from dphmm.tables.values import parse_number
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Android's constant for a degree of latitude, and for a degree of longitude at the equator.
 METRES_PER_DEGREE = 111_000.0
@@ -87,7 +87,7 @@ class Snapping(DeployedChannel):
         """Return the released latitudes and longitudes ``(T, 2)``, degrees."""
 
     @abstractmethod
-    def half_sizes(self, released: FloatArray) -> FloatArray:
+    def compute_half_sizes(self, released: FloatArray) -> FloatArray:
         """Return half the height and width of each output's rectangle, ``(T, 2)``, degrees."""
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - nothing is drawn
@@ -100,8 +100,8 @@ class Snapping(DeployedChannel):
         rectangles = DegreeRectangles(moves.mesh)
         outputs, which = np.unique(blurred.observed[times], axis=0, return_inverse=True)
         middle = np.column_stack([outputs[:, 0], rectangles.center_longitude(outputs[:, 1])])
-        half = self.half_sizes(outputs)
-        shares = rectangles.overlap_shares(middle - half, middle + half)
+        half = self.compute_half_sizes(outputs)
+        shares = rectangles.compute_overlap_shares(middle - half, middle + half)
         # The approximation of cells can leave a sliver at the region's border uncovered: use the nearest cell.
         for row in np.flatnonzero(~(shares > 0).any(axis=1)).tolist():
             point = blurred.points[times][which.ravel() == row][0]
@@ -127,7 +127,7 @@ class Rounding(Snapping):
         """Round the coordinates. See `Snapping`."""
         return np.asarray(np.round(np.column_stack([latitude, longitude]), self.digits), dtype=np.float64)
 
-    def half_sizes(self, released: FloatArray) -> FloatArray:
+    def compute_half_sizes(self, released: FloatArray) -> FloatArray:
         """Return half of the rounding step. See `Snapping`."""
         return np.full(released.shape, 0.5 * 10.0**-self.digits)
 
@@ -164,7 +164,7 @@ class Meshtastic(Snapping):
         """Truncate the coordinates. See `Snapping`."""
         return self.truncate(np.rint(np.column_stack([latitude, longitude]) * 1e7)) / 1e7
 
-    def half_sizes(self, released: FloatArray) -> FloatArray:
+    def compute_half_sizes(self, released: FloatArray) -> FloatArray:
         """Return half of the truncation step. See `Snapping`."""
         return np.full(released.shape, 2.0 ** (31 - self.bits) / 1e7)
 
@@ -189,7 +189,7 @@ class GridSnapping(Snapping):
         """Snap the coordinates to the grid. See `Snapping`."""
         return snap_to_grid(latitude, longitude, 1000 * self.side_km)
 
-    def half_sizes(self, released: FloatArray) -> FloatArray:
+    def compute_half_sizes(self, released: FloatArray) -> FloatArray:
         """Return half of the grid step. See `Snapping`."""
         half = np.full(len(released), 500 * self.side_km / METRES_PER_DEGREE)
         return np.column_stack([half, half / np.cos(np.radians(released[:, 0]))])
@@ -237,7 +237,7 @@ class AndroidCoarse(DeployedChannel):
     def _sigma_m(self) -> float:
         return 1000 * self.accuracy_km / 4
 
-    def offset_updates(self, track: Track) -> BoolArray:
+    def find_offset_updates(self, track: Track) -> BoolArray:
         """Return whether the offset changes before each release: at most once an hour, ``(T,)``."""
         last = 0.0
         inside = np.zeros(len(track), dtype=np.bool_)
@@ -249,7 +249,7 @@ class AndroidCoarse(DeployedChannel):
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
         """Add the changing offset and snap the locations. See `Channel`."""
-        changes = self.offset_updates(track)
+        changes = self.find_offset_updates(track)
         noise = rng.normal(0.0, self._sigma_m, (int(changes.sum()) + 1, 2))
         offsets = [noise[0]]
         for sample in noise[1:]:
@@ -287,14 +287,14 @@ class AndroidCoarse(DeployedChannel):
         offsets, rest, hour = self.build_offset_chain()
         outputs, which = np.unique(blurred.observed, axis=0, return_inverse=True)
         latitude = moves.grid.latlon()[:, :1]
-        shares = [self.output_probabilities(rectangles, latitude, output, offsets) for output in outputs]
+        shares = [self.compute_output_probabilities(rectangles, latitude, output, offsets) for output in outputs]
         prior, drift = (np.asarray(np.kron(axis, axis), dtype=np.float64) for axis in (rest, hour))
         held = repeats_previous(blurred.observed)
         return infer_from_drifting_offset(
-            moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.offset_updates(track)
+            moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.find_offset_updates(track)
         )
 
-    def output_probabilities(
+    def compute_output_probabilities(
         self, rectangles: DegreeRectangles, latitude: FloatArray, released: FloatArray, offsets: FloatArray
     ) -> FloatArray:
         """Return the probability of an output for each cell and pair of offsets, ``(N, k * k)``.
@@ -307,10 +307,10 @@ class AndroidCoarse(DeployedChannel):
         centre = float(rectangles.center_longitude(released[1:])[0])
         side = np.full((1, 1), offsets[1] - offsets[0]) / METRES_PER_DEGREE
         north = offsets[None, :] / METRES_PER_DEGREE
-        rows = rectangles.offset_shares(0, released[0] - step / 2, released[0] + step / 2, north, side)
+        rows = rectangles.compute_offset_shares(0, released[0] - step / 2, released[0] + step / 2, north, side)
         width = 1 / np.cos(np.radians(latitude))
         low, high = centre - longitude_step / 2, centre + longitude_step / 2
-        columns = rectangles.offset_shares(1, low, high, north * width, side * width)
+        columns = rectangles.compute_offset_shares(1, low, high, north * width, side * width)
         products = (rows[:, :, None] * columns[:, None, :]).reshape(len(rows), -1)
         return np.asarray(_OUTLIER_SHARE + (1.0 - _OUTLIER_SHARE) * products)
 
@@ -416,7 +416,7 @@ class IndependentNoise(DeployedChannel):
         return self.log_densities(moves.mesh, blurred.points[times])
 
 
-def polar_to_plane(turns: FloatArray, distances: FloatArray) -> FloatArray:
+def convert_polar_to_plane(turns: FloatArray, distances: FloatArray) -> FloatArray:
     """Convert distances and directions, in fractions of a full turn, to points ``(n, 2)``."""
     angles = 2 * np.pi * turns
     return np.asarray(distances[:, None] * np.column_stack([np.cos(angles), np.sin(angles)]))
@@ -451,11 +451,11 @@ class UniformDisc(IndependentNoise):
 
     def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Sample uniform noise. See `IndependentNoise`."""
-        return polar_to_plane(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
+        return convert_polar_to_plane(rng.random(count), self.length_km * np.sqrt(rng.random(count)))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """Return the log densities in closed form. See `IndependentNoise`."""
-        return log_or_neg_inf(disc_shares(mesh, released, self.length_km))
+        return log_or_neg_inf(compute_disc_shares(mesh, released, self.length_km))
 
 
 class PlanarLaplace(IndependentNoise):
@@ -473,7 +473,7 @@ class PlanarLaplace(IndependentNoise):
 
     def sample_noise(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Sample planar Laplace noise. See `IndependentNoise`."""
-        return polar_to_plane(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
+        return convert_polar_to_plane(rng.random(count), rng.gamma(2.0, self.length_km / 2, count))
 
     def log_densities(self, mesh: Mesh, released: FloatArray) -> FloatArray:
         """Return the log densities by quadrature. See `IndependentNoise`."""
@@ -562,7 +562,7 @@ class TrimmedHome(DeployedChannel):
     def _spacing(self) -> float:
         return self.radius_km / 5
 
-    def centres(self, grid: Grid) -> FloatArray:
+    def list_centres(self, grid: Grid) -> FloatArray:
         """Return all possible centres of a zone, ``(K, 2)``, kilometres."""
         reach = (grid.cell_km + self._spacing) / 2
         return build_lattice(
@@ -578,7 +578,7 @@ class TrimmedHome(DeployedChannel):
     def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Mix the posteriors of all centres. See `Channel`."""
         grid = moves.grid
-        centres = self.centres(grid)
+        centres = self.list_centres(grid)
         alive = [np.hypot(*(centres - place).T) > self.radius_km for place in blurred.points]
         zones = Zones(_compute_zone_shares(self, grid))
         if zones.cells.size * zones.cells.shape[1] > _MAX_PAIRS:
@@ -592,7 +592,7 @@ class TrimmedHome(DeployedChannel):
 @lru_cache(maxsize=1)
 def _compute_zone_shares(channel: TrimmedHome, grid: Grid) -> FloatArray:
     """Compute the share of each cell in each zone, ``(K, N)``, which is equal for all users."""
-    return locked(disc_shares(Mesh(grid, 1), channel.centres(grid), channel.radius_km))
+    return lock_array(compute_disc_shares(Mesh(grid, 1), channel.list_centres(grid), channel.radius_km))
 
 
 def build_lattice(box: FloatArray, spacing: float) -> FloatArray:
@@ -633,7 +633,7 @@ _MIN_KM = 0.001
 _MAX_KM = 1000.0
 
 
-@checked
+@check_arguments
 def parse_channel(text: str) -> Channel:
     """Build a channel from its specification.
 
@@ -670,7 +670,7 @@ def parse_channel(text: str) -> Channel:
         return _CHANNELS[name]()
     if name in _LENGTH_CHANNELS:
         try:
-            length = kilometres(value)
+            length = parse_length(value)
         except PolicyError:
             length = 0.0
         min_length = 0.2 if name == "android" else _MIN_KM
@@ -700,7 +700,7 @@ def parse_channel(text: str) -> Channel:
                 return ReleaseChannel(ReleaseSettings.for_a_day(parse_number(number, "epsilon"), policy=policy))
             if aim == "target":
                 return ReleaseChannel(
-                    ReleaseSettings(policy, DEFAULT_DRAW_EPSILON, schedule=Schedule(kilometres(number)))
+                    ReleaseSettings(policy, DEFAULT_DRAW_EPSILON, schedule=Schedule(parse_length(number)))
                 )
             return ReleaseChannel(ReleaseSettings(policy, parse_number(budget, "epsilon")))
         except ValueError as problem:

@@ -25,7 +25,7 @@ from dphmm.formatting import Result, as_plain
 from dphmm.model.model import MarkovModel
 from dphmm.random import derive_seed
 from dphmm.release.engine import ReleaseSettings
-from dphmm.validation import PositiveNumber, SeedOrGenerator, checked
+from dphmm.validation import PositiveNumber, SeedOrGenerator, check_arguments
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class ChannelResult(Result):
         return dict(as_plain({**fields, "num_homes_found": num_found, "num_homes": num_homes, "users": users}))
 
 
-@checked
+@check_arguments
 def attack_tracks(
     tracks: Sequence[Track],
     channels: Sequence[Channel],

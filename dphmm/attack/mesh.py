@@ -23,10 +23,10 @@ from scipy.special import log_ndtr
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.model.model import MarkovModel
-from dphmm.model.transition_operator import Operator, linear_masses
+from dphmm.model.transition_operator import Operator, exponentiate_logs
 from dphmm.space.grid import Grid
 from dphmm.space.projection import wrap_longitude
-from dphmm.validation import Integers, Interval, checked
+from dphmm.validation import Integers, Interval, check_arguments
 
 # Number of columns, and of rows, of parts in a cell.
 PARTS = 5
@@ -83,7 +83,7 @@ class Mesh:
         numbers[self.lattice[:, 0], self.lattice[:, 1]] = np.arange(len(self.lattice))
         return numbers
 
-    def grid_lines(self, axis: int) -> FloatArray:
+    def compute_grid_lines(self, axis: int) -> FloatArray:
         """Return the lines between columns (0) or rows (1), kilometres."""
         count = (self.columns, self.rows)[axis]
         return np.asarray(self.origin[axis] + self.cell_km * (np.arange(count + 1) - 0.5))
@@ -111,7 +111,7 @@ class MeshMovement:
         If the model has time classes or other states than cells, or more than `MAX_STATES` states.
     """
 
-    @checked
+    @check_arguments
     def __init__(self, model: MarkovModel, parts: _Parts = PARTS, redraw_rate: _Share = REDRAW_RATE) -> None:
         if model.time_classes is not None:
             raise ConfigurationError("model must not have time classes; train one without --time-classes")
@@ -187,7 +187,7 @@ class MeshMovement:
     def initial_transition(self) -> MeshTransition:
         """The transition to the initial distribution, whatever the state before."""
         return MeshTransition(
-            np.zeros((1, 1)), np.tile(self.initial, (self.grid.size, 1)), *_spread_over_parts(self.parts**2)
+            np.zeros((1, 1)), np.tile(self.initial, (self.grid.size, 1)), *_build_gather_and_spread(self.parts**2)
         )
 
 
@@ -197,10 +197,10 @@ def _build_transition(
     """Build the transition in some steps from matrix powers and stay probabilities."""
     kept = unchanged**steps
     cells = np.maximum(power(steps) - np.diag(kept), 0.0)
-    return MeshTransition(kept[:, None], cells, *_spread_over_parts(parts))
+    return MeshTransition(kept[:, None], cells, *_build_gather_and_spread(parts))
 
 
-def _spread_over_parts(parts: int) -> tuple[FloatArray, FloatArray]:
+def _build_gather_and_spread(parts: int) -> tuple[FloatArray, FloatArray]:
     return np.ones((parts, 1)), np.full((1, parts), 1.0 / parts)
 
 
@@ -242,23 +242,23 @@ class MeshTransition(Operator):
         stays = self.stay_probability * np.exp(-np.where(row > -np.inf, row, np.inf)) if is_same else np.zeros((1, 1))
         return replace(self, stay_probability=stays)
 
-    def forward(self, logs: FloatArray) -> FloatArray:
+    def propagate_forward(self, logs: FloatArray) -> FloatArray:
         """Propagate log masses forward. See `Operator`."""
         masses = self._convert_to_masses(logs)
         moved = self.cells.T @ (masses if self.gather is None else masses @ self.gather)
-        return self._logs(logs, masses, moved if self.spread is None else moved @ self.spread)
+        return self._convert_to_logs(logs, masses, moved if self.spread is None else moved @ self.spread)
 
-    def backward(self, logs: FloatArray) -> FloatArray:
+    def propagate_backward(self, logs: FloatArray) -> FloatArray:
         """Propagate log masses backward. See `Operator`."""
         later = self._convert_to_masses(logs)
         moved = self.cells @ (later if self.spread is None else later @ self.spread.T)
-        return self._logs(logs, later, moved if self.gather is None else moved @ self.gather.T)
+        return self._convert_to_logs(logs, later, moved if self.gather is None else moved @ self.gather.T)
 
     def _convert_to_masses(self, logs: FloatArray) -> FloatArray:
         """Convert log masses to masses ``(N, Q)`` with a maximum of one."""
-        return linear_masses(logs - logs.max()).reshape(len(self.cells), -1)
+        return exponentiate_logs(logs - logs.max()).reshape(len(self.cells), -1)
 
-    def _logs(self, log_rows: FloatArray, unchanged: FloatArray, changed: FloatArray) -> FloatArray:
+    def _convert_to_logs(self, log_rows: FloatArray, unchanged: FloatArray, changed: FloatArray) -> FloatArray:
         masses = changed + (self.stay_probability - self.excess) * unchanged
         return np.asarray(log_or_neg_inf(np.maximum(masses, 0.0, out=masses).ravel()) + log_rows.max())
 
@@ -305,7 +305,7 @@ class DegreeRectangles:
         """Return longitudes relative to the projection's centre, in [-180, 180)."""
         return np.asarray(wrap_longitude(longitude - self._centre))
 
-    def overlap_shares(self, low: FloatArray, high: FloatArray) -> FloatArray:
+    def compute_overlap_shares(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Return the share of each cell in rectangles with corners ``(T, 2)``, ``(T, N)``."""
         hits = np.ones((len(low), len(self.low)))
         for axis in (0, 1):
@@ -314,7 +314,9 @@ class DegreeRectangles:
             hits *= np.clip(upper - lower, 0.0, None) / (self.high[:, axis] - self.low[:, axis])
         return hits
 
-    def offset_shares(self, axis: int, low: float, high: float, middles: FloatArray, width: FloatArray) -> FloatArray:
+    def compute_offset_shares(
+        self, axis: int, low: float, high: float, middles: FloatArray, width: FloatArray
+    ) -> FloatArray:
         """Return the probability that a cell coordinate plus an offset is in a range, ``(N, K)``.
 
         The coordinate is uniform in the cell, the offset uniform in an interval.
@@ -335,12 +337,12 @@ class DegreeRectangles:
         first = middles - width / 2
         last = middles + width / 2
 
-        def below(limit: float) -> FloatArray:
+        def compute_area_below(limit: float) -> FloatArray:
             """Return the area of ``x + o < limit`` in the rectangle of coordinate and offset."""
             corners = ((start, first, 1), (end, first, -1), (start, last, -1), (end, last, 1))
             return np.asarray(sum(sign * np.maximum(limit - x - o, 0.0) ** 2 / 2 for x, o, sign in corners))
 
-        return np.clip((below(high) - below(low)) / ((end - start) * width), 0.0, 1.0)
+        return np.clip((compute_area_below(high) - compute_area_below(low)) / ((end - start) * width), 0.0, 1.0)
 
 
 def gaussian_log_densities(mesh: Mesh, released: FloatArray, sigma: float) -> FloatArray:
@@ -353,7 +355,7 @@ def gaussian_log_densities(mesh: Mesh, released: FloatArray, sigma: float) -> Fl
     logarithms, so that no cell becomes impossible.
     """
     polygons = []
-    for axis, lines in enumerate([mesh.grid_lines(0), mesh.grid_lines(1)]):
+    for axis, lines in enumerate([mesh.compute_grid_lines(0), mesh.compute_grid_lines(1)]):
         low, high = ((line - released[:, axis, None]) / sigma for line in (lines[:-1], lines[1:]))
         # Use the lower tail on both sides: log_ndtr keeps its precision there.
         flip = low > 0
@@ -364,10 +366,10 @@ def gaussian_log_densities(mesh: Mesh, released: FloatArray, sigma: float) -> Fl
     return np.asarray(mesh.flatten(polygons[0][:, :, None] + polygons[1][:, None, :]) - 2 * np.log(mesh.cell_km))
 
 
-def disc_shares(mesh: Mesh, middles: FloatArray, radius: float) -> FloatArray:
+def compute_disc_shares(mesh: Mesh, middles: FloatArray, radius: float) -> FloatArray:
     """Return the share of each cell within discs around points ``(T, 2)``, ``(T, N)``."""
     block = max(1, _BLOCK_NUMBERS // ((mesh.columns + 1) * (mesh.rows + 1)))
-    sides = [mesh.grid_lines(0), mesh.grid_lines(1)]
+    sides = [mesh.compute_grid_lines(0), mesh.compute_grid_lines(1)]
     shares = np.empty((len(middles), len(mesh.points)))
     for at in range(0, len(middles), block):
         rows = slice(at, at + block)

@@ -16,12 +16,12 @@ from dphmm.attack.mesh import Mesh, MeshMovement, log_or_neg_inf
 from dphmm.attack.posterior import Posterior, Track, infer_from_rows
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.model.model import MarkovModel
-from dphmm.policy.expression import policy_label
+from dphmm.policy.expression import format_policy_label
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.table import Table
-from dphmm.validation import PositiveInt, checked
+from dphmm.validation import PositiveInt, check_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ class ReleaseChannel(Channel):
     def name(self) -> str:  # type: ignore[override]
         """The settings in words."""
         schedule = self.settings.schedule
-        name = f"dphmm {policy_label(self.settings.policy)}, "
+        name = f"dphmm {format_policy_label(self.settings.policy)}, "
         if schedule is None:
             return f"{name}ε {self.settings.epsilon:g}"
         hours = schedule.window_seconds / 3600
@@ -171,11 +171,11 @@ class ReleaseChannel(Channel):
         """The settings without their numbers, see `Channel`."""
         schedule = self.settings.schedule
         aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"
-        return f"dphmm {policy_label(self.settings.policy)}, {aim}"
+        return f"dphmm {format_policy_label(self.settings.policy)}, {aim}"
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
         """Release the track with the engine. See `Channel`."""
-        engine = _engine(self.settings, moves.model).spawn(rng)
+        engine = _get_shared_engine(self.settings, moves.model).spawn(rng)
         points = np.full(track.points.shape, np.nan)
         rows = np.empty((len(track), moves.grid.size))
         for t, (state, begins, steps) in enumerate(
@@ -197,12 +197,12 @@ class ReleaseChannel(Channel):
 
 
 @lru_cache(maxsize=16)
-def _engine(settings: ReleaseSettings, model: MarkovModel) -> Releaser:
+def _get_shared_engine(settings: ReleaseSettings, model: MarkovModel) -> Releaser:
     """Return an engine that all users share, with cached noise bodies and errors."""
     return settings.engine(model)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class TableChannel(Channel):
     """A channel given by a table of probabilities ``k(z | s)`` of output ``z`` in state ``s``.
@@ -250,7 +250,7 @@ class TableChannel(Channel):
         vars(self).update(probabilities=table / sums[:, None], places=places)
 
     @classmethod
-    @checked
+    @check_arguments
     def read(cls, path: str | Path, size: PositiveInt) -> TableChannel:
         """Read a table from a file.
 
@@ -314,7 +314,7 @@ class TableChannel(Channel):
 def _parse_long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
     """Parse probabilities and locations from rows of state, output and probability."""
 
-    def state(text: str) -> int:
+    def parse_state(text: str) -> int:
         if not text.strip().isdecimal() or int(text) >= size:
             raise ValueError(f"state must be from 0 to {size - 1}, got {text!r}")
         return int(text)
@@ -324,7 +324,7 @@ def _parse_long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
     columns = [numbers[name] for name in outputs]
     rows = np.zeros((size, len(numbers)))
     places = np.full((len(numbers), 2), np.nan)
-    np.add.at(rows, (table.values("state", state), columns), table.values("probability", float))
+    np.add.at(rows, (table.values("state", parse_state), columns), table.values("probability", float))
     if "latitude" in table.columns and "longitude" in table.columns:
         coordinates = [table.values(name, lambda text: float(text or "nan")) for name in ("latitude", "longitude")]
         for row, (column, place) in enumerate(zip(columns, zip(*coordinates, strict=True), strict=True)):

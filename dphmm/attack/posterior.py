@@ -20,10 +20,10 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.attack.mesh import MeshMovement, MeshTransition, log_or_neg_inf
 from dphmm.caching import BoundedCache
 from dphmm.errors import StochasticError
-from dphmm.model.forward_backward import backward_pass, forward_pass
+from dphmm.model.forward_backward import run_backward_pass, run_forward_pass
 from dphmm.model.habits import NIGHT_HOURS
 from dphmm.model.path_sampling import sample_paths
-from dphmm.model.transition_operator import linear_masses, normalize_logs
+from dphmm.model.transition_operator import exponentiate_logs, normalize_logs
 from dphmm.space import OUTSIDE, Trajectory
 
 # After a longer gap a track restarts: earlier locations contain little information about later ones.
@@ -286,8 +286,8 @@ def _smooth(
         Whether the second variable is the part of the cell.
     """
 
-    def by_place(logs: FloatArray) -> FloatArray:
-        masses = linear_masses(logs - logs.max()).reshape(start.shape)
+    def compute_place_masses(logs: FloatArray) -> FloatArray:
+        masses = exponentiate_logs(logs - logs.max()).reshape(start.shape)
         masses /= masses.sum()
         return np.asarray(masses if are_parts else masses.sum(axis=1, keepdims=True))
 
@@ -301,24 +301,24 @@ def _smooth(
         operators, rows = steps(times)
         at = times.start
         try:
-            logs = forward_pass(operators, rows, before).logs
+            logs = run_forward_pass(operators, rows, before).logs
         except StochasticError as problem:
             raise problem if at == 0 else StochasticError(f"counted from release {at}, {problem}") from None
         before = logs[-1]
         for t, row in zip(times, logs, strict=True):
-            posterior.write_filter(t, by_place(row), moves)
+            posterior.write_filter(t, compute_place_masses(row), moves)
     later = np.zeros(start.size)
     for times, before in zip(reversed(blocks), reversed(befores), strict=True):
         if times is not blocks[-1]:
             operators, rows = steps(times)
-            logs = forward_pass(operators, rows, before).logs
+            logs = run_forward_pass(operators, rows, before).logs
         rows[-1] += later
-        beyond = backward_pass(operators, rows)
+        beyond = run_backward_pass(operators, rows)
         logs += beyond
         logs[-1] += later
         for t, row in zip(times, logs, strict=True):
-            posterior.write_smoother(t, by_place(row), moves)
-        later = operators[0].backward(beyond[0] + rows[0])
+            posterior.write_smoother(t, compute_place_masses(row), moves)
+        later = operators[0].propagate_backward(beyond[0] + rows[0])
     return posterior
 
 
@@ -351,7 +351,7 @@ def infer_from_rows(
     size = moves.grid.size
     parts = moves.parts**2
 
-    def steps(times: range) -> Steps:
+    def build_steps(times: range) -> Steps:
         log_likelihood = log_rows(slice(times.start, times.stop)).reshape(len(times), size, -1)
         rows = np.broadcast_to(log_likelihood, (len(times), size, parts)).reshape(len(times), -1).copy()
         changes = [
@@ -362,7 +362,7 @@ def infer_from_rows(
             changes = [change.with_release(row, held[t]) for t, change, row in zip(times, changes, rows, strict=True)]
         return changes, rows
 
-    return _smooth(moves, track, np.zeros((size, parts)), steps, are_parts=True)
+    return _smooth(moves, track, np.zeros((size, parts)), build_steps, are_parts=True)
 
 
 def infer_from_fixed_offset(
@@ -467,7 +467,7 @@ def infer_from_drifting_offset(
     anywhere = np.tile(moves.initial, (moves.grid.size, 1))
 
     @cache
-    def change(begins: bool, steps: int, drifts: bool) -> MeshTransition:
+    def build_operator(begins: bool, steps: int, drifts: bool) -> MeshTransition:
         if begins:
             return MeshTransition(np.zeros((1, 1)), anywhere, drift if drifts else None)
         kept = moves.stay_probability(steps)[:, None]
@@ -477,17 +477,17 @@ def infer_from_drifting_offset(
             kept * drift.diagonal(), moves.transition_matrix(steps), drift, excess=kept * drift.diagonal()
         )
 
-    def steps(times: range) -> Steps:
+    def build_steps(times: range) -> Steps:
         changes = list[MeshTransition]()
         rows = np.empty((len(times), moves.grid.size * len(prior)))
         for t, row in zip(times, rows, strict=True):
             row[:] = log_or_neg_inf(likelihood(t)).ravel()
-            operator = change(bool(track.restarts[t]), int(track.steps[t]), bool(drifts[t]))
+            operator = build_operator(bool(track.restarts[t]), int(track.steps[t]), bool(drifts[t]))
             changes.append(operator.with_release(row, held[t]))
         return changes, rows
 
     start = np.repeat(log_or_neg_inf(prior)[None], moves.grid.size, axis=0)
-    return _smooth(moves, track, start, steps, are_parts=False)
+    return _smooth(moves, track, start, build_steps, are_parts=False)
 
 
 class Zones:
@@ -513,7 +513,7 @@ class Zones:
         zones._within = BoundedCache(_CACHE_SIZE)
         return zones
 
-    def transitions_within(self, moves: MeshMovement, steps: int) -> FloatArray:
+    def get_transitions(self, moves: MeshMovement, steps: int) -> FloatArray:
         """Return the transitions between the cells of each zone, except for stays, ``(K, m, m)``."""
 
         def build() -> FloatArray:
@@ -579,7 +579,7 @@ def infer_from_zones(
             continue
         steps = int(track.steps[t])
         if hidden[t]:
-            drawn = np.einsum("kij,kj->ki", left.transitions_within(moves, steps), left.shares * later)
+            drawn = np.einsum("kij,kj->ki", left.get_transitions(moves, steps), left.shares * later)
             later = moves.stay_probability(steps)[left.cells] * later + drawn
         else:
             later = moves.build_transition(steps).cells[left.cells, int(track.states[t])]
@@ -619,7 +619,7 @@ def _filter_zones(
                 mass = moves.initial[zones.cells]
             elif hidden[t - 1]:
                 stayed = moves.stay_probability(steps)[zones.cells] * mass
-                mass = np.einsum("ki,kij->kj", mass, zones.transitions_within(moves, steps))
+                mass = np.einsum("ki,kij->kj", mass, zones.get_transitions(moves, steps))
             else:
                 mass = moves.build_transition(steps).cells[before, zones.cells]
             mass = mass * zones.shares + stayed

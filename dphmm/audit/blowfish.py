@@ -17,13 +17,13 @@ from dphmm.audit.tables import describe_hull
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.formatting import Result, export_fields, exported
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.validation import Epsilon, checked
+from dphmm.validation import Epsilon, check_arguments
 
 # Node that represents the absence of a secret. An edge to it requires presence and absence to be indistinguishable.
 NULL = "null"
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class BlowfishPolicy:
     """A policy over secrets: their contributions to the answers and the pairs to protect.
@@ -207,7 +207,7 @@ class SecretsAudit(Result):
         }
 
 
-@checked
+@check_arguments
 def audit_blowfish(
     policy: BlowfishPolicy, epsilon: Epsilon = 1.0, mechanisms: Sequence[AuditedMechanism] = ("k-norm", "laplace")
 ) -> SecretsAudit:
@@ -283,6 +283,6 @@ def _compute_diameter(body: SensitivityHull, points: npt.NDArray[Any]) -> float:
     # The norm is a maximum over pairs of opposite facets, so the widest extent across each pair suffices.
     form = body.norm_form
     relative = points - points[:1]
-    if not form.in_span(relative).all():
+    if not form.is_in_span(relative).all():
         return inf
     return float(np.ptp(relative @ form.normals.T, axis=0).max(initial=0.0))

@@ -15,9 +15,9 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.formatting import Result, exported, name_states
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.graph import PolicyLike, over_measurements
-from dphmm.random import RandomSource, Rng, random_source
-from dphmm.validation import Integers, Interval, NonNegativeInt, OpenProbability, checked
+from dphmm.policy.graph import PolicyLike, check_policy_and_measurements
+from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.validation import Integers, Interval, NonNegativeInt, OpenProbability, check_arguments
 
 # Confidence of the intervals that have no parameter for it.
 CONFIDENCE = 0.99
@@ -89,7 +89,7 @@ class PairAudit(Result):
         return {"states": name_states([self.first, self.second], names), "violated": self.is_violated}
 
 
-@checked
+@check_arguments
 def audit_pair(
     sampler: Sampler,
     first: npt.ArrayLike,
@@ -150,14 +150,14 @@ def audit_pair(
             f"first and second must be points of equal length, got shapes {value_a.shape} and {other.shape}"
         )
     pair = arrays.as_points(np.stack([value_a, other]), "values")
-    source = random_source(rng)
+    source = as_random_source(rng)
     training = int(samples * _TRAINING_SHARE)
     counted = samples - training
-    draws = tuple(_draw(sampler, value, training, source) for value in pair)
+    draws = tuple(_sample_releases(sampler, value, training, source) for value in pair)
     error = 1.0 - confidence
     density: Density | None = getattr(sampler, "log_density", None)
     event = _find_best_event(draws, pair, density, error, 0.0 if low_bits else _RESOLUTION)
-    hits = tuple(_count(sampler, value, counted, source, event) for value in pair)
+    hits = tuple(_count_hits(sampler, value, counted, source, event) for value in pair)
     high, low = hits if event.sign > 0 else hits[::-1]
     more = names[0] if event.sign > 0 else names[1]
     bound = float(bound_log_ratio(np.array(high), np.array(low), counted, error))
@@ -166,7 +166,7 @@ def audit_pair(
     )
 
 
-@checked
+@check_arguments
 def audit_pairs(
     sampler: Sampler,
     f: npt.ArrayLike | Measurements,
@@ -208,7 +208,7 @@ def audit_pairs(
     InvalidInputError, BudgetError
         See `audit_pair`.
     """
-    points = Measurements.of(f).points
+    points = Measurements.from_values(f).points
     ends = arrays.as_integers(pairs, "pairs", StateError)
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
         raise StateError(f"pairs must have shape (m, 2), got {ends.shape}")
@@ -221,13 +221,13 @@ def audit_pairs(
             f"claimed must be one number or one for each of {len(ends)} pairs, got an array of shape {claims.shape}"
         )
     claims = np.broadcast_to(claims, (len(ends),))
-    source = random_source(rng)
+    source = as_random_source(rng)
     for (a, b), claim in zip(ends.tolist(), claims.tolist(), strict=True):
         pair_confidence = 1.0 - (1.0 - confidence) / len(ends)
         yield audit_pair(sampler, points[a], points[b], claim, samples, pair_confidence, source, (a, b), low_bits)
 
 
-@checked
+@check_arguments
 def select_hardest_edges(
     graph: PolicyLike, f: npt.ArrayLike | Measurements, limit: NonNegativeInt | None = None
 ) -> IntArray:
@@ -246,7 +246,7 @@ def select_hardest_edges(
     IntArray
         ``(m, 2)``, pairs of states.
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
     edges = policy.edge_array()
     if not len(edges):
         return edges
@@ -299,7 +299,7 @@ class _Event:
     expected_bound: float = -inf
 
 
-def _draw(sampler: Sampler, value: FloatArray, size: int, source: RandomSource) -> FloatArray:
+def _sample_releases(sampler: Sampler, value: FloatArray, size: int, source: RandomSource) -> FloatArray:
     drawn = np.asarray(sampler.sample(value, source, size), dtype=np.float64)
     if drawn.shape != (size, len(value)) or not np.isfinite(drawn).all():
         raise InvalidInputError(
@@ -308,10 +308,10 @@ def _draw(sampler: Sampler, value: FloatArray, size: int, source: RandomSource) 
     return drawn
 
 
-def _count(sampler: Sampler, value: FloatArray, counted: int, source: RandomSource, event: _Event) -> int:
+def _count_hits(sampler: Sampler, value: FloatArray, counted: int, source: RandomSource, event: _Event) -> int:
     hits = 0
     for start in range(0, counted, _BLOCK_SAMPLES):
-        drawn = _draw(sampler, value, min(_BLOCK_SAMPLES, counted - start), source)
+        drawn = _sample_releases(sampler, value, min(_BLOCK_SAMPLES, counted - start), source)
         hits += int((event.sign * event.score(drawn) >= event.threshold).sum())
     return hits
 
@@ -369,17 +369,17 @@ def _build_cell_score(draws: tuple[FloatArray, ...], pair: FloatArray) -> Score:
     pooled = np.concatenate(learners)
     borders = [np.unique(np.quantile(column, np.linspace(0, 1, _NUM_BINS + 1)[1:-1])) for column in pooled.T]
 
-    def cells(coordinates: FloatArray) -> IntArray:
+    def locate_cells(coordinates: FloatArray) -> IntArray:
         index = np.zeros(len(coordinates), dtype=np.int64)
         for column, border in zip(coordinates.T, borders, strict=True):
             index = index * (_NUM_BINS + 1) + np.searchsorted(border, column)
         return index
 
     total = (_NUM_BINS + 1) ** len(axes)
-    first, second = (np.bincount(cells(part), minlength=total) for part in learners)
+    first, second = (np.bincount(locate_cells(part), minlength=total) for part in learners)
     table = np.log((first + 0.5) / (second + 0.5))
 
     def score(releases: FloatArray) -> FloatArray:
-        return np.asarray(table[cells(releases @ axes.T)])
+        return np.asarray(table[locate_cells(releases @ axes.T)])
 
     return score

@@ -20,12 +20,12 @@ from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.model.belief import Belief
-from dphmm.model.forward_backward import Beliefs, forward_pass
+from dphmm.model.forward_backward import Beliefs, run_forward_pass
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
-from dphmm.policy.component_bodies import NoiseBodies, degrees_within, noise_body
+from dphmm.policy.component_bodies import NoiseBodies, build_noise_body, compute_protection_degrees
 from dphmm.policy.protection import Protection
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Default number of states for the top-k metrics.
 DEFAULT_TOP_K = 5
@@ -178,7 +178,7 @@ def compute_accuracy(
     hits = np.empty((2, len(true)), dtype=np.bool_)
     for t, (belief, state) in enumerate(zip(beliefs, true.tolist(), strict=True)):
         probabilities = belief.probabilities
-        expected = Inference(probabilities, places).sampled_error(places[state])
+        expected = Inference(probabilities, places).compute_sampled_error(places[state])
         errors[:, t] = expected, np.linalg.norm(probabilities @ places - places[state])
         first = np.argsort(-belief.log_mass, kind="stable")[:k]
         hits[:, t] = first[0] == state, state in first and belief.support[state]
@@ -215,7 +215,7 @@ def predict_without_releases(
     while count < len(gaps) and not is_at_rest:
         part = slice(count, count + _BLOCK_BELIEFS)
         operators = model.operators(gaps[part], None if slots is None else slots[part])
-        block = logs[part] = forward_pass(operators, np.zeros(logs[part].shape), now).logs
+        block = logs[part] = run_forward_pass(operators, np.zeros(logs[part].shape), now).logs
         unchanged = _is_stationary(block) & (gaps[part][1:] == 1)
         is_at_rest = bool(unchanged.any()) and model.time_classes is None
         count += int(unchanged.argmax()) + 1 if is_at_rest else len(block)
@@ -292,8 +292,8 @@ def _check_true_states(truth: npt.ArrayLike, count: int, size: int) -> IntArray:
 def _compute_block(beliefs: Sequence[Belief], part: IntArray, places: FloatArray, k: int, cell: float) -> FloatArray:
     """Compute the metrics of some beliefs, ``(5, T)``, in the order of `InferenceMetrics`."""
     if isinstance(beliefs, Beliefs):
-        rows = beliefs.probabilities(part)
-        beyond = beliefs.outside_beliefs(part)
+        rows = beliefs.get_probabilities(part)
+        beyond = beliefs.get_outside_beliefs(part)
     else:
         rows = np.array([beliefs[t].probabilities for t in part])
         beyond = [beliefs[t].outside_belief for t in part]
@@ -358,7 +358,7 @@ class AdversaryAudit(Result):
         return {"num_possible_states": self.support.sum(), "singleton": self.is_singleton, "log_ratio": self.factor}
 
 
-@checked
+@check_arguments
 def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, support: npt.ArrayLike) -> AdversaryAudit:
     """Audit one release for an adversary with a different support.
 
@@ -387,8 +387,8 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     components = protection.components
     kind = get_body_type(protection)
 
-    def body(hull: SensitivityHull) -> CoordinateBody:
-        return CoordinateBody(measurements, noise_body(measurements, hull, kind))
+    def build_body(hull: SensitivityHull) -> CoordinateBody:
+        return CoordinateBody(measurements, build_noise_body(measurements, hull, kind))
 
     # Each state outside C is released as its surrogate. A state is exposed if it is the only possible state within the
     # noise of its component, and no other state shares its surrogate.
@@ -400,19 +400,19 @@ def audit_support(protection: Protection, f: npt.ArrayLike | Measurements, suppo
     part_of_component = np.zeros(int(components.max()) + 1, dtype=np.int64)
     part_of_component[components[constraint]] = protection.part_of[constraint]
     bodies = NoiseBodies(protection.parts, part_of_component)
-    degrees = degrees_within(measurements, np.where(counts > 0, components, -1), bodies, kind, "halfspace")
+    degrees = compute_protection_degrees(measurements, np.where(counts > 0, components, -1), bodies, kind, "halfspace")
     alone = (degrees == 1) & (counts == 1) & ~protection.open
     exposed = exposed_with_surrogates = believed & alone[released_as]
     # Without surrogates, a state outside C would have separate noise.
     if protection.is_shared:
-        exposed = believed & (count_within(body(protection.coordinate_hull), believed) == 1)
+        exposed = believed & (count_within(build_body(protection.coordinate_hull), believed) == 1)
     # A lower bound if several states share a surrogate, and exact if none is replaced.
     degree = (degrees + np.maximum(counts, 1) - 1)[released_as][believed & ~protection.open[released_as]]
     shared = believed & constraint
     factor = 0.0
     if shared.sum() > 1:
         hull = protection.parts[protection.part_of[shared][0]].coordinate_hull
-        factor = body(hull).diameter(shared) if len(np.unique(components[shared])) == 1 else np.inf
+        factor = build_body(hull).diameter(shared) if len(np.unique(components[shared])) == 1 else np.inf
     return AdversaryAudit(
         support=believed,
         relation=_compare_supports(believed, constraint),

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_and_lock
 from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
@@ -28,17 +28,17 @@ from dphmm.policy.component_bodies import (
     NoiseBodies,
     NoiseBody,
     NoiseScope,
+    build_noise_body,
     build_shapes,
-    degrees_within,
+    compute_protection_degrees,
     label_components,
-    noise_body,
 )
-from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names, over_measurements
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, check_policy_and_measurements, get_state_names
 from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair_objective import Objective
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release.engine import Releaser
-from dphmm.validation import Epsilon, PositiveInt, checked
+from dphmm.validation import Epsilon, PositiveInt, check_arguments
 
 AuditedMechanism = Literal["k-norm", "laplace", "planar-laplace"]
 
@@ -239,7 +239,7 @@ def _describe_noise(body: SensitivityHull | Disc, factor: float, error: float) -
     return {"hull_volume": body.volume, "expected_error": error, "constrained_dp_factor": factor}
 
 
-@checked
+@check_arguments
 def audit_constraint(
     graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
@@ -286,7 +286,7 @@ def audit_constraint(
     >>> audit.bodies[0].exposed, audit.bodies[0].witnesses[0].factors
     ((4,), (1.5, 1.5))
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
     if not mechanisms or any(name not in BODY_BY_MECHANISM for name in mechanisms):
         raise InvalidInputError(
             f"mechanisms must be chosen among {', '.join(BODY_BY_MECHANISM)}, got {list(mechanisms)}"
@@ -294,7 +294,7 @@ def audit_constraint(
     possible = as_constraint(constraint, policy.size)
     restricted = policy.restrict(possible)
     coordinate_hull = restricted.hull(measurements)
-    connected = restricted.connected()
+    connected = restricted.find_connected_states()
     labels = restricted.components()
     bodies = tuple(_audit_body(restricted, measurements, noise_scope, name) for name in mechanisms)
     repairs = []
@@ -319,7 +319,7 @@ def audit_constraint(
     )
 
 
-@checked
+@check_arguments
 def audit_constraints(
     graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
@@ -344,7 +344,7 @@ def audit_constraints(
     ConstraintAudit
         One result for each constraint set, in order.
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
 
     @cache
     def audit(packed: bytes) -> ConstraintAudit:
@@ -355,7 +355,7 @@ def audit_constraints(
         yield audit(np.packbits(as_constraint(constraint, policy.size)).tobytes())
 
 
-@checked
+@check_arguments
 def support_sequence(model: MarkovModel, steps: PositiveInt, start: npt.ArrayLike | None = None) -> Iterator[BoolArray]:
     """Iterate over the model's supports at times 1 to ``steps`` (Definition 4.1).
 
@@ -403,8 +403,8 @@ def _audit_body(
     """Audit one mechanism. Each component has its own noise body if the noise scope says so."""
     body = BODY_BY_MECHANISM[mechanism]
     labels = label_components(graph, noise_scope)
-    bodies = NoiseBodies.around(measurements, build_shapes(graph, measurements, labels), body)
-    degrees = degrees_within(measurements, labels, bodies, body, "halfspace")
+    bodies = NoiseBodies.from_shapes(measurements, build_shapes(graph, measurements, labels), body)
+    degrees = compute_protection_degrees(measurements, labels, bodies, body, "halfspace")
     exposed = np.flatnonzero((degrees == 1) & ~graph.open).tolist()
     part_of = np.where(labels < 0, -1, bodies.of_component[labels])
     witnesses = tuple(
@@ -414,10 +414,10 @@ def _audit_body(
     largest = bodies.bodies[int(bodies.of_component[np.bincount(labels[labels >= 0]).argmax()])]
     diameter = inf
     if labels.max() == 0:
-        around = CoordinateBody(measurements, noise_body(measurements, largest.coordinate_hull, body))
+        around = CoordinateBody(measurements, build_noise_body(measurements, largest.coordinate_hull, body))
         diameter = around.diameter(graph.node_mask)
     return BodyAudit(
-        mechanism, largest.body, bodies.bodies, frozen(part_of), degrees, tuple(exposed), witnesses, diameter
+        mechanism, largest.body, bodies.bodies, copy_and_lock(part_of), degrees, tuple(exposed), witnesses, diameter
     )
 
 
@@ -527,18 +527,18 @@ class EntryAudit(Result):
 
     def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         entries = [
-            export_fields(entry, **{"from": names[entry.state], "into": self._zone(entry, names)})
+            export_fields(entry, **{"from": names[entry.state], "into": self._describe_zone(entry, names)})
             for entry in self.entries
         ]
         summary = {"num_unprotected": self.unprotected.sum(), "in_words": self.describe()}
         return {**summary, "max_posterior_quantile_90": self.max_posterior_quantile_90, "entries": entries}
 
-    def _zone(self, entry: Entry, names: Sequence[str]) -> str:
+    def _describe_zone(self, entry: Entry, names: Sequence[str]) -> str:
         members = np.flatnonzero(self.components == entry.component)
         return f"zone of {len(members)} states with {names[members[0]]}"
 
 
-@checked
+@check_arguments
 def audit_entries(
     graph: PolicyLike, f: npt.ArrayLike | Measurements, model: MarkovModel, epsilon: Epsilon = 1.0
 ) -> EntryAudit:
@@ -610,7 +610,7 @@ def _audit_entries_from(
     step = engine.build_plan(prior, float(engine.settings.epsilon), 1)
     entries = []
     rng = np.random.default_rng(_SEED)
-    source = random_source(rng)
+    source = as_random_source(rng)
     for zone in zones:
         cells = np.flatnonzero((labels == zone) & (row > 0))
         weights = row[cells] / row[cells].sum()

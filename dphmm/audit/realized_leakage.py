@@ -18,7 +18,7 @@ from scipy.special import expit
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
 from dphmm.errors import EventError, InvalidInputError
-from dphmm.events import Clock, Event, EventOdds, EventText, happened_by
+from dphmm.events import Clock, Event, EventOdds, EventText, compute_smoothed_probability
 from dphmm.events.chain_start import make_chain, make_earlier_start, resolve_from_start
 from dphmm.events.product_chain import Chain
 from dphmm.formatting import Result, exported
@@ -27,7 +27,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import steps_per_day
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # With more edges, components are compared instead: each edge needs several numbers, 200 MB in total.
 _MAX_EDGES = 5_000_000
@@ -490,7 +490,7 @@ def get_first_step(specification: Event | EventText, model: MarkovModel, first_s
     return event.first - lead
 
 
-@checked
+@check_arguments
 def audit_events(
     releaser: Releaser,
     sequence: ReleasedSequence,
@@ -559,7 +559,7 @@ def audit_events(
                 prior=odds.prior,
                 times=times,
                 log_odds_change=np.array(changes),
-                smoothed_occurred=happened_by(*start_of_event, rows, odds.event, times + lead),
+                smoothed_occurred=compute_smoothed_probability(*start_of_event, rows, odds.event, times + lead),
                 lead_steps=lead,
                 auxiliary_knowledge=adversary.auxiliary_knowledge,
             )

@@ -17,7 +17,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_po
 from dphmm.audit import inference
 from dphmm.audit.inference import DEFAULT_TOP_K, Accuracy, AdversaryAudit, InferenceMetrics, compute_inference_metrics
 from dphmm.errors import ConfigurationError, InvalidInputError, SingletonConstraintError, StochasticError
-from dphmm.formatting import Result, exported, metres, name_states, odds_in_words
+from dphmm.formatting import Result, exported, format_kilometres, format_odds, name_states
 from dphmm.model import (
     Belief,
     Filtering,
@@ -36,10 +36,17 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost, sum_budgets
 from dphmm.release.planning import StepPlan
 from dphmm.threads import run_in_background
-from dphmm.validation import NonNegativeInt, OpenProbability, PositiveInt, PositiveNumber, checked, checked_as
+from dphmm.validation import (
+    NonNegativeInt,
+    OpenProbability,
+    PositiveInt,
+    PositiveNumber,
+    check_arguments,
+    check_arguments_as,
+)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class ReleasedSequence:
     """The published releases of one user, in the order of time.
@@ -328,7 +335,7 @@ class SequenceAudit(Result):
         return derived
 
 
-@checked
+@check_arguments
 def replay_sequence(
     releaser: Releaser, sequence: ReleasedSequence, belief: Belief | None = None, num_earlier: NonNegativeInt = 0
 ) -> Iterator[Replay]:
@@ -410,7 +417,7 @@ def _check_record(sequence: ReleasedSequence, t: int, step: StepPlan, where: str
         )
 
 
-@checked
+@check_arguments
 def audit_sequence(
     releaser: Releaser,
     sequence: ReleasedSequence,
@@ -452,7 +459,7 @@ def audit_sequence(
     return audit_adversaries(releaser, sequence, (Adversary(PUBLIC.auxiliary_knowledge, prior=prior),), truth, k)[0]
 
 
-@checked
+@check_arguments
 def audit_adversaries(
     releaser: Releaser,
     sequence: ReleasedSequence,
@@ -699,7 +706,7 @@ def _summarize_smoothed(
     return error, max_posterior
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class Thresholds:
     """Limits on an adversary's inference, for filtered and smoothed beliefs.
@@ -741,8 +748,9 @@ class Thresholds:
         ):
             if self.min_adversary_error is not None and metrics.error.min() < self.min_adversary_error:
                 violations.append(
-                    f"{label}, the expected error is {metres(metrics.error.min())} at timestep "
-                    f"{int(metrics.error.argmin()) + 1}, below {metres(self.min_adversary_error)}, and below it at "
+                    f"{label}, the expected error is {format_kilometres(metrics.error.min())} at timestep "
+                    f"{int(metrics.error.argmin()) + 1}, below {format_kilometres(self.min_adversary_error)}, and "
+                    "below it at "
                     f"{(metrics.error < self.min_adversary_error).mean():.0%} of the timesteps"
                 )
             if self.max_posterior is not None and metrics.top_1_probability.max() > self.max_posterior:
@@ -762,11 +770,11 @@ def summarize_inference(audit: SequenceAudit) -> str:
         "given all releases": audit.smoothed_metrics,
     }
     errors = ", ".join(
-        f"{metres(float(np.median(metrics.error)))} {label}" for label, metrics in metrics_by_time.items()
+        f"{format_kilometres(float(np.median(metrics.error)))} {label}" for label, metrics in metrics_by_time.items()
     )
-    minimum = ", ".join(metres(metrics.error.min()) for metrics in metrics_by_time.values())
+    minimum = ", ".join(format_kilometres(metrics.error.min()) for metrics in metrics_by_time.values())
     odds = ", ".join(
-        f"{odds_in_words(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
+        f"{format_odds(float(metrics.top_1_probability.max()))} {label}" for label, metrics in metrics_by_time.items()
     )
     return (
         f"If the model is correct, the median expected error of {describe_adversary(audit.auxiliary_knowledge)} about "

@@ -16,7 +16,7 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.formatting import Result, exported
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy
-from dphmm.validation import Integers, Interval, PositiveInt, checked
+from dphmm.validation import Integers, Interval, PositiveInt, check_arguments
 
 # The quantiles of a two-sided 95 % interval.
 _QUANTILES = (0.025, 0.975)
@@ -77,7 +77,7 @@ class UsesAudit(Result):
     tracing_recall: UseMetric = field(metadata=exported())
 
 
-@checked
+@check_arguments
 def compute_reproduction_number(
     states: npt.ArrayLike,
     transmission: Annotated[float, Interval(0, 1)] = 0.05,
@@ -126,7 +126,7 @@ def compute_reproduction_number(
     return float(_compute_infections(users, steps, transmission, infectious_steps).sum() / len(users))
 
 
-@checked
+@check_arguments
 def open_visited_states(policy: PolicyLike, visited: npt.ArrayLike) -> PolicyGraph:
     """Return the policy that contact tracing uses once a user is diagnosed.
 
@@ -166,7 +166,7 @@ def open_visited_states(policy: PolicyLike, visited: npt.ArrayLike) -> PolicyGra
     return PolicyGraph.from_edges(graph.size, kept).with_open(np.union1d(states, np.flatnonzero(graph.open)))
 
 
-@checked
+@check_arguments
 def audit_uses(
     true: npt.ArrayLike,
     released: npt.ArrayLike,

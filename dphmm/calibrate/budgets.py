@@ -20,7 +20,7 @@ from dphmm.events.chain_start import make_chain
 from dphmm.events.outputs import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
-from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, checked
+from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, check_arguments
 
 # Decimal digits of the formulas, so that conversion to a double rounds epsilon down, never up.
 _DIGITS = 50
@@ -28,7 +28,7 @@ _DIGITS = 50
 _MARGIN = 1e-9
 
 
-@checked
+@check_arguments
 def epsilon_for_error(mechanism: Mechanism, target: Annotated[float, Interval(MIN_SCALE, MAX_SCALE)]) -> float:
     """Return the largest budget at which the RMS error of a release is at least a target.
 
@@ -82,7 +82,7 @@ def epsilon_for_error(mechanism: Mechanism, target: Annotated[float, Interval(MI
     return low
 
 
-@checked
+@check_arguments
 def epsilon_for_odds(
     diameter: Annotated[float, Interval(0, inf, "right")], prior: OpenProbability, posterior: OpenProbability
 ) -> float:
@@ -126,7 +126,7 @@ def epsilon_for_odds(
         return _divide_rounding_down((q / (1 - q)).ln() - (p / (1 - p)).ln(), diameter)
 
 
-@checked
+@check_arguments
 def epsilon_for_factor(
     diameter: Annotated[float, Interval(0, inf, "right")], factor: Annotated[float, Interval(1, inf, "neither")]
 ) -> float:
@@ -141,7 +141,7 @@ def epsilon_for_factor(
         return _divide_rounding_down(Decimal(repr(float(factor))).ln(), diameter)
 
 
-@checked
+@check_arguments
 def epsilon_per_release(total: Epsilon, releases: PositiveInt) -> float:
     """Return the largest budget that a number of releases can each have within a total.
 
@@ -287,7 +287,7 @@ def _get_next_budget(epsilon: float, digits: int) -> float:
     return float(Context(prec=digits).next_plus(Decimal(repr(epsilon))))
 
 
-@checked
+@check_arguments
 def largest_epsilon(
     metric: Callable[[float, bool], MeanEstimate], bound: float, start: PositiveNumber = 1.0, fine: bool = False
 ) -> SearchResult:
@@ -325,20 +325,20 @@ def largest_epsilon(
     estimates = dict[float, MeanEstimate]()
     values = dict[float, float]()
 
-    def excess(epsilon: float) -> float:
+    def compute_excess(epsilon: float) -> float:
         if epsilon not in values:
             estimates[epsilon] = estimate = metric(epsilon, fine)
             values[epsilon] = (estimate.lower_bound if fine else estimate.mean) - bound
         return values[epsilon]
 
     low = high = round_down(min(max(start, _MIN_EPSILON), _MAX_EPSILON), digits)
-    while low > _MIN_EPSILON and excess(low) < 0:
+    while low > _MIN_EPSILON and compute_excess(low) < 0:
         low, high = max(round_down(low / growth, digits), _MIN_EPSILON), low
     if low == high:
-        while high < _MAX_EPSILON and excess(high) >= 0:
+        while high < _MAX_EPSILON and compute_excess(high) >= 0:
             low = high
             high = min(round_down(high * growth, digits), _MAX_EPSILON)
-    epsilon = search_largest(excess, low, high, max_ratio, digits, values)
+    epsilon = search_largest(compute_excess, low, high, max_ratio, digits, values)
     num_evaluations = len(estimates)
     for _ in range(_MAX_TRIALS):
         # A fine search has evaluated its result with the other users.
@@ -449,7 +449,7 @@ class EventLimit:
             yield odds.split(step), self._engine.planner.build_plan(belief)
 
 
-@checked
+@check_arguments
 def epsilon_for_event(
     releaser: Releaser,
     event: Event,

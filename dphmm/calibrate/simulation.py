@@ -25,13 +25,13 @@ from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import Inference, expected_distance
-from dphmm.model.reversal import stationary
+from dphmm.model.reversal import compute_stationary_distribution
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.noise import StepNoise
-from dphmm.space.trajectory import microseconds
-from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, checked
+from dphmm.space.trajectory import round_to_microseconds
+from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, check_arguments
 
 # Approximate number of output–state pairs with densities computed at a time.
 _BLOCK_PAIRS = 1 << 20
@@ -219,7 +219,7 @@ class MeanEstimate:
         return self.mean - self.margin
 
     @classmethod
-    @checked
+    @check_arguments
     def from_values(cls, values: FloatArray) -> MeanEstimate:
         """Compute the mean of independent values ``(n,)``, at least one.
 
@@ -361,7 +361,7 @@ class Simulation:
         return num_above / self.num_users, bound
 
 
-@checked
+@check_arguments
 def simulate(
     releaser: Releaser,
     epsilon: NoiseEpsilon,
@@ -609,7 +609,7 @@ def count_period_steps(model: MarkovModel) -> int:
     if model.time_classes is None:
         return 1
     week = HOURS_PER_WEEK * 3_600_000_000
-    return model.time_classes.period or week // gcd(week, microseconds(model.step, "step"))
+    return model.time_classes.period or week // gcd(week, round_to_microseconds(model.step, "step"))
 
 
 def compute_max_prior(model: MarkovModel, first: int | None = None, max_work: float = MAX_WORK) -> float | None:
@@ -639,7 +639,7 @@ def compute_max_prior(model: MarkovModel, first: int | None = None, max_work: fl
     operators = [_build_forward_matrix(matrix) for matrix in model.transitions]
     of_context = model.state_of_context
     states: Any = csr_array((np.ones(len(of_context)), (of_context, np.arange(len(of_context)))))
-    rest = None if model.time_classes is not None else stationary(model.transitions[0])
+    rest = None if model.time_classes is not None else compute_stationary_distribution(model.transitions[0])
     masses = np.empty((model.chain_size, 0))  # a column for each start
     checkpoint = masses
     max_prior = 0.0

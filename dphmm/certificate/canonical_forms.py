@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, find_runs
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.mechanisms.base import EXACT_COLUMN, TABLE_MECHANISMS, Mechanism
-from dphmm.mechanisms.exact import rational
+from dphmm.mechanisms.exact import parse_rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.engine import Releaser
@@ -55,7 +55,7 @@ class Lines:
         """
         self._write(_encode_canonically(value) + "\n")
 
-    def part(self, value: Plain) -> str:
+    def write_part(self, value: Plain) -> str:
         """Write a part, unless it is written already.
 
         Parameters
@@ -119,7 +119,7 @@ def encode_places(engine: Releaser) -> Plain:
     if engine.settings.mechanism in TABLE_MECHANISMS:
         texts = [[repr(x) for x in row] + ["0.0"] * (2 - len(row)) for row in (values + 0.0).tolist()]
         return {"is": "places", "unit": None, "cell": cell, "at": texts}
-    unit = str(rational(engine.settings.spacing, "spacing"))
+    unit = str(parse_rational(engine.settings.spacing, "spacing"))
     return {"is": "places", "unit": unit, "cell": cell, "at": _as_planar(values).tolist()}
 
 
@@ -143,7 +143,7 @@ def encode_model(model: MarkovModel) -> Plain:
         for first, last in zip(matrix.indptr[:-1].tolist(), matrix.indptr[1:].tolist(), strict=True):
             row[:] = False
             row[matrix.indices[first:last]] = True
-            rows.append(runs(row))
+            rows.append(find_runs(row))
         moves.append(rows)
     part: Plain = {
         "is": "model",
@@ -152,7 +152,7 @@ def encode_model(model: MarkovModel) -> Plain:
         "chain": model.chain_size,
         "step": None if model.step_seconds is None else str(to_fraction(model.step_seconds)),
         "moves": moves,
-        "start": [runs(expand_initial(model, initial) > 0) for initial in model.initial_by_class],
+        "start": [find_runs(expand_initial(model, initial) > 0) for initial in model.initial_by_class],
     }
     if model.outside is not None:
         part["state_of"] = model.outside.state_of_context[model.size :].tolist()
@@ -180,7 +180,7 @@ def encode_policy(policy: PolicyGraph) -> Plain:
         The part ``policy``.
     """
     part: Plain = {"is": "policy", "terms": policy.terms()}
-    return part | {"open": runs(policy.open)} if policy.has_open else part
+    return part | {"open": find_runs(policy.open)} if policy.has_open else part
 
 
 def encode_noise(step: StepPlan, engine: Releaser) -> Plain:
@@ -201,11 +201,11 @@ def encode_noise(step: StepPlan, engine: Releaser) -> Plain:
     parts = []
     several = len(step.noise.parts) > 1
     row_of = {tuple(place): state for state, place in reversed(list(enumerate(engine.query.values.tolist())))}
-    for mechanism, members in step.noise.iter_parts():
+    for mechanism, members in step.noise.iterate_parts():
         if not members.any():
             continue
         part = _encode_mechanism(mechanism, row_of)
-        parts.append(part | {"states": runs(members)} if several else part)
+        parts.append(part | {"states": find_runs(members)} if several else part)
     if len(parts) == 1:
         parts[0].pop("states", None)
     noise: Plain = {"is": "noise", "parts": parts}
@@ -252,7 +252,7 @@ def encode_changes(before: BoolArray, now: BoolArray) -> Plain:
         The fields ``in`` and ``out``, unless they are empty.
     """
     sides = {"in": now & ~before, "out": before & ~now}
-    return {name: runs(mask) for name, mask in sides.items() if mask.any()}
+    return {name: find_runs(mask) for name, mask in sides.items() if mask.any()}
 
 
 def _encode_mechanism(mechanism: Mechanism, row_of: dict[tuple[float, ...], int]) -> Plain:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, runs
+from dphmm.arrays import BoolArray, FloatArray, find_runs
 from dphmm.certificate.canonical_forms import Lines, Plain, expand_initial
 from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
@@ -66,7 +66,7 @@ class CapsWitness:
         for number in range(self._tracker.num_caps):
             odds = of_model.get(number)
             automaton = None if odds is None else chain.compile(odds.event)
-            name = None if automaton is None else self._lines.part(encode_event(automaton))
+            name = None if automaton is None else self._lines.write_part(encode_event(automaton))
             at = 0 if odds is None else slot - odds.lead + odds.event.first
             caps.append({"event": name, "at": at})
         starts = [
@@ -74,12 +74,12 @@ class CapsWitness:
             for prior in self._event_caps.priors
         ]
         return {
-            "chances": self._lines.part(encode_probabilities(self._model)),
+            "chances": self._lines.write_part(encode_probabilities(self._model)),
             "caps": caps,
-            "priors": [self._lines.part(start) for start in starts],
+            "priors": [self._lines.write_part(start) for start in starts],
         }
 
-    def cells(self, engine: Releaser, step: StepPlan, slot: int) -> list[Any]:
+    def prove_caps(self, engine: Releaser, step: StepPlan, slot: int) -> list[Any]:
         """Return cells of outputs that prove that no output of a release exceeds a cap.
 
         Parameters
@@ -108,7 +108,7 @@ class CapsWitness:
             for tracked in self._tracker.tracked_caps
             for is_floor in ([False, True] if tracked.cap.min_probability > 0 else [False])
         ]
-        tables = [""] * sum(bool(members.any()) for _, members in step.noise.iter_parts())
+        tables = [""] * sum(bool(members.any()) for _, members in step.noise.iterate_parts())
         cells = self._tracker.cells(outputs, step.epsilon, slot - self._slot)
         for key, (is_certain, signs) in zip(keys, cells, strict=True):
             if not is_certain:
@@ -189,8 +189,8 @@ def encode_event(automaton: Automaton) -> Plain:
             layers.append(_encode_layer(layer, automaton.size))
         times += [numbers[key], len(same)]
     yes = np.zeros(len(automaton.layers[-1].after), dtype=np.bool_)
-    yes[automaton.slices_at(automaton.event.last).yes] = True
-    return {"is": "event", "layers": layers, "times": times, "yes": runs(yes)}
+    yes[automaton.get_slices(automaton.event.last).yes] = True
+    return {"is": "event", "layers": layers, "times": times, "yes": find_runs(yes)}
 
 
 def _encode_layer(layer: Layer, size: int) -> list[Any]:
@@ -198,7 +198,7 @@ def _encode_layer(layer: Layer, size: int) -> list[Any]:
     for source, target, where in layer.arcs:
         states: BoolArray = np.zeros(size, dtype=np.bool_)
         states[where] = True
-        rows[source].append([target, runs(states)])
+        rows[source].append([target, find_runs(states)])
     return [sorted(arcs) for arcs in rows]
 
 

@@ -18,15 +18,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import digamma
 
-from dphmm.arrays import BoolArray, FloatArray, runs
+from dphmm.arrays import BoolArray, FloatArray, find_runs
 from dphmm.certificate.canonical_forms import Lines, Plain
-from dphmm.counts.map_estimate import Occupancy, real_map
+from dphmm.counts.map_estimate import Occupancy, solve_real_map
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import Leakage, LossFunction, Supremum
 from dphmm.leakage.loss_function import is_matrix
 from dphmm.release.ledger import to_fraction
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
-from dphmm.tables import new_file
+from dphmm.tables import write_new_file
 
 # One matrix for all steps, one for each step in order of time, or none.
 Matrices = Sequence[MatrixLike] | MatrixLike | None
@@ -57,7 +57,7 @@ class StreamCertificate:
         """Write the last line."""
         self._lines.add({"end": self._times})
 
-    def leakage(
+    def certify_leakage(
         self,
         user: str,
         leakage: Leakage,
@@ -98,7 +98,9 @@ class StreamCertificate:
         self._lines.add({"user": user, "budgets": budgets, **sides, "temporal": temporal})
         self._times += len(budgets)
 
-    def landmarks(self, epsilon: float, budgets: FloatArray, landmark: BoolArray, losses: FloatArray | None) -> None:
+    def certify_landmarks(
+        self, epsilon: float, budgets: FloatArray, landmark: BoolArray, losses: FloatArray | None
+    ) -> None:
         """Certify budgets of landmarks and of other timesteps.
 
         Parameters
@@ -113,11 +115,11 @@ class StreamCertificate:
         texts = [str(to_fraction(budget)) for budget in budgets.tolist()]
         sums = None if losses is None else [_format_decimal(loss) for loss in losses.tolist()]
         self._lines.add(
-            {"epsilon": str(to_fraction(epsilon)), "budgets": texts, "landmarks": runs(landmark), "losses": sums}
+            {"epsilon": str(to_fraction(epsilon)), "budgets": texts, "landmarks": find_runs(landmark), "losses": sums}
         )
         self._times += len(texts)
 
-    def counts(
+    def certify_counts(
         self,
         noisy: FloatArray,
         repaired: FloatArray,
@@ -150,13 +152,13 @@ class StreamCertificate:
         first_line = {
             "counts": users,
             "prior": prior,
-            "matrix": self._lines.part(_encode_matrix(transition)),
+            "matrix": self._lines.write_part(_encode_matrix(transition)),
             "whole": integer,
         }
         self._lines.add(first_line)
         chances = np.where(where.possible, np.maximum(where.probabilities, np.finfo(np.float64).tiny), 0.0)
         drift = _bound_drift(chances, where, as_stochastic(transition, "transition matrix"))
-        thetas = real_map(noisy, where.log_probabilities, users, scales)[1]
+        thetas = solve_real_map(noisy, where.log_probabilities, users, scales)[1]
         for t, slope in enumerate((1 / scales).tolist()):
             log_p = where.log_probabilities[t]
             y = noisy[t]
@@ -208,7 +210,7 @@ class StreamCertificate:
     def _encode_loss(self, matrix: Any, maximum: float) -> tuple[str, LossFunction]:
         """Encode the bound of a matrix's loss up to a leakage. Return its part, and the loss."""
         part = _encode_matrix(matrix)
-        digest = self._lines.part(part)
+        digest = self._lines.write_part(part)
         key = f"{digest} {maximum!r}"
         if key not in self._losses:
             loss = LossFunction(matrix)
@@ -218,7 +220,7 @@ class StreamCertificate:
             witnesses = []
             for start, end, (i, j) in zip(loss.starts.tolist(), ends, loss.rows.tolist(), strict=True):
                 slope = math.exp(min(float(loss((start + end) / 2)), 600.0))
-                witnesses.append([i, j, runs(dense[i] > slope * dense[j])])
+                witnesses.append([i, j, find_runs(dense[i] > slope * dense[j])])
             slopes = [1.0, *np.exp(np.minimum(loss(loss.starts[1:]), 600)), math.exp(min(top, 600.0)) * (1 + 1e-12)]
             kept = [] if loss.is_identity else sorted({slope for slope in slopes if slope <= slopes[-1]})
             self._work += len(kept) * len(dense) ** 3
@@ -232,12 +234,12 @@ class StreamCertificate:
                 "slopes": [str(Fraction(slope)) for slope in kept],
                 "witnesses": witnesses,
             }
-            self._losses[key] = self._lines.part(value), loss
+            self._losses[key] = self._lines.write_part(value), loss
         return self._losses[key]
 
 
 @contextmanager
-def stream_certificate(
+def open_stream_certificate(
     path: str | Path, of: Literal["leakage", "landmarks", "counts"], overwrite: bool = False
 ) -> Iterator[StreamCertificate]:
     """Write a certificate of results about streams to a file.
@@ -263,7 +265,7 @@ def stream_certificate(
     OutputError
         If the file exists or cannot be written.
     """
-    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with write_new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = StreamCertificate(Lines(file.write, of=of))
         yield writer
         writer.end()
@@ -321,12 +323,12 @@ def _find_integer_gap(y: FloatArray, r: FloatArray, log_p: FloatArray, slope: fl
     """
     possible = np.isfinite(log_p)
 
-    def cost(k: FloatArray) -> FloatArray:
+    def compute_cost(k: FloatArray) -> FloatArray:
         noise = np.clip(2.0 * (k - y[possible]) - 1.0, -1.0, 1.0) * slope
         return np.where(k > 0, np.log(np.maximum(k, 1.0)) - log_p[possible] + noise, -np.inf)
 
-    inside = float(cost(r[possible]).max())
-    outside = float(cost(r[possible] + 1).min())
+    inside = float(compute_cost(r[possible]).max())
+    outside = float(compute_cost(r[possible] + 1).min())
     theta = (inside + outside) / 2 if math.isfinite(inside) else outside
     halves = math.floor(theta / math.log(2))
     price = Fraction(math.exp(theta - halves * math.log(2))) * Fraction(2) ** halves

@@ -15,10 +15,10 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Account, Limits, steps_per_day, to_fraction
 from dphmm.release.planning import StepPlan
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 
-@checked
+@check_arguments
 class CertificateWriter:
     """A writer of a certificate: data from which anyone can verify the guarantee of releases.
 
@@ -104,7 +104,7 @@ class CertificateWriter:
         self._continues = continues
         self._possible = {query: np.zeros(first.model.size, dtype=np.bool_) for query in engines}
         self._last_noise = {}
-        self._caps = self._witness(first) if first.settings.caps else None
+        self._caps = self._get_witness(first) if first.settings.caps else None
         self._accounts.setdefault(user, Account())
         self._limits = limits
 
@@ -116,14 +116,14 @@ class CertificateWriter:
             {
                 "query": query,
                 "settings": engine.settings.canonical,
-                "places": self._lines.part(forms.encode_places(engine)),
+                "places": self._lines.write_part(forms.encode_places(engine)),
             }
             for query, engine in engines.items()
         ]
         line: dict[str, Any] = {
             "begin": self._user,
-            "model": self._part("model", first.model.content_hash, lambda: forms.encode_model(first.model)),
-            "policy": self._part("policy", first.policy.content_hash, lambda: forms.encode_policy(first.policy)),
+            "model": self._write_part("model", first.model.content_hash, lambda: forms.encode_model(first.model)),
+            "policy": self._write_part("policy", first.policy.content_hash, lambda: forms.encode_policy(first.policy)),
             "queries": queries,
         }
         if self._continues:
@@ -181,7 +181,7 @@ class CertificateWriter:
             "query": query,
             "epsilon": str(to_fraction(step.epsilon)) if step.epsilon else "0",
             "sum": str(account.epsilon),
-            "day": None if day is None else str(account.window_epsilon(slot, day)),
+            "day": None if day is None else str(account.sum_window_epsilon(slot, day)),
             **forms.encode_changes(self._possible[query], step.constraint),
         }
         if self._caps is not None and self._count == 0:
@@ -191,10 +191,10 @@ class CertificateWriter:
         else:
             if released is None:
                 raise InvalidInputError(f"released must not be None at slot {slot}, because the plan is not withheld")
-            line["noise"] = self._noise(step, engine, query)
+            line["noise"] = self._write_noise(step, engine, query)
             line["z"] = forms.encode_release(step, released, engine)
             if self._caps is not None:
-                line["caps"] = self._caps.cells(engine, step, slot)
+                line["caps"] = self._caps.prove_caps(engine, step, slot)
         if self._caps is not None:
             self._caps.update(engine.log_likelihood(step, released), slot)
         self._possible[query] = step.constraint
@@ -206,23 +206,23 @@ class CertificateWriter:
         """Write the last line, which shows that the certificate is complete."""
         self._lines.add({"end": self._total})
 
-    def _noise(self, step: StepPlan, engine: Releaser, query: str) -> str:
+    def _write_noise(self, step: StepPlan, engine: Releaser, query: str) -> str:
         # Plans of one repair and budget share their noise, which is compared by identity. Equal noise that was built
-        # twice is encoded twice, and `Lines.part` writes it once.
+        # twice is encoded twice, and `Lines.write_part` writes it once.
         last = self._last_noise.get(query)
         added = step.protection.added
         if last is None or last[0] != step.noise or last[1] != added:
-            last = self._last_noise[query] = step.noise, added, self._lines.part(forms.encode_noise(step, engine))
+            last = self._last_noise[query] = step.noise, added, self._lines.write_part(forms.encode_noise(step, engine))
         return last[2]
 
-    def _witness(self, engine: Releaser) -> CapsWitness:
+    def _get_witness(self, engine: Releaser) -> CapsWitness:
         key = engine.settings.content_hash, engine.model.content_hash
         if key not in self._witnesses:
             self._witnesses[key] = CapsWitness(self._lines, engine)
         return self._witnesses[key]
 
-    def _part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
+    def _write_part(self, kind: str, key: str, make: Callable[[], dict[str, Any]]) -> str:
         """Return the short digest of a part, which is built and written if it is new."""
         if (kind, key) not in self._digests:
-            self._digests[kind, key] = self._lines.part(make())
+            self._digests[kind, key] = self._lines.write_part(make())
         return self._digests[kind, key]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, progress, render, say_json, warn
-from dphmm.cli.keys import NUMBER, named, settings_key
+from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, print_json, render, show_progress, warn
+from dphmm.cli.keys import NUMBER, declare_key, get_parameter_name
 from dphmm.cli.shared_options import READING, build_data, input_options, own_model_option, parse_kilometres, refuse
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, import_library
 
 if TYPE_CHECKING:
     from dphmm.attack.measures import ChannelResult
@@ -40,8 +40,8 @@ _PICTURES = (".png", ".svg", ".pdf")
     help="With --areas: budget of the table with noise. [default: 1]",
 )
 @click.option("--zone", metavar="ZONE", help="With --areas: time zone of hours. [default: UTC]")
-@settings_key("--home-within", default="200m", help="Largest error of a home that counts as found.")
-@settings_key("--max-steps", default=288, help="Maximum number of times of each user.")
+@declare_key("--home-within", default="200m", help="Largest error of a home that counts as found.")
+@declare_key("--max-steps", default=288, help="Maximum number of times of each user.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the noise.")
 @click.option("-o", "--output", type=FILE, help="New .html page, .csv table, or .png, .svg or .pdf.")
 @input_options
@@ -75,16 +75,16 @@ def attack_command(data: tuple[str, ...], model: Path | None, channels: tuple[st
         build_data(data, arguments) if data else None,
         model,
         channels or DEFAULT_CHANNELS,
-        home_within_km=parse_kilometres(arguments["home_within"], named("home_within")),
+        home_within_km=parse_kilometres(arguments["home_within"], get_parameter_name("home_within")),
         max_steps=arguments["max_steps"],
         allow_training_users=bool(arguments["allow_training_users"]),
         rng=arguments["seed"],
-        watch=progress,
+        watch=show_progress,
     )
     if arguments["output"] is not None:
         _write(result, arguments["output"], arguments["overwrite"])
     if arguments["as_json"]:
-        say_json(result.to_dict())
+        print_json(result.to_dict())
     else:
         _print(result)
     if arguments["output"] is not None:
@@ -107,11 +107,11 @@ def _attack_tables(data: tuple[str, ...], arguments: dict[str, Any]) -> None:
         arguments["user_epsilon"] or 1,
         zone=arguments["zone"] or "UTC",
         rng=arguments["seed"],
-        watch=progress,
+        watch=show_progress,
     )
     tables = [result.to_dict() for result in results]
     if arguments["as_json"]:
-        say_json(tables)
+        print_json(tables)
     else:
         render({"tables": tables}, _TABLES)
     echo("Warning: this result is derived from true locations. Do not publish it.", err=True)
@@ -124,7 +124,7 @@ def _check_output(output: Path, is_real: bool) -> None:
     if output.suffix.lower() not in (*_PAGES, *_PICTURES, ".csv"):
         raise ConfigurationError(f"--output must be an .html, .csv, .png, .svg or .pdf file, got {output}")
     if output.suffix.lower() != ".csv":
-        need("matplotlib", "plots")
+        import_library("matplotlib", "plots")
     if is_real:
         private_name(output)
 
@@ -149,7 +149,7 @@ def _write(result: AttackResult, output: Path, overwrite: bool) -> None:
 
 
 def _print(result: AttackResult) -> None:
-    warn(result.warnings())
+    warn(result.list_warnings())
     title = (
         f"{result.num_users} {result.population}, {result.num_fixes:,} times, {result.num_users_with_habits} with "
         f"known habits; resolution of the adversary {1000 * result.adversary_resolution_km:,.0f} m"

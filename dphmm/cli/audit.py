@@ -20,15 +20,15 @@ from dphmm.cli.console import (
     echo,
     format_epsilon,
     format_use,
-    progress,
+    print_json,
+    print_paragraph,
     render,
-    say_json,
-    say_paragraph,
+    show_progress,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, NUMBER, named, settings_key
+from dphmm.cli.keys import NAME_LIST, NUMBER, declare_key, get_parameter_name
 from dphmm.errors import ConfigurationError
-from dphmm.formatting import metres
+from dphmm.formatting import format_kilometres
 from dphmm.release.settings import Settings
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ _released_options = options.compose(
 _reader_options = options.compose(options.users_option, options.adversary_options)
 
 
-def _adversary_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+def _build_adversary_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     """Build the arguments for the users and adversaries from the `_reader_options`."""
     return {
         "users": arguments["users"] or (),
         "prior": arguments["adversary_prior"],
-        "watch": progress,
+        "watch": show_progress,
         "adversaries": options.build_adversaries(arguments),
     }
 
@@ -105,14 +105,14 @@ def audit_command() -> None:
 @audit_command.command()
 @_subject_options
 @click.option("--steps", type=int, help="Constraint sets along the model's support, this many timesteps.")
-@settings_key("--first-states", type=NAME_LIST, help="With --steps: states possible at first. [default: the model's]")
-@settings_key(
+@declare_key("--first-states", type=NAME_LIST, help="With --steps: states possible at first. [default: the model's]")
+@declare_key(
     "--repair-objective",
     type=click.Choice(["error", "volume"]),
     default="error",
     help="Objective of the exact repair: error or volume.",
 )
-@settings_key("--adversary-prior", type=click.Path(), help="Another adversary's prior: CSV of state, probability.")
+@declare_key("--adversary-prior", type=click.Path(), help="Another adversary's prior: CSV of state, probability.")
 @click.option(
     "--map",
     "region_map",
@@ -160,7 +160,9 @@ def _audit_secrets(arguments: dict[str, Any]) -> None:
         "region_map",
     ):
         if arguments[name]:
-            raise ConfigurationError(f"{named(name)} cannot be combined with --secrets: it belongs to the Markov form")
+            raise ConfigurationError(
+                f"{get_parameter_name(name)} cannot be combined with --secrets: it belongs to the Markov form"
+            )
     if arguments["edges"] is None:
         raise ConfigurationError("--secrets needs --edges with pairs of secrets, 'null' for absence")
     result = audit_secrets(
@@ -199,13 +201,13 @@ def _audit_policy(arguments: dict[str, Any]) -> None:
     if arguments["steps"] is not None:
         constraints += target.constrain_along(arguments["steps"], arguments["first_states"] or ())
     elif arguments["first_states"] is not None:
-        raise ConfigurationError(f"{named('first_states')} needs --steps")
+        raise ConfigurationError(f"{get_parameter_name('first_states')} needs --steps")
     result = audit_policy(
         target,
         constraints,
         prior=arguments["adversary_prior"],
         region_map=arguments["region_map"],
-        watch=progress,
+        watch=show_progress,
         **{name: arguments[name] for name in ("mechanisms", "epsilon", "repair_objective", "noise_scope")},
     )
     verdict = " ".join(result.summary_sentences())
@@ -218,7 +220,7 @@ def _audit_policy(arguments: dict[str, Any]) -> None:
         exposed.append(_EXPOSED_TO_OTHER)
     if arguments["region_map"] is not None:
         exposed.append(_EXPOSED_WITH_MAP)
-    warn(result.warnings())
+    warn(result.list_warnings())
     _finish(
         result,
         arguments,
@@ -246,22 +248,22 @@ _CONSTRAINTS = Table(
 def _build_exposed_column(index: int, mechanism: str) -> Row:
     """Build the column of the states that a mechanism, given by its index, leaves exposed."""
 
-    return Row("mechanisms", f"exposed, {mechanism}", lambda bodies: _list_states(bodies[index]["exposed"]))
+    return Row("mechanisms", f"exposed, {mechanism}", lambda bodies: _format_states(bodies[index]["exposed"]))
 
 
-def _list_states(states: Sequence[str]) -> str:
+def _format_states(states: Sequence[str]) -> str:
     return ", ".join(states[:5]) + (", …" if len(states) > 5 else "") or "none"
 
 
 _EXPOSED_TO_OTHER = Row(
     "adversary",
     "exposed, provided prior",
-    lambda other: "" if other is None else _list_states(other["exposed_with_surrogates"]),
+    lambda other: "" if other is None else _format_states(other["exposed_with_surrogates"]),
 )
 
 
 _EXPOSED_WITH_MAP = Row(
-    "map_adversary", "exposed, map", lambda other: "" if other is None else _list_states(other["exposed"])
+    "map_adversary", "exposed, map", lambda other: "" if other is None else _format_states(other["exposed"])
 )
 
 
@@ -279,7 +281,7 @@ _ADDED = Row("repairs", "edges of the exact repair", _format_added_edges)
 @options.release_options
 @options.true_options
 @_reader_options
-@settings_key("--top", type=options.COUNT, default=5, help="Number of states for the top-k metrics.")
+@declare_key("--top", type=options.COUNT, default=5, help="Number of states for the top-k metrics.")
 @click.option(
     "--adversary-error", metavar="LENGTH", help="Exit with 1 if an adversary's error is below this, e.g. 500m."
 )
@@ -305,18 +307,18 @@ def session(releases: str | Path, **arguments: Any) -> None:
     min_error = (
         None
         if arguments["adversary_error"] is None
-        else options.parse_kilometres(arguments["adversary_error"], named("adversary_error"))
+        else options.parse_kilometres(arguments["adversary_error"], get_parameter_name("adversary_error"))
     )
     result = audit_session(
         releases,
         arguments["model"],
         options.build_stated_settings(arguments),
-        true=options.true_data(arguments),
+        true=options.build_true_data(arguments),
         top=arguments["top"],
         keep_beliefs=False,
         thresholds=Thresholds(min_error, arguments["max_posterior"]),
         engine=options.build_engine(arguments),
-        **_adversary_arguments(arguments),
+        **_build_adversary_arguments(arguments),
     )
     if result.private:
         echo(_PRIVACY_WARNING, err=True)
@@ -331,10 +333,10 @@ def session(releases: str | Path, **arguments: Any) -> None:
 def _warn_of_omitted(users: Sequence[str]) -> None:
     """Warn of users who are omitted, because an informed adversary has no data of them."""
     if users:
-        warn([f"users without earlier data in the region are omitted: {_list_users(users)}"])
+        warn([f"users without earlier data in the region are omitted: {_format_users(users)}"])
 
 
-def _list_users(users: Sequence[str]) -> str:
+def _format_users(users: Sequence[str]) -> str:
     return ", ".join(users[:8]) + (", …" if len(users) > 8 else "")
 
 
@@ -349,7 +351,7 @@ def _add_adversary_column(table: Table, audits: Iterable[SequenceAudit | EventAu
 
 
 def _format_mean_error(user: Mapping[str, Any]) -> str:
-    return metres(fmean(user["inference"]["smoothed"]["error"]))
+    return format_kilometres(fmean(user["inference"]["smoothed"]["error"]))
 
 
 _ENTROPY = "inference/{}/mean_entropy_bits".format
@@ -376,10 +378,10 @@ _INFERENCE = Table(
         Row(_PROBABILITY("without_releases", "mean"), "mean p, none", ".2f"),
         Row(_PROBABILITY("smoothed", "mean"), "mean p, all", ".2f"),
         Row(_PROBABILITY("smoothed", "max"), "max p, all", ".2f"),
-        Row(_ERROR("without_releases", "median"), "median error, none", metres),
-        Row(_ERROR("filtered", "median"), "median error, past", metres),
-        Row(_ERROR("smoothed", "median"), "median error, all", metres),
-        Row(_ERROR("smoothed", "min"), "min error, all", metres),
+        Row(_ERROR("without_releases", "median"), "median error, none", format_kilometres),
+        Row(_ERROR("filtered", "median"), "median error, past", format_kilometres),
+        Row(_ERROR("smoothed", "median"), "median error, all", format_kilometres),
+        Row(_ERROR("smoothed", "min"), "min error, all", format_kilometres),
     ),
     "Privacy: the adversary's inference given no, past and all releases; p is the posterior probability of the most "
     "probable location, and errors are expected ones",
@@ -391,7 +393,7 @@ _ACCURACY = Table(
         Row("user"),
         Row("accuracy/smoothed/top_1_accuracy", "correct most probable location", ".2f"),
         Row("", "expected error", lambda user: _format_mean_error(user) if "accuracy" in user else ""),
-        Row("accuracy/smoothed/mean_estimate_error", "true error", metres),
+        Row("accuracy/smoothed/mean_estimate_error", "true error", format_kilometres),
     ),
     "Private: accuracy of the inference given all releases",
     max_lines=_MAX_LINES,
@@ -401,7 +403,7 @@ _ACCURACY = Table(
 @audit_command.command()
 @_released_options
 @click.option("--max-posterior", type=float, help="Learned above this probability. [default: the event cap, or 0.9]")
-@settings_key("--min-posterior", type=float, default=0.0, help="Learned below this probability.")
+@declare_key("--min-posterior", type=float, default=0.0, help="Learned below this probability.")
 @options.release_options
 @_reader_options
 @options.engine_options
@@ -427,14 +429,14 @@ def event(releases: str | Path, **arguments: Any) -> None:
         max_posterior=arguments["max_posterior"],
         min_posterior=arguments["min_posterior"],
         engine=options.build_engine(arguments),
-        **_adversary_arguments(arguments),
+        **_build_adversary_arguments(arguments),
     )
     if result.private:
         echo(_PRIVACY_WARNING, err=True)
     _warn_of_omitted(result.users_without_earlier_data)
     verdict = "An event was learned." if result.is_exposed else "No event was learned."
     if result.users_after_event:
-        users = _list_users(result.users_after_event)
+        users = _format_users(result.users_after_event)
         verdict += f" Not audited for users with a first release after the end of an event: {users}."
     audits = (audit for user_audits in result.audits for audit in user_audits)
     _finish(result, arguments, "Event audit", verdict, _add_adversary_column(_EVENTS, audits))
@@ -467,11 +469,11 @@ _EVENTS = Table(
 )
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="Budget of a release.")
 @click.option("--noise-scope", type=click.Choice(["graph", "component"]), default="graph", show_default=True)
-@settings_key("--spacing", type=NUMBER, default="0.001", help="With lattice: step of the published lattice.")
-@settings_key("--samples", type=int, default=100_000, help="Number of samples of each state of a pair.")
-@settings_key("--confidence", type=float, default=0.99, help="Probability that all bounds hold jointly.")
-@settings_key("--pairs", type=click.IntRange(0), default=8, help="Number of edges with the largest norm, 0 for all.")
-@settings_key("--low-bits", is_flag=True, help="Let events depend on the last bits of floats.")
+@declare_key("--spacing", type=NUMBER, default="0.001", help="With lattice: step of the published lattice.")
+@declare_key("--samples", type=int, default=100_000, help="Number of samples of each state of a pair.")
+@declare_key("--confidence", type=float, default=0.99, help="Probability that all bounds hold jointly.")
+@declare_key("--pairs", type=click.IntRange(0), default=8, help="Number of edges with the largest norm, 0 for all.")
+@declare_key("--low-bits", is_flag=True, help="Let events depend on the last bits of floats.")
 @click.option("--seed", "rng", type=click.IntRange(0), help="Seed of the samples.")
 @_output_options
 def mechanism(**arguments: Any) -> None:
@@ -491,7 +493,7 @@ def mechanism(**arguments: Any) -> None:
         target,
         constraint=constraints[0] if constraints else None,
         pairs=arguments["pairs"] or None,
-        watch=progress,
+        watch=show_progress,
         **{name: arguments[name] for name in names},
     )
     verdict = "A claim is violated." if result.is_exposed else "No violation of a claim was shown."
@@ -521,13 +523,13 @@ _PAIRS = Table(
     help="Released trajectories: measure the uniqueness of users.",
 )
 @options.users_option
-@settings_key(
+@declare_key(
     "--candidate-prior",
     "prior",
     type=click.Path(),
     help="Prior of the candidates: CSV of state (the name), probability.",
 )
-@settings_key("--top", "k", type=options.COUNT, default=3, help="Number of candidates for the top-k accuracy.")
+@declare_key("--top", "k", type=options.COUNT, default=3, help="Number of candidates for the top-k accuracy.")
 @click.option(
     "--max-posterior",
     type=float,
@@ -553,7 +555,7 @@ def identity(releases: str | Path, **arguments: Any) -> None:
     from dphmm.jobs.audit.identity import audit_identity
 
     _check_report(arguments)
-    auxiliary_data = options.true_data(arguments, "auxiliary_data")
+    auxiliary_data = options.build_true_data(arguments, "auxiliary_data")
     if auxiliary_data is None:
         raise ConfigurationError("--auxiliary-data must be given: earlier data of the released users")
     audit = audit_identity(
@@ -562,8 +564,8 @@ def identity(releases: str | Path, **arguments: Any) -> None:
         auxiliary_data,
         options.build_stated_settings(arguments),
         users=arguments["users"] or (),
-        true=options.true_data(arguments),
-        watch=progress,
+        true=options.build_true_data(arguments),
+        watch=show_progress,
         **{name: arguments[name] for name in ("prior", "k", "max_posterior")},
         rng=arguments["seed"],
         engine=options.build_engine(arguments),
@@ -653,9 +655,9 @@ _KNOWN_POINTS = Table(
 @click.option("--members", multiple=True, type=click.Path(), help="Data of training users of the model.")
 @click.option("--others", multiple=True, type=click.Path(), help="Data of similar users who are not training users.")
 @click.option("--synthetic", multiple=True, type=click.Path(), help="Synthetic users published instead of the model.")
-@settings_key("--member-users", type=NAME_LIST, help="Use only these users of --members.")
-@settings_key("--other-users", type=NAME_LIST, help="Use only these users of --others.")
-@settings_key("--false-positive-rate", "alpha", type=float, default=0.05, help="False positive rate of the summary.")
+@declare_key("--member-users", type=NAME_LIST, help="Use only these users of --members.")
+@declare_key("--other-users", type=NAME_LIST, help="Use only these users of --others.")
+@declare_key("--false-positive-rate", "alpha", type=float, default=0.05, help="False positive rate of the summary.")
 @options.membership_format_options
 @_output_options
 def membership(model: str, **arguments: Any) -> None:
@@ -678,7 +680,7 @@ def membership(model: str, **arguments: Any) -> None:
     synthetic = (
         options.build_data(arguments["synthetic"], {**arguments, "users": None}) if arguments["synthetic"] else None
     )
-    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=progress)
+    result = audit_membership(model, **data_by_role, synthetic=synthetic, alpha=arguments["alpha"], watch=show_progress)
     echo("Warning: this result reveals membership. Do not publish it.", err=True)
     _finish(result, {**arguments, "auxiliary_data": True}, "Membership audit", result.describe(), _RATES)
 
@@ -715,7 +717,7 @@ def utility(releases: str | Path, **arguments: Any) -> None:
     from dphmm.jobs.audit.utility import audit_utility
     from dphmm.model.mobility_statistics import MEASURES
 
-    true = options.true_data(arguments)
+    true = options.build_true_data(arguments)
     if true is None:
         raise ConfigurationError("--true must be given: the released trajectories")
     audit = audit_utility(
@@ -725,11 +727,11 @@ def utility(releases: str | Path, **arguments: Any) -> None:
         users=arguments["users"] or (),
         uses=options.build_uses(arguments),
         engine=options.build_engine(arguments),
-        watch=progress,
+        watch=show_progress,
     )
     echo(_PRIVACY_WARNING, err=True)
     if arguments["as_json"]:
-        say_json(audit.to_dict())
+        print_json(audit.to_dict())
         return
     result = audit.to_dict()
     # The measures without a histogram are similarities.
@@ -738,13 +740,13 @@ def utility(releases: str | Path, **arguments: Any) -> None:
         for name, value in result["measures"].items()
     ]
     render({**result, "measures": measures}, _ERRORS, _MEASURES, USES)
-    say_paragraph("", audit.describe())
+    print_paragraph("", audit.describe())
     if audit.uses is not None:
-        say_paragraph("", audit.uses.describe())
+        print_paragraph("", audit.uses.describe())
 
 
 def _format_metres(value: float) -> str:
-    return metres(value / 1000)
+    return format_kilometres(value / 1000)
 
 
 _ERRORS = Table(
@@ -817,9 +819,9 @@ def _finish(
     """Print the result, write the report, and exit with `EXPOSED` if something is exposed."""
     result = audit.to_dict() if result is None else result
     if arguments["as_json"]:
-        say_json(result)
+        print_json(result)
     else:
-        say_paragraph("", verdict, fg="red" if audit.is_exposed else None)
+        print_paragraph("", verdict, fg="red" if audit.is_exposed else None)
         render({**result, **(more or {})}, *tables)
     if arguments["report"] is not None:
         from dphmm.html_report import html_page

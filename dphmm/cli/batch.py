@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, FOLDER, PATH, Once, progress, warn_of_seed
-from dphmm.cli.keys import settings_key
-from dphmm.cli.release import say_released
+from dphmm.cli.console import FILE, FOLDER, PATH, Once, show_progress, warn_of_seed
+from dphmm.cli.keys import declare_key
+from dphmm.cli.release import print_release_summary
 
 
 @click.command(cls=Once)
@@ -19,7 +19,7 @@ from dphmm.cli.release import say_released
 @click.option("--model", type=PATH, help="Model of 'dphmm learn' or 'dphmm model blank'. Required.")
 @options.release_options
 @options.own_model_option
-@settings_key(
+@declare_key(
     "--session-gap",
     type=int,
     help="Start a new session after this many missing steps. [default: 500]",
@@ -66,10 +66,10 @@ def batch_command(
     warn_of_seed(seed)
     arguments = {name: values[name] for name in ("kind", "session_gap", "resume", "certificate")}
     arguments["allow_training_users"] = bool(values["allow_training_users"])
-    arguments["auxiliary_data"] = options.true_data(values, "auxiliary_data")
+    arguments["auxiliary_data"] = options.build_true_data(values, "auxiliary_data")
     engine = options.build_engine(values)
     inputs = options.build_data(data, values)
-    done = batch(inputs, folder, model, settings, engine=engine, rng=seed, watch=progress, **arguments)
+    done = batch(inputs, folder, model, settings, engine=engine, rng=seed, watch=show_progress, **arguments)
     certificate = None if values["certificate"] is None else str(values["certificate"])
     result = {**done.to_dict(), "output": str(folder), "certificate": certificate, "private": done.to_private_dict()}
-    say_released(done, result, done.ratio_levels, as_json)
+    print_release_summary(done, result, done.ratio_levels, as_json)

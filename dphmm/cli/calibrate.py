@@ -19,16 +19,16 @@ from dphmm.cli.console import (
     echo,
     format_epsilon,
     format_use,
-    progress,
+    format_value,
+    print_json,
     render,
-    say_json,
-    shown,
+    show_progress,
     warn,
 )
-from dphmm.cli.keys import NAME_LIST, named, naming, settings_key
+from dphmm.cli.keys import NAME_LIST, declare_key, get_parameter_name, name_parameters_in_errors
 from dphmm.cli.leakage import check_picture
 from dphmm.errors import ConfigurationError
-from dphmm.formatting import lower_bound
+from dphmm.formatting import format_lower_bound
 
 if TYPE_CHECKING:
     from dphmm.jobs.calibrate.results import CalibrationResult, EventLimitResult
@@ -70,9 +70,9 @@ _LENGTHS = ("error", "estimate_error", "adversary_error")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the simulated users.")
 @click.option("--report-epsilons", metavar="E,E,…", help="Other budgets to evaluate.")
 @options.uses_options
-@settings_key("--report-policies", type=NAME_LIST, help="With --uses: other policies to compare.")
-@settings_key("--first", help="Time of the first release: 2024-03-04T08:00Z; for events with dates.")
-@settings_key(
+@declare_key("--report-policies", type=NAME_LIST, help="With --uses: other policies to compare.")
+@declare_key("--first", help="Time of the first release: 2024-03-04T08:00Z; for events with dates.")
+@declare_key(
     "--adversary",
     type=click.Choice(["public", "informed", "map"]),
     help="Adversary of the targets. [default: informed with --auxiliary-data, map with --map]",
@@ -114,35 +114,39 @@ def calibrate_command(**arguments: Any) -> None:
     if arguments["model"] is None:
         raise ConfigurationError("--model must be given: a model file of 'dphmm learn'")
     if arguments["epsilon"] is not None:
-        raise ConfigurationError(f"{named('epsilon')} cannot be combined with a calibration: use --report-epsilons")
+        raise ConfigurationError(
+            f"{get_parameter_name('epsilon')} cannot be combined with a calibration: use --report-epsilons"
+        )
     targets: dict[str, Any] = {
         name: arguments[name] for name in ("max_posterior", "max_odds_ratio", "window_epsilon", "event", "failure_rate")
     }
     for name in _LENGTHS:
-        targets[name] = None if arguments[name] is None else options.parse_kilometres(arguments[name], named(name))
+        targets[name] = (
+            None if arguments[name] is None else options.parse_kilometres(arguments[name], get_parameter_name(name))
+        )
     if not arguments["auxiliary_data"]:
         options.refuse(options.READING, "needs --auxiliary-data")
-    auxiliary_data = options.true_data(arguments, "auxiliary_data")
+    auxiliary_data = options.build_true_data(arguments, "auxiliary_data")
     if arguments["adversary"] == "informed" and auxiliary_data is None:
-        raise ConfigurationError(f"{named('adversary')} 'informed' needs --auxiliary-data")
+        raise ConfigurationError(f"{get_parameter_name('adversary')} 'informed' needs --auxiliary-data")
     adversary_map = arguments["adversary_map"]
     if arguments["adversary"] == "map":
         adversary_map = adversary_map or "coast"
     elif arguments["adversary"] is not None and adversary_map is not None:
-        raise ConfigurationError(f"--map needs {named('adversary')} 'map', got {arguments['adversary']!r}")
+        raise ConfigurationError(f"--map needs {get_parameter_name('adversary')} 'map', got {arguments['adversary']!r}")
     report_epsilons = _parse_epsilons(arguments["report_epsilons"])
     if arguments["picture"] is not None and len(report_epsilons) < 2:
         raise ConfigurationError(
-            f"{named('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
+            f"{get_parameter_name('picture')} needs at least two budgets in --report-epsilons, such as 0.01,0.1,1"
         )
-    with naming(first="first"):  # an event with dates requires it
+    with name_parameters_in_errors(first="first"):  # an event with dates requires it
         result = calibrate(
             arguments["model"],
             options.build_settings({**arguments, "epsilon": 1.0, **dict.fromkeys(options.AIMS)}),
             CalibrationTargets(**targets),
             horizon_seconds=None
             if arguments["horizon"] is None
-            else options.parse_seconds(arguments["horizon"], named("horizon")),
+            else options.parse_seconds(arguments["horizon"], get_parameter_name("horizon")),
             num_users=arguments["num_users"],
             report_epsilons=report_epsilons,
             rng=arguments["seed"],
@@ -152,12 +156,12 @@ def calibrate_command(**arguments: Any) -> None:
             uses=options.build_uses(arguments),
             report_policies=arguments["report_policies"] or (),
             compare=() if arguments["picture"] is None else COMPARED_CHANNELS,
-            watch=progress,
+            watch=show_progress,
         )
     if auxiliary_data is not None:
         echo("Warning: this result used true locations. Do not publish it.", err=True)
     if arguments["as_json"]:
-        say_json(result.to_dict())
+        print_json(result.to_dict())
     else:
         _print(result)
     if arguments["picture"] is not None:
@@ -165,7 +169,7 @@ def calibrate_command(**arguments: Any) -> None:
         from dphmm.plots.canvas import save_picture
 
         save_picture(draw_calibration_figure(result), arguments["picture"], private=auxiliary_data is not None)
-    warn(result.warnings())
+    warn(result.list_warnings())
 
 
 def parse_first_slot(model: str, text: str) -> int:
@@ -178,7 +182,9 @@ def parse_first_slot(model: str, text: str) -> int:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigurationError(f"{named('first')} must be a time such as 2024-03-04T08:00Z, got {text!r}") from None
+        raise ConfigurationError(
+            f"{get_parameter_name('first')} must be a time such as 2024-03-04T08:00Z, got {text!r}"
+        ) from None
     return to_slot(instant if instant.tzinfo else instant.replace(tzinfo=UTC), load_model(model).step)
 
 
@@ -187,7 +193,7 @@ def _parse_epsilons(text: str | None) -> tuple[float, ...]:
         return tuple(float(part) for part in (text or "").split(",") if part.strip())
     except ValueError:
         raise ConfigurationError(
-            f"{named('report_epsilons')} must be numbers with commas, such as 0.01,0.1,1, got {text!r}"
+            f"{get_parameter_name('report_epsilons')} must be numbers with commas, such as 0.01,0.1,1, got {text!r}"
         ) from None
 
 
@@ -225,7 +231,7 @@ _UTILITY = (
 def _print(calibration: CalibrationResult) -> None:
     result = calibration.to_dict()
     targets = (
-        Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", lower_bound)
+        Row(f"epsilon_by_target/{name}", f"largest epsilon for {name.replace('_', ' ')}", format_lower_bound)
         for name in calibration.epsilon_by_target
     )
     result_rows = [
@@ -283,7 +289,7 @@ def _build_event_rows(limited: EventLimitResult) -> list[Row]:
     rows = [
         Row("event"),
         Row("prior_probability", "prior probability of the event", ".4g"),
-        Row("max_epsilon_one_release", "largest epsilon for one release", lower_bound),
+        Row("max_epsilon_one_release", "largest epsilon for one release", format_lower_bound),
     ]
     if limited.failure_rate is not None:
         rate = (
@@ -305,7 +311,7 @@ def _format_capped(result: Mapping[str, Any]) -> str:
     return (
         f"probability at most {result['capped_max_event_probability']:.3g}, "
         f"{result['capped_withheld_share']:.0%} of the timesteps withheld, "
-        f"estimate error {shown(result['capped_estimate_error_m'])} m, "
+        f"estimate error {format_value(result['capped_estimate_error_m'])} m, "
         f"total epsilon {format_epsilon(result['capped_epsilon_spent'])} "
         f"({result['capped_num_users']} users with the event)"
     )

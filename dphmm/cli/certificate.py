@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, Once, progress, say
+from dphmm.cli.console import FILE, Once, print_result, show_progress
 
 
 @click.command(cls=Once)
@@ -37,5 +37,5 @@ def certify_command(
     from dphmm.jobs.certificate import certify
 
     settings = options.build_stated_settings(values)
-    summary = certify(releases, model, output, settings, users=users or (), overwrite=overwrite, watch=progress)
-    say("Certified", {**summary.to_dict(), "certificate": str(output)}, as_json)
+    summary = certify(releases, model, output, settings, users=users or (), overwrite=overwrite, watch=show_progress)
+    print_result("Certified", {**summary.to_dict(), "certificate": str(output)}, as_json)

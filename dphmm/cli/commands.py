@@ -15,7 +15,7 @@ import click
 
 import dphmm
 from dphmm.cli.console import OnceGroup
-from dphmm.cli.exit_codes import errors_shown
+from dphmm.cli.exit_codes import exit_on_error
 
 # Subcommand → its line in ``dphmm --help``, which does not import its module.
 COMMANDS: Mapping[str, str] = {
@@ -62,7 +62,7 @@ FILES: Mapping[str, str] = {
 }
 
 
-def _module(name: str) -> str:
+def _get_module_name(name: str) -> str:
     return f"{__package__}.{FILES.get(name, name)}"
 
 
@@ -71,13 +71,13 @@ class Program(OnceGroup):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the subcommands with an installed module."""
-        return [name for name in COMMANDS if find_spec(_module(name)) is not None]
+        return [name for name in COMMANDS if find_spec(_get_module_name(name)) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(importlib.import_module(_module(cmd_name)), f"{cmd_name}_command")
+        command: click.Command = getattr(importlib.import_module(_get_module_name(cmd_name)), f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -91,12 +91,12 @@ class Program(OnceGroup):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Parse the arguments before the subcommand."""
-        with errors_shown():
+        with exit_on_error():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand."""
-        with errors_shown():
+        with exit_on_error():
             return super().invoke(ctx)
 
 
@@ -115,8 +115,8 @@ def main(ctx: click.Context, max_unpacked: str | None) -> None:
     Learn a model of movement, choose which locations must stay indistinguishable, and release a location for every
     timestamp. Start with 'dphmm demo'.
     """
-    from dphmm.cli.console import logging_shown
+    from dphmm.cli.console import show_log_messages
     from dphmm.tables.source import max_unpacked as limit
 
-    ctx.with_resource(logging_shown())
+    ctx.with_resource(show_log_messages())
     ctx.with_resource(limit(max_unpacked))

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dphmm.cli.keys import Key, list_stated, naming, settings_option
+from dphmm.cli.keys import Key, build_settings_option, list_stated_parameters, name_parameters_in_errors
 from dphmm.errors import OutputError
-from dphmm.formatting import upper_bound
+from dphmm.formatting import format_upper_bound
 
 if TYPE_CHECKING:
     from dphmm.jobs.input_data import Dropped
@@ -115,13 +115,13 @@ class Once(click.Command):
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         if any(isinstance(parameter, Key) for parameter in self.params):
-            self.params.append(settings_option())
+            self.params.append(build_settings_option())
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command if its outputs can be written. Errors about an option name it."""
         try:
             _check_outputs(self, ctx)
-            with naming(**list_stated(ctx)):
+            with name_parameters_in_errors(**list_stated_parameters(ctx)):
                 return super().invoke(ctx)
         except OutputError as problem:
             applies = ctx.params.get("overwrite") is False and not ctx.params.get("everything")
@@ -151,7 +151,7 @@ class Once(click.Command):
             for option, count in Counter(parsed[2]).items():
                 takes_one = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
                 if takes_one and count > 1 and not ctx.resilient_parsing:
-                    ctx.fail(_refusal(option, count))
+                    ctx.fail(_describe_repeated_option(option, count))
             return parsed
 
         parser.parse_args = parse_once  # type: ignore[method-assign]
@@ -204,7 +204,7 @@ def _split_box(args: list[str]) -> list[str]:
 _DEGREES = re.compile(r"[+-]?\d+(?:\.\d*)?", re.ASCII)
 
 
-def _refusal(option: click.Parameter, count: int) -> str:
+def _describe_repeated_option(option: click.Parameter, count: int) -> str:
     name = option.opts[-1]
     metavar = option.metavar or ""
     example = f" {metavar}" if "," in metavar else ""
@@ -233,7 +233,7 @@ def echo(text: str = "", err: bool = False, **style: Any) -> None:
     click.secho(escaped, err=err, **style)
 
 
-def cell(text: str) -> str:
+def escape_cell(text: str) -> str:
     """Escape a string from a file for use in a line: line ends and tabs are escaped too.
 
     Examples
@@ -251,7 +251,7 @@ def _escape(match: re.Match[str]) -> str:
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
+def show_progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
     """Iterate over items with a progress bar on standard error.
 
     There is no bar if standard error is not a terminal.
@@ -290,7 +290,7 @@ _COMPILATION = logging.getLogger("dphmm.compilation")
 
 
 @contextmanager
-def logging_shown() -> Iterator[None]:
+def show_log_messages() -> Iterator[None]:
     """Print the package's warnings on standard error.
 
     On a terminal, loops that are being compiled are printed too.
@@ -313,12 +313,12 @@ def logging_shown() -> Iterator[None]:
             _COMPILATION.setLevel(level)
 
 
-def say_json(values: Any) -> None:
+def print_json(values: Any) -> None:
     """Print values as JSON on one line of standard output."""
     echo(json.dumps(values, ensure_ascii=False, allow_nan=False))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value of a result for the terminal.
 
     Examples
@@ -333,32 +333,32 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{_to_words(name)} {shown(item)}" for name, item in value.items())
+        return ", ".join(f"{_to_words(name)} {format_value(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return "; ".join(map(shown, value))
-    return cell(str(value))
+        return "; ".join(map(format_value, value))
+    return escape_cell(str(value))
 
 
 def format_epsilon(value: Any) -> str:
-    """Format a spent epsilon, rounded up. Values of other types are formatted by `shown`.
+    """Format a spent epsilon, rounded up. `format_value` formats other types.
 
     Examples
     --------
     >>> format_epsilon(24.1650001), format_epsilon(24165.3), format_epsilon("unbounded")
     ('24.1651', '24,165.3', 'unbounded')
     """
-    return upper_bound(value, ",") if isinstance(value, float) else shown(value)
+    return format_upper_bound(value, ",") if isinstance(value, float) else format_value(value)
 
 
 def format_ratio(value: Any) -> str:
-    """Format a bound on a likelihood ratio. Values of other types are formatted by `shown`.
+    """Format a bound on a likelihood ratio. `format_value` formats other types.
 
     Examples
     --------
     >>> format_ratio(2.72), format_ratio(571632.0), format_ratio("none: the noise is seeded")
     ('≤ 2.72', '≤ 571,632', 'none: the noise is seeded')
     """
-    return f"≤ {shown(value)}" if isinstance(value, float) else shown(value)
+    return f"≤ {format_value(value)}" if isinstance(value, float) else format_value(value)
 
 
 def format_use(metric: Mapping[str, float | None]) -> str:
@@ -394,13 +394,13 @@ class Row:
 
     key: str
     label: str = ""
-    text: Callable[[Any], str] | str = shown
+    text: Callable[[Any], str] | str = format_value
     has_margin: bool = False
 
     @property
     def heading(self) -> str:
         """The label, or the key in words."""
-        return cell(self.label or _to_words(self.key.rpartition("/")[2]))
+        return escape_cell(self.label or _to_words(self.key.rpartition("/")[2]))
 
     @property
     def section(self) -> str:
@@ -412,14 +412,14 @@ class Row:
 
         With `omits_zero`, the string is empty if the value is zero or empty.
         """
-        value = _value_at(result, self.key)
+        value = _get_value(result, self.key)
         if value is None:
             return missing
         if omits_zero and not isinstance(value, bool) and value in (0, "", (), []):
             return ""
         if not self.has_margin:
             return self._format(value)
-        return f"{self._format(value)} ± {self._format(_value_at(result, f'{self.key}_margin'))}"
+        return f"{self._format(value)} ± {self._format(_get_value(result, f'{self.key}_margin'))}"
 
     def _format(self, value: Any) -> str:
         return format(value, self.text) if isinstance(self.text, str) else self.text(value)
@@ -442,7 +442,7 @@ _SECTION_OF_KEY = (
 )
 
 
-def _value_at(result: Any, key: str) -> Any:
+def _get_value(result: Any, key: str) -> Any:
     """Return the value at a path, None if a part of the path is absent.
 
     A name may contain a slash itself.
@@ -469,7 +469,7 @@ def _to_words(key: str) -> str:
     return " ".join(word for word in words if word != unit) + ("" if unit is None else f" ({unit})")
 
 
-def rows(*keys: str, labels: Mapping[str, str] | None = None) -> tuple[Row, ...]:
+def build_rows(*keys: str, labels: Mapping[str, str] | None = None) -> tuple[Row, ...]:
     """Return rows that show values under their labels, or under their own names."""
     labels = labels or {}
     return tuple(Row(key, labels.get(key, _LABELS.get(key, "")), _get_format(key)) for key in keys)
@@ -481,7 +481,7 @@ _LABELS = {"is_exact": "noise is exact"}
 def _get_format(key: str) -> Callable[[Any], str]:
     if key.startswith("likelihood_ratio"):
         return format_ratio
-    return format_epsilon if "epsilon" in key.split("_") else shown
+    return format_epsilon if "epsilon" in key.split("_") else format_value
 
 
 @dataclass(frozen=True)
@@ -504,17 +504,17 @@ class Block:
     rows: Sequence[Row]
     omits_zeros: bool = False
 
-    def lines(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def format_lines(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the label and the value of each line."""
         texts = [(row.heading, row.read(result, "", self.omits_zeros)) for row in self.rows]
         return [(heading, text) for heading, text in texts if text]
 
     def show(self, result: Mapping[str, Any], width: int = 0) -> None:
         """Print the title and the values, if there are any, with labels of at least a width."""
-        lines = self.lines(result)
+        lines = self.format_lines(result)
         width = max([width, *(len(heading) for heading, _ in lines)])
         if self.title:
-            echo(cell(self.title), bold=True)
+            echo(escape_cell(self.title), bold=True)
         for heading, text in lines:
             first, *more = _wrap(text, max(_PAGE_WIDTH - width - 4, _MIN_VALUE_WIDTH))
             echo(f"  {heading:<{width}}  {first}")
@@ -550,12 +550,12 @@ class Table:
 
     def show(self, result: Mapping[str, Any]) -> None:
         """Print the table."""
-        items = _value_at(result, self.key) or ()
+        items = _get_value(result, self.key) or ()
         texts = [[column.read(item, self.missing) for item in items] for column in self.columns]
         used = [(column.heading, text) for column, text in zip(self.columns, texts, strict=True) if any(text)]
         if used:
             header, cells = zip(*used, strict=True)
-            say_table(header, list(zip(*cells, strict=True)), self.title, self.max_lines)
+            print_table(header, list(zip(*cells, strict=True)), self.title, self.max_lines)
 
 
 def render(result: Mapping[str, Any], *blocks: Block | Table) -> None:
@@ -569,16 +569,17 @@ def render(result: Mapping[str, Any], *blocks: Block | Table) -> None:
         The parts of it that are shown, in their order.
     """
     width = max(
-        (len(label) for block in blocks if isinstance(block, Block) for label, _ in block.lines(result)), default=0
+        (len(label) for block in blocks if isinstance(block, Block) for label, _ in block.format_lines(result)),
+        default=0,
     )
     for block in blocks:
         if isinstance(block, Table):
             block.show(result)
-        elif block.lines(result):
+        elif block.format_lines(result):
             block.show(result, width)
 
 
-def say(
+def print_result(
     title: str,
     result: Mapping[str, Any],
     as_json: bool,
@@ -604,21 +605,21 @@ def say(
         The labels of values. Other values are shown under their own names.
     """
     if as_json:
-        say_json({**result, **({} if listed is None else {listed: [entry._asdict() for entry in dropped]})})
+        print_json({**result, **({} if listed is None else {listed: [entry._asdict() for entry in dropped]})})
         return
-    all_rows = rows(*result, labels=labels)
+    all_rows = build_rows(*result, labels=labels)
     blocks = [Block(title, [row for row in all_rows if row.section == SECTIONS[0]])]
     blocks += [Block(section, [row for row in all_rows if row.section == section]) for section in SECTIONS[1:]]
-    private = Block(SECTIONS[-1], [*blocks.pop().rows, *dropped_rows(dropped, "private_dropped")])
-    render({**result, "private_dropped": dropped_texts(dropped)}, *blocks, private)
+    private = Block(SECTIONS[-1], [*blocks.pop().rows, *build_dropped_rows(dropped, "private_dropped")])
+    render({**result, "private_dropped": describe_dropped_fixes(dropped)}, *blocks, private)
 
 
-def dropped_rows(dropped: Iterable[Dropped], key: str) -> tuple[Row, ...]:
-    """Return one row per reason, for the values of `dropped_texts` under a key."""
+def build_dropped_rows(dropped: Iterable[Dropped], key: str) -> tuple[Row, ...]:
+    """Return one row per reason, for the values of `describe_dropped_fixes` under a key."""
     return tuple(Row(f"{key}/{entry.reason}", entry.reason) for entry in dropped)
 
 
-def dropped_texts(dropped: Iterable[Dropped]) -> dict[str, str]:
+def describe_dropped_fixes(dropped: Iterable[Dropped]) -> dict[str, str]:
     """Return the number of fixes and users by reason, in words.
 
     Examples
@@ -628,13 +629,13 @@ def dropped_texts(dropped: Iterable[Dropped]) -> dict[str, str]:
     {'excluded by --users': '1,632 fixes of 2 users', 'malformed records': '1 fix'}
     """
     return {
-        entry.reason: plural(entry.fixes, "fix", "fixes")
-        + ("" if entry.users is None else f" of {plural(entry.users, 'user')}")
+        entry.reason: format_count(entry.fixes, "fix", "fixes")
+        + ("" if entry.users is None else f" of {format_count(entry.users, 'user')}")
         for entry in dropped
     }
 
 
-def plural(count: int, noun: str, nouns: str = "") -> str:
+def format_count(count: int, noun: str, nouns: str = "") -> str:
     """Return a count with its noun.
 
     Examples
@@ -650,7 +651,7 @@ _MIN_VALUE_WIDTH = 30  # of values below long labels
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m|km|h|s|%|°)(?:[\s,;.)]|$))")
 
 
-def say_paragraph(label: str, text: str, **style: Any) -> None:
+def print_paragraph(label: str, text: str, **style: Any) -> None:
     """Print a paragraph, wrapped at 80 columns and indented below its label.
 
     The style is that of `click.style`.
@@ -658,7 +659,7 @@ def say_paragraph(label: str, text: str, **style: Any) -> None:
     prefix = f"{label} " if label else ""
     echo(
         textwrap.fill(
-            cell(text),
+            escape_cell(text),
             _PAGE_WIDTH,
             initial_indent=prefix,
             subsequent_indent=" " * len(prefix),
@@ -676,7 +677,7 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
-def say_table(
+def print_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", max_lines: int | None = None
 ) -> None:
     """Print a table with aligned columns on standard output.
@@ -692,8 +693,8 @@ def say_table(
     max_lines
         Print at most this many rows, and the number of the others.
     """
-    headings = [cell(text) for text in header]
-    cells = [[cell(text) for text in row] for row in rows]
+    headings = [escape_cell(text) for text in header]
+    cells = [[escape_cell(text) for text in row] for row in rows]
     cell_widths = [max(map(len, column), default=0) for column in zip(*cells, strict=True)] or [0] * len(headings)
     widths = [max(width, len(heading)) for width, heading in zip(cell_widths, headings, strict=True)]
     words = [max(map(len, heading.split()), default=0) for heading in headings]
@@ -724,6 +725,6 @@ def warn(warnings: Iterable[str]) -> None:
         echo(f"Warning: {text}", err=True, fg="red")
 
 
-def say_error(text: str) -> None:
+def print_error(text: str) -> None:
     """Print the message of an expected failure on standard error."""
     echo(f"Error: {text}", err=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, progress, say, warn_of_seed
-from dphmm.cli.keys import NUMBER, as_keys, naming, settings_key
+from dphmm.cli.console import FILE, PATH, OnceGroup, echo, escape_cell, print_result, show_progress, warn_of_seed
+from dphmm.cli.keys import NUMBER, as_keys, declare_key, name_parameters_in_errors
 from dphmm.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def counts_command() -> None:
 @click.option("--step", type=float, metavar="SECONDS", help="Time step in seconds. [default: the model's]")
 @click.option("--daily", is_flag=True, help="Align days: a member is one day of one user.")
 @click.option("--utc-offset", default=0.0, metavar="HOURS", help="With --daily: local time minus UTC in hours.")
-@settings_key("--start", help="The first time, UTC. [default: the data's]")
-@settings_key("--end", help="The last time, UTC. [default: the data's]")
-@settings_key("--hours", nargs=2, type=float, help="With --daily: first and last local hour. [default: 0, 24]")
-@settings_key("--min-coverage", default=0.0, help="With --daily: fraction of times with a fix for a day to count.")
+@declare_key("--start", help="The first time, UTC. [default: the data's]")
+@declare_key("--end", help="The last time, UTC. [default: the data's]")
+@declare_key("--hours", nargs=2, type=float, help="With --daily: first and last local hour. [default: 0, 24]")
+@declare_key("--min-coverage", default=0.0, help="With --daily: fraction of times with a fix for a day to count.")
 @_budget_options
 @_mechanism_option
 @click.option("--private-diagnostics", type=FILE, metavar="FILE", help="Write true counts to this .csv.")
@@ -119,7 +119,7 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         else None,
         allow_training_users=bool(arguments["allow_training_users"]),
         rng=seed,
-        watch=progress,
+        watch=show_progress,
         **{name: arguments[name] for name in ("start", "end", "mechanism")},
     )
     done.noisy.table.write(output, overwrite)
@@ -132,16 +132,16 @@ def release(data: tuple[str, ...], table: Path | None, seed: int | None, as_json
         stated["smoothing_of_transitions"] = arguments["smooth"]  # the bound holds for the smoothed matrix
     result = {**stated, "output": str(output), "private_counts": None if private is None else str(private)}
     labels = {"max_rms_error": "max RMS noise of a count"}
-    say("Released", result, as_json, done.dropped, "private_dropped", labels)
+    print_result("Released", result, as_json, done.dropped, "private_dropped", labels)
 
 
 def _note_names(counts: Counts) -> None:
     """State the order of the places, which the output numbers as certificates require."""
-    from dphmm.tables.table import listed
+    from dphmm.tables.table import join_names
 
     names = list(counts.places.columns)
     if names != [f"place_{at}" for at in range(len(names))]:
-        order = cell(listed(names))
+        order = escape_cell(join_names(names))
         echo(f"Note: the output names these columns place_0, place_1, … in this order: {order}.", err=True)
 
 
@@ -152,8 +152,8 @@ def _note_names(counts: Counts) -> None:
 @_mobility_options
 @click.option("--estimator", default="coupled", show_default=True, type=_estimators)
 @as_keys(_prior_option)
-@settings_key("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon of the table]")
-@settings_key("--integer", is_flag=True, help="Release integers.")
+@declare_key("--scale", type=float, help="Scale of the noise. [default: 2 / epsilon of the table]")
+@declare_key("--integer", is_flag=True, help="Release integers.")
 @click.option("--certificate", type=FILE, help="With 'single': certificate of optimality, a new file.")
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -170,8 +170,8 @@ def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_j
     counts = Counts.read(noisy)
     mobility = Mobility.from_source(arguments["model"], arguments["transition"], arguments["smooth"])
     more = {name: arguments[name] for name in ("estimator", "prior", "scale", "integer", "certificate")}
-    for _ in progress([noisy], f"Post-processing: {arguments['estimator']}"):
-        with naming(users="num_users"):
+    for _ in show_progress([noisy], f"Post-processing: {arguments['estimator']}"):
+        with name_parameters_in_errors(users="num_users"):
             repaired = repair_counts(counts, num_users, mobility, **more, overwrite=overwrite)
     repaired.table.write(output, overwrite)
     _note_names(counts)
@@ -186,7 +186,7 @@ def postprocess(noisy: Path, output: Path, num_users: int, overwrite: bool, as_j
         "output": str(output),
         "certificate": None if arguments["certificate"] is None else str(arguments["certificate"]),
     }
-    say("Post-processed", stated, as_json)
+    print_result("Post-processed", stated, as_json)
 
 
 @counts_command.command()
@@ -219,8 +219,8 @@ def evaluate(true: Path, noisy: Path | None, runs: int, seed: int | None, as_jso
         else Counts.read(noisy)
     )
     more = {name: arguments[name] for name in ("estimators", "prior", "mechanism")}
-    errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=progress, **more)
+    errors = compare_counts(counts, released, mobility, runs=runs, rng=seed, watch=show_progress, **more)
     stated = {name.replace("-", "_"): float(values.mean()) for name, values in errors.items()}
     exact = released.exact if isinstance(released, Counts) else arguments["mechanism"] == "lattice"
     summary = {**counts.size, "num_runs": runs if noisy is None else 1, "is_exact": exact}
-    say("Mean squared error", {**summary, **stated}, as_json)
+    print_result("Mean squared error", {**summary, **stated}, as_json)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FOLDER, Block, Once, OnceGroup, echo, render, rows, say
+from dphmm.cli.console import FOLDER, Block, Once, OnceGroup, build_rows, echo, print_result, render
 from dphmm.errors import OutputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def fetch(name: str, folder: Path, sha256: str | None, url: str | None, as_json:
     fetched = fetch_data(name, folder, base_url=url, sha256=sha256)
     verified = "against the expected digest" if fetched.verified else "first download: digest recorded in SHA256SUMS"
     result = {"file": str(fetched.path), "sha256": fetched.sha256, "verified": verified, "terms": fetched.terms}
-    say("Fetched", result, as_json)
+    print_result("Fetched", result, as_json)
 
 
 NUM_USERS = 24
@@ -74,32 +74,32 @@ def demo_command(
     """
     started = time.perf_counter()
     _check_settings(policy, epsilon)
-    files = _files(folder)
+    files = _list_files(folder)
     _prepare_folder(folder, files, overwrite)
     box = _write_city(files, overwrite)
     overwrite_option = ["--overwrite"] if overwrite else []
     seed_options = [] if seed is None else ["--seed", str(seed)]
     with redirect_stdout(io.StringIO()) if as_json else nullcontext():
-        for words in _commands(files, box, policy, epsilon):
+        for words in _iterate_commands(files, box, policy, epsilon):
             _run([*words, *(seed_options if words[0] == "release" else []), *overwrite_option])
     _finish(files, time.perf_counter() - started, as_json)
 
 
 def _check_settings(policy: str, epsilon: float | None) -> None:
     """Check the settings on a region model of the city, before anything is written."""
-    from dphmm.jobs.model.blank import blank_model
+    from dphmm.jobs.model.blank import build_blank_model
     from dphmm.jobs.model.region import region
     from dphmm.readers.synthetic_city import build_city
     from dphmm.release.engine import ReleaseSettings
 
     space = region(bbox=build_city().box, cell_km=CELL_KM)
     settings = ReleaseSettings.for_a_day(policy=policy) if epsilon is None else ReleaseSettings(policy, epsilon)
-    settings.engine(blank_model(space, STEP_SECONDS).model)
+    settings.engine(build_blank_model(space, STEP_SECONDS).model)
 
 
-def _files(folder: Path) -> dict[str, Path]:
+def _list_files(folder: Path) -> dict[str, Path]:
     """Return the content of each file → its path, in formats with installed libraries."""
-    releases = "releases.gpkg" if _installed("geopandas", "pyogrio") else "releases.geojson"
+    releases = "releases.gpkg" if _has_libraries("geopandas", "pyogrio") else "releases.geojson"
     files = {
         "true locations of all users (synthetic)": folder / "PRIVATE-users.csv",
         "districts": folder / "districts.geojson",
@@ -110,12 +110,12 @@ def _files(folder: Path) -> dict[str, Path]:
         "diagnostics (private)": folder / "PRIVATE-diagnostics.csv",
         "map with true and released locations": folder / "PRIVATE-map.html",
     }
-    if _installed("matplotlib"):
+    if _has_libraries("matplotlib"):
         files["picture with true and released locations"] = folder / "PRIVATE-map.png"
     return files
 
 
-def _installed(*libraries: str) -> bool:
+def _has_libraries(*libraries: str) -> bool:
     return all(find_spec(library) is not None for library in libraries)
 
 
@@ -136,26 +136,26 @@ def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, 
     from dphmm.tables import write_text
 
     city = build_city()
-    write_text(files["true locations of all users (synthetic)"], _recordings_csv(city), overwrite, private=True)
-    write_text(files["districts"], json.dumps(city.districts_geojson(), indent=1) + "\n", overwrite)
+    write_text(files["true locations of all users (synthetic)"], _format_recordings(city), overwrite, private=True)
+    write_text(files["districts"], json.dumps(city.build_districts_geojson(), indent=1) + "\n", overwrite)
     return city.box
 
 
-def _recordings_csv(city: City) -> str:
-    from dphmm.readers.synthetic_city import synthetic_trajectories
+def _format_recordings(city: City) -> str:
+    from dphmm.readers.synthetic_city import sample_trajectories
     from dphmm.tables import iso_time
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
-    for trajectory in synthetic_trajectories(NUM_USERS, NUM_DAYS, STEP_SECONDS / 60, city=city):
+    for trajectory in sample_trajectories(NUM_USERS, NUM_DAYS, STEP_SECONDS / 60, city=city):
         times = [iso_time(time) for time in trajectory.times]
         rows = zip(times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)
         writer.writerows((trajectory.user, *row) for row in rows)
     return text.getvalue()
 
 
-def _commands(
+def _iterate_commands(
     files: dict[str, Path], box: tuple[float, ...], policy: str, epsilon: float | None
 ) -> Iterator[list[str]]:
     """Yield the command lines, without their common options."""
@@ -196,17 +196,17 @@ def _finish(files: dict[str, Path], seconds: float, as_json: bool) -> None:
     result: dict[str, Any] = {content: str(file) for content, file in files.items()}
     if as_json:
         keys = {content.partition(" ")[0]: file for content, file in result.items()}
-        say("", {"files": keys, "errors_m": _errors(files), "seconds": round(seconds, 2)}, as_json)
+        print_result("", {"files": keys, "errors_m": _read_median_errors(files), "seconds": round(seconds, 2)}, as_json)
         return
-    errors = {f"{name} (m)": error for name, error in _errors(files).items()}
-    render(errors, Block("True errors, known because the users are synthetic", rows(*errors)))
+    errors = {f"{name} (m)": error for name, error in _read_median_errors(files).items()}
+    render(errors, Block("True errors, known because the users are synthetic", build_rows(*errors)))
     echo()
-    render(result, Block(f"Files, written in {seconds:.1f} s", rows(*result)))
+    render(result, Block(f"Files, written in {seconds:.1f} s", build_rows(*result)))
     if "picture with true and released locations" not in files:
         echo("\nFor a picture and for GeoPackage: pip install 'dphmm[files,plots]'")
 
 
-def _errors(files: dict[str, Path]) -> dict[str, float]:
+def _read_median_errors(files: dict[str, Path]) -> dict[str, float]:
     """Return the median errors in the file of diagnostics."""
     from math import isnan
     from statistics import median

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FOLDER, PATH, Once, cell, echo, plural, progress, say, say_json, say_table
+from dphmm.cli.console import (
+    FOLDER,
+    PATH,
+    Once,
+    echo,
+    escape_cell,
+    format_count,
+    print_json,
+    print_result,
+    print_table,
+    show_progress,
+)
 from dphmm.cli.shared_options import build_engine, engine_options
 
 if TYPE_CHECKING:
@@ -56,7 +67,7 @@ def evaluate_command(
     if compare_noise:
         _compare_noise(config, folder, engine, resume, not no_pictures, as_json)
         return
-    finished = evaluate(config, folder, engine, resume, progress)
+    finished = evaluate(config, folder, engine, resume, show_progress)
     evaluation = finished.evaluation
     report, claims = write_report(evaluation, pictures=not no_pictures)
     verdicts = [claim.verdict for claim in claims]
@@ -79,25 +90,25 @@ def evaluate_command(
         "seconds_reading": round(finished.seconds_reading, 2),
         "seconds_releasing": round(finished.seconds_releasing, 2),
     }
-    say("Evaluated", result, as_json)
+    print_result("Evaluated", result, as_json)
 
 
 def _compare_noise(config: Path, folder: Path, engine: Engine, resume: bool, pictures: bool, as_json: bool) -> None:
     from dphmm.evaluation.noise_comparison import compare_noise_on_data
 
-    rows_by_policy = compare_noise_on_data(config, folder, resume, progress, engine=engine)
+    rows_by_policy = compare_noise_on_data(config, folder, resume, show_progress, engine=engine)
     files = ["PRIVATE-noise.csv"]
     if pictures:
-        from dphmm.plots.canvas import png as render_png
-        from dphmm.plots.evaluation import noise_figure
-        from dphmm.tables import new_file
+        from dphmm.plots.canvas import render_png as render_png
+        from dphmm.plots.evaluation import draw_noise_figure
+        from dphmm.tables import write_new_file
 
         for number, (policy, rows) in enumerate(rows_by_policy.items(), start=1):
             files.append(f"PRIVATE-noise-{number}.png")
-            with new_file(folder / files[-1], overwrite=True, private=True) as part:
-                part.write_bytes(render_png(noise_figure(rows, policy), 130))
+            with write_new_file(folder / files[-1], overwrite=True, private=True) as part:
+                part.write_bytes(render_png(draw_noise_figure(rows, policy), 130))
     if as_json:
-        say("Compared", {"files_private": [str(folder / name) for name in files]}, True)
+        print_result("Compared", {"files_private": [str(folder / name) for name in files]}, True)
         return
     header = ("equal", "noise", "epsilon", "factor", "released", "estimate", "smoothed")
     columns = ("epsilon", "factor", "released", "estimate", "smoothed")
@@ -105,10 +116,10 @@ def _compare_noise(config: Path, folder: Path, engine: Engine, resume: bool, pic
         cells = [
             (row.equal, row.noise, *(f"{getattr(row, name):.3g}" for name in columns)) for row in rows if not row.note
         ]
-        say_table(header, cells, f"{policy}: root mean square errors in km")
+        print_table(header, cells, f"{policy}: root mean square errors in km")
         for row in rows:
             if row.note:
-                echo(f"  {row.noise}: {cell(row.note)}")
+                echo(f"  {row.noise}: {escape_cell(row.note)}")
     echo(f"Warning: {folder / files[0]} is derived from true locations. Do not publish it.", err=True)
 
 
@@ -130,9 +141,9 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, t
     MissingDependencyError
         If pictures are requested and matplotlib is not installed.
     """
-    from dphmm.evaluation.report import CLAIM_COLUMNS, check_claims, report_html, setting_rows
+    from dphmm.evaluation.report import CLAIM_COLUMNS, build_report_html, check_claims, list_setting_rows
     from dphmm.evaluation.split import make_space
-    from dphmm.tables import new_file, write_csv, write_text
+    from dphmm.tables import write_csv, write_new_file, write_text
 
     folder = evaluation.checkpoint.folder
     table = evaluation.table()
@@ -140,21 +151,21 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, t
     images = {}
     claims = check_claims(table, config)
     if pictures:
-        from dphmm.plots.canvas import png as render_png
-        from dphmm.plots.evaluation import evaluation_figures
+        from dphmm.plots.canvas import render_png as render_png
+        from dphmm.plots.evaluation import draw_evaluation_figures
 
-        figures = evaluation_figures(table, config, make_space(config))
+        figures = draw_evaluation_figures(table, config, make_space(config))
         images = {name: render_png(figure, 130) for name, figure in figures.items()}
     for name, png in images.items():
-        with new_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
+        with write_new_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
             part.write_bytes(png)
-    with new_file(folder / SETTINGS, overwrite=True, private=True) as part:
-        write_csv(part, *setting_rows(table, config))
-    with new_file(folder / CLAIMS, overwrite=True, private=True) as part:
+    with write_new_file(folder / SETTINGS, overwrite=True, private=True) as part:
+        write_csv(part, *list_setting_rows(table, config))
+    with write_new_file(folder / CLAIMS, overwrite=True, private=True) as part:
         write_csv(part, CLAIM_COLUMNS, (asdict(claim).values() for claim in claims))
     command = shlex.join(["dphmm", *sys.argv[1:]])
     report = folder / "PRIVATE-report.html"
-    write_text(report, report_html(evaluation, images, command), overwrite=True, private=True)
+    write_text(report, build_report_html(evaluation, images, command), overwrite=True, private=True)
     return report, claims
 
 
@@ -193,13 +204,13 @@ def figures_command(
     from dphmm.tables import check_output
 
     chosen = _select([paper] if paper is not None else list(PAPERS), only)
-    options = FigureOptions(runs, seed, geolife, gowalla, folder, progress)
+    options = FigureOptions(runs, seed, geolife, gowalla, folder, show_progress)
     check_installed("matplotlib", "plots")
     for option, data in (("--geolife", geolife), ("--gowalla", gowalla)):
         if data is not None and not data.exists():
             raise ConfigurationError(f"{option} must be an existing file or folder, got {data}")
     for subject, builder in chosen:
-        if runs is not None and runs < builder.min_runs and not builder.missing(options):
+        if runs is not None and runs < builder.min_runs and not builder.list_missing_data(options):
             raise ConfigurationError(
                 f"--runs must be at least {builder.min_runs} for {subject} {builder.name}, got {runs}"
             )
@@ -209,13 +220,13 @@ def figures_command(
     skipped = [
         (subject, builder.name, " and ".join(f"--{name}" for name in missing))
         for subject, builder in chosen
-        if (missing := builder.missing(options))
+        if (missing := builder.list_missing_data(options))
     ]
     if len(skipped) == len(chosen):
         raise ConfigurationError("; ".join(f"{subject} {name} requires {needs}" for subject, name, needs in skipped))
     results: list[tuple[str, PaperFigure]] = []
     for subject, builder in chosen:
-        if builder.missing(options):
+        if builder.list_missing_data(options):
             continue
         started = time.perf_counter()
         figure = builder.build(options)
@@ -224,7 +235,7 @@ def figures_command(
         # Written anew after each figure: an interrupt loses no finished result.
         _write_claims(folder, results)
         echo(f"{subject} {builder.name}: {time.perf_counter() - started:.1f} s", err=True)
-    _report(folder, results, skipped, as_json)
+    _print_claims(folder, results, skipped, as_json)
 
 
 def _select(papers: Sequence[str], only: str | None) -> list[tuple[str, FigureBuilder]]:
@@ -265,11 +276,11 @@ def _write_rows(path: Path, rows: Sequence[Sequence[Any]], overwrite: bool) -> N
 _CLAIM_COLUMNS = ("paper", "figure", "claim", "published", "measured", "verdict", "reason")
 
 
-def _claim_rows(results: Sequence[tuple[str, PaperFigure]]) -> list[tuple[str, ...]]:
-    def row(paper: str, claim: Claim) -> tuple[str, ...]:
+def _build_claim_rows(results: Sequence[tuple[str, PaperFigure]]) -> list[tuple[str, ...]]:
+    def build_row(paper: str, claim: Claim) -> tuple[str, ...]:
         return (paper, claim.figure, claim.statement, claim.published, claim.measured, claim.verdict, claim.reason)
 
-    return [row(paper, claim) for paper, figure in results for claim in figure.claims]
+    return [build_row(paper, claim) for paper, figure in results for claim in figure.claims]
 
 
 def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]]) -> None:
@@ -277,7 +288,7 @@ def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]]) -> N
     from dphmm.html_report import Picture, Section, html_page
     from dphmm.tables import write_text
 
-    rows = _claim_rows(results)
+    rows = _build_claim_rows(results)
     _write_rows(folder / "claims.csv", [_CLAIM_COLUMNS, *rows], overwrite=True)
     sections = [
         Section(
@@ -300,12 +311,12 @@ def _write_claims(folder: Path, results: Sequence[tuple[str, PaperFigure]]) -> N
     write_text(folder / "figures.html", page, overwrite=True)
 
 
-def _report(
+def _print_claims(
     folder: Path, results: Sequence[tuple[str, PaperFigure]], skipped: Sequence[tuple[str, str, str]], as_json: bool
 ) -> None:
-    rows = _claim_rows(results)
+    rows = _build_claim_rows(results)
     if as_json:
-        say_json(
+        print_json(
             {
                 "figures": [f"{paper}_{figure.name}" for paper, figure in results],
                 "skipped": [{"paper": paper, "figure": name, "needs": needs} for paper, name, needs in skipped],
@@ -315,7 +326,7 @@ def _report(
         )
         return
     # The measured values are in claims.csv: with them a row would not fit a terminal.
-    say_table(("verdict", "paper", "figure", "claim"), [(row[5], *row[:3]) for row in rows])
+    print_table(("verdict", "paper", "figure", "claim"), [(row[5], *row[:3]) for row in rows])
     for paper, name, needs in skipped:
         echo(f"Skipped {paper} {name}: requires {needs}.", err=True)
-    echo(f"Wrote {plural(len(results), 'figure')}, {folder / 'claims.csv'} and {folder / 'figures.html'}.")
+    echo(f"Wrote {format_count(len(results), 'figure')}, {folder / 'claims.csv'} and {folder / 'figures.html'}.")

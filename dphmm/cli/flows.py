@@ -8,16 +8,27 @@ from typing import Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, Once, Row, Table, progress, render, say, say_json, shown, warn_of_seed
-from dphmm.cli.keys import NUMBER, as_keys, naming, settings_key
-from dphmm.errors import ConfigurationError, need
+from dphmm.cli.console import (
+    FILE,
+    Once,
+    Row,
+    Table,
+    format_value,
+    print_json,
+    print_result,
+    render,
+    show_progress,
+    warn_of_seed,
+)
+from dphmm.cli.keys import NUMBER, as_keys, declare_key, name_parameters_in_errors
+from dphmm.errors import ConfigurationError, import_library
 from dphmm.flows.settings import FlowSettings
 
 _area_options = options.compose(
     click.option("--areas", "layer", type=click.Path(), metavar="FILE", help="Polygons: GeoJSON, KML, GeoPackage, …"),
     click.option("--label", metavar="PROPERTY", help="Property with a polygon's name. [default: category or name]"),
     click.option("--district", metavar="PROPERTY", help="Property with the district's name, or a file of districts."),
-    settings_key("--block", type=int, help="Grid: side of a district in cells. [default: 4]"),
+    declare_key("--block", type=int, help="Grid: side of a district in cells. [default: 4]"),
     heading="Region",
 )
 
@@ -42,12 +53,12 @@ _LABELS = {
 @click.option("-o", "--output", type=FILE, help="Output file: .parquet, .csv, .json or .gpkg.")
 @click.option("--report", type=FILE, help="Write a report to this .html file.")
 @click.option("--plan", is_flag=True, help="Show the accuracy only; read no data and spend no epsilon.")
-@settings_key(
+@declare_key(
     "--relative-error",
     type=options.POSITIVE,
     help="Omit less accurate numbers; with --plan the target. [default: 0.2]",
 )
-@settings_key("--every-row", is_flag=True, help="Include rows of numbers with an interval that contains zero.")
+@declare_key("--every-row", is_flag=True, help="Include rows of numbers with an interval that contains zero.")
 @_area_options
 @options.region_options
 @options.build_options(FlowSettings, names=_EVERYDAY)
@@ -70,13 +81,13 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **a
     from dphmm.tables import write_text
     from dphmm.writers.flows import check_flow_file
 
-    names = {field.name: options.option_name(field) for field in fields(FlowSettings)}
-    with naming(tables="only"):
+    names = {field.name: options.get_option_name(field) for field in fields(FlowSettings)}
+    with name_parameters_in_errors(tables="only"):
         settings = FlowSettings(
             **{field: value for field, name in names.items() if (value := arguments[name]) is not None}
         )
     if arguments["plan"]:
-        _plan(settings, arguments, as_json)
+        _print_plans(settings, arguments, as_json)
         return
     if not data or output is None:
         raise ConfigurationError("DATA and -o FILE are required: add them, or use --plan to show the accuracy")
@@ -84,28 +95,28 @@ def flows_command(data: tuple[str, ...], output: Path | None, as_json: bool, **a
     if arguments["report"] is not None:
         if arguments["report"].suffix.lower() not in (".html", ".htm"):
             raise ConfigurationError(f"--report must be an .html file, got {arguments['report']}")
-        need("matplotlib", "plots")
+        import_library("matplotlib", "plots")
     warn_of_seed(arguments["seed"])
     done = flows(
         options.build_data(data, arguments),
-        _areas(arguments),
+        _build_areas(arguments),
         arguments["user_epsilon"],
         settings,
         rng=arguments["seed"],
         engine=options.build_engine(arguments),
-        watch=progress,
+        watch=show_progress,
     )
-    rows = done.rows(arguments["relative_error"], arguments["every_row"])
+    rows = done.to_rows(arguments["relative_error"], arguments["every_row"])
     rows.write(output, arguments["overwrite"])
     if arguments["report"] is not None:
-        from dphmm.plots.flows import flow_report
+        from dphmm.plots.flows import build_flow_report
 
-        write_text(arguments["report"], flow_report(rows), arguments["overwrite"])
+        write_text(arguments["report"], build_flow_report(rows), arguments["overwrite"])
     written = {"num_rows": len(rows), "output": str(output), "report": arguments["report"] and str(arguments["report"])}
-    say("Flows", {**done.to_dict(), **written}, as_json, done.private_dropped, labels=_LABELS)
+    print_result("Flows", {**done.to_dict(), **written}, as_json, done.private_dropped, labels=_LABELS)
 
 
-def _areas(arguments: dict[str, Any]) -> Any:
+def _build_areas(arguments: dict[str, Any]) -> Any:
     from dphmm.flows.areas import Areas
 
     if arguments["layer"] is not None:
@@ -122,14 +133,14 @@ def _areas(arguments: dict[str, Any]) -> Any:
     return Areas.from_space(space) if arguments["block"] is None else Areas.from_space(space, arguments["block"])
 
 
-def _plan(settings: FlowSettings, arguments: dict[str, Any], as_json: bool) -> None:
+def _print_plans(settings: FlowSettings, arguments: dict[str, Any], as_json: bool) -> None:
     from dphmm.jobs.flows import plan_flows
 
     error = 0.2 if arguments["relative_error"] is None else arguments["relative_error"]
-    flow_plans = plan_flows(_areas(arguments), arguments["user_epsilon"], settings, error)
+    flow_plans = plan_flows(_build_areas(arguments), arguments["user_epsilon"], settings, error)
     plans = [flow_plan.to_dict() for flow_plan in flow_plans]
     if as_json:
-        say_json(plans)
+        print_json(plans)
         return
     columns = (
         Row("table"),
@@ -137,7 +148,7 @@ def _plan(settings: FlowSettings, arguments: dict[str, Any], as_json: bool) -> N
         Row("num_values", "numbers"),
         Row("max_events_per_user"),
         Row("half_width", "max error (±)"),
-        Row("min_accurate_count", f"error at most {error:.0%} from", lambda count: shown(round(count))),
+        Row("min_accurate_count", f"error at most {error:.0%} from", lambda count: format_value(round(count))),
     )
     title = (
         f"Error of the noise with probability {settings.confidence:.0%}, epsilon {arguments['user_epsilon']}; "

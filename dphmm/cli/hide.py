@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, STORE, Once, cell, echo, say_json, say_paragraph
+from dphmm.cli.console import FILE, PATH, STORE, Once, echo, escape_cell, print_json, print_paragraph
 from dphmm.cli.shared_options import build_options, get_columns, parse_kilometres
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs.input_data import Data
@@ -107,9 +107,9 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     def draw(result: HideResult) -> None:
         """Draw the picture before anything is written, because its map may lack the region."""
         if picture is not None:
-            from dphmm.plots.hide import hidden_figure
+            from dphmm.plots.hide import draw_hide_figure
 
-            figures.append(hidden_figure(result, basemap))
+            figures.append(draw_hide_figure(result, basemap))
 
     result = hide(
         data,
@@ -128,14 +128,14 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
 
         save_picture(figures[0], picture, overwrite, private=False)
     if options["as_json"]:
-        say_json({**result.to_dict(), "sentences": result.sentences})
+        print_json({**result.to_dict(), "sentences": result.sentences})
         return
     for sentence in result.summary_sentences:
         label, _, text = sentence.partition(": ")
-        say_paragraph(f"{label}:".ljust(10), text)
+        print_paragraph(f"{label}:".ljust(10), text)
     echo()
     removed = f"; removed {result.removed_in_words}" if result.removed else ""
-    echo(f"Wrote {cell(str(output))}: kept {len(result.public):,} of {result.points:,} points{removed}.")
+    echo(f"Wrote {escape_cell(str(output))}: kept {len(result.public):,} of {result.points:,} points{removed}.")
     for names, noun, text in (
         (
             result.errors,
@@ -147,9 +147,9 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
     ):
         if names:
             count = f"{len(names):,} {noun}{'s' if len(names) > 1 else ''}"
-            first = "; ".join([*map(cell, names[:_NUM_NAMED]), *(["..."] if len(names) > _NUM_NAMED else [])])
-            say_paragraph("", text.format(count=count, names=first))
+            first = "; ".join([*map(escape_cell, names[:_NUM_NAMED]), *(["..."] if len(names) > _NUM_NAMED else [])])
+            print_paragraph("", text.format(count=count, names=first))
     if result.num_untimed:
         echo(f"{result.num_untimed:,} of the kept points have no time.")
     if picture is not None:
-        echo(f"Wrote {cell(str(picture))}: the adversary's view.")
+        echo(f"Wrote {escape_cell(str(picture))}: the adversary's view.")

@@ -29,7 +29,9 @@ class Names(click.ParamType):  # type: ignore[type-arg]
             return tuple(value)
         names = tuple(part.strip() for part in value.split(",") if part.strip())
         if not names:  # such as an unset variable of a shell; without names, all users would be selected
-            raise ConfigurationError(f"{named(param.name)} must be names separated by commas, got {value!r}")
+            raise ConfigurationError(
+                f"{get_parameter_name(param.name)} must be names separated by commas, got {value!r}"
+            )
         return names
 
 
@@ -121,7 +123,7 @@ def as_keys(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
     return add
 
 
-def settings_key(*names: str, **about: Any) -> Callable[[Decorated], Decorated]:
+def declare_key(*names: str, **about: Any) -> Callable[[Decorated], Decorated]:
     """Return a decorator that declares a key by what `click.option` takes."""
     return as_keys(click.option(*names, **about))
 
@@ -138,7 +140,7 @@ def list_keys(command: click.Command) -> Mapping[str, click.Parameter]:
     return {get_key(parameter): parameter for parameter in parameters if parameter.expose_value}
 
 
-def named(name: str) -> str:
+def get_parameter_name(name: str) -> str:
     """Return the name of a parameter in messages: its option, or its key of the settings file."""
     context = click.get_current_context(silent=True)
     parameters = {} if context is None else {parameter.name: parameter for parameter in context.command.params}
@@ -153,8 +155,8 @@ def named(name: str) -> str:
 
 
 @contextmanager
-def naming(**parameters: str) -> Iterator[None]:
-    """Name a parameter that is the subject of an error as `named` does.
+def name_parameters_in_errors(**parameters: str) -> Iterator[None]:
+    """Name a parameter that is the subject of an error as `get_parameter_name` does.
 
     Parameters
     ----------
@@ -166,11 +168,11 @@ def naming(**parameters: str) -> Iterator[None]:
     except InvalidInputError as problem:
         name, _, predicate = str(problem).partition(" ")
         if name in parameters and predicate.startswith(("must ", "cannot ", "needs ", "requires ")):
-            problem.args = (f"{named(parameters[name])} {predicate}",)
+            problem.args = (f"{get_parameter_name(parameters[name])} {predicate}",)
         raise
 
 
-def list_stated(context: click.Context) -> dict[str, str]:
+def list_stated_parameters(context: click.Context) -> dict[str, str]:
     """Return name and key of each parameter that the user states → its name in the command.
 
     Other names at the beginning of an error are those of a file's contents.
@@ -183,7 +185,7 @@ def list_stated(context: click.Context) -> dict[str, str]:
     }
 
 
-def settings_option() -> click.Option:
+def build_settings_option() -> click.Option:
     """Return the option that names a settings file."""
     return click.Option(
         ["--settings"],
@@ -221,7 +223,7 @@ def read_settings(context: click.Context, path: Path) -> None:
 
 
 def _check(context: click.Context, path: Path, key: str, parameter: click.Parameter, value: Any) -> None:
-    from dphmm.tables.values import shown
+    from dphmm.tables.values import shorten_repr
 
     values = value if _is_list(parameter) else [value]
     try:
@@ -231,7 +233,9 @@ def _check(context: click.Context, path: Path, key: str, parameter: click.Parame
             raise click.BadParameter(key)
         parameter.type_cast_value(context, value)
     except click.BadParameter:
-        raise ConfigurationError(f"{path}: key {key!r} must be {requirement(parameter)}, got {shown(value)}") from None
+        raise ConfigurationError(
+            f"{path}: key {key!r} must be {describe_requirement(parameter)}, got {shorten_repr(value)}"
+        ) from None
 
 
 def _is_declared_number(parameter: click.Parameter) -> bool:
@@ -258,7 +262,7 @@ def _accepts(kind: Any, value: Any) -> bool:
     return _is_number(value) if kind.name.startswith("float") else _is_text(value)
 
 
-def requirement(parameter: click.Parameter) -> str:
+def describe_requirement(parameter: click.Parameter) -> str:
     """Return what the value of a key must be, in words."""
     kind = parameter.type
     if isinstance(kind, Table):
@@ -273,7 +277,7 @@ def requirement(parameter: click.Parameter) -> str:
     if _is_declared_number(parameter):
         return str(vars(parameter)["declared"].text)
     noun = _NOUNS.get(kind.name.removesuffix(" range"), "string")
-    limits = _limits(kind) if isinstance(kind, click.IntRange | click.FloatRange) else ""
+    limits = _format_limits(kind) if isinstance(kind, click.IntRange | click.FloatRange) else ""
     if _is_list(parameter):
         count = "" if parameter.multiple or parameter.nargs < 0 else f"{parameter.nargs} "
         return f"a list of {count}{noun}s{limits}"
@@ -283,7 +287,7 @@ def requirement(parameter: click.Parameter) -> str:
 _NOUNS = {"integer": "integer", "float": "number", "number": "number", "path": "path"}
 
 
-def _limits(kind: click.IntRange | click.FloatRange) -> str:
+def _format_limits(kind: click.IntRange | click.FloatRange) -> str:
     low = "" if kind.min is None else f", {'above' if kind.min_open else 'at least'} {kind.min:g}"
     high = "" if kind.max is None else f", {'below' if kind.max_open else 'at most'} {kind.max:g}"
     return low + high

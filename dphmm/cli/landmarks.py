@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, progress, say, warn_of_seed
-from dphmm.cli.keys import NUMBER, as_keys, settings_key
+from dphmm.cli.console import FILE, PATH, Once, print_result, show_progress, warn_of_seed
+from dphmm.cli.keys import NUMBER, as_keys, declare_key
 from dphmm.cli.leakage import check_picture, draw
 from dphmm.cli.shared_options import (
     READING,
@@ -36,8 +36,8 @@ _landmark_options = compose(
     click.option(
         "--utc-offset", default=0.0, metavar="HOURS", help="Local time minus UTC in hours, for home and work."
     ),
-    settings_key("--radius", default=0.2, help="Radius of a stay or place in kilometres."),
-    settings_key("--minutes", default=20.0, help="Minimum duration of a stay in minutes."),
+    declare_key("--radius", default=0.2, help="Radius of a stay or place in kilometres."),
+    declare_key("--minutes", default=20.0, help="Minimum duration of a stay in minutes."),
 )
 
 
@@ -66,7 +66,7 @@ _landmark_options = compose(
     "--mechanism",
     help="Noise: lattice, laplace, planar-laplace or, with --policy, as release. [default: lattice]",
 )
-@settings_key(
+@declare_key(
     "--spacing",
     type=NUMBER,
     help="Step of lattice noise, km or value units. [default: 1 m; about sensitivity/1000]",
@@ -76,9 +76,9 @@ _landmark_options = compose(
 @click.option("--backward", type=PATH, help="For leakage: matrix of Pr(time before | time).")
 @click.option("--forward", type=PATH, help="For leakage: matrix of Pr(time after | time).")
 @click.option("--initial", type=PATH, help="For leakage: initial distribution, with --forward.")
-@settings_key("--rate", default=1.0, help="Adaptive: initial probability of publishing.")
-@settings_key("--change", default=0.2, help="Adaptive: relative change of the probability.")
-@settings_key("--min-rate", default=0.1, help="Adaptive: minimum probability.")
+@declare_key("--rate", default=1.0, help="Adaptive: initial probability of publishing.")
+@declare_key("--change", default=0.2, help="Adaptive: relative change of the probability.")
+@declare_key("--min-rate", default=0.1, help="Adaptive: minimum probability.")
 @click.option("--picture", type=FILE, help="Plot of budget and leakage: a new file.")
 @click.option("--certificate", type=FILE, help="Certificate for scripts/dphmm-verify: a new file.")
 @seed_option
@@ -110,20 +110,25 @@ def landmarks_command(
     warn_of_seed(arguments["seed"])
     done = _release(kinds[0], source, arguments)
     if picture is not None:
-        from dphmm.plots.landmarks import budget_and_loss
+        from dphmm.plots.landmarks import draw_landmark_budget
 
         losses = done.losses if done.uses_transitions else None
-        draw(picture, lambda ax: budget_and_loss(ax, done.series.budget, losses), overwrite)
+        draw(picture, lambda ax: draw_landmark_budget(ax, done.series.budget, losses), overwrite)
     done.table.write(output, overwrite)
     if certificate is not None:
         done.certify(certificate, overwrite)
     written = {"output": output, "picture": picture, "certificate": certificate}
     files = {name: None if path is None else str(path) for name, path in written.items()}
-    say("Released", {**done.to_dict(), **files}, as_json, done.dropped, "private_dropped")
+    print_result("Released", {**done.to_dict(), **files}, as_json, done.dropped, "private_dropped")
 
 
 def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> LandmarkResult:
-    from dphmm.jobs.landmarks import Scheme, landmark_engine, landmark_planar, landmark_series
+    from dphmm.jobs.landmarks import (
+        Scheme,
+        release_landmark_series,
+        release_landmarks_with_engine,
+        release_landmarks_with_planar_noise,
+    )
 
     scheme = Scheme(arguments["scheme"], arguments["rate"], arguments["change"], arguments["min_rate"])
     more = {"landmarks": _get_landmarks(arguments), "scheme": scheme, "rng": arguments["seed"]}
@@ -138,7 +143,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
                 "--sensitivity needs one table and cannot be combined with --find: finding landmarks needs locations"
             )
         knowledge = {name: arguments[name] for name in matrices}
-        return landmark_series(source[0], arguments["sensitivity"], epsilon, **more, **noise, **knowledge)
+        return release_landmark_series(source[0], arguments["sensitivity"], epsilon, **more, **noise, **knowledge)
     data = build_data(source, arguments)
     if kind == "unit":
         refuse(matrices, "cannot be combined with --unit: its budgets are for locations one unit apart")
@@ -147,7 +152,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
         refuse(("model", "outside", "allow_training_users"), "cannot be combined with --unit: it needs --policy")
         step = arguments["step"]
         more["bbox"] = arguments["bbox"]
-        return landmark_planar(
+        return release_landmarks_with_planar_noise(
             data, arguments["unit"], arguments["centre"], epsilon, step_seconds=step, **more, **noise
         )
     refuse(matrices, "cannot be combined with --policy: the model specifies the transitions")
@@ -155,13 +160,13 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
         raise ConfigurationError("--policy needs --model: train one with 'dphmm learn'")
     refuse(("centre", "step"), "cannot be combined with --policy: the model specifies it")
     allows_training_users = bool(arguments["allow_training_users"])
-    return landmark_engine(
+    return release_landmarks_with_engine(
         data,
         arguments["model"],
         build_settings(arguments),
         allow_training_users=allows_training_users,
         bbox=arguments["bbox"],
-        progress=progress,
+        progress=show_progress,
         **more,
     )
 

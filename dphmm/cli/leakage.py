@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dphmm.cli import shared_options as options
-from dphmm.cli.console import FILE, PATH, Once, cell, echo, progress, say_paragraph, say_table
-from dphmm.cli.keys import named, naming
+from dphmm.cli.console import FILE, PATH, Once, echo, escape_cell, print_paragraph, print_table, show_progress
+from dphmm.cli.keys import get_parameter_name, name_parameters_in_errors
 from dphmm.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ def check_picture(path: Path | None, overwrite: bool = False) -> None:
 
 def draw(path: Path, paint: Callable[[Axes], None], overwrite: bool = False) -> None:
     """Draw a picture with one pair of axes and write it to a file."""
-    from dphmm.plots.canvas import new_figure, save_picture
+    from dphmm.plots.canvas import create_figure, save_picture
 
-    figure, ax = new_figure(7.0, 4.2)
+    figure, ax = create_figure(7.0, 4.2)
     paint(ax)
     save_picture(figure, path, overwrite, private=False)
 
@@ -139,15 +139,15 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     window = arguments["window"]
     users = arguments["users"] or ()
     if len(users) > 1:
-        raise ConfigurationError(f"{named('users')} must name one user of --releases, got {len(users)}")
+        raise ConfigurationError(f"{get_parameter_name('users')} must name one user of --releases, got {len(users)}")
     user = next(iter(users), None)
     check_picture(picture)
     realized = None
     if releases is None:
         events = ("events", "max_event_probability", "min_event_probability")
         options.refuse({*SETTING_NAMES, *options.AIMS, *events, "users"} - {"epsilon"}, "needs --releases")
-        budgets = _budgets(arguments["epsilon"], arguments["steps"], arguments["epsilons"])
-        result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate, progress)
+        budgets = _build_budgets(arguments["epsilon"], arguments["steps"], arguments["epsilons"])
+        result = compute_stream_leakage(read_adversaries(arguments), budgets, certificate, show_progress)
     elif (
         arguments["model"] is None
         or any(arguments[name] for name in ("backward", "forward", "user_matrices", "initial", "steps", "epsilons"))
@@ -159,34 +159,38 @@ def leak_command(releases: Path | None, as_json: bool, picture: Path | None, **a
     else:
         settings = options.build_stated_settings(arguments)
         realized = None if settings is None else realized_leakage(arguments["model"], releases, settings, user)
-        result = compute_release_leakage(arguments["model"], releases, user, certificate, progress)
+        result = compute_release_leakage(arguments["model"], releases, user, certificate, show_progress)
         if result.unbounded_times and picture is not None:
             raise ConfigurationError(
                 "--picture cannot be combined with unbounded leakage: a release can rule out a possible state"
             )
     try:
-        with naming(times="window"):
-            widest = None if window is None else _widest(result, window)
+        with name_parameters_in_errors(times="window"):
+            widest = None if window is None else _find_largest_window(result, window)
     except InvalidInputError:
         if certificate is not None:
             certificate.unlink()  # a new file, which the command would leave behind
         raise
     if as_json:
         more = {"window": widest, "realized": None if realized is None else realized.to_dict()}
-        echo(json.dumps(_record(result) | {name: value for name, value in more.items() if value is not None}, indent=2))
+        echo(
+            json.dumps(
+                _build_record(result) | {name: value for name, value in more.items() if value is not None}, indent=2
+            )
+        )
     else:
         _print(result, widest)
         if realized is not None:
             _print_realized(realized)
-        say_paragraph("Not covered:", " ".join(UNCOVERED_DISCLOSURES))
+        print_paragraph("Not covered:", " ".join(UNCOVERED_DISCLOSURES))
     if picture is not None:
-        from dphmm.plots.leakage import leakage_over_time
+        from dphmm.plots.leakage import draw_leakage
 
         worst = max(result.leakage.by_user.values(), key=lambda leakage: leakage.worst)
-        draw(picture, lambda ax: leakage_over_time(ax, worst))
+        draw(picture, lambda ax: draw_leakage(ax, worst))
 
 
-def _say_values(title: str, values: list[tuple[str, str]]) -> None:
+def _print_values(title: str, values: list[tuple[str, str]]) -> None:
     """Print a title, and a line with label and value for each value."""
     width = max((len(label) for label, _ in values), default=0)
     echo(title, bold=True)
@@ -216,7 +220,7 @@ def _print_realized(realized: RealizedLeakage) -> None:
     values.append(("max information, one release", f"{result['max_bits']:.3g} bits"))
     if result["num_unprotected"]:
         values.append(("timesteps with an unprotected likeliest state", f"{result['num_unprotected']:,}"))
-    _say_values("Realized leakage of these outputs", values)
+    _print_values("Realized leakage of these outputs", values)
     if result["median_adversary_error_m"] is not None:
         which = " (other timesteps)" if result["num_unprotected"] else ""
         values = [
@@ -224,7 +228,7 @@ def _print_realized(realized: RealizedLeakage) -> None:
             ("min expected error", f"{result['min_adversary_error_m']:,.0f} m"),
             ("max posterior probability", f"{result['max_posterior']:.2f}"),
         ]
-        _say_values(f"Adversary with the model, filtered{which}", values)
+        _print_values(f"Adversary with the model, filtered{which}", values)
         echo("  Smoothed values: dphmm audit session")
 
 
@@ -248,7 +252,7 @@ def _describe_exclusions(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
+def _build_budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) -> FloatArray:
     import numpy as np
 
     from dphmm.leakage.loss_function import read_budgets
@@ -257,12 +261,12 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
     if epsilons is not None:
         if epsilon is not None or steps is not None:
             raise ConfigurationError(
-                f"{named('epsilons')} cannot be combined with --epsilon or --steps: use one of them"
+                f"{get_parameter_name('epsilons')} cannot be combined with --epsilon or --steps: use one of them"
             )
         return np.array(read_budgets(epsilons), dtype=np.float64)
     if epsilon is None or steps is None:
         raise ConfigurationError("no budgets: use --epsilon and --steps, or --epsilons")
-    with naming(epsilons="epsilon"):
+    with name_parameters_in_errors(epsilons="epsilon"):
         return as_budgets(np.full(steps, epsilon))
 
 
@@ -270,12 +274,15 @@ def _budgets(epsilon: float | None, steps: int | None, epsilons: Path | None) ->
 _MAX_ROWS = 50
 
 
-def _record(result: LeakageResult) -> dict[str, Any]:
+def _build_record(result: LeakageResult) -> dict[str, Any]:
     population = result.leakage
     users = {}
     for name, leakage in population.by_user.items():
         curves = {name: getattr(leakage, name).tolist() for name in ("epsilons", "backward", "forward", "temporal")}
-        bounds = {side: _bound(result.epsilon, bound) for side, bound in result.suprema.get(str(name), {}).items()}
+        bounds = {
+            side: _build_supremum_record(result.epsilon, bound)
+            for side, bound in result.suprema.get(str(name), {}).items()
+        }
         users[name] = {**curves, "user_level": leakage.user_level, "bounds": bounds}
     from dphmm.formatting import as_plain
     from dphmm.jobs.leakage import UNCOVERED_DISCLOSURES
@@ -293,12 +300,12 @@ def _record(result: LeakageResult) -> dict[str, Any]:
     return record
 
 
-def _bound(epsilon: float, bound: Supremum) -> dict[str, Any]:
+def _build_supremum_record(epsilon: float, bound: Supremum) -> dict[str, Any]:
     supremum = bound.value if math.isfinite(bound.value) else None
     return {"epsilon": epsilon, "supremum": supremum, "rows": list(bound.rows)}
 
 
-def _widest(result: LeakageResult, times: int) -> dict[str, Any]:
+def _find_largest_window(result: LeakageResult, times: int) -> dict[str, Any]:
     """Return the largest leakage about consecutive times, and these times, from 1."""
     largest = {name: leakage.largest_window(times) for name, leakage in result.leakage.by_user.items()}
     user = max(largest, key=lambda name: largest[name][0])
@@ -307,7 +314,7 @@ def _widest(result: LeakageResult, times: int) -> dict[str, Any]:
 
 
 def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
-    from dphmm.formatting import upper_bound
+    from dphmm.formatting import format_upper_bound
 
     population = result.leakage
     has_users = len(population.by_user) > 1
@@ -321,14 +328,16 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
         user = population.most_exposed_users[t]
         leakage = population.by_user[user]
         numbers = (leakage.epsilons[t], leakage.backward[t], leakage.forward[t], leakage.temporal[t])
-        rows.append([str(t + 1), *(upper_bound(value) for value in numbers), *([str(user)] if has_users else [])])
+        rows.append(
+            [str(t + 1), *(format_upper_bound(value) for value in numbers), *([str(user)] if has_users else [])]
+        )
     columns = ["time", "budget", "BPL (past)", "FPL (future)", "TPL (all)", *(["user"] if has_users else [])]
     if rows:
         title = (
             "Temporal privacy leakage: bounds on the log-likelihood ratio between any two states at a time, for its "
             "own release (budget), and for past, future and all releases"
         )
-        say_table(columns, rows, title, _MAX_ROWS)
+        print_table(columns, rows, title, _MAX_ROWS)
     if len(listed) < population.temporal.size and not result.unbounded_times:
         echo(f"Only times with a release are listed ({len(listed):,} of {population.temporal.size:,}).")
     values = []
@@ -340,23 +349,25 @@ def _print(result: LeakageResult, widest: dict[str, Any] | None) -> None:
         ]
     else:
         values += [
-            ("max TPL", upper_bound(population.worst)),
-            ("all times together (user level)", upper_bound(first.user_level)),
+            ("max TPL", format_upper_bound(population.worst)),
+            ("all times together (user level)", format_upper_bound(first.user_level)),
         ]
     if widest is not None:
-        which = "times {first} to {last}".format(**widest) + (f" of {cell(widest['user'])}" if has_users else "")
-        values.append((f"max over {widest['times']} times together", f"{upper_bound(widest['largest'])} ({which})"))
+        which = "times {first} to {last}".format(**widest) + (f" of {escape_cell(widest['user'])}" if has_users else "")
+        values.append(
+            (f"max over {widest['times']} times together", f"{format_upper_bound(widest['largest'])} ({which})")
+        )
     for name, sides in result.suprema.items():
         for side, bound in sides.items():
-            owner = f"{cell(name)}: " if has_users else ""
+            owner = f"{escape_cell(name)}: " if has_users else ""
             pair = " and ".join(map(str, bound.rows))
-            limit = upper_bound(bound.value) if math.isfinite(bound.value) else "unbounded"
+            limit = format_upper_bound(bound.value) if math.isfinite(bound.value) else "unbounded"
             values.append((f"{owner}limit of {side} leakage at ε = {result.epsilon:g}", f"{limit} (rows {pair})"))
-    _say_values("Privacy", values)
+    _print_values("Privacy", values)
     if result.unbounded_times:
-        say_paragraph("", "Use --policy to compute the realized leakage, which is finite.")
+        print_paragraph("", "Use --policy to compute the realized leakage, which is finite.")
     if not result.uses_transitions:
-        say_paragraph(
+        print_paragraph(
             "",
             "The model has too many transitions to compute decay. Leakage is the sum of all budgets, an upper bound.",
         )
@@ -379,11 +390,11 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
     which is assumed to be stationary. Printed budgets are rounded down to six figures. They concern any two
     states: for the --epsilon of 'dphmm release', divide them by the constrained_dp_factor of the releases.
     """
-    from dphmm.formatting import lower_bound
-    from dphmm.jobs.leakage import budget, knowledge
+    from dphmm.formatting import format_lower_bound
+    from dphmm.jobs.leakage import budget, load_user_matrices
 
     check_picture(picture)
-    matrices = knowledge(read_adversaries(arguments))
+    matrices = load_user_matrices(read_adversaries(arguments))
     shared = budget(matrices, alpha, steps)
     budgets = shared.budgets.tolist()
     if as_json:
@@ -397,22 +408,22 @@ def budget_command(alpha: float, steps: int | None, as_json: bool, picture: Path
         }
         echo(json.dumps(record, indent=2))
     elif steps is None:
-        echo(f"A budget of ε = {lower_bound(budgets[0])} at every time keeps leakage at most {alpha:g}.")
+        echo(f"A budget of ε = {format_lower_bound(budgets[0])} at every time keeps leakage at most {alpha:g}.")
     else:
-        rows = [[str(t), lower_bound(value)] for t, value in enumerate(budgets, start=1)]
-        say_table(["time", "ε"], rows, f"Budgets for a leakage of at most {alpha:g} at every time")
+        rows = [[str(t), format_lower_bound(value)] for t, value in enumerate(budgets, start=1)]
+        print_table(["time", "ε"], rows, f"Budgets for a leakage of at most {alpha:g} at every time")
         for name, why in shared.composed.items():
-            owner = "" if len(matrices) == 1 else f"{cell(str(name))}: "
+            owner = "" if len(matrices) == 1 else f"{escape_cell(str(name))}: "
             echo(f"{owner}{alpha:g} / {steps} at each time, which bounds leakage under any correlation: {why}.")
     if len(matrices) > 1 and not as_json:
-        echo(f"User with the smallest budgets: {cell(str(shared.tightest))}")
+        echo(f"User with the smallest budgets: {escape_cell(str(shared.tightest))}")
     if arguments["model"] is not None and not as_json:
         echo("For the --epsilon of 'dphmm release', divide by the largest constrained_dp_factor of the releases.")
     if picture is not None:
         import numpy as np
 
-        from dphmm.plots.leakage import budgets_over_time
+        from dphmm.plots.leakage import draw_leakage_budgets
 
         shown = np.repeat(shared.budgets, 30) if steps is None else shared.budgets
         past, future = matrices[str(shared.tightest)]
-        draw(picture, lambda ax: budgets_over_time(ax, past, future, shown, alpha))
+        draw(picture, lambda ax: draw_leakage_budgets(ax, past, future, shown, alpha))

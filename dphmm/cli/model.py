@@ -7,8 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, OnceGroup, cell, echo, progress, say, say_json, say_table, warn
-from dphmm.cli.keys import NUMBER, as_keys, named, naming, settings_key
+from dphmm.cli.console import (
+    FILE,
+    PATH,
+    Once,
+    OnceGroup,
+    echo,
+    escape_cell,
+    print_json,
+    print_result,
+    print_table,
+    show_progress,
+    warn,
+)
+from dphmm.cli.keys import NUMBER, as_keys, declare_key, get_parameter_name, name_parameters_in_errors
 from dphmm.cli.shared_options import (
     COUNT,
     POSITIVE,
@@ -69,20 +81,20 @@ if TYPE_CHECKING:
     metavar="EPSILON",
     help="Budget of user-level differential privacy of the model.",
 )
-@settings_key(
+@declare_key(
     "--moves-per-user", type=COUNT, help="Maximum moves counted of each user, with --user-epsilon. [default: 20]"
 )
-@settings_key(
+@declare_key(
     "--outside-states/--no-outside-states",
     default=None,
     help="Separate states for users outside. [default: if there are any]",
 )
-@settings_key(
+@declare_key(
     "--calibrate-radii/--no-calibrate-radii",
     default=None,
     help="Calibrate radii by cross-validation. [default: with 20 users or more]",
 )
-@settings_key("--min-users", type=COUNT, help="Omit moves of fewer users. This is not a privacy guarantee.")
+@declare_key("--min-users", type=COUNT, help="Omit moves of fewer users. This is not a privacy guarantee.")
 @engine_options
 @input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing output files.")
@@ -97,7 +109,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     On a Dask cluster, true locations are sent to the workers over the network.
     """
     from dphmm.jobs.model.learn import learn
-    from dphmm.jobs.model.training_users import private_list_path
+    from dphmm.jobs.model.training_users import get_private_list_path
 
     has_region = any(options[name] is not None for name in REGION)
     space = build_space(options) if has_region else None
@@ -130,7 +142,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         output=output,
         overwrite=overwrite,
         engine=build_engine(options),
-        watch=progress,
+        watch=show_progress,
         **settings,
     )
     warn(learned.warnings)
@@ -140,7 +152,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
             echo(_REGION_FROM_DATA, err=True)
     if learned.private is not None:
         echo(_EXACT_COUNTS, err=True)
-    files = {"model": str(output), "private_user_list": str(private_list_path(output))}
+    files = {"model": str(output), "private_user_list": str(get_private_list_path(output))}
     result = learned.to_dict()
     if learned.private is not None:
         result["spent_on"] = ", ".join(f"{name} {part}" for name, part in result["spent_on"].items())
@@ -150,7 +162,7 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
         result["max_speed_kmh"] = learned.shrunk.kernel.reach.max_speed_kmh
     if not as_json:
         result = {key: value for key, value in result.items() if value or key not in _OMITTED_IF_ZERO}
-    say("Learned", {**files, **result}, as_json, learned.dropped, "private_dropped", _LABELS)
+    print_result("Learned", {**files, **result}, as_json, learned.dropped, "private_dropped", _LABELS)
 
 
 _PICTURES = (".png", ".svg", ".pdf")
@@ -255,11 +267,11 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **opt
             )
     if output is not None:
         from dphmm.plots.canvas import save_picture
-        from dphmm.plots.model import model_figure
+        from dphmm.plots.model import draw_model_figure
 
-        save_picture(model_figure(loaded), output, overwrite, private=False)
-        result["map"] = cell(str(output))
-    say(f"Model {model.name}", result, as_json, labels=_LABELS)
+        save_picture(draw_model_figure(loaded), output, overwrite, private=False)
+        result["map"] = escape_cell(str(output))
+    print_result(f"Model {model.name}", result, as_json, labels=_LABELS)
 
 
 def _describe_model(model: MarkovModel) -> dict[str, Any]:
@@ -303,7 +315,7 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     street. The map does not change which moves are possible. Estimates are usually less accurate than with a model
     learned from users of the region.
     """
-    from dphmm.jobs.model.blank import blank_model
+    from dphmm.jobs.model.blank import build_blank_model
     from dphmm.jobs.region_map import COAST
 
     boxes = {name: options[name] for name in ("bbox", "town", "extent")}
@@ -313,7 +325,7 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     space = None if is_box_only else build_space(options)
     box = boxes if is_box_only else {}
     region_map = {None: COAST, NO_MAP: None}.get(options["region_map"], options["region_map"])
-    result = blank_model(
+    result = build_blank_model(
         space,
         step,
         kind,
@@ -327,7 +339,7 @@ def blank(output: Path, step: float | None, kind: str, max_speed: float | None, 
     warn(result.warnings)
     if is_box_only:
         print_town(options["town"])
-    say("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)
+    print_result("Built without data", {"model": str(output), **result.to_dict()}, options["as_json"], labels=_LABELS)
 
 
 @click.command(cls=Once, name="synthesize")
@@ -367,23 +379,23 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         refuse(("gap", "picture", *READING), "requires --compare")
     if picture is not None and (picture.suffix.lower() not in _PICTURES or "PRIVATE" not in picture.name):
         raise ConfigurationError(f"--picture must be a .png, .svg or .pdf file with PRIVATE in its name, got {picture}")
-    days = parse_seconds(options["horizon"], named("horizon")) / 86_400
+    days = parse_seconds(options["horizon"], get_parameter_name("horizon")) / 86_400
     if output is None:
         refuse(("num_users", "horizon", "start"), "requires -o")
     else:
         check_format(output, PATH_FORMATS)
     if output is not None:  # before a comparison, which may take long
-        with naming(days="horizon"):
+        with name_parameters_in_errors(days="horizon"):
             find_slots(load_model(model), days, options["start"])
     comparison = None
     if compare:  # before the synthesis, so that an error leaves no file
-        comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=progress)
+        comparison = compare_users(model, build_data(compare, options), options["gap"], rng=seed, watch=show_progress)
         if comparison.trained_on_users != "no":
             warn([f"{_TRAINED} {comparison.trained_on_users}"])
     result: dict[str, Any] = {}
     if output is not None:
         settings: dict[str, Any] = {name: options[name] for name in ("num_users", "start", "overwrite")}
-        synthesis = synthesize(model, output, days=days, rng=seed, watch=progress, **settings)
+        synthesis = synthesize(model, output, days=days, rng=seed, watch=show_progress, **settings)
         result = {
             "file": str(synthesis.output),
             "users": synthesis.num_users,
@@ -393,18 +405,18 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
             "model_guarantee": synthesis.guarantee,
         }
     if options["as_json"]:
-        say_json({**result, **({} if comparison is None else comparison.to_dict())})
+        print_json({**result, **({} if comparison is None else comparison.to_dict())})
     else:
         if result:
-            say("Synthetic users", result, False)
+            print_result("Synthetic users", result, False)
         if comparison is not None:
             _print_comparison(comparison)
     if comparison is not None and picture is not None:
         from dphmm.plots.canvas import save_picture
-        from dphmm.plots.model import crowds_figure
+        from dphmm.plots.model import draw_crowds_figure
 
-        save_picture(crowds_figure(comparison), picture, options["overwrite"])
-        echo(f"Warning: {cell(str(picture))} shows true locations. Do not publish it.", err=True)
+        save_picture(draw_crowds_figure(comparison), picture, options["overwrite"])
+        echo(f"Warning: {escape_cell(str(picture))} shows true locations. Do not publish it.", err=True)
 
 
 _PRIVACY = "the guarantee of the model's file"
@@ -428,7 +440,7 @@ def _print_comparison(comparison: Comparison) -> None:
     excluded = f"; {comparison.left_out:,} training users of the model excluded" if comparison.left_out else ""
     size = f"{comparison.stretches:,} paths, {comparison.places:,} locations{excluded}"
     title = f"Compared with {comparison.num_users:,} real {users} ({size})"
-    say_table(("measure", "synthetic users", "half of the real users", "locations only", "best value"), rows, title)
+    print_table(("measure", "synthetic users", "half of the real users", "locations only", "best value"), rows, title)
     echo(
         f"Mean log likelihood of a step of the real users: {comparison.log_likelihood:.4f}. Steps that are impossible "
         f"in the model: {comparison.impossible:.2%}."

@@ -21,21 +21,21 @@ from dphmm.cli.console import (
     Block,
     Once,
     Row,
-    cell,
-    dropped_rows,
-    dropped_texts,
+    build_dropped_rows,
+    describe_dropped_fixes,
     echo,
+    escape_cell,
+    format_count,
     format_epsilon,
-    plural,
-    progress,
+    print_json,
+    print_paragraph,
+    print_result,
     render,
-    say,
-    say_json,
-    say_paragraph,
+    show_progress,
     warn,
     warn_of_seed,
 )
-from dphmm.cli.keys import as_keys, named, settings_key
+from dphmm.cli.keys import as_keys, declare_key, get_parameter_name
 from dphmm.errors import (
     BudgetExceededError,
     ConfigurationError,
@@ -43,13 +43,13 @@ from dphmm.errors import (
     InvalidInputError,
     SessionBusyError,
 )
-from dphmm.formatting import ratio_bound
+from dphmm.formatting import format_ratio_bound
 from dphmm.readers.fixes import parse_user
 from dphmm.readers.instants import Instants
 from dphmm.release import Limits
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.tables import ALIASES, iso_time
-from dphmm.writers.release_table import release_object
+from dphmm.writers.release_table import build_release_object
 
 if TYPE_CHECKING:
     from dphmm.jobs.batch.batch import Batch
@@ -90,27 +90,27 @@ class LineKeys:
         self._names = {**ALIASES, "epsilon": ("epsilon",), **{content: (name,) for content, name in columns.items()}}
         self._instants = instants
 
-    def value(self, fix: Mapping[str, Any], content: str) -> Any:
+    def get_value(self, fix: Mapping[str, Any], content: str) -> Any:
         """Return a content of a line, None if it is missing or empty."""
         return next((fix[name] for name in self._names[content] if fix.get(name) not in (None, "")), None)
 
-    def required_value(self, fix: Mapping[str, Any], content: str) -> Any:
+    def get_required_value(self, fix: Mapping[str, Any], content: str) -> Any:
         """Return a required content of a line."""
-        value = self.value(fix, content)
+        value = self.get_value(fix, content)
         if value is None:
             name = self._names[content][0] if len(self._names[content]) == 1 else content
             raise InvalidInputError(f"{content} is missing: use the key {name!r}")
         return value
 
-    def time(self, fix: Mapping[str, Any]) -> int:
+    def parse_time(self, fix: Mapping[str, Any]) -> int:
         """Return the time of a line in microseconds since 1970."""
-        value = self.required_value(fix, "time")
+        value = self.get_required_value(fix, "time")
         needs_unit = not isinstance(value, str) and not self._instants.unit
         remedy = ", or set time_format to the unit of numbers" if needs_unit else ""
         try:
             if self._instants.zone is None and self._instants.lacks_zone(value):
                 raise InvalidInputError("time must contain its zone: add Z for UTC, or an offset such as +02:00")
-            return self._instants.microseconds(value)
+            return self._instants.parse_microseconds(value)
         except InvalidInputError:
             raise
         except ValueError:
@@ -147,34 +147,34 @@ def answer_lines(
     """
     keys = LineKeys(columns or {}, Instants() if instants is None else instants)
     for number, line in enumerate(sys.stdin.buffer, start=1):
-        echo(json.dumps(_answer(stream, keys, line, number), allow_nan=False))
+        echo(json.dumps(_answer_line(stream, keys, line, number), allow_nan=False))
         sys.stdout.flush()
 
 
-def _answer(stream: ReleaseStream, keys: LineKeys, line: bytes, number: int) -> dict[str, Any]:
+def _answer_line(stream: ReleaseStream, keys: LineKeys, line: bytes, number: int) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     try:
         fix = _parse_line(line)
         answer["user"] = user = _parse_user(keys, fix)
-        time = np.datetime64(keys.time(fix), "us")
+        time = np.datetime64(keys.parse_time(fix), "us")
         answer["time"] = iso_time(stream.get_slot_end(time))
         latitude = _parse_degrees(keys, fix, "latitude", 90)
         longitude = _parse_degrees(keys, fix, "longitude", 180)
         quality: dict[str, Any] = {
-            "accuracy_m": parse_accuracy(keys.value(fix, "accuracy")),
-            "is_valid": parse_validity(keys.value(fix, "valid")),
+            "accuracy_m": parse_accuracy(keys.get_value(fix, "accuracy")),
+            "is_valid": parse_validity(keys.get_value(fix, "valid")),
         }
         release = stream.take(user, time, latitude, longitude, _parse_epsilon(keys, fix), **quality)
     except DataFileError:
         raise
     except _REFUSALS as problem:
-        return answer | _refusal(number, str(problem))
+        return answer | _build_refusal(number, str(problem))
     if release is None:
         return answer | {"released": False, "reason": stream.no_release_reason}
-    return release_object(release)
+    return build_release_object(release)
 
 
-def _refusal(number: int, reason: str) -> dict[str, Any]:
+def _build_refusal(number: int, reason: str) -> dict[str, Any]:
     return {"released": False, "reason": f"line {number}: {' '.join(reason.split())}"}
 
 
@@ -189,21 +189,21 @@ def _parse_line(line: bytes) -> dict[str, Any]:
 
 
 def _parse_user(keys: LineKeys, fix: dict[str, Any]) -> str:
-    user = keys.required_value(fix, "user")
+    user = keys.get_required_value(fix, "user")
     if isinstance(user, bool) or not isinstance(user, int | str) or not str(user).isprintable():
         raise InvalidInputError("user must be a string of printable characters")
     return parse_user(user)
 
 
 def _parse_degrees(keys: LineKeys, fix: dict[str, Any], content: str, limit: int) -> float:
-    degrees = _parse_number(keys.required_value(fix, content), content)
+    degrees = _parse_number(keys.get_required_value(fix, content), content)
     if not abs(degrees) <= limit:  # NaN compares false
         raise InvalidInputError(f"{content} must be in [-{limit}, {limit}] degrees")
     return degrees
 
 
 def _parse_epsilon(keys: LineKeys, fix: dict[str, Any]) -> float | None:
-    epsilon = keys.value(fix, "epsilon")
+    epsilon = keys.get_value(fix, "epsilon")
     return None if epsilon is None else _parse_number(epsilon, "epsilon")
 
 
@@ -234,20 +234,20 @@ _REASONS = {
 _METRES = "{:,.0f} m".format
 
 
-def _ratio(level: float) -> str:
+def _format_ratio_bound(level: float) -> str:
     # Locations in different components of the policy graph may have no common output.
-    return ratio_bound(level) if isinf(level) else f"≤ {ratio_bound(level)}"
+    return format_ratio_bound(level) if isinf(level) else f"≤ {format_ratio_bound(level)}"
 
 
-def _policy(result: Mapping[str, Any]) -> str:
-    from dphmm.policy.expression import policy_label
+def _format_policy(result: Mapping[str, Any]) -> str:
+    from dphmm.policy.expression import format_policy_label
     from dphmm.release.settings import GRAPH_POLICY_PREFIX
 
     policy = str(result["policy"])
     return (
         "a graph"
         if policy.startswith(GRAPH_POLICY_PREFIX)
-        else f"{policy_label(policy)} ({result['policy_description']})"
+        else f"{format_policy_label(policy)} ({result['policy_description']})"
     )
 
 
@@ -262,12 +262,12 @@ _RESULT = (
     Row("num_users_with_gap", "users with such timesteps"),
 )
 _PRIVACY = (
-    Row("", "policy", _policy),
+    Row("", "policy", _format_policy),
     Row("isolated_states", "states without an edge"),
     Row("max_epsilon_24h", "max epsilon in any 24 h", format_epsilon),
-    Row("ratio/release", "likelihood ratio, one release", _ratio),
-    Row("ratio/any_states", "likelihood ratio, any possible locations", _ratio),
-    Row("ratio/total", "likelihood ratio, all releases", _ratio),
+    Row("ratio/release", "likelihood ratio, one release", _format_ratio_bound),
+    Row("ratio/any_states", "likelihood ratio, any possible locations", _format_ratio_bound),
+    Row("ratio/total", "likelihood ratio, all releases", _format_ratio_bound),
     Row("min_degree_of_protection"),
 )
 _ADVERSARY = (
@@ -300,7 +300,7 @@ _PRIVATE_LABELS = {
 }
 
 
-def say_released(
+def print_release_summary(
     done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float], as_json: bool
 ) -> None:
     """Print a summary of releases. Warnings are printed on standard error.
@@ -317,32 +317,35 @@ def say_released(
         True to print one JSON object instead.
     """
     sentences = dict(zip(("guarantee", "inference"), done.summary_sentences(), strict=False))
-    warnings = done.warnings()
+    warnings = done.list_warnings()
     if as_json:
-        say_json({**sentences, **result, "warnings": warnings})
+        print_json({**sentences, **result, "warnings": warnings})
     else:
         if result.get("sampling"):
-            say_paragraph("Sampling: ", done.sampling.describe() if done.sampling else "")
+            print_paragraph("Sampling: ", done.sampling.describe() if done.sampling else "")
         for name, sentence in sentences.items():
-            say_paragraph(f"{name.capitalize()}:", sentence)
+            print_paragraph(f"{name.capitalize()}:", sentence)
         echo()
-        _say_blocks(done, result, levels)
+        _print_blocks(done, result, levels)
     warn([*warnings, *result["private"]["warnings"]])
 
 
-def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float]) -> None:
+def _print_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: Mapping[str, float]) -> None:
     count = result["num_released"] + result["num_withheld"]
-    users = plural(result["num_users"], "user")
-    echo(f"Released {result['num_released']:,} of {count:,} timesteps for {users} to {cell(str(result['output']))}.")
+    users = format_count(result["num_users"], "user")
+    echo(
+        f"Released {result['num_released']:,} of {count:,} timesteps for {users} to "
+        f"{escape_cell(str(result['output']))}."
+    )
     private = {name: value for name, value in result["private"].items() if name not in ("dropped", "warnings")}
     private_rows = [Row(f"private/{name}", _PRIVATE_LABELS.get(name, "")) for name in private]
-    private_rows += dropped_rows(done.dropped, "private/dropped")
+    private_rows += build_dropped_rows(done.dropped, "private/dropped")
     shown_result = {
         **result,
         "ratio": levels if result["randomness"] == "system" else {},
-        "median_error": _inference_cell(result, "median_adversary_error_m"),
-        "posterior": _inference_cell(result, "max_posterior"),
-        "private": {**private, "dropped": dropped_texts(done.dropped)},
+        "median_error": _format_inference(result, "median_adversary_error_m"),
+        "posterior": _format_inference(result, "max_posterior"),
+        "private": {**private, "dropped": describe_dropped_fixes(done.dropped)},
     }
     if result["num_users"] == 1:
         shown_result.pop("min_user_median_estimate_error_m", None)  # equal to the median over all timesteps
@@ -357,7 +360,7 @@ def _say_blocks(done: ReleaseResult | Batch, result: Mapping[str, Any], levels: 
     )
 
 
-def _inference_cell(result: Mapping[str, Any], statistic: Statistic) -> str | None:
+def _format_inference(result: Mapping[str, Any], statistic: Statistic) -> str | None:
     """Return a statistic for each adversary that it was computed for. None if there is none."""
     from dphmm.jobs.release.exposure import RESTARTS, VIEW_PREFIXES, InferenceFigure, name_extreme
 
@@ -369,12 +372,12 @@ def _inference_cell(result: Mapping[str, Any], statistic: Statistic) -> str | No
 
 
 _stream_options = options.compose(
-    settings_key("--max-requested-epsilon", type=float, help="Without DATA: largest epsilon that a fix may request."),
-    settings_key("--clock-skew", help="Without DATA: largest lead of a fix's time over this clock. [default: 5m]"),
+    declare_key("--max-requested-epsilon", type=float, help="Without DATA: largest epsilon that a fix may request."),
+    declare_key("--clock-skew", help="Without DATA: largest lead of a fix's time over this clock. [default: 5m]"),
 )
 
 _output_options = options.compose(
-    settings_key("--summary", type=FILE, help="Write a .csv with one row per user."),
+    declare_key("--summary", type=FILE, help="Write a .csv with one row per user."),
     click.option(
         "--private-diagnostics",
         type=FILE,
@@ -382,13 +385,13 @@ _output_options = options.compose(
         help="Write true states and errors to this file. Do not publish.",
     ),
     click.option("--certificate", type=FILE, metavar="FILE", help="Write a certificate for scripts/dphmm-verify."),
-    settings_key(
+    declare_key(
         "--geometry",
         default="estimate",
         type=click.Choice(["estimate", "released"]),
         help="Geometry column: estimate or released. [default: estimate]",
     ),
-    settings_key("--daily-summary", "daily", type=FILE, help="Write a .csv with one row per user and day (UTC)."),
+    declare_key("--daily-summary", "daily", type=FILE, help="Write a .csv with one row per user and day (UTC)."),
     heading="Output",
 )
 
@@ -404,7 +407,7 @@ _output_options = options.compose(
 @_stream_options
 @options.seed_option
 @options.earlier_option
-@settings_key("--adversary-map", help="Map of an adversary: 'coast' (bundled) or a file with water.")
+@declare_key("--adversary-map", help="Map of an adversary: 'coast' (bundled) or a file with water.")
 @options.release_input_options
 @click.option("--overwrite", is_flag=True, help="Replace existing outputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -417,7 +420,7 @@ def release_command(data: tuple[str, ...], as_json: bool, **values: Any) -> None
     """
     options.require_model(values["model"], data)
     settings = options.build_settings({**values, "caps": options.build_caps(values)}, for_a_day=True)
-    limits = {limit.name: values[options.option_name(limit)] for limit in fields(Limits)}
+    limits = {limit.name: values[options.get_option_name(limit)] for limit in fields(Limits)}
     session = {
         "session": values["session"],
         "limits": Limits(**limits) if any(limit is not None for limit in limits.values()) else None,
@@ -451,29 +454,31 @@ def _release_files(
         auxiliary_data=options.build_data(values["auxiliary_data"], values) if values["auxiliary_data"] else None,
         adversary_map=values["adversary_map"],
         rng=values["seed"],
-        watch=progress,
+        watch=show_progress,
         **session,
         **{name: values[name] for name in outputs},
     )
     files = {name: values[name] for name in ("output", "private_diagnostics", "certificate")}
     paths = {name: None if path is None else str(path) for name, path in files.items()}
     result = {**done.to_dict(), **paths, "private": done.to_private_dict()}
-    say_released(done, result, done.ratio_levels, as_json)
+    print_release_summary(done, result, done.ratio_levels, as_json)
 
 
 def _release_stream(settings: ReleaseSettings, session: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    from dphmm.jobs.release.release import live
+    from dphmm.jobs.release.release import release_live
 
     for name in ("output", "summary", "daily", "private_diagnostics", "certificate"):
         if values[name] is not None:
-            raise ConfigurationError(f"{named(name)} needs DATA: without DATA, releases are written to standard output")
+            raise ConfigurationError(
+                f"{get_parameter_name(name)} needs DATA: without DATA, releases are written to standard output"
+            )
     options.refuse(("adversary_map",), "needs DATA")
     skew = values["clock_skew"]
     accepted: dict[str, Any] = {"max_requested_epsilon": values["max_requested_epsilon"]}
     if skew is not None:
-        accepted["clock_skew_seconds"] = options.parse_seconds(skew, named("clock_skew"))
+        accepted["clock_skew_seconds"] = options.parse_seconds(skew, get_parameter_name("clock_skew"))
     instants = Instants(values["time_zone"], values["time_format"])
-    with live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
+    with release_live(values["model"], settings, rng=values["seed"], **accepted, **session) as stream:
         answer_lines(stream, options.get_columns(values), instants)
 
 
@@ -512,15 +517,15 @@ def show_command(releases: str | Path, output: Path | None, **values: Any) -> No
     from dphmm.writers.flows import is_flow_file
 
     if is_flow_file(releases):
-        echo(cell(str(show_flows(releases, output, values["title"], values["overwrite"]))))
+        echo(escape_cell(str(show_flows(releases, output, values["title"], values["overwrite"]))))
         return
-    true = options.true_data(values)
+    true = options.build_true_data(values)
     arguments = {name: values[name] for name in ("model", "policy", "layer", "basemap", "tiles")}
     arguments |= {name: values[name] for name in ("start", "end", "title", "overwrite")}
     written = show(releases, output, users=values["users"] or (), true=true, **arguments)
     if true is not None:
-        warn([f"{cell(str(written))} shows true locations. Do not publish it."])
-    echo(cell(str(written)))
+        warn([f"{escape_cell(str(written))} shows true locations. Do not publish it."])
+    echo(escape_cell(str(written)))
 
 
 @click.command(cls=Once)
@@ -545,12 +550,12 @@ def report_command(releases: Path, output: Path, model: str, seed: int | None, *
     from dphmm.plots.release_report import report
 
     settings = options.build_stated_settings(values)
-    true = options.true_data(values)
+    true = options.build_true_data(values)
     arguments = {name: values[name] for name in ("title", "basemap", "overwrite")}
     written = report(releases, output, model, settings, true=true, users=values["users"] or (), rng=seed, **arguments)
     if true is not None:
-        warn([f"{cell(str(written))} shows true locations. Do not publish it."])
-    echo(cell(str(written)))
+        warn([f"{escape_cell(str(written))} shows true locations. Do not publish it."])
+    echo(escape_cell(str(written)))
 
 
 @click.command(cls=Once)
@@ -569,4 +574,4 @@ def basemap_command(extract: Path, model: Path, output: Path, overwrite: bool, a
     """
     from dphmm.plots.basemap import extract_basemap
 
-    say(f"Map in {cell(str(output))}", extract_basemap(extract, model, output, overwrite), as_json)
+    print_result(f"Map in {escape_cell(str(output))}", extract_basemap(extract, model, output, overwrite), as_json)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dphmm.cli.console import PATH, OnceGroup, cell, echo, progress, say_json
+from dphmm.cli.console import PATH, OnceGroup, echo, escape_cell, print_json, show_progress
 from dphmm.cli.shared_options import parse_kilometres, parse_seconds, print_town, refuse
 from dphmm.errors import ConfigurationError
 
@@ -110,13 +110,13 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
         return
     if options["init"]:
         _parse_target(target_error, horizon, is_complete=not is_terminal())
-        from dphmm.jobs.model.blank import blank_model
+        from dphmm.jobs.model.blank import build_blank_model
         from dphmm.serve.setup import write_relay
 
         region = {name: options[name] for name in ("bbox", "town") if options[name] is not None}
         if model is not None and region:
             raise ConfigurationError("--model cannot be combined with --bbox or --town: the model has a region")
-        region_model = blank_model(**region).model if region else None
+        region_model = build_blank_model(**region).model if region else None
         print_town(options["town"])
         recipients = options["recipients"]
         if is_terminal():
@@ -132,7 +132,9 @@ def run(file: Path | None, model: Path | None, target_error: str | None, horizon
             recipients = recipients or tuple(_prompt_recipients())
         settings = {name: options[name] for name in ("users", "policy", "epsilon", "url", "overwrite")}
         aim = _parse_target(target_error, horizon)
-        _echo_lines(write_relay(file, model or region_model, **settings, **aim, recipients=recipients, watch=progress))
+        _echo_lines(
+            write_relay(file, model or region_model, **settings, **aim, recipients=recipients, watch=show_progress)
+        )
         return
     from dphmm.serve.server import serve
 
@@ -278,12 +280,12 @@ def recipients(file: Path, as_json: bool) -> None:
 
     for recipient in list_recipients(file):
         if as_json:
-            say_json(recipient)
+            print_json(recipient)
             continue
         users = "all users" if recipient["users"] is None else ", ".join(recipient["users"])
         state = "paused" if recipient["paused"] else "active"
         columns = recipient["name"], recipient["kind"], recipient["host"], users, state, recipient["defined_in"]
-        echo("\t".join(map(cell, columns)))
+        echo("\t".join(map(escape_cell, columns)))
 
 
 @serve_command.command()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from dphmm.cli.console import FILE, PATH, OnceGroup, cell, echo, say, say_json
+from dphmm.cli.console import FILE, PATH, OnceGroup, echo, escape_cell, print_json, print_result
 from dphmm.cli.shared_options import parse_store
 from dphmm.errors import ConfigurationError
-from dphmm.formatting import upper_bound
+from dphmm.formatting import format_upper_bound
 
 
 @click.group(cls=OnceGroup)
@@ -29,13 +29,16 @@ def list_(file: str | Path, as_json: bool) -> None:
 
     for content in read_sessions(file):
         name = content.session.name
-        cost = content.cost()
+        cost = content.summarize_budget()
         if as_json:
-            say_json({"name": name, **cost})
+            print_json({"name": name, **cost})
         else:
             sampled = cost["num_releases"]
             releases = "" if sampled is None else f"\t{sampled} releases"
-            echo(f"{cell(name)}\t{cost['num_timesteps']} timesteps{releases}\tepsilon {upper_bound(cost['epsilon'])}")
+            echo(
+                f"{escape_cell(name)}\t{cost['num_timesteps']} timesteps{releases}\tepsilon "
+                f"{format_upper_bound(cost['epsilon'])}"
+            )
 
 
 @session_command.command()
@@ -47,7 +50,7 @@ def show(file: str | Path, name: str, as_json: bool) -> None:
     from dphmm.jobs.release.stored import read_sessions
 
     (content,) = read_sessions(file, (name,))
-    say(f"Session {name}", content.to_dict(), as_json)
+    print_result(f"Session {name}", content.to_dict(), as_json)
 
 
 @session_command.command()
@@ -75,7 +78,7 @@ def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path |
             raise ConfigurationError("--everything cannot be combined with NAMES, --model or --overwrite")
         result = export_store(file, output, options["backup"])
         counts = {"num_sessions": result.num_sessions, "num_timesteps": result.num_timesteps}
-        say("Exported everything", {**counts, "output": output}, False)
+        print_result("Exported everything", {**counts, "output": output}, False)
         if result.is_move:
             echo("The store is closed and releases nothing more. Import the file, also to undo this.")
         return
@@ -89,7 +92,7 @@ def export(file: str | Path, names: tuple[str, ...], output: Path, model: Path |
         "num_timesteps": sum(content.num_kept_timesteps for content in sessions),
         "num_releases": sum(content.num_kept_releases for content in sessions),
     }
-    say("Exported", {**counts, "output": str(output)}, False)
+    print_result("Exported", {**counts, "output": str(output)}, False)
 
 
 @session_command.command("import")
@@ -107,7 +110,7 @@ def import_(file: Path, store: str | Path, withhold: bool) -> None:
 
     result = import_store(file, store, withhold)
     counts = {"num_sessions": result.num_sessions, "num_timesteps": result.num_timesteps}
-    say("Imported", {**counts, "store": _name(store)}, False)
+    print_result("Imported", {**counts, "store": _describe_store(store)}, False)
     if result.was_undone:
         echo("The export is undone, and the store continues.")
     if result.withheld_until is not None:
@@ -128,7 +131,7 @@ def migrate(store: str | Path, is_applied: bool) -> None:
 
     plan = migrate_store(store) if is_applied else plan_migration(store)
     if plan.store_format == plan.target:
-        echo(f"{_name(store)} has format {plan.store_format}, that of this version.")
+        echo(f"{_describe_store(store)} has format {plan.store_format}, that of this version.")
         return
     echo(f"Format {plan.store_format} {'became' if is_applied else 'becomes'} {plan.target}:")
     for summary in plan.summaries:
@@ -153,8 +156,8 @@ def rewind(store: str | Path, name: str, model: Path) -> None:
     from dphmm.release.session_transfer import format_second
 
     first = rewind_session(store, name, model)
-    echo(f"{cell(name)} continues with the timestep that ends at {format_second(first)}.")
+    echo(f"{escape_cell(name)} continues with the timestep that ends at {format_second(first)}.")
 
 
-def _name(store: str | Path) -> str:
+def _describe_store(store: str | Path) -> str:
     return "the database" if isinstance(store, str) else str(store)

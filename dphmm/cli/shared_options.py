@@ -15,12 +15,22 @@ import click
 from click.core import ParameterSource
 
 from dphmm.cli.console import echo
-from dphmm.cli.keys import NAME_LIST, NUMBER, STRINGS, TABLE, TABLES, as_keys, named, naming, settings_key
+from dphmm.cli.keys import (
+    NAME_LIST,
+    NUMBER,
+    STRINGS,
+    TABLE,
+    TABLES,
+    as_keys,
+    declare_key,
+    get_parameter_name,
+    name_parameters_in_errors,
+)
 from dphmm.errors import ConfigurationError
 from dphmm.jobs.input_data import Data
 from dphmm.readers.fixes import DETAIL_QUANTITIES, FIX_QUANTITIES
 from dphmm.release.settings import Schedule, Settings
-from dphmm.validation import FLAG, MAPPING, Choice, Integers, Interval, Option, field_requirements, get_option
+from dphmm.validation import FLAG, MAPPING, Choice, Integers, Interval, Option, get_field_requirements, get_option
 
 if TYPE_CHECKING:
     from dphmm.jobs.audit.adversaries import Adversaries
@@ -65,7 +75,7 @@ def compose(*decorators: Callable[[Any], Any], heading: str = "") -> Callable[[D
     return add
 
 
-def option(*names: str, heading: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+def declare_option(*names: str, heading: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
     """Return the decorator `click.option` with a heading in help."""
     return compose(click.option(*names, **attributes), heading=heading)
 
@@ -80,7 +90,7 @@ def build_options(
     Parameters
     ----------
     kind
-        A dataclass with fields of `dphmm.validation.setting`; other fields are ignored.
+        A dataclass with fields of `dphmm.validation.declare_setting`; other fields are ignored.
     names, without
         Only these fields; all but these.
     **texts
@@ -91,15 +101,15 @@ def build_options(
     return compose(*(_declare(kind, member, option, texts.get(member.name, option.help)) for member, option in options))
 
 
-def option_name(member: Field[Any]) -> str:
+def get_option_name(member: Field[Any]) -> str:
     """Return the name of a field's option, with underscores."""
     about = get_option(member)
     return member.name if about is None else about.name or member.name
 
 
 def _declare(kind: type, member: Field[Any], about: Option, text: str) -> Callable[[Any], Any]:
-    name = option_name(member)
-    required = next(iter(field_requirements(kind, member.name)), None)
+    name = get_option_name(member)
+    required = next(iter(get_field_requirements(kind, member.name)), None)
     is_sequence = required is MAPPING
     default = f" [default: {member.default}]" if about.shows_default and member.default is not MISSING else ""
     words = required.words if isinstance(required, Choice) else ()
@@ -107,7 +117,7 @@ def _declare(kind: type, member: Field[Any], about: Option, text: str) -> Callab
     number = float if isinstance(required, Interval) else int if isinstance(required, Integers) else None
     # The message of a wrong word on the command line comes from the settings; a key is checked with its file.
     choice = click.Choice(words) if words and member.name not in EVERYDAY else None
-    declare = option(
+    declare = declare_option(
         f"--{name.replace('_', '-').removesuffix('s') if is_sequence else name.replace('_', '-')}",
         name,
         heading=about.heading,
@@ -143,7 +153,7 @@ def parse_store(context: click.Context, parameter: click.Parameter, value: str) 
     return value if is_server(value) else Path(value)
 
 
-def reading_options(
+def build_reading_options(
     names: Sequence[str], keys: Collection[str] | None = None, **texts: str
 ) -> Callable[[Decorated], Decorated]:
     """Return a decorator with the options and keys that specify the reading of trajectories.
@@ -167,7 +177,7 @@ def reading_options(
     return compose(build_options(Data, names=shown, **texts), *column, declared)
 
 
-_column_option = option(
+_column_option = declare_option(
     "--column",
     "column",
     heading="Data",
@@ -180,9 +190,9 @@ _column_option = option(
 TABLE_OPTIONS = ("columns", "time_format", "time_zone", "skip_bad")
 
 # The options of `build_data`.
-input_options = reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
+input_options = build_reading_options(("input_format", "user", "users", "exclude_users", *TABLE_OPTIONS))
 # The options of `build_data` for commands that release.
-release_input_options = reading_options(("user", "users", *TABLE_OPTIONS))
+release_input_options = build_reading_options(("user", "users", *TABLE_OPTIONS))
 # The names of the options and keys of `build_data`.
 READING = ("column", *(member.name for member in fields(Data) if get_option(member)))
 
@@ -222,7 +232,7 @@ users_option = click.option("--users", type=NAME_LIST, metavar="A,B,…", help="
 def _format_options(name: str, heading: str) -> Callable[[Decorated], Decorated]:
     """Return the options that specify the reading of another option's trajectories."""
     return compose(
-        reading_options(
+        build_reading_options(
             ("input_format", "user"),
             ("columns", "time_format", "time_zone", "user_per_file"),
             input_format=f"Format of --{name}. [default: detected]",
@@ -238,16 +248,16 @@ def _build_data_options(name: str, words: str, heading: str) -> Callable[[Decora
     return compose(trajectories, _format_options(name, heading), heading=heading)
 
 
-# The options of `true_data`.
+# The options of `build_true_data`.
 true_options = _build_data_options("true", "True trajectories: the result is private.", "True locations")
-# The options of `true_data` for earlier data.
+# The options of `build_true_data` for earlier data.
 known_options = _build_data_options("auxiliary-data", "Earlier data of the candidates, by user name.", "Candidates")
 # The options that specify the reading of earlier data, for commands with `adversary_options`.
 known_format_options = _format_options("auxiliary-data", "Other adversaries")
 # The options that specify the reading of the data of an audit of membership.
 membership_format_options = _format_options("members, --others and --synthetic", "Data")
 
-map_adversary_option = option(
+map_adversary_option = declare_option(
     "--map",
     "adversary_map",
     heading="Other adversaries",
@@ -258,14 +268,14 @@ map_adversary_option = option(
 # The options of `build_uses`.
 uses_options = compose(
     click.option("--uses", is_flag=True, help="Measure monitoring, epidemic analysis, contact tracing."),
-    settings_key("--area-cells", type=int, default=4, help="With --uses: side of an area of monitoring in cells."),
-    settings_key("--transmission", type=float, default=0.05, help="With --uses: infection per hour of contact."),
-    settings_key("--infectious-hours", type=float, default=24.0, help="With --uses: hours for which a user infects."),
+    declare_key("--area-cells", type=int, default=4, help="With --uses: side of an area of monitoring in cells."),
+    declare_key("--transmission", type=float, default=0.05, help="With --uses: infection per hour of contact."),
+    declare_key("--infectious-hours", type=float, default=24.0, help="With --uses: hours for which a user infects."),
 )
 
 # The options of `build_adversaries`.
 adversary_options = compose(
-    settings_key("--adversary-prior", type=click.Path(), help="Another prior: a .csv with columns state, probability."),
+    declare_key("--adversary-prior", type=click.Path(), help="Another prior: a .csv with columns state, probability."),
     click.option(
         "--auxiliary-data", multiple=True, type=click.Path(), help="Earlier data of the users, known to an adversary."
     ),
@@ -282,7 +292,7 @@ adversary_options = compose(
     heading="Other adversaries",
 )
 
-earlier_option = settings_key(
+earlier_option = declare_key(
     "--auxiliary-data",
     multiple=True,
     type=click.Path(),
@@ -295,7 +305,7 @@ noise_options = compose(
 )
 
 # The names of the options and keys of a schedule.
-AIMS = tuple(option_name(member) for member in fields(Schedule))
+AIMS = tuple(get_option_name(member) for member in fields(Schedule))
 
 # The fields of a schedule that are options.
 _AIM_OPTIONS = ("target_error", "window_epsilon")
@@ -310,14 +320,14 @@ cap_options = compose(
         metavar="P",
         help="Bound on the posterior probability of --event, given the model.",
     ),
-    settings_key(
+    declare_key(
         "--min-event-probability",
         type=float,
         multiple=True,
         help="Lower bound on the posterior probability of the event.",
     ),
     as_keys(build_options(Settings, names=("event_cap_priors",))),
-    settings_key("--caps", type=TABLES, help="Event caps as tables of event, probability and min_probability."),
+    declare_key("--caps", type=TABLES, help="Event caps as tables of event, probability and min_probability."),
     heading="Schedule and caps",
 )
 
@@ -326,8 +336,8 @@ release_options = compose(
     noise_options,
     build_options(Schedule, names=_AIM_OPTIONS),
     as_keys(build_options(Schedule, without=_AIM_OPTIONS)),
-    settings_key("--schedule", type=TABLE, help="Schedule as a table: target_error, window_epsilon, …"),
-    settings_key("--layers", type=TABLES, help="Polygons of the policy, as tables of name and geojson."),
+    declare_key("--schedule", type=TABLE, help="Schedule as a table: target_error, window_epsilon, …"),
+    declare_key("--layers", type=TABLES, help="Polygons of the policy, as tables of name and geojson."),
     cap_options,
 )
 
@@ -350,8 +360,8 @@ region_options = compose(
         help="Region: segments of streets of a public map, within --bbox or --town.",
     ),
     click.option("--cell", type=float, metavar="KM", help="Side of a grid cell, or longest segment, kilometres."),
-    settings_key("--extent", type=click.Path(), help="Region: the bounding box of a layer, which must be public."),
-    settings_key("--within", type=float, help="With --places or --streets: maximum distance of a fix, kilometres."),
+    declare_key("--extent", type=click.Path(), help="Region: the bounding box of a layer, which must be public."),
+    declare_key("--within", type=float, help="With --places or --streets: maximum distance of a fix, kilometres."),
     heading="Region",
 )
 
@@ -369,11 +379,11 @@ map_options = compose(
     heading="Region",
 )
 
-own_model_option = settings_key(
+own_model_option = declare_key(
     "--allow-training-users", is_flag=True, default=None, help="Release users on whose data the model was trained."
 )
 
-seed_option = option(
+seed_option = declare_option(
     "--seed",
     heading="Experiments",
     type=click.IntRange(0),
@@ -396,7 +406,7 @@ def refuse(names: Collection[str], reason: str) -> None:
         name = parameter.name or ""
         is_used = context.get_parameter_source(name) in (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
         if name in names and is_used:
-            shown_name = named(name)
+            shown_name = get_parameter_name(name)
             raise ConfigurationError(f"{shown_name} {reason}: remove {shown_name.rpartition(': ')[2]}")
 
 
@@ -429,7 +439,7 @@ def require_model(model: str | Path | None, data: Sequence[str | Path]) -> None:
     )
 
 
-def true_data(values: Mapping[str, Any], name: str = "true") -> Data | None:
+def build_true_data(values: Mapping[str, Any], name: str = "true") -> Data | None:
     """Return the data of the `true_options` or `known_options`. None if they are not used."""
     return build_data(values[name], {**values, "users": None}) if values[name] else None
 
@@ -448,7 +458,7 @@ def build_adversaries(values: Mapping[str, Any]) -> Adversaries:
     from dphmm.jobs.audit.adversaries import Adversaries
 
     return Adversaries(
-        true_data(values, "auxiliary_data"),
+        build_true_data(values, "auxiliary_data"),
         values["adversary_model"],
         values["auxiliary_location"],
         values["adversary_map"],
@@ -460,7 +470,7 @@ def build_space(values: Mapping[str, Any]) -> StateSpace:
     from dphmm.jobs.model.region import region
 
     lengths = {"cell_km": values["cell"], "within_km": values["within"]}
-    with naming(cell_km="cell", within_km="within"):
+    with name_parameters_in_errors(cell_km="cell", within_km="within"):
         space = region(**lengths, **{name: values[name] for name in REGION if name not in ("cell", "within")})
     print_town(values["town"])
     return space
@@ -530,25 +540,25 @@ def _schedule_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schedule of the options `AIMS`, and the budget of a release if it follows."""
     target, budget, window = (values.get(name) for name in AIMS)
     if window is not None and budget is None:
-        raise ConfigurationError(f"{named(AIMS[2])} needs a budget: use --window-epsilon")
+        raise ConfigurationError(f"{get_parameter_name(AIMS[2])} needs a budget: use --window-epsilon")
     if target is None and budget is None:
         return {}
     if values.get("schedule") is not None:
         raise ConfigurationError(
-            f"{named('schedule')} cannot be combined with the options of a schedule: use one of them"
+            f"{get_parameter_name('schedule')} cannot be combined with the options of a schedule: use one of them"
         )
     from dphmm.release.ledger import DAY_SECONDS
     from dphmm.release.settings import Schedule
 
     try:
         schedule = Schedule(
-            None if target is None else parse_kilometres(target, named("target_error")),
+            None if target is None else parse_kilometres(target, get_parameter_name("target_error")),
             budget,
-            DAY_SECONDS if window is None else parse_seconds(window, named(AIMS[2])),
+            DAY_SECONDS if window is None else parse_seconds(window, get_parameter_name(AIMS[2])),
         )
     except ConfigurationError as problem:
-        message = str(problem).replace("window_epsilon", named("window_epsilon"))
-        raise ConfigurationError(message.replace("target_error", named("target_error"), 1)) from None
+        message = str(problem).replace("window_epsilon", get_parameter_name("window_epsilon"))
+        raise ConfigurationError(message.replace("target_error", get_parameter_name("target_error"), 1)) from None
     epsilon = {} if values.get("epsilon") is not None or budget is None else {"epsilon": budget}
     return {"schedule": schedule, **epsilon}
 
@@ -571,7 +581,7 @@ def build_caps(values: Mapping[str, Any]) -> tuple[Any, ...] | None:
     if not (events or max_probabilities or min_probabilities):
         return values.get("caps")
     if values.get("caps"):
-        raise ConfigurationError(f"{named('caps')} cannot be combined with --event: use one of them")
+        raise ConfigurationError(f"{get_parameter_name('caps')} cannot be combined with --event: use one of them")
     if not events or not max_probabilities:
         missing = "--event" if not events else "--max-event-probability"
         raise ConfigurationError(
@@ -583,7 +593,8 @@ def build_caps(values: Mapping[str, Any]) -> tuple[Any, ...] | None:
     for name, probabilities in bounds:
         if len(probabilities) not in (0, 1, len(events)):
             raise ConfigurationError(
-                f"{named(name)} must occur once or once per event, got {len(probabilities)} for {len(events)} events"
+                f"{get_parameter_name(name)} must occur once or once per event, got {len(probabilities)} for "
+                f"{len(events)} events"
             )
 
     def get_bound(probabilities: Sequence[float], index: int) -> float:
@@ -628,10 +639,10 @@ def parse_kilometres(text: str, what: str) -> float:
     0.5
     """
     from dphmm.errors import PolicyError
-    from dphmm.policy.lengths import kilometres
+    from dphmm.policy.lengths import parse_length
 
     try:
-        length = kilometres(text)
+        length = parse_length(text)
     except PolicyError:
         length = 0.0
     if not length > 0:
@@ -641,13 +652,13 @@ def parse_kilometres(text: str, what: str) -> float:
 
 engine_options = compose(
     click.option("--workers", type=COUNT, help="Processes on this machine. [default: one per processor]"),
-    settings_key(
+    declare_key(
         "--engine",
         default="processes",
         type=click.Choice(["processes", "dask"]),
         help="Workers: processes on this machine, or a Dask cluster.",
     ),
-    settings_key("--scheduler", help="Address of a Dask cluster, such as tcp://10.0.0.5:8786."),
+    declare_key("--scheduler", help="Address of a Dask cluster, such as tcp://10.0.0.5:8786."),
     heading="Workers",
 )
 
@@ -672,5 +683,5 @@ def build_engine(values: Mapping[str, Any]) -> Engine:
             raise ConfigurationError("--workers cannot be combined with a Dask cluster, which has its own workers")
         return DaskCluster(scheduler)
     if scheduler is not None:
-        raise ConfigurationError(f"{named('scheduler')} needs Dask: set engine = 'dask' too")
+        raise ConfigurationError(f"{get_parameter_name('scheduler')} needs Dask: set engine = 'dask' too")
     return Processes(workers)

@@ -34,8 +34,8 @@ from dphmm.arrays import BoolArray, FloatArray, as_distribution, as_numbers, che
 from dphmm.counts.stream import as_noisy, as_scales, as_transition, as_whole
 from dphmm.errors import ConfigurationError, CountError, StochasticError
 from dphmm.stochastic_matrix import MatrixLike
-from dphmm.threads import one_thread
-from dphmm.validation import Integers, checked
+from dphmm.threads import limit_to_one_thread
+from dphmm.validation import Integers, check_arguments
 
 # Standard deviations from the mean beyond which the density on an interval is treated as exponential.
 _MAX_DEVIATIONS = 500.0
@@ -56,7 +56,7 @@ _MAX_INTEGERS = 200
 _CHUNK_TERMS = 1 << 21
 
 
-def tilted_moments(
+def compute_tilted_moments(
     mean: FloatArray, variance: FloatArray, noisy: FloatArray, scale: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Compute the moments of a Gaussian times a Laplace likelihood on r >= 0.
@@ -91,7 +91,7 @@ def tilted_moments(
     return mean + sigma * centre, variance * np.minimum(spread, 1.0)
 
 
-def lattice_moments(
+def compute_lattice_moments(
     mean: FloatArray, variance: FloatArray, noisy: FloatArray, scale: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Compute the moments of a Gaussian times a discrete Laplace likelihood.
@@ -106,7 +106,7 @@ def lattice_moments(
     mean, variance : FloatArray
         ``(k,)`` moments of the product. The variance is at most that of the Gaussian, and can be zero.
     """
-    centre, spread = tilted_moments(mean, variance, noisy, scale)
+    centre, spread = compute_tilted_moments(mean, variance, noisy, scale)
     shift = variance / scale
     peak = np.maximum(np.clip(noisy, mean - shift, mean + shift), 0.0)
     # The (non-positive) slopes of the log density away from its peak determine the range that matters.
@@ -336,13 +336,13 @@ def _compute_moments(
     """Compute moments by the type of noise of each row."""
     lattice = np.broadcast_to(_are_integers(noisy), noisy.shape)
     results = np.empty((2, *noisy.shape))
-    for chosen, moments in ((lattice, lattice_moments), (~lattice, tilted_moments)):
+    for chosen, moments in ((lattice, compute_lattice_moments), (~lattice, compute_tilted_moments)):
         if chosen.any():
             results[:, chosen] = moments(mean[chosen], variance[chosen], noisy[chosen], scale[chosen])
     return results[0], results[1]
 
 
-@checked
+@check_arguments
 class ChainFilter:
     """The online estimator: filters one row of noisy counts at a time.
 
@@ -360,7 +360,7 @@ class ChainFilter:
     """
 
     def __init__(self, transition: MatrixLike, start: Start) -> None:
-        self._move: Any = _as_move(as_transition(transition, len(start.mean)))
+        self._move: Any = _transpose_matrix(as_transition(transition, len(start.mean)))
         self._mean, self._root = start.mean, start.root
         self._begun = False
 
@@ -394,7 +394,7 @@ class ChainFilter:
             self._mean, self._root = _predict(self._move, self._mean, self._root, self._mean)
         self._begun = True
         factors = _Factors.gaussian(noisy, scale)
-        _match_here(self._mean, self._root, factors, noisy, scale)
+        _match_factors(self._mean, self._root, factors, noisy, scale)
         self._mean, self._root = _update(self._mean, self._root, factors)
         return self._mean, np.asarray(np.square(self._root).sum(axis=1))
 
@@ -405,11 +405,11 @@ def filter_counts(noisy: FloatArray, transition: MatrixLike, start: Start, scale
     Memory does not grow with ``T`` beyond the output; time is of order ``T m^3``.
     """
     chain = ChainFilter(transition, start)
-    with one_thread():
+    with limit_to_one_thread():
         return np.array([chain.update(row, float(scale))[0] for row, scale in zip(noisy, scales, strict=True)])
 
 
-@checked
+@check_arguments
 def smooth_counts(
     noisy: npt.ArrayLike,
     transition: MatrixLike,
@@ -452,9 +452,9 @@ def smooth_counts(
     if noisy.shape[1] != places:
         raise CountError(f"noisy counts must have the {places} places of the start, got {noisy.shape[1]}")
     scales = as_scales(scales, len(noisy))
-    move = _as_move(as_transition(transition, places))
+    move = _transpose_matrix(as_transition(transition, places))
     factors = _Factors.gaussian(noisy, scales[:, None], kept=sweeps == 0)
-    with one_thread():
+    with limit_to_one_thread():
         if sweeps == 0:
             expected = [start.mean]
             for _ in range(len(noisy) - 1):
@@ -467,7 +467,7 @@ def smooth_counts(
     return mean, variance
 
 
-def _as_move(transition: sparse.csr_array) -> Any:
+def _transpose_matrix(transition: sparse.csr_array) -> Any:
     """Return the transposed matrix, which acts on columns of counts. Dense unless very sparse."""
     size = transition.shape[0]
     if transition.nnz > _DENSE_SHARE * size * size:
@@ -513,7 +513,7 @@ def _update(mean: FloatArray, root: FloatArray, factors: _Factors) -> tuple[Floa
     return mean + after @ (after.T @ (factors.weighted - factors.precision * mean)), after
 
 
-def _match_here(mean: FloatArray, root: FloatArray, factors: _Factors, noisy: FloatArray, scale: float) -> None:
+def _match_factors(mean: FloatArray, root: FloatArray, factors: _Factors, noisy: FloatArray, scale: float) -> None:
     """Match one time's factors to the prediction."""
     for _ in range(_NUM_ROUNDS):
         belief, after = _update(mean, root, factors)
@@ -542,7 +542,7 @@ def _sweep(
         before[t] = root
         here = _Factors(factors.precision[t], factors.weighted[t])
         if counts is None:
-            _match_here(mean, root, here, noisy[t], float(scales[t]))
+            _match_factors(mean, root, here, noisy[t], float(scales[t]))
             factors.precision[t], factors.weighted[t] = here.precision, here.weighted
         mean, root = _update(mean, root, here)
         filtered[t] = mean

@@ -22,7 +22,7 @@ from scipy import sparse
 from scipy.special import digamma, gammaln, polygamma
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
-from dphmm.errors import ConfigurationError, ConvergenceError, CountError, need
+from dphmm.errors import ConfigurationError, ConvergenceError, CountError, import_library
 
 # Maximum number of places for which powers of the matrix are computed.
 _DOUBLING_MAX_PLACES = 256
@@ -31,7 +31,7 @@ _DOUBLING_MAX_PLACES = 256
 Prior = Literal["frequency", "uniform"]
 
 
-# Solver of the real-valued optimum: `real_map`, or CVXOPT as an independent check.
+# Solver of the real-valued optimum: `solve_real_map`, or CVXOPT as an independent check.
 Solver = Literal["newton", "cvxopt"]
 
 
@@ -61,7 +61,7 @@ class Occupancy:
             return np.where(self.possible, np.log(np.maximum(self.probabilities, floor)), -np.inf)
 
 
-def first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> FloatArray:
+def build_first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> FloatArray:
     """Return the distribution used as ``P^1``.
 
     Parameters
@@ -91,7 +91,7 @@ def first_distribution(noisy: FloatArray, prior: Prior | npt.ArrayLike) -> Float
     return positive / total if total > 0 else np.full(size, 1.0 / size)
 
 
-def occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) -> Occupancy:
+def compute_occupancy(first: npt.ArrayLike, transition: sparse.csr_array, steps: int) -> Occupancy:
     """Compute the marginals of ``steps`` >= 1 times from the distribution at the first one."""
     start = np.asarray(first, dtype=np.float64)
     links = np.ones_like(transition.data), transition.indices, transition.indptr
@@ -147,7 +147,7 @@ def _compute_coefficients() -> FloatArray:
 _COEFFICIENTS = _compute_coefficients()
 
 
-def count_at(values: FloatArray) -> FloatArray:
+def invert_digamma(values: FloatArray) -> FloatArray:
     """Return the count ``r >= 0`` with ``psi(r + 1)`` equal to each value.
 
     Parameters
@@ -175,7 +175,9 @@ _MAX_COST = 700.0
 _MAX_ITERATIONS = 200
 
 
-def real_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> tuple[FloatArray, FloatArray]:
+def solve_real_map(
+    noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Compute the real-valued optimum of each time.
 
     With multiplier ``theta`` the optimal count is ``y`` clipped to the interval between the counts at which
@@ -248,7 +250,7 @@ def _compute_counts(
     above = gap > slope[:, None]
     value = theta[:, None] + log_p + np.where(above, -slope[:, None], slope[:, None])
     at_noisy = np.abs(gap) <= slope[:, None]
-    counts = np.where(at_noisy, noisy, count_at(np.minimum(value, _MAX_COST)))
+    counts = np.where(at_noisy, noisy, invert_digamma(np.minimum(value, _MAX_COST)))
     return counts, ~at_noisy & (value > MIN_DIGAMMA)
 
 
@@ -259,12 +261,12 @@ _CVXOPT_TOLERANCE = 1e-10
 _CVXOPT_MAX_GAP = 1e-8
 
 
-def real_map_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> FloatArray:
+def solve_real_map_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> FloatArray:
     """Return the real-valued optimum of each time, found by CVXOPT's interior-point method.
 
-    A second solver of the problem of `real_map` that shares no code with it: `cvxopt.solvers.cp` minimises the
+    A second solver of the problem of `solve_real_map` that shares no code with it: `cvxopt.solvers.cp` minimises the
     objective with ``log Gamma(r + 1)``, an epigraph variable for each ``|y - r|``, and the constraints of sum and sign.
-    It takes some ten milliseconds per time, about a thousand times as long as `real_map`.
+    It takes some ten milliseconds per time, about a thousand times as long as `solve_real_map`.
 
     Parameters
     ----------
@@ -302,7 +304,7 @@ def real_map_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scales: Fl
 def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: float, time: int) -> FloatArray:
     """Return the optimum of one time over its possible places."""
     # Imported here: only this solver needs it.
-    cvxopt = need("cvxopt", None)
+    cvxopt = import_library("cvxopt", None)
 
     size = len(noisy)
     if size == 1:
@@ -354,7 +356,7 @@ def _solve_by_cvxopt(noisy: FloatArray, log_p: FloatArray, users: int, scale: fl
     return np.asarray(users * shares / shares.sum())
 
 
-def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:
+def solve_integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatArray) -> IntArray:
     """Compute the integer optimum of each time, exactly, by marginal allocation.
 
     The cost of a place's ``k``-th user is non-decreasing in ``k``. Therefore a row is optimal if and only if no
@@ -377,7 +379,7 @@ def integer_map(noisy: FloatArray, log_p: FloatArray, users: int, scales: FloatA
     IntArray
         ``(T, m)``.
     """
-    start, multipliers = real_map(noisy, log_p, users, scales)
+    start, multipliers = solve_real_map(noisy, log_p, users, scales)
     counts = np.empty(noisy.shape, dtype=np.int64)
     for rows in _split_into_blocks(*noisy.shape):
         cost = _UnitCost(noisy[rows], log_p[rows], 1.0 / scales[rows])
@@ -411,13 +413,13 @@ def _fill(counts: FloatArray, users: int, cost: _UnitCost) -> FloatArray:
         long = np.flatnonzero(missing < 0)
         if short.size == 0 and long.size == 0:
             return counts
-        cheapest = _rank(cost(counts[short] + 1.0, short)) < missing[short][:, None]
+        cheapest = _rank_values(cost(counts[short] + 1.0, short)) < missing[short][:, None]
         counts[short] += cheapest & allowed[short]
-        most_expensive = _rank(-cost(counts[long], long)) < -missing[long][:, None]
+        most_expensive = _rank_values(-cost(counts[long], long)) < -missing[long][:, None]
         counts[long] -= most_expensive & (counts[long] > 0)
 
 
-def _rank(values: FloatArray) -> IntArray:
+def _rank_values(values: FloatArray) -> IntArray:
     """Return the rank of each value in its row."""
     ranks = np.empty(values.shape, dtype=np.int64)
     np.put_along_axis(ranks, np.argsort(values, axis=1), np.arange(values.shape[1])[None, :], axis=1)

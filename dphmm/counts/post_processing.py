@@ -16,11 +16,11 @@ from dphmm.counts.chain_estimate import Start, filter_counts, smooth_counts
 from dphmm.counts.map_estimate import (
     Prior,
     Solver,
-    first_distribution,
-    integer_map,
-    occupancy,
-    real_map,
-    real_map_cvxopt,
+    build_first_distribution,
+    compute_occupancy,
+    solve_integer_map,
+    solve_real_map,
+    solve_real_map_by_cvxopt,
 )
 from dphmm.counts.stream import (
     SENSITIVITY,
@@ -36,9 +36,9 @@ from dphmm.counts.stream import (
     release,
 )
 from dphmm.errors import ConfigurationError, CountError
-from dphmm.random import Rng, random_source
-from dphmm.tables.values import shown
-from dphmm.validation import Choice, Integers, checked
+from dphmm.random import Rng, as_random_source
+from dphmm.tables.values import shorten_repr
+from dphmm.validation import Choice, Integers, check_arguments
 
 
 def least_squares(noisy: npt.ArrayLike, users: int, possible: BoolArray | None = None) -> FloatArray:
@@ -109,7 +109,7 @@ def maximum_likelihood(noisy: npt.ArrayLike, users: int) -> FloatArray:
     return np.asarray(positive * (total / positive.sum(axis=1, keepdims=True)))
 
 
-def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None = None) -> IntArray:
+def round_to_integers(counts: FloatArray, users: int, possible: BoolArray | None = None) -> IntArray:
     """Round non-negative counts with the required sum to the nearest integers with that sum.
 
     Largest remainders: round down, then assign the missing units to the largest fractional parts. This is the
@@ -133,7 +133,7 @@ def nearest_integers(counts: FloatArray, users: int, possible: BoolArray | None 
     return np.asarray(whole + (rank < missing), dtype=np.int64)
 
 
-@checked
+@check_arguments
 def post_process(
     noisy: npt.ArrayLike,
     transition: Any,
@@ -202,14 +202,18 @@ def post_process(
     steps, size = stream.shape
     scales = as_scales(scale, steps)
     matrix = as_transition(transition, size)
-    first = first_distribution(stream, prior)
+    first = build_first_distribution(stream, prior)
     if solver == "cvxopt" and (integer or coupled):
         raise ConfigurationError("solver must be 'newton' for integer or coupled estimates, got 'cvxopt'")
     if not coupled:
-        log_p = occupancy(first, matrix, steps).log_probabilities
+        log_p = compute_occupancy(first, matrix, steps).log_probabilities
         if solver == "cvxopt":
-            return real_map_cvxopt(stream, log_p, total, scales)
-        return integer_map(stream, log_p, total, scales) if integer else real_map(stream, log_p, total, scales)[0]
+            return solve_real_map_by_cvxopt(stream, log_p, total, scales)
+        return (
+            solve_integer_map(stream, log_p, total, scales)
+            if integer
+            else solve_real_map(stream, log_p, total, scales)[0]
+        )
     if isinstance(prior, str) and prior == "frequency":  # use the first row once, as an observation
         first = np.full(size, 1.0 / size)
         start = Start.flat(size, total)
@@ -219,9 +223,9 @@ def post_process(
         means = filter_counts(stream, matrix, start, scales)
     else:
         means, _ = smooth_counts(stream, matrix, start, scales)
-    possible = occupancy(first, matrix, steps).possible
+    possible = compute_occupancy(first, matrix, steps).possible
     estimate = least_squares(means, total, possible)
-    return nearest_integers(estimate, total, possible) if integer else estimate
+    return round_to_integers(estimate, total, possible) if integer else estimate
 
 
 # Name → description of each estimator.
@@ -237,7 +241,7 @@ ESTIMATORS: Mapping[str, str] = {
 RAW = "noisy"
 
 
-@checked
+@check_arguments
 def estimate(
     name: Annotated[str, Choice(*ESTIMATORS)],
     noisy: npt.ArrayLike,
@@ -277,9 +281,9 @@ def estimate(
     """
     if name in ("least-squares", "maximum-likelihood"):
         if solver != "newton":
-            raise ConfigurationError(f"solver must be 'newton' for estimator {name!r}, got {shown(solver)}")
+            raise ConfigurationError(f"solver must be 'newton' for estimator {name!r}, got {shorten_repr(solver)}")
         plain = (least_squares if name == "least-squares" else maximum_likelihood)(noisy, users)
-        return nearest_integers(plain, users) if integer else plain
+        return round_to_integers(plain, users) if integer else plain
     if transition is None:
         raise ConfigurationError(f"estimator {name!r} needs transitions: use a model or a matrix")
     coupled: Any = {"coupled": True, "online": "online", "single": False}[name]
@@ -289,7 +293,7 @@ def estimate(
 _MAX_RUNS = 10_000_000
 
 
-@checked
+@check_arguments
 def compare(
     true: npt.ArrayLike,
     epsilons: Budget | Sequence[Budget] | FloatArray,
@@ -337,7 +341,7 @@ def compare(
         As `release` and `estimate`.
     """
     counts = as_counts(true)
-    source = random_source(rng)
+    source = as_random_source(rng)
     users = int(counts[0].sum())
     budgets = as_budgets(epsilons, len(counts))
     scale = SENSITIVITY / np.array([float(budget) for budget in budgets])

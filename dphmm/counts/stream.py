@@ -15,13 +15,13 @@ from scipy import sparse
 
 from dphmm.arrays import MAX_SCALE, MIN_SCALE, BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError, StochasticError
-from dphmm.mechanisms.exact import rational
-from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.mechanisms.norm_noise import sample_laplace
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
-from dphmm.tables.values import shown
-from dphmm.validation import Integers, checked
+from dphmm.tables.values import shorten_repr
+from dphmm.validation import Integers, check_arguments
 
 
 def count_states(sequences: npt.ArrayLike, size: int) -> IntArray:
@@ -132,7 +132,7 @@ def as_whole(value: int, name: str = "the number of users") -> int:
     except (TypeError, ValueError, OverflowError):
         pass
     limit = f" of at most {_MAX_COUNT}" if isinstance(value, int) and value > _MAX_COUNT else ""
-    raise CountError(f"{name} must be a positive integer{limit}, got {shown(value)}")
+    raise CountError(f"{name} must be a positive integer{limit}, got {shorten_repr(value)}")
 
 
 def as_transition(matrix: MatrixLike, size: int) -> sparse.csr_array:
@@ -182,7 +182,7 @@ Budget = float | int | str | Fraction
 CountMechanism = Literal["lattice", "laplace"]
 
 
-@checked
+@check_arguments
 def release(
     true: npt.ArrayLike,
     epsilons: Budget | Sequence[Budget] | FloatArray,
@@ -233,7 +233,7 @@ def release(
     """
     counts = as_counts(true)
     budgets = as_budgets(epsilons, len(counts))
-    source = random_source(rng)
+    source = as_random_source(rng)
     if mechanism == "laplace":
         scales = SENSITIVITY / np.array([float(budget) for budget in budgets])
         return np.asarray(counts + scales[:, None] * sample_laplace(counts.shape, source))
@@ -243,7 +243,7 @@ def release(
     noise = np.empty_like(counts)
     for decay in dict.fromkeys(decays):
         rows = [time for time, row_decay in enumerate(decays) if row_decay == decay]
-        noise[rows] = laplace_steps(decay, len(rows) * counts.shape[1], source).reshape(len(rows), -1)
+        noise[rows] = sample_discrete_laplace(decay, len(rows) * counts.shape[1], source).reshape(len(rows), -1)
     return counts + noise
 
 
@@ -257,11 +257,11 @@ def as_budgets(epsilons: Budget | Sequence[Budget] | FloatArray, steps: int) -> 
         one nor ``steps``.
     """
     if isinstance(epsilons, (str, Fraction, int, float, np.number)):
-        return [rational(epsilons)] * steps
+        return [parse_rational(epsilons)] * steps
     try:
         listed = list(epsilons)
     except TypeError:
         raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {epsilons}") from None
     if len(listed) != steps:
         raise BudgetError(f"epsilon must be one budget, or one for each of {steps} times, got {len(listed)} budgets")
-    return [rational(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]
+    return [parse_rational(budget, f"epsilon at time {time}") for time, budget in enumerate(listed)]

@@ -16,14 +16,14 @@ from dphmm.jobs.input_data import Data
 from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.policy.expression import canonical_policy
+from dphmm.policy.expression import canonicalize_policy
 from dphmm.policy.protection import Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.settings import Schedule
 from dphmm.space.grid import PRESETS as GRIDS
-from dphmm.tables.json_toml import first_flaw, read_keys
-from dphmm.validation import checked
+from dphmm.tables.json_toml import find_first_flaw, read_keys
+from dphmm.validation import check_arguments
 
 # Smallest number of sequences: a single one has no interval.
 MIN_SEQUENCES = 2
@@ -237,7 +237,7 @@ class EvaluationConfig(BaseModel):
         """The input files with their format."""
         return Data.from_options(self.data, vars(self))
 
-    def base(self, policy: str) -> Setting:
+    def get_default_setting(self, policy: str) -> Setting:
         """Return the default setting of a policy, from which the sweeps start.
 
         Parameters
@@ -265,7 +265,7 @@ class EvaluationConfig(BaseModel):
         tuple of Setting
             The settings in the order of the tables.
         """
-        settings = [self.base(policy) for policy in self.policies]
+        settings = [self.get_default_setting(policy) for policy in self.policies]
         for base in tuple(settings):
             settings += [replace(base, epsilon=float(epsilon)) for epsilon in self.epsilons]
             settings += [replace(base, mechanism=mechanism) for mechanism in self.mechanisms]
@@ -273,7 +273,7 @@ class EvaluationConfig(BaseModel):
             settings += [replace(base, target_error_km=float(error)) for error in self.target_errors_km]
             settings += [replace(base, window_epsilon=float(epsilon)) for epsilon in self.window_epsilons]
         if "utility" in self.policies:
-            base = self.base("utility")
+            base = self.get_default_setting("utility")
             settings += [replace(base, radius_km=float(radius)) for radius in self.radii_km]
             settings += [replace(base, repair=repair) for repair in self.repairs]
         return tuple(dict.fromkeys(settings))
@@ -346,7 +346,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@checked
+@check_arguments
 def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> EvaluationConfig:
     """Return the configuration with the provided keys.
 
@@ -375,7 +375,7 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise ConfigurationError(f"{source}: preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     try:
-        config = EvaluationConfig.model_validate(_preset_keys(preset, values) | values)
+        config = EvaluationConfig.model_validate(_select_preset_keys(preset, values) | values)
     except ValidationError as problem:
         raise ConfigurationError(_explain_error(problem, source)) from None
     _check_region(config, source)
@@ -390,7 +390,7 @@ def parse_config(keys: Mapping[str, Any], source: str = "configuration") -> Eval
     return config
 
 
-def _preset_keys(name: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+def _select_preset_keys(name: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a preset without those that a model or another region replaces."""
     replaced: tuple[str, ...] = ()
     if values.get("model") is not None:
@@ -441,12 +441,12 @@ def _check_policies(config: EvaluationConfig, source: str) -> None:
     for policy in config.policies:
         try:
             if policy != "utility":
-                canonical_policy(policy)
+                canonicalize_policy(policy)
         except PolicyError as problem:
             raise ConfigurationError(f"{source}: key 'policies': {problem}, or 'utility' with 'radius_km'") from None
 
 
-@checked
+@check_arguments
 def load_config(path: str | Path) -> EvaluationConfig:
     """Read the configuration of an evaluation from a TOML file.
 
@@ -471,7 +471,7 @@ def load_config(path: str | Path) -> EvaluationConfig:
 
 
 def _explain_error(problem: ValidationError, source: str) -> str:
-    key, flaw, message = first_flaw(problem)
+    key, flaw, message = find_first_flaw(problem)
     if flaw == "extra_forbidden":
         message = f"is unknown; the keys are {', '.join(EvaluationConfig.model_fields)}"
     return f"{source}: key '{key}' {message}"

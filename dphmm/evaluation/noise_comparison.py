@@ -17,27 +17,27 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray, as_integers
-from dphmm.compilation import compiled_at_first_call
+from dphmm.compilation import compile_at_first_call
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.split import Split, model_file
+from dphmm.evaluation.split import Split, get_model_path
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.mechanisms.base import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.policy.expression import policy_label
+from dphmm.policy.expression import format_policy_label
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
-from dphmm.policy.lengths import length
+from dphmm.policy.lengths import format_policy_length
 from dphmm.random import derive_seed
 from dphmm.release.engine import ReleaseSettings
 from dphmm.space.states import StateSpace
-from dphmm.tables import new_file, write_csv
+from dphmm.tables import write_csv, write_new_file
 from dphmm.tables.values import shorten
-from dphmm.validation import SeedOrGenerator, checked
+from dphmm.validation import SeedOrGenerator, check_arguments
 
 # The compared noises: name, mechanism and noise scope. The first is the reference.
 NOISES: tuple[tuple[str, MechanismName, NoiseScope], ...] = (
@@ -88,7 +88,7 @@ class NoiseRow:
     note: str = ""
 
 
-@checked
+@check_arguments
 def compare_noise(
     model: MarkovModel,
     settings: ReleaseSettings,
@@ -133,7 +133,9 @@ def compare_noise(
     if not sum(map(len, paths)):
         raise InvalidInputError("sequences must contain at least one state, got none")
     seed = derive_seed(rng)
-    graph = settings.graph(model) if policy is None else as_policy(policy, model.size, get_state_names(model.space))
+    graph = (
+        settings.build_graph(model) if policy is None else as_policy(policy, model.size, get_state_names(model.space))
+    )
     rows: list[NoiseRow] = []
     reference = nan
     for equal in ("edge", "any two"):
@@ -151,7 +153,7 @@ def compare_noise(
                 noise_settings = replace(noise_settings, epsilon=settings.epsilon * reference / factor)
             row = NoiseRow(name, equal, noise_settings.epsilon, factor)
             try:
-                rows.append(_measure(row, noise_settings, model, graph, paths, seed))
+                rows.append(_measure_noise(row, noise_settings, model, graph, paths, seed))
             except DphmmError as problem:
                 rows.append(replace(row, note=str(problem)))
     return tuple(rows)
@@ -165,7 +167,7 @@ def _compute_factor(settings: ReleaseSettings, model: MarkovModel, graph: Policy
         return nan
 
 
-def _measure(
+def _measure_noise(
     row: NoiseRow, settings: ReleaseSettings, model: MarkovModel, graph: PolicyGraph, paths: list[IntArray], seed: int
 ) -> NoiseRow:
     engine = settings.engine(model, seed, graph)
@@ -218,15 +220,15 @@ def _describe_uneven_reach(graph: PolicyGraph, space: StateSpace) -> str | None:
     outer = hull.circumradius
     if inner >= _MIN_RADIUS_RATIO * outer:
         return None
-    return f"reaches {length(outer)} in one direction and {length(inner)} in another"
+    return f"reaches {format_policy_length(outer)} in one direction and {format_policy_length(inner)} in another"
 
 
 def _warn_if_coarse(settings: ReleaseSettings, model: MarkovModel) -> None:
-    reach = _describe_uneven_reach(settings.graph(model), model.space)
+    reach = _describe_uneven_reach(settings.build_graph(model), model.space)
     if reach is not None:
         logging.getLogger(__name__).warning(
             "dphmm: the cells are coarse: the hull of %s %s, while planar Laplace uses a disc",
-            policy_label(settings.policy),
+            format_policy_label(settings.policy),
             reach,
         )
 
@@ -235,7 +237,7 @@ def compare_noise_on_data(
     config: EvaluationConfig | str | Path,
     folder: str | Path,
     resume: bool = False,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
     *,
     engine: Engine | None = None,
 ) -> dict[str, list[NoiseRow]]:
@@ -271,28 +273,28 @@ def compare_noise_on_data(
     """
     loaded = config if isinstance(config, EvaluationConfig) else load_config(config)
     for policy in loaded.policies:
-        if loaded.base(policy).release_settings.delta is not None:
+        if loaded.get_default_setting(policy).release_settings.delta is not None:
             raise ConfigurationError(f"policy {policy!r} has a delta and cannot be compared: remove it from 'policies'")
     data = loaded.user_data
     runner = engine or Processes(1)
     rows_by_policy: dict[str, list[NoiseRow]] = {}
     with (
-        runner.started(),
+        runner.start_workers(),
         closing(Evaluation.open(loaded, Path(folder), lambda: data.read().trajectories, resume)) as evaluation,
     ):
         at = evaluation.checkpoint.folder.absolute()
         folds = np.unique(evaluation.split.folds).tolist()
         for policy in loaded.policies:
-            base = loaded.base(policy).release_settings
+            base = loaded.get_default_setting(policy).release_settings
             rows_by_noise = dict[tuple[str, str], list[NoiseRow]]()
-            _warn_if_coarse(base, MarkovModel.load(model_file(at, int(evaluation.split.folds[0]))))
+            _warn_if_coarse(base, MarkovModel.load(get_model_path(at, int(evaluation.split.folds[0]))))
             compare_fold = partial(_compare_fold, at, base, loaded.seed)
             for rows in watch(runner.run_in_order(compare_fold, folds), f"Comparing under {policy}", len(folds)):
                 for row in rows:
                     rows_by_noise.setdefault((row.noise, row.equal), []).append(row)
             rows_by_policy[base.policy] = [_pool_rows(rows) for rows in rows_by_noise.values()]
     names = [field.name for field in fields(NoiseRow)]
-    with new_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
+    with write_new_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
         lines = (
             [policy, *(getattr(row, name) for name in names)] for policy, rows in rows_by_policy.items() for row in rows
         )
@@ -303,9 +305,9 @@ def compare_noise_on_data(
 def _compare_fold(folder: Path, settings: ReleaseSettings, seed: int, fold: int) -> tuple[NoiseRow, ...]:
     """Compare the noises on a fold of the run in a folder."""
     split = Split.load(folder)
-    model = MarkovModel.load(model_file(folder, fold))
+    model = MarkovModel.load(get_model_path(folder, fold))
     # The plain and the compiled form of a loop differ in the last digits, so that workers would not agree.
-    with compiled_at_first_call():
+    with compile_at_first_call():
         return compare_noise(model, settings, split.states[split.folds == fold][:, 1:], seed)
 
 

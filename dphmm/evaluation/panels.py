@@ -8,7 +8,7 @@ import numpy as np
 
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.evaluation.figures.base import Panel, Series
-from dphmm.evaluation.report import over_time, select_sweep, smooth_curve, total
+from dphmm.evaluation.report import compute_mean_over_time, compute_overall_mean, select_sweep, smooth_curve
 from dphmm.evaluation.run import StepTable
 
 # Metric → the label of its axis, and the factor from the unit of the table to the unit of the axis.
@@ -50,7 +50,7 @@ def make_panels(
     metrics : sequence of str
         Keys of `METRICS`.
     curves : callable
-        `curves_over_time`, `curves_by_epsilon` or `curves_by_radius`.
+        `build_curves_over_time`, `build_curves_by_epsilon` or `build_curves_by_radius`.
     x_label : str
         Name of the horizontal axis.
     title : str, optional
@@ -66,37 +66,42 @@ def make_panels(
     ]
 
 
-def curves_over_time(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
+def build_curves_over_time(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
     """Return each policy's mean over sequences at each timestep with its 95 % interval."""
     factor = METRICS[metric][1]
     width = 1 if metric == "runtime_s" else SMOOTHING_STEPS
     curves = []
     for policy in config.policies:
-        mean, low, high = (factor * smooth_curve(part, width) for part in over_time(table, config.base(policy), metric))
+        mean, low, high = (
+            factor * smooth_curve(part, width)
+            for part in compute_mean_over_time(table, config.get_default_setting(policy), metric)
+        )
         curves.append(Series(label_policy(policy), np.arange(1.0, len(mean) + 1), mean, low, high))
     return curves
 
 
-def curves_by_epsilon(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
+def build_curves_by_epsilon(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
     """Return, for each policy, the mean at each epsilon with its 95 % interval."""
-    return [_sweep(table, config, policy, "epsilon", metric) for policy in config.policies]
+    return [_build_sweep_curve(table, config, policy, "epsilon", metric) for policy in config.policies]
 
 
-def curves_by_radius(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
+def build_curves_by_radius(table: StepTable, config: EvaluationConfig, metric: str) -> list[Series]:
     """Return the utility policy's mean at each radius. Other policies are dashed level lines."""
-    utility = _sweep(table, config, "utility", "radius_km", metric)
+    utility = _build_sweep_curve(table, config, "utility", "radius_km", metric)
     curves = []
     for policy in config.policies:
         if policy == "utility":
             curves.append(utility)
         else:
-            level = METRICS[metric][1] * np.array(total(table, config.base(policy), metric))
+            level = METRICS[metric][1] * np.array(
+                compute_overall_mean(table, config.get_default_setting(policy), metric)
+            )
             mean, low, high = (np.full(len(utility.x), value) for value in level)
             curves.append(Series(label_policy(policy), utility.x, mean, low, high, dashed=True))
     return curves
 
 
-def _sweep(table: StepTable, config: EvaluationConfig, policy: str, parameter: str, metric: str) -> Series:
+def _build_sweep_curve(table: StepTable, config: EvaluationConfig, policy: str, parameter: str, metric: str) -> Series:
     sweep = select_sweep(config, policy, parameter)
-    means = METRICS[metric][1] * np.array([total(table, setting, metric) for setting in sweep])
+    means = METRICS[metric][1] * np.array([compute_overall_mean(table, setting, metric) for setting in sweep])
     return Series(label_policy(policy), np.array([float(getattr(setting, parameter)) for setting in sweep]), *means.T)

@@ -72,11 +72,11 @@ def bootstrap(values: npt.ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray
     rows = np.asarray(values, dtype=np.float64)
     # An observed infinite value has positive probability, so the true mean is infinite.
     infinite = np.isinf(rows).any(axis=0)
-    low, high = np.quantile(_resampled_means(np.where(infinite, 0.0, rows)), _QUANTILES, axis=0)
+    low, high = np.quantile(_resample_means(np.where(infinite, 0.0, rows)), _QUANTILES, axis=0)
     return rows.mean(axis=0), np.where(infinite, np.inf, low), np.where(infinite, np.inf, high)
 
 
-def _resampled_means(rows: FloatArray) -> FloatArray:
+def _resample_means(rows: FloatArray) -> FloatArray:
     """Return the means of bootstrap samples of rows, ``(NUM_RESAMPLES, ...)``.
 
     Inputs with equal numbers of rows have equal samples. The quotient of two results is therefore that of paired
@@ -88,18 +88,20 @@ def _resampled_means(rows: FloatArray) -> FloatArray:
     return np.asarray(np.tensordot(counts / len(rows), rows, axes=1))
 
 
-def total(table: StepTable, setting: Setting, metric: str) -> Interval:
+def compute_overall_mean(table: StepTable, setting: Setting, metric: str) -> Interval:
     """Compute the mean of a metric over all steps of a setting. It is infinite if a value is.
 
     For a metric of `ROOTS`, the result is the root of the mean.
     """
-    interval = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1)))
+    interval = np.array(bootstrap(table.select_rows(setting).to_matrix(ROOTS.get(metric, metric)).mean(axis=1)))
     return Interval(*(np.sqrt(interval) if metric in ROOTS else interval).tolist())
 
 
-def over_time(table: StepTable, setting: Setting, metric: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+def compute_mean_over_time(
+    table: StepTable, setting: Setting, metric: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Compute a metric's mean and interval at each timestep. Shape ``(length,)`` each."""
-    interval = np.array(bootstrap(table.where(setting).matrix(ROOTS.get(metric, metric))))
+    interval = np.array(bootstrap(table.select_rows(setting).to_matrix(ROOTS.get(metric, metric))))
     mean, low, high = np.sqrt(interval) if metric in ROOTS else interval
     return mean, low, high
 
@@ -128,20 +130,22 @@ def smooth_curve(values: FloatArray, width: int = 5) -> FloatArray:
     return np.asarray(sums / counts)
 
 
-def ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
+def compute_ratio(table: StepTable, first: Setting, second: Setting, metric: str) -> Interval:
     """Divide the means of a metric under two settings, with the interval of paired samples.
 
     For a metric of `ROOTS`, the result is the quotient of the roots of the means. NaN if a denominator is 0.
     """
-    sides = [table.where(setting).matrix(ROOTS.get(metric, metric)).mean(axis=1) for setting in (first, second)]
-    quotient = _quotient(*sides)
+    sides = [
+        table.select_rows(setting).to_matrix(ROOTS.get(metric, metric)).mean(axis=1) for setting in (first, second)
+    ]
+    quotient = _divide_means(*sides)
     return Interval(*np.sqrt(quotient).tolist()) if metric in ROOTS else quotient
 
 
-def _quotient(above: FloatArray, below: FloatArray) -> Interval:
+def _divide_means(above: FloatArray, below: FloatArray) -> Interval:
     """Divide the means of two columns ``(n,)``, with the interval of paired bootstrap samples."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.quantile(_resampled_means(above) / _resampled_means(below), _QUANTILES)
+        low, high = np.quantile(_resample_means(above) / _resample_means(below), _QUANTILES)
         return Interval(float(above.mean() / below.mean()), float(low), float(high))
 
 
@@ -175,39 +179,41 @@ def check_claims(table: StepTable, config: EvaluationConfig) -> tuple[Claim, ...
     """Check every claim of Section 8 for which the evaluation has the required settings."""
     claims: list[Claim] = []
     if {"utility", "transition", "complete"} <= set(config.policies):
-        claims += _runtime_claims(table, config) + _policy_claims(table, config)
+        claims += _judge_runtime_claims(table, config) + _judge_policy_claims(table, config)
     if len(config.epsilons) > 1:
-        claims += _epsilon_claims(table, config)
+        claims += _judge_epsilon_claims(table, config)
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        claims += _radius_claims(table, config)
+        claims += _judge_radius_claims(table, config)
     return tuple(claims)
 
 
-def _runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
-    utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
+def _judge_runtime_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+    utility, transition, dpls = (config.get_default_setting(policy) for policy in ("utility", "transition", "complete"))
     claims = []
     for setting in (utility, transition):
         statement = (
             f"{setting.policy.capitalize()} takes a little longer than DPLS (up to {MAX_SLIGHT_TIME_RATIO:g} times)."
         )
         claims.append(
-            _larger(
+            _judge_larger(
                 table, "10", statement, "a little longer", setting, dpls, "runtime_s", max_factor=MAX_SLIGHT_TIME_RATIO
             )
         )
     statement = "DPLS has a smaller constraint set than transition."
-    claims.append(_larger(table, "10", statement, "a tighter constraint", transition, dpls, "num_possible_states"))
+    claims.append(
+        _judge_larger(table, "10", statement, "a tighter constraint", transition, dpls, "num_possible_states")
+    )
     for metric, name in (("runtime_s", "runtime"), ("area_km2", "hull's area")):
         for setting in (utility, transition):
             statement = (
                 f"Under {setting.policy} the {name} converges (last two quarters within {100 * STABLE_TOLERANCE:g} %)."
             )
-            claims.append(_settles(table, setting, metric, statement))
+            claims.append(_judge_stability(table, setting, metric, statement))
     return claims
 
 
-def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
-    utility, transition, dpls = (config.base(policy) for policy in ("utility", "transition", "complete"))
+def _judge_policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+    utility, transition, dpls = (config.get_default_setting(policy) for policy in ("utility", "transition", "complete"))
     dop = "protection"
     error = "rms_error_km"
     ordered = (
@@ -218,13 +224,13 @@ def _policy_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
         ("Utility has a smaller error than transition.", "the lowest", transition, utility, error),
         ("Transition has a larger error than DPLS.", "rises with DoP", transition, dpls, error),
     )
-    claims = [_larger(table, "11", *comparison) for comparison in ordered]
+    claims = [_judge_larger(table, "11", *comparison) for comparison in ordered]
     if config.preset is not None:
-        claims.insert(2, _printed_protection(table, transition, PRINTED_PROTECTION[config.preset]))
+        claims.insert(2, _judge_printed_protection(table, transition, PRINTED_PROTECTION[config.preset]))
     return claims
 
 
-def _larger(
+def _judge_larger(
     table: StepTable,
     figure: str,
     statement: str,
@@ -235,12 +241,12 @@ def _larger(
     max_factor: float = np.inf,
 ) -> Claim:
     """Check that a metric is larger under one setting than under another, by at most a factor."""
-    factor = ratio(table, larger, smaller, metric)
-    measured = f"{_name(larger)} / {_name(smaller)} {_stated_interval(factor)}"
-    return Claim(figure, statement, paper, measured, _verdict(factor, 1.0, max_factor))
+    factor = compute_ratio(table, larger, smaller, metric)
+    measured = f"{_label_setting(larger)} / {_label_setting(smaller)} {_format_interval(factor)}"
+    return Claim(figure, statement, paper, measured, _judge_interval(factor, 1.0, max_factor))
 
 
-def _verdict(interval: Interval, low: float, high: float) -> Verdict:
+def _judge_interval(interval: Interval, low: float, high: float) -> Verdict:
     """Decide whether an interval lies within ``(low, high]``, outside it, or across an end.
 
     With NaN the result is `UNDECIDED`, as every comparison is false.
@@ -256,47 +262,51 @@ def _combine_verdicts(verdicts: Iterable[Verdict]) -> Verdict:
     return FAILS if FAILS in distinct else UNDECIDED if UNDECIDED in distinct else HOLDS
 
 
-def _settles(table: StepTable, setting: Setting, metric: str, statement: str) -> Claim:
-    values = table.where(setting).matrix(metric)
+def _judge_stability(table: StepTable, setting: Setting, metric: str, statement: str) -> Claim:
+    values = table.select_rows(setting).to_matrix(metric)
     quarter = max(values.shape[1] // 4, 1)
     third, last = (part.mean(axis=1) for part in (values[:, -2 * quarter : -quarter], values[:, -quarter:]))
-    factor = _quotient(last, third)
-    measured = f"last / third quarter {_stated_interval(factor)}"
+    factor = _divide_means(last, third)
+    measured = f"last / third quarter {_format_interval(factor)}"
     return Claim(
-        "10", statement, "a stable level", measured, _verdict(factor, 1 - STABLE_TOLERANCE, 1 / (1 - STABLE_TOLERANCE))
+        "10",
+        statement,
+        "a stable level",
+        measured,
+        _judge_interval(factor, 1 - STABLE_TOLERANCE, 1 / (1 - STABLE_TOLERANCE)),
     )
 
 
-def _printed_protection(table: StepTable, setting: Setting, printed: float) -> Claim:
-    mean = total(table, setting, "protection")
+def _judge_printed_protection(table: StepTable, setting: Setting, printed: float) -> Claim:
+    mean = compute_overall_mean(table, setting, "protection")
     tolerance = 100 * AGREEMENT_TOLERANCE
     words = f"Transition protects the true state among {printed:g} possible states (within {tolerance:g} %)."
-    verdict = _verdict(mean, (1 - AGREEMENT_TOLERANCE) * printed, (1 + AGREEMENT_TOLERANCE) * printed)
-    return Claim("11", words, f"{printed:g} states", f"{_stated_interval(mean)} states", verdict)
+    verdict = _judge_interval(mean, (1 - AGREEMENT_TOLERANCE) * printed, (1 + AGREEMENT_TOLERANCE) * printed)
+    return Claim("11", words, f"{printed:g} states", f"{_format_interval(mean)} states", verdict)
 
 
-def _epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+def _judge_epsilon_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     claims = []
     for policy in config.policies:
         sweep = select_sweep(config, policy, "epsilon")
-        under = f"Under {_name(sweep[0])}"
-        ratios = [ratio(table, sweep[0], setting, "protection") for setting in sweep[1:]]
+        under = f"Under {_label_setting(sweep[0])}"
+        ratios = [compute_ratio(table, sweep[0], setting, "protection") for setting in sweep[1:]]
         verdict = _combine_verdicts(
-            _verdict(interval, 1 - EQUAL_TOLERANCE, 1 / (1 - EQUAL_TOLERANCE)) for interval in ratios
+            _judge_interval(interval, 1 - EQUAL_TOLERANCE, 1 / (1 - EQUAL_TOLERANCE)) for interval in ratios
         )
-        measured = f"first / this {_at_each(sweep[1:], ratios, 'epsilon')}"
+        measured = f"first / this {_format_sweep_intervals(sweep[1:], ratios, 'epsilon')}"
         statement = f"{under}, DoP does not depend on ε (within {100 * EQUAL_TOLERANCE:g} %)."
         claims.append(Claim("12", statement, "the same", measured, verdict))
-        ratios = [ratio(table, smaller, larger, "rms_error_km") for smaller, larger in pairwise(sweep)]
-        measured = f"this / next {_at_each(sweep[:-1], ratios, 'epsilon')}"
-        verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
+        ratios = [compute_ratio(table, smaller, larger, "rms_error_km") for smaller, larger in pairwise(sweep)]
+        measured = f"this / next {_format_sweep_intervals(sweep[:-1], ratios, 'epsilon')}"
+        verdict = _combine_verdicts(_judge_interval(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("12", f"{under}, the error falls as ε grows.", "smaller", measured, verdict))
     if {"transition", "complete"} <= set(config.policies):
-        claims += _transition_claims(table, config)
+        claims += _judge_transition_claims(table, config)
     return claims
 
 
-def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+def _judge_transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     """Compare transition with the paper's other policies at every epsilon."""
     transition = select_sweep(config, "transition", "epsilon")
     measured = []
@@ -304,54 +314,56 @@ def _transition_claims(table: StepTable, config: EvaluationConfig) -> list[Claim
     for policy in ("utility", "complete"):
         if policy in config.policies:
             other = select_sweep(config, policy, "epsilon")
-            ratios = [ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
-            measured.append(f"{_name(transition[0])} / {_name(other[0])} {_list_intervals(ratios)}")
-            verdicts += [_verdict(interval, 1.0, np.inf) for interval in ratios]
+            ratios = [compute_ratio(table, *pair, "protection") for pair in zip(transition, other, strict=True)]
+            measured.append(f"{_label_setting(transition[0])} / {_label_setting(other[0])} {_format_intervals(ratios)}")
+            verdicts += [_judge_interval(interval, 1.0, np.inf) for interval in ratios]
     statement = "Transition has the largest DoP at every ε."
-    ratio_text = f"{'; '.join(measured)} at {_free_values(transition, 'epsilon')}"
+    ratio_text = f"{'; '.join(measured)} at {_format_free_values(transition, 'epsilon')}"
     largest = Claim("12", statement, "the largest", ratio_text, _combine_verdicts(verdicts))
     dpls = select_sweep(config, "complete", "epsilon")
-    ratios = [ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
+    ratios = [compute_ratio(table, *pair, "rms_error_km") for pair in zip(transition, dpls, strict=True)]
     statement = f"Transition costs little error against DPLS (up to {MAX_SLIGHT_ERROR_RATIO} times)."
-    verdict = _combine_verdicts(_verdict(interval, 0.0, MAX_SLIGHT_ERROR_RATIO) for interval in ratios)
-    ratio_text = f"transition / DPLS {_at_each(transition, ratios, 'epsilon')}"
+    verdict = _combine_verdicts(_judge_interval(interval, 0.0, MAX_SLIGHT_ERROR_RATIO) for interval in ratios)
+    ratio_text = f"transition / DPLS {_format_sweep_intervals(transition, ratios, 'epsilon')}"
     return [largest, Claim("12", statement, "little sacrifice", ratio_text, verdict)]
 
 
-def _radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
+def _judge_radius_claims(table: StepTable, config: EvaluationConfig) -> list[Claim]:
     sweep = select_sweep(config, "utility", "radius_km")
     claims = []
     for metric, name in (("protection", "DoP"), ("rms_error_km", "the error")):
-        ratios = [ratio(table, larger, smaller, metric) for smaller, larger in pairwise(sweep)]
-        measured = f"this / previous {_at_each(sweep[1:], ratios, 'radius_km')}"
-        verdict = _combine_verdicts(_verdict(interval, 1.0, np.inf) for interval in ratios)
+        ratios = [compute_ratio(table, larger, smaller, metric) for smaller, larger in pairwise(sweep)]
+        measured = f"this / previous {_format_sweep_intervals(sweep[1:], ratios, 'radius_km')}"
+        verdict = _combine_verdicts(_judge_interval(interval, 1.0, np.inf) for interval in ratios)
         claims.append(Claim("13", f"Under utility, {name} grows with r.", "grows", measured, verdict))
     if "complete" in config.policies:
-        ratios = [ratio(table, config.base("complete"), setting, "rms_error_km") for setting in sweep]
-        verdicts = [_verdict(interval, 1.0, np.inf) for interval in ratios]
+        ratios = [
+            compute_ratio(table, config.get_default_setting("complete"), setting, "rms_error_km") for setting in sweep
+        ]
+        verdicts = [_judge_interval(interval, 1.0, np.inf) for interval in ratios]
         verdict = UNDECIDED
         if 2 * verdicts.count(HOLDS) > len(sweep):
             verdict = HOLDS
         elif 2 * verdicts.count(FAILS) >= len(sweep):
             verdict = FAILS
         statement = "Utility has a smaller error than DPLS for most r."
-        measured = f"DPLS / utility {_at_each(sweep, ratios, 'radius_km')}"
+        measured = f"DPLS / utility {_format_sweep_intervals(sweep, ratios, 'radius_km')}"
         claims.append(Claim("13", statement, "in most results", measured, verdict))
     return claims
 
 
-def _at_each(sweep: Sequence[Setting], intervals: Sequence[Interval], free: str) -> str:
+def _format_sweep_intervals(sweep: Sequence[Setting], intervals: Sequence[Interval], free: str) -> str:
     """State an interval for each setting of a sweep."""
-    return f"at {_free_values(sweep, free)}: {_list_intervals(intervals)}"
+    return f"at {_format_free_values(sweep, free)}: {_format_intervals(intervals)}"
 
 
-def _free_values(sweep: Sequence[Setting], free: str) -> str:
+def _format_free_values(sweep: Sequence[Setting], free: str) -> str:
     values = ", ".join(f"{getattr(setting, free):g}" for setting in sweep)
     return f"r = {values} km" if free == "radius_km" else f"ε = {values}"
 
 
-def _list_intervals(intervals: Sequence[Interval]) -> str:
-    return ", ".join(map(_stated_interval, intervals))
+def _format_intervals(intervals: Sequence[Interval]) -> str:
+    return ", ".join(map(_format_interval, intervals))
 
 
 def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setting]:
@@ -366,16 +378,16 @@ def select_sweep(config: EvaluationConfig, policy: str, free: str) -> list[Setti
     )
 
 
-def _name(setting: Setting) -> str:
+def _label_setting(setting: Setting) -> str:
     return "DPLS" if setting.policy == "complete" else setting.policy
 
 
-def _stated_interval(value: Interval) -> str:
-    mean, low, high = map(significant, value)
+def _format_interval(value: Interval) -> str:
+    mean, low, high = map(format_significant, value)
     return mean if low == mean == high else f"{mean} ({low} to {high})"
 
 
-def significant(value: float, digits: int = 3) -> str:
+def format_significant(value: float, digits: int = 3) -> str:
     """Format a number with at least `digits` significant digits and without an exponent.
 
     Examples
@@ -421,7 +433,7 @@ _CAPTIONS = {
 }
 
 
-def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: str) -> str:
+def build_report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: str) -> str:
     """Return the report as one HTML page.
 
     Parameters
@@ -444,7 +456,8 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
     figures = [Picture(png, _CAPTIONS[name], True) for name, png in pictures.items()]
     sections = [
         Section(
-            "Data and split", [_data_words(evaluation), _states_words(evaluation.config), _split_words(evaluation)]
+            "Data and split",
+            [_describe_data(evaluation), _describe_states(evaluation.config), _describe_split(evaluation)],
         ),
         Section(
             "Settings",
@@ -459,16 +472,16 @@ def report_html(evaluation: Evaluation, pictures: Mapping[str, bytes], command: 
             ("figure of the paper", "claim", "published", "measured", "verdict"),
             [(*list(asdict(claim).values())[:4], Cell(claim.verdict, mark=_MARKS[claim.verdict])) for claim in claims],
         ),
-        Section("Provenance", verbatim=_origin(evaluation, command)),
+        Section("Provenance", verbatim=_describe_provenance(evaluation, command)),
     ]
     warning = (
         "The map and the table of steps in this folder show true locations. The other figures are computed from true "
         "locations without noise. Do not publish them."
     )
-    return html_page(_title(evaluation), warning, True, sections)
+    return html_page(_format_title(evaluation), warning, True, sections)
 
 
-def _split_words(evaluation: Evaluation) -> str:
+def _describe_split(evaluation: Evaluation) -> str:
     config = evaluation.config
     split = evaluation.split
     dropped = "; ".join(f"{number} {reason}" for reason, number in split.dropped.items())
@@ -488,20 +501,22 @@ def _split_words(evaluation: Evaluation) -> str:
     )
 
 
-def _states_words(config: EvaluationConfig) -> str:
+def _describe_states(config: EvaluationConfig) -> str:
     """State the number of states, and every key that differs from the preset."""
     space = make_space(config)
     cells = f" of {space.cell_km:g} km" if space.cell_km else ""
     words = f"{space.size:,} states{cells}."
     if config.preset is None:
         return words
-    changed = [f"{key} is {_plain(now)} instead of {_plain(was)}" for key, (was, now) in config.changes.items()]
+    changed = [
+        f"{key} is {_format_value(now)} instead of {_format_value(was)}" for key, (was, now) in config.changes.items()
+    ]
     if not changed:
         return f"{words} All settings are those of the preset {config.preset!r}."
     return f"{words} The settings are those of the preset {config.preset!r}, but {'; '.join(changed)}."
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "unset" if value is None else json.dumps(value, default=str)
 
 
@@ -525,13 +540,13 @@ def _summarize_claims(claims: Sequence[Claim], clock: str) -> str:
     )
 
 
-def setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def list_setting_rows(table: StepTable, config: EvaluationConfig) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Return a header and a row per setting: parameters and means with 95 % intervals."""
     names = tuple(name for metric, _, _ in _TABLE_METRICS for name in (metric, f"{metric}_low", f"{metric}_high"))
     rows = [
         (
             *asdict(setting).values(),
-            *(value for metric, _, _ in _TABLE_METRICS for value in total(table, setting, metric)),
+            *(value for metric, _, _ in _TABLE_METRICS for value in compute_overall_mean(table, setting, metric)),
         )
         for setting in config.settings()
     ]
@@ -549,7 +564,7 @@ _ABBREVIATIONS = (
 )
 
 
-def _title(evaluation: Evaluation) -> str:
+def _format_title(evaluation: Evaluation) -> str:
     """Return the name of the evaluation. By default it includes the names of the data."""
     config = evaluation.config
     if config.name != type(config).model_fields["name"].default:
@@ -557,7 +572,7 @@ def _title(evaluation: Evaluation) -> str:
     return f"{config.name} of {', '.join(Path(path).name for path in config.data)}"
 
 
-def _data_words(evaluation: Evaluation) -> str:
+def _describe_data(evaluation: Evaluation) -> str:
     """State the input files and the policies."""
     paths = [Path(path).name for path in evaluation.checkpoint.record["data_sha256"]]
     names = ", ".join(paths[:6]) + (f" and {len(paths) - 6:,} more" if len(paths) > 6 else "")
@@ -574,7 +589,7 @@ def _tabulate_settings(
     varies = [name for name in stated[0] if len({values[name] for values in stated}) > 1 or name == "policy"]
     fixed = [f"{name} {stated[0][name]}" for name in stated[0] if name not in varies and stated[0][name]]
     means = {
-        label: [f"{factor * total(table, setting, metric).mean:.3g}" for setting in settings]
+        label: [f"{factor * compute_overall_mean(table, setting, metric).mean:.3g}" for setting in settings]
         for metric, label, factor in _TABLE_METRICS
     }
     differ = {label: values for label, values in means.items() if len(set(values)) > 1}
@@ -604,9 +619,9 @@ def _describe_setting(setting: Setting) -> dict[str, str]:
     }
 
 
-def _origin(evaluation: Evaluation, command: str) -> str:
+def _describe_provenance(evaluation: Evaluation, command: str) -> str:
     record = evaluation.checkpoint.record
-    versions = [f"Python {platform.python_version()}", f"dphmm {dphmm.__version__}", *map(_version, _LIBRARIES)]
+    versions = [f"Python {platform.python_version()}", f"dphmm {dphmm.__version__}", *map(_format_version, _LIBRARIES)]
     lines = [f"$ {command}", "", ", ".join(versions), f"run by version: {record['version']}", ""]
     lines += [f"sha256 {digest}  {Path(path).name}" for path, digest in record["data_sha256"].items()]
     lines += [f"sha256 {record['configuration_sha256']}  (configuration)", ""]
@@ -614,7 +629,7 @@ def _origin(evaluation: Evaluation, command: str) -> str:
     return "\n".join(lines)
 
 
-def _version(name: str) -> str:
+def _format_version(name: str) -> str:
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:

@@ -22,24 +22,24 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.compilation import compiled_at_first_call
-from dphmm.errors import DataFileError, OutputError, need
+from dphmm.compilation import compile_at_first_call
+from dphmm.errors import DataFileError, OutputError, import_library
 from dphmm.evaluation.config import EvaluationConfig, Setting, load_config, parse_config
-from dphmm.evaluation.split import Split, check_policies, make_space, model_file, split_users
+from dphmm.evaluation.split import Split, check_policies, get_model_path, make_space, split_users
 from dphmm.geometry.measurements import Measurements
-from dphmm.jobs.batch.run_folder import Checkpoint, file_hash
+from dphmm.jobs.batch.run_folder import Checkpoint, hash_contents
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.model.loading import load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
-from dphmm.policy.expression import canonical_policy
+from dphmm.policy.expression import canonicalize_policy
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import new_file, read_document
+from dphmm.tables import read_document, write_new_file
 from dphmm.tables.binary_files import read_parquet, write_parquet
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Column → its type. The table contains true locations and is private.
 #
@@ -102,20 +102,20 @@ class StepTable:
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self.columns[name]
 
-    def where(self, setting: Setting) -> StepTable:
+    def select_rows(self, setting: Setting) -> StepTable:
         """Return the rows of a setting, in the order of sequences and steps."""
         chosen: BoolArray = np.ones(len(self), dtype=np.bool_)
         for name, value in asdict(setting).items():
             chosen &= self.columns[name] == value
         return StepTable({name: array[chosen] for name, array in self.columns.items()})
 
-    def matrix(self, name: str) -> FloatArray:
+    def to_matrix(self, name: str) -> FloatArray:
         """Return a numeric column of the rows of one setting as ``(sequences, steps)``."""
         values = self.columns[name].astype(np.float64)
         return np.asarray(values.reshape(len(np.unique(self.columns["sequence"])), -1))
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]]) -> StepTable:
+    def from_rows(cls, rows: Sequence[Mapping[str, Any]]) -> StepTable:
         """Return a table of rows, each a mapping name → value."""
         return cls({name: np.array([row[name] for row in rows], kind) for name, kind in COLUMNS.items()})
 
@@ -211,32 +211,32 @@ def make_generator(seed: int, setting: Setting, sequence: int) -> np.random.Gene
 
 def run_task(task: Task) -> int:
     """Release the sequences of a task, write its part, and return the task's index."""
-    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.of(list(_release_rows(task))).write)
+    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.from_rows(list(_iterate_rows(task))).write)
     return task.index
 
 
 def is_finished(task: Task) -> bool:
     """Return whether the part of a task exists and is complete."""
-    part = Checkpoint(Path(task.folder)).part(task.index)
+    part = Checkpoint(Path(task.folder)).get_part_path(task.index)
     try:
         return part.exists() and len(StepTable.read([part])) == len(task.sequences) * task.config.length
     except DataFileError:
         return False
 
 
-def _release_rows(task: Task) -> Iterator[dict[str, Any]]:
-    with compiled_at_first_call():
+def _iterate_rows(task: Task) -> Iterator[dict[str, Any]]:
+    with compile_at_first_call():
         for sequence in task.sequences:
             # Each sequence is released twice with the same noise, and only the second time is recorded. The first is a
             # warm-up on the same path: no recorded step includes imports or the loading of compiled loops.
             for is_recorded in (False, True):
                 rng = make_generator(task.config.seed, task.setting, sequence)
-                rows = list(_sequence_rows(task, sequence, rng))
+                rows = list(_release_sequence(task, sequence, rng))
                 if is_recorded:
                     yield from rows
 
 
-def _sequence_rows(task: Task, sequence: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+def _release_sequence(task: Task, sequence: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Release one sequence with a new engine and without cached results of earlier sequences."""
     constrained_cost.cache_clear()
     model, states, firsts = _load_fold(task.folder, task.config.digest, task.fold)
@@ -290,7 +290,7 @@ def _release_and_measure(releaser: Releaser, state: int) -> dict[str, Any]:
         "withheld": record.withheld,
         "spent_epsilon": record.epsilon,
         "estimate_error_km": private.estimate_error,
-        "adversary_error_km": belief.infer(measurements.points).sampled_error(true_point),
+        "adversary_error_km": belief.infer(measurements.points).compute_sampled_error(true_point),
         "expected_error_km": private.expected_error,
         "num_possible_states": record.num_possible_states,
         "used_surrogate": private.used_surrogate,
@@ -312,7 +312,7 @@ def _release_and_measure(releaser: Releaser, state: int) -> dict[str, Any]:
 def _load_fold(folder: str, digest: str, fold: int) -> tuple[MarkovModel, IntArray, IntArray]:  # noqa: ARG001 - part of the key
     """Read the model, true states and first slots of a fold, once per worker."""
     split = Split.load(Path(folder))
-    return MarkovModel.load(model_file(Path(folder), fold)), split.states, split.firsts
+    return MarkovModel.load(get_model_path(Path(folder), fold)), split.states, split.firsts
 
 
 # Name of the table in a run's folder. The table contains true locations.
@@ -367,14 +367,14 @@ class Evaluation:
         MissingDependencyError
             If pyarrow is not installed.
         """
-        need("pyarrow", "files")  # otherwise the first part would fail, after all the training
+        import_library("pyarrow", "files")  # otherwise the first part would fail, after all the training
         space = make_space(config)
         check_policies(config, space)  # before the data are read
-        digests = {str(path): file_hash(path) for path in config.data}
+        digests = {str(path): hash_contents(path) for path in config.data}
         facts = {"configuration_sha256": config.digest, "configuration": config.keys, "data_sha256": digests}
-        facts["policy"] = [policy if policy == "utility" else canonical_policy(policy) for policy in config.policies]
+        facts["policy"] = [policy if policy == "utility" else canonicalize_policy(policy) for policy in config.policies]
         if config.model is not None:
-            facts["model_sha256"] = file_hash(config.model)
+            facts["model_sha256"] = hash_contents(config.model)
         begun = (folder / "run.json").exists()
 
         def split_and_check() -> tuple[Split, tuple[MarkovModel, ...]]:
@@ -436,7 +436,7 @@ class Evaluation:
         StepTable
             One row for each step of each task.
         """
-        return StepTable.read(self.checkpoint.part(task.index) for task in self.tasks)
+        return StepTable.read(self.checkpoint.get_part_path(task.index) for task in self.tasks)
 
     def write_table(self) -> Path:
         """Write the table of all tasks to the folder.
@@ -447,7 +447,7 @@ class Evaluation:
             Path of the table.
         """
         path = self.checkpoint.folder / TABLE
-        with new_file(path, overwrite=True, private=True) as part:
+        with write_new_file(path, overwrite=True, private=True) as part:
             self.table().write(part)
         return path
 
@@ -478,7 +478,7 @@ def evaluate(
     folder: str | Path,
     engine: Engine | None = None,
     resume: bool = False,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> EvaluationResult:
     """Compare policies, mechanisms and budgets on a data set.
 
@@ -522,7 +522,7 @@ def evaluate(
     return EvaluationResult(evaluation, count, len(evaluation.tasks) - count, prepared - started, finished - prepared)
 
 
-@checked
+@check_arguments
 def load_evaluation(folder: str | Path) -> Evaluation:
     """Load a finished evaluation from its folder without reading its data again.
 

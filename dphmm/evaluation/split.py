@@ -25,9 +25,9 @@ from dphmm.policy.expression import parse_policy
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import new_file, read_document, write_text
+from dphmm.tables import read_document, write_new_file, write_text
 from dphmm.tables.binary_files import read_npz
-from dphmm.tables.json_toml import first_flaw, read_json
+from dphmm.tables.json_toml import find_first_flaw, read_json
 
 _STATES_FILE = "PRIVATE-sequences.npz"
 _NAMES_FILE = "PRIVATE-split.json"
@@ -73,8 +73,8 @@ class Split:
         the moves of these folds. The names are written last: if their file exists, the others do.
         """
         for fold, model in enumerate(models):
-            model.save(model_file(folder, fold), private=True)
-        with new_file(folder / _STATES_FILE, overwrite=True, private=True) as part, part.open("wb") as file:
+            model.save(get_model_path(folder, fold), private=True)
+        with write_new_file(folder / _STATES_FILE, overwrite=True, private=True) as part, part.open("wb") as file:
             np.savez_compressed(file, states=self.states, firsts=self.firsts, folds=self.folds)
         facts = {
             "evaluated": list(self.users),
@@ -102,7 +102,7 @@ class Split:
         try:
             named = _SavedNames.model_validate(facts)
         except ValidationError as problem:
-            key, _, message = first_flaw(problem)
+            key, _, message = find_first_flaw(problem)
             raise DataFileError(folder / _NAMES_FILE, f"is not a valid split: key '{key}' {message}") from None
         states, firsts, folds = (arrays.get(name, np.zeros(())) for name in ("states", "firsts", "folds"))
         fits = states.ndim == 2 and folds.shape == firsts.shape == states.shape[:1] == (len(named.evaluated),)
@@ -125,7 +125,7 @@ class _SavedNames(BaseModel):
     dropped_from_evaluation: dict[str, int]
 
 
-def model_file(folder: Path, fold: int) -> Path:
+def get_model_path(folder: Path, fold: int) -> Path:
     """Return the path of a fold's model."""
     return folder / f"PRIVATE-model-{fold}.npz"
 
@@ -171,10 +171,12 @@ def check_policies(config: EvaluationConfig, space: StateSpace, models: Sequence
             if not models and "transition" not in text:
                 parse_policy(text, space)
         except PolicyError as problem:
-            raise ConfigurationError(_policy_refusal(config, setting, space, problem)) from None
+            raise ConfigurationError(_describe_policy_refusal(config, setting, space, problem)) from None
 
 
-def _policy_refusal(config: EvaluationConfig, setting: Setting, space: StateSpace, problem: PolicyError) -> str:
+def _describe_policy_refusal(
+    config: EvaluationConfig, setting: Setting, space: StateSpace, problem: PolicyError
+) -> str:
     if setting.policy != "utility":
         return f"key 'policies': {problem}"
     key = "radius_km" if setting.radius_km == config.radius_km else "radii_km"

@@ -102,15 +102,15 @@ class Automaton:
         layers = list[Layer]()
         progress: tuple[Progress, ...] = (event.start,)
         if event.last - event.first >= MAX_TOTAL_PROGRESS:
-            raise _too_long_error("steps")
+            raise _make_too_long_error("steps")
         num_progress = 0
         for step in range(event.first, event.last + 1):
-            layer = compiler.layer(step, progress)
+            layer = compiler.get_layer(step, progress)
             layers.append(layer)
             progress = layer.after
             num_progress += len(progress)
             if num_progress > MAX_TOTAL_PROGRESS:
-                raise _too_long_error("progress states")
+                raise _make_too_long_error("progress states")
         return cls(event, size, tuple(layers))
 
     def lift(self, states: IntArray) -> Automaton:
@@ -130,21 +130,21 @@ class Automaton:
             for source, target, where in layer.arcs:
                 table[source, where] = target
             progress = table[progress, paths[:, step]]
-        yes = self.slices_at(self.event.last).yes
+        yes = self.get_slices(self.event.last).yes
         return np.asarray((progress >= yes.start) & (progress < yes.stop))
 
-    def layer(self, step: int) -> Layer | None:
+    def get_layer(self, step: int) -> Layer | None:
         """Return the layer of a step. None if the step has no effect."""
         index = step - self.event.first
         return self.layers[index] if 0 <= index < len(self.layers) else None
 
-    def slices_at(self, step: int) -> ProgressSlices:
+    def get_slices(self, step: int) -> ProgressSlices:
         """Return the slices of the progress states after a step."""
         index = min(step - self.event.first, len(self.layers) - 1)
         return self.layers[index].slices_after if index >= 0 else self.layers[0].slices_before
 
 
-def _too_long_error(unit: str) -> EventError:
+def _make_too_long_error(unit: str) -> EventError:
     return EventError(f"the event must have at most {MAX_TOTAL_PROGRESS:,} {unit}; use a shorter window")
 
 
@@ -160,11 +160,11 @@ class _Compiler:
     def __init__(self, event: Event, size: int) -> None:
         self.event = event
         self.size = size
-        self._parts, self._mask = cache(self._partition), cache(self._get_mask)
+        self._parts, self._mask = cache(self._partition_states), cache(self._get_mask)
         self._layers: dict[tuple[object, ...], Layer] = {}
         self._layers_by_signature: dict[tuple[object, ...], Layer] = {}
 
-    def layer(self, step: int, before: tuple[Progress, ...]) -> Layer:
+    def get_layer(self, step: int, before: tuple[Progress, ...]) -> Layer:
         """Return the layer of a step for given progress states."""
         key = (before, self.event.step_signature(step))
         if key not in self._layers_by_signature:
@@ -192,7 +192,7 @@ class _Compiler:
             self._layers[key] = self._make_layer(before, targets, [states for _, states in parts])
         return self._layers[key]
 
-    def _partition(self, sets: tuple[States, ...]) -> list[Part]:
+    def _partition_states(self, sets: tuple[States, ...]) -> list[Part]:
         """Return the parts of the states that lie in the same sets."""
         if not sets:
             return [(frozenset(), np.ones(self.size, dtype=np.bool_))]
@@ -216,7 +216,7 @@ class _Compiler:
 
     @staticmethod
     def _make_layer(before: tuple[Progress, ...], targets: list[list[Progress]], parts: list[BoolArray]) -> Layer:
-        after = tuple(sorted({state for row in targets for state in row}, key=_sort_key))
+        after = tuple(sorted({state for row in targets for state in row}, key=_get_sort_key))
         row_of = {state: row for row, state in enumerate(after)}
         arcs: list[tuple[int, int, BoolArray | slice]] = []
         for source, row in enumerate(targets):
@@ -227,7 +227,7 @@ class _Compiler:
         return Layer(before, after, tuple(sorted(arcs, key=lambda arc: not isinstance(arc[2], slice))))
 
 
-def _sort_key(progress: Progress) -> tuple[int, str]:
+def _get_sort_key(progress: Progress) -> tuple[int, str]:
     """Sort verdicts first, then by text. Any fixed order would do."""
     return (progress.value, "") if isinstance(progress, Verdict) else (2, repr(progress))
 

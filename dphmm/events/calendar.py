@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 import numpy as np
 
 from dphmm.errors import ConfigurationError, EventError
-from dphmm.space.trajectory import microseconds, time_zone
-from dphmm.validation import checked
+from dphmm.space.trajectory import parse_time_zone, round_to_microseconds
+from dphmm.validation import check_arguments
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # The days of the week that a word stands for, 0 for Monday.
@@ -73,11 +73,11 @@ class Clock:
         EventError
             If the length of a step or the slot of the first release is unknown.
         """
-        step = self._step()
+        step = self._get_step_microseconds()
         ends = [-((_EPOCH - instant) // _MICROSECOND // step) for instant in (start, end)]
-        return ends[0] - self._zero(), ends[1] - 1 - self._zero()
+        return ends[0] - self._get_zero_slot(), ends[1] - 1 - self._get_zero_slot()
 
-    @checked
+    @check_arguments
     def step_at(self, instant: datetime) -> int:
         """Return the step of an instant, counted from step 0.
 
@@ -98,9 +98,9 @@ class Clock:
         EventError
             If the length of a step or the slot of the first release is unknown.
         """
-        return -(-((instant - _EPOCH) // _MICROSECOND) // self._step()) - self._zero()
+        return -(-((instant - _EPOCH) // _MICROSECOND) // self._get_step_microseconds()) - self._get_zero_slot()
 
-    def instant(self, step: int) -> str:
+    def format_instant(self, step: int) -> str:
         """Return the time of a step in UTC, for messages. Its index if the time is unknown.
 
         Parameters
@@ -115,10 +115,12 @@ class Clock:
         """
         if self.step_seconds is None or self.first is None:
             return f"step {step}"
-        instant = np.datetime64((self._zero() + step) * self._step(), "us").astype("datetime64[s]")
+        instant = np.datetime64((self._get_zero_slot() + step) * self._get_step_microseconds(), "us").astype(
+            "datetime64[s]"
+        )
         return f"{instant}Z"
 
-    def _zero(self) -> int:
+    def _get_zero_slot(self) -> int:
         if self.first is None:
             raise EventError(
                 "first must be set for an event with dates, to the time of the first release; or use steps such as "
@@ -126,10 +128,10 @@ class Clock:
             )
         return self.first - self.lead
 
-    def _step(self) -> int:
+    def _get_step_microseconds(self) -> int:
         if self.step_seconds is None:
             raise EventError("an event with dates needs a model with step_seconds: use steps such as 'between 0 and 9'")
-        return microseconds(self.step_seconds, "step")
+        return round_to_microseconds(self.step_seconds, "step")
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class Window:
             raise EventError(f"window '{self}': days and zones cannot be combined with steps; use dates")
         get_zone(self.zone)
         if not isinstance(self.start, int):
-            first, last = self._ends()
+            first, last = self._get_ends()
             # In spring an hour is missing: different local times may then stand for the same instant.
             if last == first and isinstance(self.start, datetime) and self.start != self.end:
                 raise EventError(
@@ -200,7 +202,7 @@ class Window:
         elif self.end < self.start:  # type: ignore[operator]
             raise EventError(f"window '{self}' must not end before it begins")
 
-    def spans(self, clock: Clock) -> list[Span]:
+    def list_spans(self, clock: Clock) -> list[Span]:
         """Return the steps in the window as consecutive runs, counted from step 0 of the clock.
 
         Raises
@@ -213,67 +215,69 @@ class Window:
             return [(self.start + clock.lead, int(self.end) + clock.lead)]  # type: ignore[arg-type]
         # Adjacent runs are merged, because an event is about steps and not about their days.
         spans: list[Span] = []
-        for first, last in self._runs(clock):
+        for first, last in self._list_runs(clock):
             begin = spans.pop()[0] if spans and spans[-1][1] >= first - 1 else first
             spans.append((begin, last))
         if not spans:
-            if not self._time_ranges():
+            if not self._list_time_ranges():
                 raise EventError(f"window '{self}' must contain a time of '{self.daily}'; use other dates")
             raise EventError(
-                f"window '{self}' must contain a step from the first release on, at {clock.instant(clock.lead)}; use a "
+                f"window '{self}' must contain a step from the first release on, at "
+                f"{clock.format_instant(clock.lead)}; use a "
                 "later window"
             )
         return spans
 
-    def first_step(self, clock: Clock) -> int:
+    def find_first_step(self, clock: Clock) -> int:
         """Return the first step, negative before the first release. 0 if clipped or empty."""
         if isinstance(self.start, int) or self.is_clipped:
             return 0
-        return min((first for first, last in self._step_spans(clock) if first <= last), default=0)
+        return min((first for first, last in self._convert_time_ranges(clock) if first <= last), default=0)
 
     def is_past(self, clock: Clock) -> bool:
         """Return whether the window ended before the first release. False for steps."""
         if isinstance(self.start, int):
             return False
         # A night that begins on the last day ends on the next.
-        ends = [last for first, last in self._step_spans(clock) if first <= last]
-        return max(ends, default=clock.span(*self._ends())[1]) < clock.lead
+        ends = [last for first, last in self._convert_time_ranges(clock) if first <= last]
+        return max(ends, default=clock.span(*self._get_ends())[1]) < clock.lead
 
-    def days(self, clock: Clock) -> list[list[Span]]:
+    def list_spans_by_day(self, clock: Clock) -> list[list[Span]]:
         """Return the runs of steps for each day separately, without days that contain none.
 
         Raises
         ------
         EventError
-            If `spans` raises it, or the window is given in steps.
+            If `list_spans` raises it, or the window is given in steps.
         """
         if isinstance(self.start, int):
             raise EventError(f"window '{self}' must be given in dates to count days, got steps")
-        days = [[run] for run in self._runs(clock, by_day=True)]
+        days = [[run] for run in self._list_runs(clock, by_day=True)]
         if not days:
-            self.spans(clock)
+            self.list_spans(clock)
         return days
 
-    def _runs(self, clock: Clock, by_day: bool = False) -> list[Span]:
+    def _list_runs(self, clock: Clock, by_day: bool = False) -> list[Span]:
         """Return the steps of each time range, without empty ranges."""
-        spans = [(first, last) for first, last in self._step_spans(clock, by_day) if first <= last]
+        spans = [(first, last) for first, last in self._convert_time_ranges(clock, by_day) if first <= last]
         if self.is_clipped:
             return [(max(first, clock.lead), last) for first, last in spans if clock.lead <= last]
         if spans and spans[-1][1] < 0:
             return []
         if spans and spans[0][0] < 0:
             raise EventError(
-                f"window '{self}' must not begin before the first release, at {clock.instant(clock.lead)}, unless the "
+                f"window '{self}' must not begin before the first release, at {clock.format_instant(clock.lead)}, "
+                "unless the "
                 "model starts in its stationary distribution; append 'from the first release' to ignore that part"
             )
         return spans
 
-    def _step_spans(self, clock: Clock, by_day: bool = False) -> list[Span]:
-        return [clock.span(*piece) for piece in self._time_ranges(by_day)]
+    def _convert_time_ranges(self, clock: Clock, by_day: bool = False) -> list[Span]:
+        return [clock.span(*piece) for piece in self._list_time_ranges(by_day)]
 
-    def _time_ranges(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
+    def _list_time_ranges(self, by_day: bool = False) -> list[tuple[datetime, datetime]]:
         """Return the time ranges of the window, in order."""
-        start, end = self._ends()
+        start, end = self._get_ends()
         if self.daily is None and not by_day:
             return [(start, end)]
         daily = self.daily or Daily("day")
@@ -294,7 +298,7 @@ class Window:
             day += timedelta(days=1)
         return pieces
 
-    def _ends(self) -> tuple[datetime, datetime]:
+    def _get_ends(self) -> tuple[datetime, datetime]:
         start = to_instant(self.start, self.zone)
         end = to_instant(self.end, self.zone, end=True)
         if (end - start).days > _MAX_DAYS:
@@ -320,7 +324,7 @@ def get_zone(name: str) -> tzinfo:
         If it is unknown.
     """
     try:
-        return time_zone(name)
+        return parse_time_zone(name)
     except ConfigurationError as problem:
         raise EventError(str(problem)) from None
 
@@ -419,15 +423,15 @@ def _resolve_local(local: datetime, zone: tzinfo, end: bool) -> datetime:
     if last < first:  # skipped: the old offset gives a time after the change, and the new offset one before it
         while first - last > _MICROSECOND:
             middle = last + (first - last) // 2
-            if _local_time(middle, zone) < local:
+            if _to_local_time(middle, zone) < local:
                 last = middle
             else:
                 first = middle
         return first
-    return last if end and _local_time(last - _MICROSECOND, zone) < local else first
+    return last if end and _to_local_time(last - _MICROSECOND, zone) < local else first
 
 
-def _local_time(instant: datetime, zone: tzinfo) -> datetime:
+def _to_local_time(instant: datetime, zone: tzinfo) -> datetime:
     """Return the local time of an instant in a zone."""
     return instant.astimezone(zone).replace(tzinfo=None)
 

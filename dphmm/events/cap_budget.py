@@ -31,7 +31,7 @@ from dphmm.model.transition_operator import log_sum
 from dphmm.space.states import Places, StateSpace
 from dphmm.tables.table import Table
 from dphmm.tables.values import shorten
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # The number of budgets that are tried below the requested one.
 #
@@ -75,7 +75,7 @@ class Cap:
     # The names of the fields.
     NAMES: ClassVar = ("event", "probability", "min_probability")
 
-    @checked
+    @check_arguments
     def __init__(
         self, event: str | EventText | Event, probability: _Probability, min_probability: _MinProbability = 0.0
     ) -> None:
@@ -163,7 +163,7 @@ class CapTracker:
         If an event cannot be evaluated, or its probability is outside its bounds before the first release.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         caps: Sequence[Cap],
@@ -257,7 +257,7 @@ class CapTracker:
         ]
         return tracker
 
-    @checked
+    @check_arguments
     def choose(self, outputs: Outputs, epsilon: float, steps: int = 1) -> Choice:
         """Choose the largest budget under which no output of the next release exceeds a cap.
 
@@ -282,7 +282,7 @@ class CapTracker:
         """
         epsilon = check_budget(epsilon)
         if not self.tracked_caps:
-            return Choice(epsilon, self._max_by_cap((), ()))
+            return Choice(epsilon, self._find_max_probabilities((), ()))
         cap_indices, bounds, current_log_odds = self._build_bounds(outputs, steps)
         # Everything here follows from the belief and the noise, so the choice of a budget reveals nothing about the
         # state.
@@ -290,7 +290,7 @@ class CapTracker:
 
         def check(rung: int) -> tuple[bool, FloatArray, float]:
             """Return whether a rung is safe, the largest log odds, and the allowed budget factor."""
-            result = outputs.check(bounds, budget_at_rung(epsilon, rung))
+            result = outputs.check(bounds, compute_rung_budget(epsilon, rung))
             with np.errstate(divide="ignore", invalid="ignore"):
                 factors = margin / np.maximum(result.max_log_odds - current_log_odds, 0.0)
             return (
@@ -302,13 +302,15 @@ class CapTracker:
         best = _find_first_safe_rung(check) if (margin > 0).all() else None
         if best is None:
             beliefs = [(tracked.number, tracked.odds.log_odds) for tracked in self.tracked_caps]
-            return Choice(None, self._max_by_cap(*zip(*beliefs, strict=True)))
-        return Choice(budget_at_rung(epsilon, best[0]), self._max_by_cap(cap_indices, best[1].tolist()))
+            return Choice(None, self._find_max_probabilities(*zip(*beliefs, strict=True)))
+        return Choice(
+            compute_rung_budget(epsilon, best[0]), self._find_max_probabilities(cap_indices, best[1].tolist())
+        )
 
     def cells(self, outputs: Outputs, epsilon: float, steps: int = 1) -> list[tuple[bool, tuple[str, ...]]]:
         """Return cells of outputs that prove that no output of the next release exceeds a cap.
 
-        See `Outputs.cells`.
+        See `Outputs.encode_cells`.
 
         Parameters
         ----------
@@ -325,7 +327,7 @@ class CapTracker:
         if not self.tracked_caps:
             return []
         bounds = self._build_bounds(outputs, steps)[1]
-        return [outputs.cells(bounds.select(index), epsilon) for index in range(len(bounds.log_odds))]
+        return [outputs.encode_cells(bounds.select(index), epsilon) for index in range(len(bounds.log_odds))]
 
     def _build_bounds(self, outputs: Outputs, steps: int) -> tuple[list[int], OddsBounds, FloatArray]:
         """Return the cap index of each bound, the bounds, and the current log odds.
@@ -336,25 +338,25 @@ class CapTracker:
         cap_indices: list[int] = []
         for number, _, cap, odds in self.tracked_caps:
             split = odds.split(steps)
-            columns.append((split.log_with, split.log_without, _logit(cap.probability)))
+            columns.append((split.log_with, split.log_without, _compute_logit(cap.probability)))
             cap_indices.append(number)
             # A lower bound on the event is an upper bound on its complement.
             if cap.min_probability > 0:
-                columns.append((split.log_without, split.log_with, -_logit(cap.min_probability)))
+                columns.append((split.log_without, split.log_with, -_compute_logit(cap.min_probability)))
                 cap_indices.append(-1)
         masses = [outputs.sum_by_place(np.stack([column[part] for column in columns], axis=1)) for part in range(2)]
         bounds = OddsBounds.from_masses(masses[0], masses[1], np.array([column[2] for column in columns]))
         return cap_indices, bounds, np.array([log_sum(first) - log_sum(second) for first, second, _ in columns])
 
-    def _max_by_cap(self, cap_indices: Sequence[int], log_odds: Sequence[float]) -> tuple[float, ...]:
+    def _find_max_probabilities(self, cap_indices: Sequence[int], log_odds: Sequence[float]) -> tuple[float, ...]:
         """Return the largest probability for each cap, from log odds."""
         max_probabilities = [0.0] * self.num_caps
         for index, value in zip(cap_indices, log_odds, strict=True):
             if index >= 0:
-                max_probabilities[index] = max(max_probabilities[index], _expit(value))
+                max_probabilities[index] = max(max_probabilities[index], _compute_expit(value))
         return tuple(max_probabilities)
 
-    @checked
+    @check_arguments
     def update(self, log_likelihood: npt.ArrayLike, steps: int = 1) -> None:
         """Process a release. See `EventOdds.update`. Priors that the release excludes are dropped.
 
@@ -383,7 +385,7 @@ class CapTracker:
         return tuple(tracked.odds.split() for tracked in self.tracked_caps)
 
 
-def budget_at_rung(epsilon: float, rung: int) -> float:
+def compute_rung_budget(epsilon: float, rung: int) -> float:
     """Return the budget on a rung below another budget, rounded down to four digits.
 
     Examples
@@ -441,32 +443,33 @@ def _find_first_safe_rung(check: Callable[[int], tuple[bool, FloatArray, float]]
 def _check_prior(cap: Cap, odds: EventOdds, is_other: bool) -> None:
     """Check that a cap is not exceeded before the first release."""
     for name, relation, bound, is_violated in (
-        ("probability", "above", cap.probability, odds.prior >= _logit(cap.probability)),
+        ("probability", "above", cap.probability, odds.prior >= _compute_logit(cap.probability)),
         (
             "min_probability",
             "below",
             cap.min_probability,
-            cap.min_probability > 0 and odds.prior <= _logit(cap.min_probability),
+            cap.min_probability > 0 and odds.prior <= _compute_logit(cap.min_probability),
         ),
     ):
         if is_violated:
             raise EventError(
-                f"{name} of event '{cap.event}' must be {relation} its probability {_expit(odds.prior):.4g} before the "
+                f"{name} of event '{cap.event}' must be {relation} its probability {_compute_expit(odds.prior):.4g} "
+                "before the "
                 f"first release under {'another prior' if is_other else 'the model'}, got {bound:g}"
             )
 
 
-def _logit(probability: float) -> float:
+def _compute_logit(probability: float) -> float:
     return log(probability) - log(1 - probability)
 
 
-def _expit(log_odds: float) -> float:
+def _compute_expit(log_odds: float) -> float:
     from scipy.special import expit  # imported here, because the import takes a tenth of a second
 
     return float(expit(log_odds))
 
 
-@checked
+@check_arguments
 def read_priors(path: str | Path, space: StateSpace) -> tuple[FloatArray, ...]:
     """Read initial distributions over the states of a space.
 

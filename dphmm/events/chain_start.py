@@ -16,7 +16,7 @@ from dphmm.events.expression import EventText
 from dphmm.events.product_chain import Chain
 from dphmm.model.model import MarkovModel
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import microseconds
+from dphmm.space.trajectory import round_to_microseconds
 
 _WEEK_MICROSECONDS = 7 * 24 * 3_600_000_000
 # After a period a stationary distribution returns up to the rounding of its steps, which is far below this.
@@ -67,12 +67,15 @@ def make_earlier_start(model: MarkovModel, first: int | None) -> EarlierStart:
         start = model.initial_logs(first)
         period = 1
         if model.time_classes is not None:
-            period, rest = divmod(_WEEK_MICROSECONDS, microseconds(model.step, "step"))
+            period, rest = divmod(_WEEK_MICROSECONDS, round_to_microseconds(model.step, "step"))
             if rest:
                 return None
         # If the chain is stationary (cyclostationary with time classes), shifting it by whole periods changes nothing.
-        then = model.operator(-lead % period, first).forward(start)
-        later = [model.operator(period, first).forward(start), model.operator(lead, first - lead).forward(then)]
+        then = model.operator(-lead % period, first).propagate_forward(start)
+        later = [
+            model.operator(period, first).propagate_forward(start),
+            model.operator(lead, first - lead).propagate_forward(then),
+        ]
         if not all(np.allclose(np.exp(logs), np.exp(start), rtol=_STATIONARY_TOLERANCE, atol=1e-12) for logs in later):
             return None
         return Chain.from_model(model, first - lead), np.exp(then)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.errors import EventError
-from dphmm.validation import NonNegativeInt, PositiveInt, checked_as
+from dphmm.validation import NonNegativeInt, PositiveInt, check_arguments_as
 
 # A set of states in ascending order, without repetition.
 States = tuple[int, ...]
@@ -117,7 +117,7 @@ class Event(ABC):
         return self.event if isinstance(self, Not) else Not(self)
 
 
-@checked_as(EventError)
+@check_arguments_as(EventError)
 @dataclass(frozen=True)
 class Times(Event):
     """The path is in given states at a minimum number of steps, or enters them as often.
@@ -192,7 +192,7 @@ class Times(Event):
         return f"{_format_states(self.states)} at least {self.min_count} {unit} {_format_window(self.first, self.last)}"
 
 
-@checked_as(EventError)
+@check_arguments_as(EventError)
 @dataclass(frozen=True)
 class Presence(Times):
     """The path is in one of the given states at some step of a window.
@@ -225,7 +225,7 @@ class Presence(Times):
         return f"{_format_states(self.states)} {_format_window(self.first, self.last)}"
 
 
-@checked_as(EventError)
+@check_arguments_as(EventError)
 @dataclass(frozen=True)
 class Pattern(Event):
     """The path is in given states at each of several consecutive steps.
@@ -328,7 +328,7 @@ class Not(Event):
         )
 
 
-@checked_as(EventError)
+@check_arguments_as(EventError)
 @dataclass(frozen=True)
 class AtLeast(Event):
     """A minimum number of several events happen: one for a union, all for an intersection.
@@ -405,9 +405,9 @@ class AtLeast(Event):
         """Return the signatures of the active and the beginning events, and the number to come."""
         active = self._active.get(step, ())
         kinds = tuple((index, self.events[index].step_signature(step)) for index in active)
-        return kinds, tuple(self._starting.get(step, ())), self._num_to_come(step)
+        return kinds, tuple(self._starting.get(step, ())), self._count_later_events(step)
 
-    def _num_to_come(self, step: int) -> int:
+    def _count_later_events(self, step: int) -> int:
         """Return the number of events that begin later."""
         return len(self.events) - int(np.searchsorted(self._sorted_first_steps, step, side="right"))
 
@@ -427,7 +427,9 @@ class AtLeast(Event):
         if count >= self.count:
             return Verdict.YES
         return (
-            Verdict.NO if count + len(undecided) + self._num_to_come(step) < self.count else (count, tuple(undecided))
+            Verdict.NO
+            if count + len(undecided) + self._count_later_events(step) < self.count
+            else (count, tuple(undecided))
         )
 
     def __str__(self) -> str:

@@ -23,8 +23,8 @@ from dphmm.events.calendar import (
 )
 from dphmm.events.event import AtLeast, Event, Not, Pattern, Presence, States, Times
 from dphmm.space.states import Places, StateSpace
-from dphmm.tables.source import file_hash
-from dphmm.validation import checked
+from dphmm.tables.source import hash_file
+from dphmm.validation import check_arguments
 
 _UNQUOTED = re.compile(r"[^\s()|&!;,\"#]+")
 
@@ -122,7 +122,7 @@ class EventText(ABC):
         DataFileError
             If a file in the text cannot be read.
         """
-        return self.format_with(PlaceSpec.canonical)
+        return self.format_with(PlaceSpec.format_canonical)
 
     def __str__(self) -> str:
         return self.format_with(str)
@@ -146,14 +146,14 @@ class PlaceSpec:
     names: tuple[str, ...]
     part: str | None = None
 
-    def states(self, space: StateSpace | None) -> States:
+    def resolve_states(self, space: StateSpace | None) -> States:
         """Return the states. Raises the errors of `EventText.resolve`."""
         if self.kind == "state":
             return tuple(sorted({parse_state(name) for name in self.names if name != "none"}))
         if space is None:
             raise EventError(f"'{self}' needs a model with state locations: use state indices such as state:3")
         if self.kind == "file":
-            return self._in_file(space)
+            return self._read_layer_states(space)
         numbers = {name: state for state, name in enumerate(space.names)} if isinstance(space, Places) else None
         states = set()
         for name in self.names:
@@ -168,10 +168,10 @@ class PlaceSpec:
             states.add(state)
         return tuple(sorted(states))
 
-    def _in_file(self, space: StateSpace) -> States:
-        from dphmm.policy.zones import categories
+    def _read_layer_states(self, space: StateSpace) -> States:
+        from dphmm.policy.zones import find_categories
 
-        layer = categories(self.names[0], space, centres=False)
+        layer = find_categories(self.names[0], space, centres=False)
         if self.part is not None and self.part not in layer:
             names = ", ".join(repr(name) for name in list(layer)[:8])
             raise EventError(f"polygon of {self.names[0]} must be one of {names}, got {self.part!r}")
@@ -181,11 +181,11 @@ class PlaceSpec:
             raise EventError(f"'{self}' must overlap at least one state of the model")
         return members
 
-    def canonical(self) -> str:
+    def format_canonical(self) -> str:
         """Return the text with the hash of a file's content in place of its name."""
         if self.kind != "file":
             return str(self)
-        return str(PlaceSpec("file", (file_hash(self.names[0], "in the event") + ".geojson",), self.part))
+        return str(PlaceSpec("file", (hash_file(self.names[0], "in the event") + ".geojson",), self.part))
 
     def __str__(self) -> str:
         names = ",".join(_quote(name) for name in self.names)
@@ -204,16 +204,16 @@ class Visit(EventText):
 
     def resolve(self, space: StateSpace | None = None, clock: Clock | None = None) -> Event:
         """Resolve the event. See `EventText.resolve`."""
-        states = self.where.states(space)
+        states = self.where.resolve_states(space)
         clock = clock or Clock()
         if self.min_count is None:
-            return _make_presence(states, self.when.spans(clock))
+            return _make_presence(states, self.when.list_spans(clock))
         if self.unit == "days":
-            days = self.when.days(clock)
+            days = self.when.list_spans_by_day(clock)
             if len(days) < self.min_count:
                 raise EventError(f"'{self}': the window must have at least {self.min_count} days, got {len(days)}")
             return AtLeast(self.min_count, [_make_presence(states, day) for day in days])
-        spans = self.when.spans(clock)
+        spans = self.when.list_spans(clock)
         if len(spans) == 1:
             return Times(states, *spans[0], self.min_count, self.unit == "visits")
         if self.unit == "visits":
@@ -225,7 +225,7 @@ class Visit(EventText):
 
     def first_step(self, clock: Clock) -> int:
         """Return the first step. See `EventText.first_step`."""
-        return min(0, self.when.first_step(clock))
+        return min(0, self.when.find_first_step(clock))
 
     def is_past(self, clock: Clock) -> bool:
         """Return whether the event is past. See `EventText.is_past`."""
@@ -254,10 +254,11 @@ class Sequence(EventText):
             first = clock.step_at(to_instant(self.start, self.zone))
         if first < 0:
             raise EventError(
-                f"'{self}' must not begin before the first release, at {clock.instant(clock.lead)}, unless the model "
+                f"'{self}' must not begin before the first release, at {clock.format_instant(clock.lead)}, unless "
+                "the model "
                 "starts in its stationary distribution; use a later time"
             )
-        return Pattern([place.states(space) for place in self.places], first)
+        return Pattern([place.resolve_states(space) for place in self.places], first)
 
     def first_step(self, clock: Clock) -> int:
         """Return the first step. See `EventText.first_step`."""
@@ -374,7 +375,7 @@ _ITEM = re.compile(rf"(?:{_QUOTED}|[^,\"])+")
 _FILE = re.compile(rf"({_QUOTED}|[^\"#]+?\.(?:geo)?json)(?:#(.+))?", re.IGNORECASE)
 
 
-@checked
+@check_arguments
 def parse_event(text: str) -> EventText:
     """Parse an event.
 
@@ -417,7 +418,7 @@ def parse_event(text: str) -> EventText:
     >>> print(parse_event("state:2 between 1 and 2 | !state:0 at 3").resolve())
     state:2 between 1 and 2 | !state:0 at 3
     """
-    return _Parser(text).parsed()
+    return _Parser(text).parse_text()
 
 
 def parse_place(text: str) -> PlaceSpec:
@@ -431,14 +432,14 @@ def parse_place(text: str) -> PlaceSpec:
     Returns
     -------
     PlaceSpec
-        The location. `PlaceSpec.states` returns its states.
+        The location. `PlaceSpec.resolve_states` returns its states.
 
     Raises
     ------
     EventError
         If the text is not a location.
     """
-    return _Parser(text if text.lower().startswith(("at:", "state:")) else f"at:{text}").place()
+    return _Parser(text if text.lower().startswith(("at:", "state:")) else f"at:{text}").parse_single_place()
 
 
 class _Parser:
@@ -451,21 +452,21 @@ class _Parser:
         while position < len(text.rstrip()):
             match = _TOKEN.match(text, position)
             if match is None:
-                raise self._error(f"cannot be parsed at {text[position:].strip()[:20]!r}")
+                raise self._make_error(f"cannot be parsed at {text[position:].strip()[:20]!r}")
             self._tokens.append(match[1])
             position = match.end()
         self._at = self._depth = 0
 
-    def parsed(self) -> EventText:
+    def parse_text(self) -> EventText:
         event = self._parse_union()
         if self._at < len(self._tokens):
-            raise self._error(f"continues with {self._tokens[self._at]!r} after its end")
+            raise self._make_error(f"continues with {self._tokens[self._at]!r} after its end")
         return event
 
-    def place(self) -> PlaceSpec:
-        place = self._place()
+    def parse_single_place(self) -> PlaceSpec:
+        place = self._parse_place()
         if self._at < len(self._tokens):
-            raise self._error("continues after the location")
+            raise self._make_error("continues after the location")
         return place
 
     def _parse_separated(self, sign: str, part: Callable[[], Part]) -> list[Part]:
@@ -483,7 +484,7 @@ class _Parser:
     def _parse_factor(self) -> EventText:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise self._error(f"must be nested at most {_MAX_DEPTH} deep")
+            raise self._make_error(f"must be nested at most {_MAX_DEPTH} deep")
         if self._accept("!"):
             event: EventText = Negated(self._parse_factor())
         elif self._accept("("):
@@ -497,68 +498,68 @@ class _Parser:
         return event
 
     def _parse_count(self) -> EventText:
-        count = self._integer(self._next("a number"))
+        count = self._parse_integer(self._take_token("a number"))
         self._expect("of")
         self._expect("(")
         parts = self._parse_separated(";", self._parse_union)
         self._expect(")")
         if not 1 <= count <= len(parts):
-            raise self._error(f"requires {count} of {len(parts)} events")
+            raise self._make_error(f"requires {count} of {len(parts)} events")
         return Combination(count, tuple(parts), "of")
 
     def _parse_atom(self) -> EventText:
-        places = self._parse_separated("then", self._place)
+        places = self._parse_separated("then", self._parse_place)
         if self._accept("from"):
-            return Sequence(tuple(places), parse_bound(self._next("a time")), self._zone())
+            return Sequence(tuple(places), parse_bound(self._take_token("a time")), self._parse_zone())
         if len(places) > 1:
-            raise self._error(
+            raise self._make_error(
                 "has 'then' without 'from'; append the time of the first location: from 2024-03-04T09:00Z"
             )
         min_count = None
         unit = "times"
         if self._is_next("at", "least"):
             self._at += 2
-            min_count = self._integer(self._next("a number"))
-            unit = self._next("times, visits or days").lower()
+            min_count = self._parse_integer(self._take_token("a number"))
+            unit = self._take_token("times, visits or days").lower()
             if unit not in UNITS or min_count < 1:
-                raise self._error(f"must count 1 or more times, visits or days; got '{min_count} {unit}'")
-        return Visit(places[0], self._window(), min_count, unit)
+                raise self._make_error(f"must count 1 or more times, visits or days; got '{min_count} {unit}'")
+        return Visit(places[0], self._parse_window(), min_count, unit)
 
-    def _window(self) -> Window:
-        word = self._next("between, on or at").lower()
+    def _parse_window(self) -> Window:
+        word = self._take_token("between, on or at").lower()
         if word in ("on", "at"):
-            start = end = parse_bound(self._next("a time"))
+            start = end = parse_bound(self._take_token("a time"))
             if isinstance(start, int) != (word == "at"):
-                raise self._error(f"must have a day after 'on' or a step after 'at'; got '{word} {start}'")
+                raise self._make_error(f"must have a day after 'on' or a step after 'at'; got '{word} {start}'")
         elif word == "between":
-            start = parse_bound(self._next("a time"))
+            start = parse_bound(self._take_token("a time"))
             self._expect("and")
-            end = parse_bound(self._next("a time"))
+            end = parse_bound(self._take_token("a time"))
         else:
-            raise self._error(f"must have a window: between … and …, on 2024-03-04, or at 3; got {word!r}")
+            raise self._make_error(f"must have a window: between … and …, on 2024-03-04, or at 3; got {word!r}")
         daily = None
         if self._accept("any"):
-            kind = self._next("a day")
+            kind = self._take_token("a day")
             hours = None
             if self._at < len(self._tokens) and self._tokens[self._at][0].isdecimal():
-                hours = self._next("hours")
+                hours = self._take_token("hours")
             daily = parse_daily(kind, hours)
-        zone = self._zone()
+        zone = self._parse_zone()
         clipped = self._is_next("from", "the", "first", "release")
         self._at += 4 * clipped
         return Window(start, end, daily, zone, clipped)
 
-    def _zone(self) -> str:
+    def _parse_zone(self) -> str:
         if not self._accept("in"):
             return "UTC"
-        name = self._next("a time zone")
+        name = self._take_token("a time zone")
         get_zone(name)
         return name
 
-    def _place(self) -> PlaceSpec:
-        token = self._next("a place")
+    def _parse_place(self) -> PlaceSpec:
+        token = self._take_token("a place")
         if not _PLACE.fullmatch(token):
-            raise self._error(f"must have a location such as at:home, at:clinic.geojson or state:3; got {token!r}")
+            raise self._make_error(f"must have a location such as at:home, at:clinic.geojson or state:3; got {token!r}")
         kind, _, rest = token.partition(":")
         if kind.lower() == "state":
             return PlaceSpec(
@@ -569,7 +570,7 @@ class _Parser:
             return PlaceSpec("file", (_unquote(file[1]),), None if file[2] is None else _unquote(file[2]))
         names = tuple(_unquote(name) for name in _ITEM.findall(rest))
         if not all(names) or ",".join(_ITEM.findall(rest)) != rest:
-            raise self._error(f"has an empty location in {token!r}")
+            raise self._make_error(f"has an empty location in {token!r}")
         return PlaceSpec("name", names)
 
     # ---- tokens --------------------------------------------------------------------------------------------------
@@ -584,25 +585,25 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            raise self._error(f"must have {word!r}{self._before()}")
+            raise self._make_error(f"must have {word!r}{self._describe_position()}")
 
-    def _next(self, what: str) -> str:
+    def _take_token(self, what: str) -> str:
         if self._at >= len(self._tokens):
-            raise self._error(f"ends where {what} is expected")
+            raise self._make_error(f"ends where {what} is expected")
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _before(self) -> str:
+    def _describe_position(self) -> str:
         return f" before {self._tokens[self._at]!r}" if self._at < len(self._tokens) else " at its end"
 
-    def _integer(self, token: str) -> int:
+    def _parse_integer(self, token: str) -> int:
         if not token.isdecimal():
-            raise self._error(f"must have an integer in place of {token!r}")
+            raise self._make_error(f"must have an integer in place of {token!r}")
         if len(token) > _MAX_DIGITS:
-            raise self._error(f"must have integers of at most {_MAX_DIGITS} digits, got {len(token)}")
+            raise self._make_error(f"must have integers of at most {_MAX_DIGITS} digits, got {len(token)}")
         return int(token)
 
-    def _error(self, what: str) -> EventError:
+    def _make_error(self, what: str) -> EventError:
         text = self._text if len(self._text) <= 60 else self._text[:57] + "…"
         remedy = "" if ";" in what else "; write it as at:home between 2024-03-04 and 2024-03-10"
         return EventError(f"event {text!r} {what}{remedy}")

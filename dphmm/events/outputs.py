@@ -85,7 +85,7 @@ class Sectors:
         # The largest distance of a location from its centre, in the body's norm.
         self.reach = 0.0
         for members in _group_by_span(places, equations):
-            fan = _Fan.about(places, members, normals)
+            fan = _Fan.from_places(places, members, normals)
             self.reach = max(self.reach, fan.reach)
             self._fans.append(fan)
         first = sum(1 + len(fan.normals) * (len(_FIRST_CORNERS) - 1) * len(_FIRST_CORNERS) for fan in self._fans)
@@ -150,7 +150,7 @@ class Sectors:
             frontier = np.array([cell for cells in splits for cell in cells], dtype=np.int64)
         return is_certain, sums[is_asked]
 
-    def cells(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
+    def encode_cells(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
         """Return cells of all outputs, in each of which one sum is below another one.
 
         The corners of the body must be integers. Cells are written sector by sector, counter-clockwise, from the corner
@@ -174,7 +174,7 @@ class Sectors:
         """
         results: dict[tuple[int, bool], float] = {}
 
-        def summed(corner: int, is_far: bool) -> float:
+        def sum_corner(corner: int, is_far: bool) -> float:
             if (corner, is_far) not in results:
                 weights = np.exp(-epsilon * self._distances[corner])
                 results[corner, is_far] = float(weights @ (plus if is_far else minus))
@@ -184,13 +184,13 @@ class Sectors:
         signs = list[str]()
         is_certain = True
         num_checked = 0
-        pending = [cell for cell in self._sorted_start_cells() if self._fans[self._cells[cell].fan].reach > 0][::-1]
+        pending = [cell for cell in self._sort_start_cells() if self._fans[self._cells[cell].fan].reach > 0][::-1]
         while pending:
             index = pending.pop()
             num_checked += 1
             cell = self._cells[index]
-            above = summed(cell.far, True)
-            below = summed(cell.near, False)
+            above = sum_corner(cell.far, True)
+            below = sum_corner(cell.near, False)
             if is_below(above, below):
                 share = above / below if above > 0 else 0.0
                 # Round up, to at least 1: a bound may be too large, but never too small. Masses may underflow to 0.
@@ -206,10 +206,10 @@ class Sectors:
             pending += parts[::-1]
         return is_certain, "".join(signs)
 
-    def _sorted_start_cells(self) -> list[int]:
-        """Return the initial cells, sector by sector in the order of `cells`."""
+    def _sort_start_cells(self) -> list[int]:
+        """Return the initial cells, sector by sector in the order of `encode_cells`."""
 
-        def sort_key(index: int) -> tuple[float, int, float]:
+        def get_sort_key(index: int) -> tuple[float, int, float]:
             cell = self._cells[index]
             fan = self._fans[cell.fan]
             x, y = np.rint([*fan.corners[cell.sector], 0.0][:2]).tolist()
@@ -220,7 +220,7 @@ class Sectors:
                 y = -y
             return (0.0 if fan.is_planar else x * second - y * first), int(is_lower), atan2(y, x)
 
-        return sorted(self._start.tolist(), key=sort_key)
+        return sorted(self._start.tolist(), key=get_sort_key)
 
     # ---- cells ---------------------------------------------------------------------------------------------------
 
@@ -264,9 +264,9 @@ class Sectors:
     def _measure_change(self, cell: _Cell) -> tuple[float, float]:
         """Return the total change of distances along each side of a cell."""
         fan = self._fans[cell.fan]
-        far = fan.distances(cell.sector, cell.a_end, cell.b_end)
-        by_a = fan.distances(cell.sector, cell.a, cell.b_end) - far
-        return float(by_a.sum()), float((fan.distances(cell.sector, cell.a_end, cell.b) - far).sum())
+        far = fan.compute_distances(cell.sector, cell.a_end, cell.b_end)
+        by_a = fan.compute_distances(cell.sector, cell.a, cell.b_end) - far
+        return float(by_a.sum()), float((fan.compute_distances(cell.sector, cell.a_end, cell.b) - far).sum())
 
     def _add_cell(self, fan: int, sector: int, a: float, a_end: float, b: float, b_end: float) -> None:
         near = self._get_corner(fan, sector, a, b)
@@ -285,7 +285,7 @@ class Sectors:
         if key not in self._corners:
             corner = len(self._corners)
             self._distances[corner] = np.inf  # for locations that are not members
-            self._distances[corner, self._fans[fan].members] = self._fans[fan].distances(sector, a, b)
+            self._distances[corner, self._fans[fan].members] = self._fans[fan].compute_distances(sector, a, b)
             self._corners[key] = corner
         return self._corners[key]
 
@@ -356,7 +356,7 @@ class _Fan:
             self._decreases[[ray, (ray + 1) % facets] if self.is_planar else [ray], ray] = 0.0
 
     @classmethod
-    def about(cls, places: FloatArray, members: IntArray, normals: FloatArray) -> _Fan:
+    def from_places(cls, places: FloatArray, members: IntArray, normals: FloatArray) -> _Fan:
         """Create the sectors about given locations, for the body ``|normals v| <= 1``."""
         distinct = places[members]
         points = distinct - (distinct.max(axis=0) + distinct.min(axis=0)) / 2
@@ -370,7 +370,7 @@ class _Fan:
             both = both[np.argsort(np.arctan2(both[:, 1], both[:, 0]))]
         return cls(members, points, both, distinct[0], axis)
 
-    def distances(self, sector: int, a: float, b: float) -> FloatArray:
+    def compute_distances(self, sector: int, a: float, b: float) -> FloatArray:
         """Return ``‖z - x‖ - ‖z - centre‖`` of every member, ``(m,)``.
 
         Parameters
@@ -514,8 +514,8 @@ class Outputs(ABC):
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
         """Check that no output exceeds a bound, for a budget."""
 
-    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it. See `Sectors.cells`.
+    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it. See `Sectors.encode_cells`.
 
         Parameters
         ----------
@@ -560,11 +560,11 @@ class PolytopeOutputs(Outputs):
         is_certain, sums = self._sectors.check(bounds.parts, epsilon)
         return BoundCheck(is_certain, bounds.log_odds_at(*np.split(sums, 3, axis=1)).max(axis=0))
 
-    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it. See `Outputs.cells`."""
+    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it. See `Outputs.encode_cells`."""
         if self._sectors is None or epsilon * self._sectors.reach > _MAX_EXPONENT:
-            return super().cells(bounds, epsilon)
-        is_certain, signs = self._sectors.cells(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)
+            return super().encode_cells(bounds, epsilon)
+        is_certain, signs = self._sectors.encode_cells(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)
         return is_certain, (signs,)
 
 
@@ -636,21 +636,21 @@ class PartedOutputs(Outputs):
         sums = (weights @ part for part in (bounds.plus, bounds.minus, bounds.against))
         return BoundCheck(is_certain, bounds.log_odds_at(*sums).max(axis=0))
 
-    def cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
         """Check a single bound part by part."""
-        results = [part.cells(_restrict(part, bounds, states), epsilon) for part, states in self._parts]
+        results = [part.encode_cells(_restrict(part, bounds, states), epsilon) for part, states in self._parts]
         return all(is_certain for is_certain, _ in results), tuple(signs for _, (signs,) in results)
 
 
 def _restrict(part: Outputs, bounds: OddsBounds, states: IntArray) -> OddsBounds:
     """Return the bounds over the states of one part, by its locations."""
 
-    def summed(values: FloatArray) -> FloatArray:
+    def sum_part(values: FloatArray) -> FloatArray:
         sums = np.zeros((len(part.places), values.shape[1]))
         np.add.at(sums, part.place_index, values[states])
         return sums
 
-    return OddsBounds(bounds.log_odds, summed(bounds.plus), summed(bounds.minus), summed(bounds.against))
+    return OddsBounds(bounds.log_odds, sum_part(bounds.plus), sum_part(bounds.minus), sum_part(bounds.against))
 
 
 class TableOutputs(Outputs):

@@ -25,13 +25,13 @@ from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_in
 from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
-from dphmm.model.forward_backward import backward_pass
-from dphmm.model.gaps import Gap, homogeneous_gap
+from dphmm.model.forward_backward import run_backward_pass
+from dphmm.model.gaps import Gap, build_homogeneous_gap
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.transition_operator import IDENTITY, LOG_RANGE, Operator, TransitionOperator, log_sum
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Backward probabilities are cached for all steps up to this number of values. Beyond it they are recomputed by blocks.
 _CACHE_VALUES = 1 << 23
@@ -144,7 +144,7 @@ def _get_matrix_operator(
     steppers: Sequence[TransitionOperator], is_homogeneous: bool, step: int, steps: int
 ) -> Operator:
     if is_homogeneous:
-        return steppers[0] if steps == 1 else homogeneous_gap(steppers[0], steps)
+        return steppers[0] if steps == 1 else build_homogeneous_gap(steppers[0], steps)
     if step + steps > len(steppers):
         raise EventError(
             f"there must be a transition matrix for each of {step + steps} steps, or one for all, got {len(steppers)}"
@@ -214,12 +214,12 @@ class ProductChain:
             masses = self._apply_layer(masses, step)
         return masses
 
-    def odds(self, masses: FloatArray, step: int) -> tuple[float, float]:
+    def sum_by_outcome(self, masses: FloatArray, step: int) -> tuple[float, float]:
         """Return the log masses with which the event happens and does not happen."""
         happens, fails = self._split_by_outcome(masses, step)
         return log_sum(happens), log_sum(fails)
 
-    def outcomes(self, masses: FloatArray, step: int) -> tuple[FloatArray, FloatArray]:
+    def sum_states_by_outcome(self, masses: FloatArray, step: int) -> tuple[FloatArray, FloatArray]:
         """Return the log masses ``(P,)`` of each state with and without the event."""
         happens, fails = (
             np.logaddexp.reduce(half, axis=0, initial=-np.inf) for half in self._split_by_outcome(masses, step)
@@ -228,17 +228,17 @@ class ProductChain:
 
     def _split_by_outcome(self, masses: FloatArray, step: int) -> list[FloatArray]:
         """Return the log masses ``(j, P)`` with and without the event."""
-        cut = self.automaton.slices_at(step)
+        cut = self.automaton.get_slices(step)
         halves = [masses[cut.yes], masses[cut.no]]
         if cut.open.start == cut.open.stop:
             return halves
         # Undecided mass splits by the backward probability h_t(s) = Pr(E | s_t = s, progress).
-        to_come = self._log_outcome_probabilities(step)
+        to_come = self._get_log_outcome_probabilities(step)
         return [np.concatenate([way, masses[cut.open] + half]) for way, half in zip(halves, to_come, strict=True)]
 
     def _apply_layer(self, masses: FloatArray, step: int) -> FloatArray:
         """Return the masses by the progress after a step, from those by the progress before it."""
-        layer = self.automaton.layer(step)
+        layer = self.automaton.get_layer(step)
         if layer is None:
             return masses
         # Arcs without a mask come first (see `automaton`). So a row is filled as a whole before masses are added to
@@ -251,7 +251,7 @@ class ProductChain:
             filled.add(target)
         return joined
 
-    def _log_outcome_probabilities(self, step: int) -> FloatArray:
+    def _get_log_outcome_probabilities(self, step: int) -> FloatArray:
         """Return the log probabilities that the event will and will not happen.
 
         They are those of each undecided progress and state.
@@ -272,7 +272,7 @@ class ProductChain:
 
     def _step_back(self, later: FloatArray, step: int) -> FloatArray:
         """Return the log outcome probabilities after a step, from those after the next step."""
-        layer = self.automaton.layer(step + 1)
+        layer = self.automaton.get_layer(step + 1)
         if layer is not None:
             after = np.full((2, len(layer.after), self.size), -np.inf)
             after[0, layer.slices_after.yes] = after[1, layer.slices_after.no] = 0.0
@@ -293,7 +293,7 @@ def _move_rows(operator: Operator, logs: FloatArray, back: bool) -> FloatArray:
         if not (below[below < -LOG_RANGE] > -np.inf).any():
             with np.errstate(divide="ignore"):
                 return np.asarray(np.log(operator.linear_products[back].multiply(np.exp(below).T).T) + tops)
-    return np.array([operator.backward(row) if back else operator.forward(row) for row in logs])
+    return np.array([operator.propagate_backward(row) if back else operator.propagate_forward(row) for row in logs])
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,7 +377,7 @@ class EventOdds:
 
     def _begin(self, initial: FloatArray) -> None:
         self._initial = initial
-        yes, no = self._path.odds(self._path.begin(initial), 0)
+        yes, no = self._path.sum_by_outcome(self._path.begin(initial), 0)
         # logit Pr(E) before the first release
         self.prior = yes - no
         # logit Pr(E | all releases)
@@ -449,7 +449,7 @@ class EventOdds:
         if last_step >= self.lead and (masses < np.inf).all():
             # Masses of another event have other shapes.
             with suppress(ValueError, IndexError, KeyError):
-                yes, no = self._path.odds(masses, last_step)
+                yes, no = self._path.sum_by_outcome(masses, last_step)
         # One of them is minus infinity once the event is decided.
         if np.isnan(yes - no):
             raise InvalidInputError(
@@ -461,7 +461,7 @@ class EventOdds:
         other.log_odds = yes - no
         return other
 
-    @checked
+    @check_arguments
     def update(self, log_likelihood: npt.ArrayLike, steps: int = 1) -> float:
         """Process a release.
 
@@ -490,7 +490,7 @@ class EventOdds:
         rows = chain.expand(_check_rows(as_floats(log_likelihood, "log_likelihood")[np.newaxis], chain.num_states))
         return self._process(rows[0], self._predict_after(steps))
 
-    @checked
+    @check_arguments
     def split(self, steps: int = 1) -> Split:
         """Return the belief before the next release, split by the event.
 
@@ -510,7 +510,7 @@ class EventOdds:
             If ``steps`` is negative.
         """
         step, masses = self._predict_after(steps)
-        happens, fails = self._path.outcomes(masses, step)
+        happens, fails = self._path.sum_states_by_outcome(masses, step)
         return Split(self._path.chain.sum_by_state(happens), self._path.chain.sum_by_state(fails))
 
     def _predict_after(self, steps: int) -> tuple[int, FloatArray]:
@@ -532,7 +532,7 @@ class EventOdds:
         step, masses = moved
         # The state changes only after the release is known to be possible. An impossible one leaves it unchanged.
         weighted = _apply_likelihood(masses, row)
-        yes, no = self._path.odds(weighted, step)
+        yes, no = self._path.sum_by_outcome(weighted, step)
         if yes == no == -np.inf:
             raise StochasticError("the release is impossible under the model: no path has positive probability")
         self.last_step = step
@@ -542,7 +542,7 @@ class EventOdds:
         return self.log_odds - self.prior
 
 
-@checked
+@check_arguments
 def log_odds(
     transition: Transition,
     initial: npt.ArrayLike,
@@ -607,8 +607,8 @@ def log_odds(
     return changes
 
 
-@checked
-def happened_by(
+@check_arguments
+def compute_smoothed_probability(
     transition: Transition,
     initial: npt.ArrayLike,
     log_likelihoods: npt.ArrayLike,
@@ -649,13 +649,13 @@ def happened_by(
     operators = [IDENTITY]
     operators += [path.chain.operator(a, b - a) if b > a else IDENTITY for a, b in pairwise(steps.tolist())]
     # A row of NaN is a withheld timestep, with likelihood 1: 0 in logarithms.
-    later = backward_pass(operators, np.nan_to_num(rows, nan=0.0, neginf=-np.inf))
+    later = run_backward_pass(operators, np.nan_to_num(rows, nan=0.0, neginf=-np.inf))
     probabilities = np.zeros(len(rows))
     for t, row in enumerate(rows):
         odds._process(row, odds._predict_at(int(steps[t])))
         assert odds._masses is not None, "a release was processed"
         joint = odds._masses + later[t]
-        probabilities[t] = np.exp(log_sum(joint[path.automaton.slices_at(int(steps[t])).yes]) - log_sum(joint))
+        probabilities[t] = np.exp(log_sum(joint[path.automaton.get_slices(int(steps[t])).yes]) - log_sum(joint))
     return probabilities
 
 

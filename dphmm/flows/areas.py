@@ -19,7 +19,7 @@ from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.validation import Integers, checked
+from dphmm.validation import Integers, check_arguments
 
 # The district of areas outside all districts.
 OUTSIDE_DISTRICTS = "elsewhere"
@@ -61,7 +61,7 @@ class Areas:
         return len(self.names)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_space(cls, space: StateSpace, block: Annotated[int, Integers(1, error=ConfigurationError)] = 4) -> Areas:
         """Build areas from the states of a space, with blocks of grid cells as districts.
 

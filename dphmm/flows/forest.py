@@ -39,7 +39,7 @@ class Forest:
         self.parents = tuple(parents)
         self.sizes = (leaves, *(int(parent.max()) + 1 for parent in parents))
 
-    def totals(self, leaves: FloatArray | IntArray) -> list[FloatArray]:
+    def sum_levels(self, leaves: FloatArray | IntArray) -> list[FloatArray]:
         """Return the sums at every level, leaves first."""
         totals = [np.asarray(leaves, dtype=np.float64)]
         for parent, size in zip(self.parents, self.sizes[1:], strict=True):
@@ -75,7 +75,7 @@ class Forest:
             estimates.insert(0, up[level] + parts[level] * missing)
         return estimates
 
-    def variances(self, variances: Sequence[float]) -> list[FloatArray]:
+    def compute_level_variances(self, variances: Sequence[float]) -> list[FloatArray]:
         """Return the variances of the estimates of every level ``(n_l,)``."""
         level_variances, _, parts = self._pass_up(variances)
         results = [level_variances[-1]]
@@ -84,7 +84,7 @@ class Forest:
             results.insert(0, level_variances[level] * (1.0 - parts[level]) + parts[level] ** 2 * above)
         return results
 
-    def compute_variance(self, weights: csr_array, variances: Sequence[float]) -> FloatArray:
+    def compute_sum_variances(self, weights: csr_array, variances: Sequence[float]) -> FloatArray:
         """Return the variances of weighted sums of the estimated leaves.
 
         A leaf is its share of its parent plus a remainder that is independent of all other remainders.
@@ -124,7 +124,9 @@ class Forest:
             level_variances.append(1.0 / (1.0 / sums[level] + 1.0 / variances[level]))
         return level_variances, sums, parts
 
-    def nonnegative(self, measured: Sequence[FloatArray], variances: Sequence[float | FloatArray]) -> FloatArray:
+    def estimate_nonnegative(
+        self, measured: Sequence[FloatArray], variances: Sequence[float | FloatArray]
+    ) -> FloatArray:
         """Return the exact weighted least-squares estimate with non-negative leaves.
 
         Clipping at zero is biased: small counts are too large on average. Keep the result of `estimate` as well.
@@ -141,7 +143,7 @@ class Forest:
         """
         return _NonNegative(self, measured, variances).solve()
 
-    def balanced(
+    def estimate_balanced(
         self, measured: Sequence[FloatArray], variances: Sequence[float | FloatArray], out: IntArray, into: IntArray
     ) -> FloatArray:
         """Return the non-negative estimate with equal departures and arrivals at each place.
@@ -151,7 +153,7 @@ class Forest:
         Parameters
         ----------
         measured, variances
-            As for `nonnegative`.
+            As for `estimate_nonnegative`.
         out, into
             ``(n,)`` origin and destination of each leaf.
 
@@ -170,19 +172,19 @@ class Forest:
         places = int(max(out.max(), into.max())) + 1
         scale = max(float(np.sqrt(np.max(variances[0]))), 1e-9)
 
-        def dual(prices: Any) -> Any:
+        def evaluate_dual(prices: Any) -> Any:
             linear_costs = (prices[out] - prices[into]) / scale
             leaves = _NonNegative(self, measured, variances, linear_costs).solve()
             off = np.bincount(out, leaves, places) - np.bincount(into, leaves, places)
             cost = sum(
                 float(((fitted - observed) ** 2 / (2 * variance)).sum())
-                for fitted, observed, variance in zip(self.totals(leaves), measured, variances, strict=True)
+                for fitted, observed, variance in zip(self.sum_levels(leaves), measured, variances, strict=True)
                 if np.all(np.isfinite(variance))
             )
             return -(cost + float(linear_costs @ leaves)), -off / scale
 
         options: Any = {"maxiter": 5000, "maxfun": 10000, "ftol": 0.0, "gtol": _BALANCE_TOLERANCE, "maxcor": 30}
-        solution = minimize(dual, np.zeros(places), jac=True, method="L-BFGS-B", options=options)
+        solution = minimize(evaluate_dual, np.zeros(places), jac=True, method="L-BFGS-B", options=options)
         linear_costs = (solution.x[out] - solution.x[into]) / scale
         leaves = _NonNegative(self, measured, variances, linear_costs).solve()
         off = np.abs(np.bincount(out, leaves, places) - np.bincount(into, leaves, places)).max()
@@ -195,7 +197,7 @@ class Forest:
 
         Remainders go to the nodes with the largest rounding errors.
         """
-        totals = self.totals(leaves)
+        totals = self.sum_levels(leaves)
         counts = np.rint(totals[-1])
         for level in reversed(range(len(self.parents))):
             parent = self.parents[level]
@@ -246,7 +248,7 @@ def round_balanced(leaves: FloatArray, out: IntArray, into: IntArray) -> IntArra
 
 
 class _NonNegative:
-    """The program of `Forest.nonnegative`, with optional linear costs ``(n,)`` of the leaves."""
+    """The program of `Forest.estimate_nonnegative`, with linear costs ``(n,)`` or none."""
 
     def __init__(
         self,
@@ -270,9 +272,9 @@ class _NonNegative:
 
     def _compute_inner_prices(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inner prices, totals and slopes of nodes at a price for one more count."""
-        return self._lowest(price) if level == 1 else self._newton(level, price)
+        return self._solve_lowest_level(price) if level == 1 else self._solve_by_newton(level, price)
 
-    def _newton(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _solve_by_newton(self, level: int, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         # The equation is convex with a slope of at least one, so Newton's steps converge to its root from any start.
         # The first step ends at or above the root, and later ones descend to it. A later step upwards is therefore a
         # rounding error. With large weights, rounding errors never get below the tolerance.
@@ -318,7 +320,7 @@ class _NonNegative:
         worth = self.weights[1] * (before + slope * begins[order] - self.measured[1][node]) + begins[order]
         return start, count, leaf_sums, variance_sums, worth
 
-    def _lowest(self, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _solve_lowest_level(self, price: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         start, count, leaf_sums, variance_sums, worth = self._sorted
         low = start.copy()
         high = start + count

@@ -28,7 +28,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.flows.forest import round_balanced
 from dphmm.flows.tables import TABLE_TYPES, Table
-from dphmm.mechanisms.integer_noise import CountNoise, laplace_variance, laplace_within
+from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise, laplace_variance
 
 # Candidate maximum numbers of visits or trips per user, if the budget chooses it.
 CANDIDATE_BOUNDS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200)
@@ -97,7 +97,7 @@ def choose_bound(noise: CountNoise, unit: str, numbers: IntArray, epsilon: Fract
     return CANDIDATE_BOUNDS[int(np.argmin(price))]
 
 
-def level_shares(table: Table) -> tuple[Fraction, ...]:
+def split_budget_by_level(table: Table) -> tuple[Fraction, ...]:
     """Split a table's budget among its levels.
 
     The product of the levels' mean variances is minimised. The variance of the cells enters with the power
@@ -118,11 +118,11 @@ def level_shares(table: Table) -> tuple[Fraction, ...]:
     weights = [_CELLS_WEIGHT, *[1.0] * (len(sizes) - 1)]
     cuts = combinations(range(1, _NUM_SHARES), len(sizes) - 1)
     candidates = ([b - a for a, b in zip((0, *cut), (*cut, _NUM_SHARES), strict=True)] for cut in cuts)
-    best = min(candidates, key=lambda parts: _log_variances(sizes, [part / _NUM_SHARES for part in parts], weights))
+    best = min(candidates, key=lambda parts: _sum_log_variances(sizes, [part / _NUM_SHARES for part in parts], weights))
     return tuple(Fraction(part, _NUM_SHARES) for part in best)
 
 
-def _log_variances(sizes: Sequence[int], shares: Sequence[float], weights: Sequence[float]) -> float:
+def _sum_log_variances(sizes: Sequence[int], shares: Sequence[float], weights: Sequence[float]) -> float:
     """Return the weighted sum of log variances, assuming equal branching per level."""
     up = [shares[0] ** -2]
     sums = [0.0]
@@ -152,12 +152,12 @@ class Family:
     num_parts: int
 
     @classmethod
-    def of(cls, tables: Iterable[Table]) -> Family:
+    def from_tables(cls, tables: Iterable[Table]) -> Family:
         """Return the family of all numbers of tables."""
         sizes = [part.num_values for table in tables for part in get_parts(table)]
         return cls(sum(sizes), len(sizes))
 
-    def miss_probability(self, num_values: int, confidence: float) -> float:
+    def compute_miss_probability(self, num_values: int, confidence: float) -> float:
         """Return the probability with which the interval of one number may fail.
 
         Half of the total is split evenly over all numbers, and half over the levels, so that few sums do not get the
@@ -218,14 +218,14 @@ class Precision:
     @cached_property
     def level_variances(self) -> list[FloatArray]:
         """Variances of the estimates of every level."""
-        return self.table.forest.variances(self.variances)
+        return self.table.forest.compute_level_variances(self.variances)
 
     @cached_property
     def _variances_by_columns(self) -> dict[tuple[str, ...], FloatArray]:
         # Every level and sum of a table needs the variances of its total.
         return {}
 
-    def sum_variances(self, columns: Sequence[str], weights: csr_array) -> FloatArray:
+    def compute_sum_variances(self, columns: Sequence[str], weights: csr_array) -> FloatArray:
         """Return the variances of sums of the estimated cells, computed once.
 
         Parameters
@@ -242,14 +242,14 @@ class Precision:
         """
         key = tuple(columns)
         if key not in self._variances_by_columns:
-            self._variances_by_columns[key] = self.table.forest.compute_variance(weights, self.variances)
+            self._variances_by_columns[key] = self.table.forest.compute_sum_variances(weights, self.variances)
         return self._variances_by_columns[key]
 
-    def miss_probability(self, part: Part) -> float:
+    def compute_miss_probability(self, part: Part) -> float:
         """Return the probability with which the interval of one number of a level or sum may fail."""
-        return self.family.miss_probability(part.num_values, self.confidence)
+        return self.family.compute_miss_probability(part.num_values, self.confidence)
 
-    def half_widths(self, variances: FloatArray, miss_probability: float) -> FloatArray:
+    def compute_half_widths(self, variances: FloatArray, miss_probability: float) -> FloatArray:
         """Return half widths of intervals for estimates with these variances.
 
         A weighted sum of independent Laplace noise has lighter tails than Laplace noise of the same variance and
@@ -258,7 +258,7 @@ class Precision:
         noise is used. A table with one level uses the exact interval of its noise.
         """
         if len(self.shares) == 1 and np.allclose(variances, self.variances[0]):
-            return np.full(variances.shape, float(laplace_within(float(self.decays[0]), 1.0 - miss_probability)))
+            return np.full(variances.shape, float(bound_laplace_noise(float(self.decays[0]), 1.0 - miss_probability)))
         factor = max(log(1.0 / miss_probability) / sqrt(2.0), NormalDist().inv_cdf(1.0 - miss_probability / 2))
         largest = max(map(float, self.decays))
         step = 0.5 if largest > 0.5 else 0.0
@@ -294,7 +294,7 @@ class Precision:
         variances = self.level_variances
         parts = [part for part in get_parts(self.table) if part.level is not None]
         return [
-            (part.name, float(self.half_widths(level_variances, self.miss_probability(part)).max()))
+            (part.name, float(self.compute_half_widths(level_variances, self.compute_miss_probability(part)).max()))
             for part, level_variances in zip(parts, variances, strict=True)
         ]
 
@@ -328,7 +328,7 @@ class Numbers(NamedTuple):
         """Mask of numbers with an interval that excludes zero."""
         return np.asarray(self.low > 0)
 
-    def within(self, relative_error: float | None) -> BoolArray:
+    def is_accurate(self, relative_error: float | None) -> BoolArray:
         """Return a mask of counts with a small relative error. None for all."""
         if relative_error is None:
             return np.ones(len(self.counts), dtype=np.bool_)
@@ -381,15 +381,15 @@ class NoisyTable:
         if part.level is None:
             counts, estimates, variances = self._sum_over_columns(part.columns)
         else:
-            counts = forest.totals(self.counts)[part.level]
+            counts = forest.sum_levels(self.counts)[part.level]
             estimates = self.estimates[part.level]
             variances = self.precision.level_variances[part.level]
-        half = self.precision.half_widths(variances, self.precision.miss_probability(part))
+        half = self.precision.compute_half_widths(variances, self.precision.compute_miss_probability(part))
         low, high = _round_inwards(estimates - half, estimates + half)
         off = np.abs(counts - estimates) + half
         return Numbers(counts, estimates, np.minimum(low, counts), np.maximum(high, counts), off)
 
-    def rests(self, part: Part, numbers: Numbers, shown: BoolArray) -> Numbers:
+    def compute_remainder(self, part: Part, numbers: Numbers, shown: BoolArray) -> Numbers:
         """Return the sum of the numbers of a level that are not shown, per day.
 
         The shown numbers are selected by their noise, and so is this sum. Its interval holds for any selection. It is
@@ -413,32 +413,32 @@ class NoisyTable:
         """
         days = self.table.layout.days or 1
         counts, totals, variances = self._sum_over_columns(["day"])
-        miss = self.precision.miss_probability(part)
-        half = self.precision.half_widths(variances, miss / 2)
+        miss = self.precision.compute_miss_probability(part)
+        half = self.precision.compute_half_widths(variances, miss / 2)
 
-        def sums(values: Any) -> FloatArray:
+        def sum_shown(values: Any) -> FloatArray:
             return np.asarray(np.where(shown, values, 0.0).reshape(days, -1).sum(axis=1))
 
-        low = totals - half - sums(numbers.high)
-        high = totals + half - sums(numbers.low)
+        low = totals - half - sum_shown(numbers.high)
+        high = totals + half - sum_shown(numbers.low)
         if part.level is not None:
             per_day = len(shown) // days
             decay = float(self.precision.decays[part.level])
             num_shown = shown.reshape(days, -1).sum(axis=1).tolist()
             bounds = np.array([bound_largest_noises(decay, per_day, count, miss / 2) for count in num_shown])
-            rests = totals - sums(self.measured[part.level])
+            rests = totals - sum_shown(self.measured[part.level])
             low = np.maximum(low, rests - half - bounds)
             high = np.minimum(high, rests + half + bounds)
         low, high = _round_inwards(low, high)
-        counts = counts - sums(numbers.counts)
-        estimates = totals - sums(numbers.estimates)
+        counts = counts - sum_shown(numbers.counts)
+        estimates = totals - sum_shown(numbers.estimates)
         low, high = np.minimum(low, counts), np.maximum(high, counts)
         return Numbers(counts, estimates, low, high, np.maximum(high - counts, counts - low))
 
     def _sum_over_columns(self, columns: Sequence[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return counts, estimates and variances of the sums over all columns except these."""
         weights = build_sum_matrix(self.table, columns)
-        variances = self.precision.sum_variances(columns, weights)
+        variances = self.precision.compute_sum_variances(columns, weights)
         return weights @ self.counts.astype(np.float64), weights @ self.estimates[0], variances
 
 
@@ -517,7 +517,7 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
     if balanced:
         check_balanced(table)
     measured = []
-    for level, (nodes, share) in enumerate(zip(forest.totals(true), precision.shares, strict=True)):
+    for level, (nodes, share) in enumerate(zip(forest.sum_levels(true), precision.shares, strict=True)):
         whole = nodes.astype(np.int64)
         name = table.name if level == 0 else f"{table.name} by {table.levels[level - 1][0]}"
         noisy = (
@@ -525,7 +525,9 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
         )
         measured.append(noisy)
     unrounded = NoisyTable(precision, tuple(measured), np.zeros_like(measured[0]))
-    half = precision.half_widths(precision.level_variances[0], precision.miss_probability(get_parts(table)[0]))
+    half = precision.compute_half_widths(
+        precision.level_variances[0], precision.compute_miss_probability(get_parts(table)[0])
+    )
     # Significant numbers get a smaller variance; otherwise they would absorb the bias of clipping at zero.
     variances: list[float | FloatArray] = list(precision.variances)
     is_positive = unrounded.estimates[0] > half
@@ -533,14 +535,14 @@ def add_noise(noise: CountNoise, precision: Precision, true: IntArray, balanced:
     values = [level.astype(np.float64) for level in measured]
     if balanced:
         out, into = get_cell_ends(table)
-        counts = round_balanced(forest.balanced(values, variances, out, into), out, into)
+        counts = round_balanced(forest.estimate_balanced(values, variances, out, into), out, into)
     else:
         # Sums stay near their estimates, from the top down: otherwise clipping many cells would raise every sum more.
         values[1:] = [np.maximum(level, 0.0) for level in unrounded.estimates[1:]]
         variances[1:] = [
             v / _SIGNIFICANT_VARIANCE_DIVISOR ** (2 * level) for level, v in enumerate(precision.variances[1:], start=1)
         ]
-        counts = forest.round(forest.nonnegative(values, variances))
+        counts = forest.round(forest.estimate_nonnegative(values, variances))
     return replace(unrounded, counts=counts)
 
 
@@ -683,14 +685,14 @@ def build_rows(
         for part in get_parts(noisy.table):
             numbers = noisy.numbers(part)
             days = noisy.table.layout.days or 1
-            shown = numbers.within(relative_error)
+            shown = numbers.is_accurate(relative_error)
             if not every_row and len(shown) > days:
                 shown &= numbers.is_significant
             _add_rows(columns_by_name, part, part.name, part.axes, numbers, shown, np.ones(len(shown)))
             missing = np.logical_not(shown).reshape(days, -1).sum(axis=1)
             if len(shown) > days:
                 day_axes = [axis for axis in part.axes if axis[0] == "day"]
-                rests = noisy.rests(part, numbers, shown)
+                rests = noisy.compute_remainder(part, numbers, shown)
                 _add_rows(columns_by_name, part, f"{REST}{part.name}", day_axes, rests, missing > 0, missing)
     return {name: np.concatenate(parts) for name, parts in columns_by_name.items()}
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
-from dphmm.flows.tables import TABLE_TYPES, Layout, time_classes
-from dphmm.mechanisms.exact import rational
-from dphmm.validation import Integers, Interval, checked_as, setting
+from dphmm.flows.tables import TABLE_TYPES, Layout, parse_time_classes
+from dphmm.mechanisms.exact import parse_rational
+from dphmm.validation import Integers, Interval, check_arguments_as, declare_setting
 
 MAX_DAYS = 366
 _BOUND = "Guarantee"
@@ -24,7 +24,7 @@ _MaxPerUser = Annotated[int, Integers(1, 100_000)]
 _PART = re.compile(r"([a-z-]+)=([0-9./]+)")
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class FlowSettings:
     """Settings of flow tables. Choose them independently of the data.
@@ -60,33 +60,37 @@ class FlowSettings:
         of all days.
     """
 
-    tables: str = setting(
+    tables: str = declare_setting(
         "visits,flows,stay-times,trip-lengths,home-work",
         "Tables to release.",
         metavar="A,B,…",
         shows_default=True,
         name="only",
     )
-    split: str = setting("", "Weights of tables in the budget, such as flows=3,visits=1.", heading=_BOUND)
-    visits_per_user: _MaxPerUser | None = setting(
+    split: str = declare_setting("", "Weights of tables in the budget, such as flows=3,visits=1.", heading=_BOUND)
+    visits_per_user: _MaxPerUser | None = declare_setting(
         None, "Maximum visits per user. [default: chosen with a tenth of epsilon]", heading=_BOUND
     )
-    trips_per_user: _MaxPerUser | None = setting(
+    trips_per_user: _MaxPerUser | None = declare_setting(
         None, "Maximum trips per user. [default: chosen with a tenth of epsilon]", heading=_BOUND
     )
-    time_classes: str = setting("hour", "Visits by all, hour, weekday-hour, or hours as 6,10,16,20.", heading=_TIME)
-    flows_by: str = setting(
+    time_classes: str = declare_setting(
+        "hour", "Visits by all, hour, weekday-hour, or hours as 6,10,16,20.", heading=_TIME
+    )
+    flows_by: str = declare_setting(
         "all", "Flows by all, hour, weekday-hour, or hours as 6,10,16,20.", heading=_TIME, shows_default=True
     )
-    zone: str = setting("UTC", "Time zone of hours and days.", metavar="ZONE", heading=_TIME, shows_default=True)
-    stay: Annotated[float, Interval(0, 1e6, unit="minutes")] = setting(
+    zone: str = declare_setting(
+        "UTC", "Time zone of hours and days.", metavar="ZONE", heading=_TIME, shows_default=True
+    )
+    stay: Annotated[float, Interval(0, 1e6, unit="minutes")] = declare_setting(
         10.0,
         "Minimum duration of a visit in minutes; 0 for check-ins.",
         metavar="MINUTES",
         heading=_TIME,
         shows_default=True,
     )
-    gap: Annotated[float, Interval(0, 1e5, "right", "hours")] = setting(
+    gap: Annotated[float, Interval(0, 1e5, "right", "hours")] = declare_setting(
         12.0,
         "Maximum time without fixes over which a user is followed.",
         metavar="HOURS",
@@ -94,16 +98,16 @@ class FlowSettings:
         heading=_TIME,
         shows_default=True,
     )
-    first_day: str | None = setting(
+    first_day: str | None = declare_setting(
         None, "First day of visits, such as 2024-03-01.", metavar="DAY", heading=_TIME, name="start"
     )
-    last_day: str | None = setting(None, "Last day of visits.", metavar="DAY", heading=_TIME, name="end")
-    window: Annotated[int, Integers(1, MAX_DAYS)] | None = setting(
+    last_day: str | None = declare_setting(None, "Last day of visits.", metavar="DAY", heading=_TIME, name="end")
+    window: Annotated[int, Integers(1, MAX_DAYS)] | None = declare_setting(
         None, "Daily tables; epsilon is for those of any DAYS consecutive days.", metavar="DAYS", heading=_TIME
     )
-    cells_alone: bool = setting(False, "Count cells only, without districts and totals.", heading=_WHERE)
-    balanced: bool = setting(False, "Assume equal departures and arrivals of every area.", heading=_WHERE)
-    confidence: Annotated[float, Interval(0.5, 0.999)] = setting(
+    cells_alone: bool = declare_setting(False, "Count cells only, without districts and totals.", heading=_WHERE)
+    balanced: bool = declare_setting(False, "Assume equal departures and arrivals of every area.", heading=_WHERE)
+    confidence: Annotated[float, Interval(0.5, 0.999)] = declare_setting(
         0.95, "Probability with which all intervals hold simultaneously.", metavar="P", heading=_WHERE
     )
 
@@ -118,7 +122,7 @@ class FlowSettings:
             raise ConfigurationError(f"split must have weights of the tables {', '.join(names)}, got {self.split!r}")
         self._check_days()
         for text in (self.time_classes, self.flows_by):
-            time_classes(text, self.zone)
+            parse_time_classes(text, self.zone)
 
     def _check_days(self) -> None:
         first, last = self.days
@@ -164,7 +168,9 @@ class FlowSettings:
         matches = [_PART.fullmatch(part) for part in self.split.split(",") if part]
         if not all(matches):
             raise ConfigurationError(f"split must be weights such as flows=3,visits=1, got {self.split!r}")
-        weights = {match[1]: rational(match[2], f"weight of {match[1]}") for match in matches if match is not None}
+        weights = {
+            match[1]: parse_rational(match[2], f"weight of {match[1]}") for match in matches if match is not None
+        }
         if len(weights) < len(matches):
             raise ConfigurationError(f"split must have one weight per table, got {self.split!r}")
         return weights
@@ -212,6 +218,6 @@ class FlowSettings:
         """
         first, last = self.days
         count = None if self.window is None or first is None or last is None else last - first + 1
-        of_visits = time_classes(self.time_classes, self.zone)
-        of_flows = time_classes(self.flows_by, self.zone)
+        of_visits = parse_time_classes(self.time_classes, self.zone)
+        of_flows = parse_time_classes(self.flows_by, self.zone)
         return Layout(areas, of_visits, of_flows, count, first, last, not self.cells_alone)

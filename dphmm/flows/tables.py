@@ -22,8 +22,8 @@ from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas, Visits
 from dphmm.flows.forest import Forest
-from dphmm.landmarks.stays import microseconds_within
-from dphmm.model.time_classes import TimeClasses, utc_offsets
+from dphmm.landmarks.stays import compute_daily_overlap
+from dphmm.model.time_classes import TimeClasses, get_utc_offsets
 
 # Microseconds of a day.
 DAY = 86_400_000_000
@@ -50,7 +50,7 @@ class Layout:
     areas
         The areas.
     visit_classes, flow_classes
-        Time classes of the start of visits and of trips. See `time_classes`.
+        Time classes of the start of visits and of trips. See `parse_time_classes`.
     days
         Number of daily tables. None for one table of all days.
     first_day
@@ -69,7 +69,7 @@ class Layout:
     last_day: int | None = None
     levels: bool = True
 
-    def busy_cells(self, unit: str) -> int:
+    def estimate_busy_cells(self, unit: str) -> int:
         """Return a guess of the number of cells that contain most events."""
         classes, each = (self.visit_classes, 1) if unit == "visits" else (self.flow_classes, 2)
         return each * len(self.areas) * ceil(sqrt(classes.count))
@@ -81,7 +81,7 @@ class Layout:
 
     def get_days(self, instants: IntArray) -> IntArray:
         """Return the local day since 1970 of each instant in microseconds."""
-        return (instants + utc_offsets(instants, self.zone)) // DAY
+        return (instants + get_utc_offsets(instants, self.zone)) // DAY
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ class TableType:
     classes: Callable[[Layout], TimeClasses] | None = None
     labels: tuple[str, ...] = ()
 
-    def axes(self, layout: Layout) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    def build_axes(self, layout: Layout) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Return the columns and their labels."""
         if self.labels:
             return (("class", self.labels),)
-        times = () if self.classes is None else (("time", labels(self.classes(layout))),)
+        times = () if self.classes is None else (("time", label_time_classes(self.classes(layout))),)
         return (*((end, layout.areas.names) for end in self.ends), *times)
 
-    def parts(self, layout: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
+    def build_levels(self, layout: Layout) -> tuple[tuple[str, tuple[IntArray, ...]], ...]:
         """Return each level above the cells: its name and the group of each label per axis."""
         if self.labels or not layout.levels:
             return ()
@@ -127,7 +127,7 @@ class TableType:
         return tuple((name, (*(part,) * len(self.ends), *times)) for name, part in levels.items())
 
 
-def time_classes(text: str, zone: str) -> TimeClasses:
+def parse_time_classes(text: str, zone: str) -> TimeClasses:
     """Parse time classes: ``all``, ``hour``, ``weekday-hour``, or their starting hours.
 
     Raises
@@ -153,7 +153,7 @@ def time_classes(text: str, zone: str) -> TimeClasses:
     return TimeClasses(tuple(at.tolist()), 1.0, zone)
 
 
-def labels(classes: TimeClasses) -> tuple[str, ...]:
+def label_time_classes(classes: TimeClasses) -> tuple[str, ...]:
     """Return the labels of time classes."""
     named = []
     for number in range(classes.count):
@@ -207,14 +207,14 @@ def _find_home_work_cells(visits: Visits, layout: Layout) -> tuple[IntArray, Int
     n = len(layout.areas)
     if not len(visits):
         return visits.user, visits.user, visits.user
-    start = visits.start + utc_offsets(visits.start, layout.zone)
+    start = visits.start + get_utc_offsets(visits.start, layout.zone)
     end = start + np.maximum(visits.end - visits.start, _MINUTE)
     key, earliest, at = np.unique(visits.user * n + visits.area, return_index=True, return_inverse=True)
     user_of_key = key // n
     where = key % n
     local = start.astype("datetime64[us]"), end.astype("datetime64[us]")
-    night = np.bincount(at, microseconds_within(*local, 22, 30, weekdays=False), len(key))
-    day = np.bincount(at, microseconds_within(*local, 9, 17, weekdays=True), len(key))
+    night = np.bincount(at, compute_daily_overlap(*local, 22, 30, weekdays=False), len(key))
+    day = np.bincount(at, compute_daily_overlap(*local, 9, 17, weekdays=True), len(key))
     users, first = np.unique(user_of_key, return_index=True)
     home = _find_largest(user_of_key, night, earliest, first)
     day[home[home >= 0]] = 0.0
@@ -265,7 +265,7 @@ class Table:
     def axes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Columns and their labels. The day is the first axis."""
         days = () if self.layout.days is None else (("day", self._find_days()),)
-        return (*days, *TABLE_TYPES[self.name].axes(self.layout))
+        return (*days, *TABLE_TYPES[self.name].build_axes(self.layout))
 
     def _find_days(self) -> tuple[str, ...]:
         first = self.layout.first_day or 0
@@ -282,8 +282,8 @@ class Table:
         """Levels above the cells: the name, and the group of each label per axis."""
         whole = tuple(np.arange(size) for size in self.shape)
         if self.layout.days is None:
-            return TABLE_TYPES[self.name].parts(self.layout)
-        return tuple((name, (whole[0], *parts)) for name, parts in TABLE_TYPES[self.name].parts(self.layout))
+            return TABLE_TYPES[self.name].build_levels(self.layout)
+        return tuple((name, (whole[0], *parts)) for name, parts in TABLE_TYPES[self.name].build_levels(self.layout))
 
     @cached_property
     def forest(self) -> Forest:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
-from dphmm.errors import need
+from dphmm.errors import import_library
 
 # Number of weights in a program: fewer spend the time in Python, more exceed the processor's cache.
 _MAX_VARIABLES = 20_000
@@ -56,7 +56,7 @@ class _Decided(Exception):
     """Ends the iterations once there is a certificate."""
 
 
-def in_convex_hull(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
+def is_in_convex_hull(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
     """Decide whether vectors are convex combinations of vertices.
 
     Parameters
@@ -113,9 +113,9 @@ def _decide_by_certificate(
     equations = np.concatenate([apart, np.ones((len(apart), 1))], axis=1)
     for attempt in range(attempts):
         if 0 < attempt <= len(_FACE_SHARES):
-            guess = _on_face(equations, weights, _FACE_SHARES[attempt - 1])
+            guess = _improve_on_face(equations, weights, _FACE_SHARES[attempt - 1])
         elif attempt:
-            guess = weights = _corrected(equations, weights)
+            guess = weights = _take_scaling_step(equations, weights)
         nearest = guess @ apart
         distance = float(np.linalg.norm(nearest))
         if distance <= RELATIVE_TOLERANCE:
@@ -126,7 +126,7 @@ def _decide_by_certificate(
     return None
 
 
-def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatArray:
+def _improve_on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatArray:
     """Improve weights on the vertices with most of the weight, by least squares.
 
     The result is a convex combination.
@@ -142,7 +142,7 @@ def _on_face(equations: FloatArray, weights: FloatArray, share: float) -> FloatA
     return np.asarray(improved / improved.sum() if improved.any() else weights)
 
 
-def _corrected(equations: FloatArray, weights: FloatArray) -> FloatArray:
+def _take_scaling_step(equations: FloatArray, weights: FloatArray) -> FloatArray:
     """Take an affine scaling step towards weights of the vector. All weights stay positive."""
     wanted = np.append(np.zeros(equations.shape[1] - 1), 1.0) - weights @ equations
     change = np.linalg.lstsq((equations * weights[:, None]).T, wanted, rcond=None)[0]
@@ -167,7 +167,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         ``(k, h)``: the best weights of all iterations for each block. CVXOPT returns those of the last one, which may
         be worse if some blocks are degenerate.
     """
-    cvxopt = need("cvxopt", None)
+    cvxopt = import_library("cvxopt", None)
     matrix, solvers = cvxopt.matrix, cvxopt.solvers
 
     blocks, height, dimension = apart.shape
@@ -184,7 +184,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
     best: FloatArray = np.full((blocks, height), 1.0 / height)
     reached: FloatArray = np.full(blocks, np.inf)
 
-    def objective(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
+    def apply_objective(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0) -> None:
         # CVXOPT evaluates the objective's gradient at each iterate.
         weights = as_array(x, blocks, height)
         nearest = (transposed @ weights[..., None])[..., 0]
@@ -201,12 +201,12 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         result *= beta
         result += alpha * (apart @ nearest[..., None])[..., 0]
 
-    def bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001
+    def apply_bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001
         result = as_array(y, size)
         result *= beta
         result -= alpha * as_array(x, size)
 
-    def sums(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:
+    def apply_sums(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:
         if trans == "N":
             result = as_array(y, blocks)
             change = as_array(x, blocks, height).sum(axis=1)
@@ -216,7 +216,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         result *= beta
         result += alpha * change
 
-    def kkt(scaling: Any) -> Any:
+    def build_kkt_solver(scaling: Any) -> Any:
         # (U Uᵀ + D⁻²) x + 1 y = b with sum x = c. In x = D t it is a least squares problem with the matrix of D U and
         # D 1 over the identity. Its QR factors keep the digits of the small residual Uᵀx that normal equations lose:
         # entries of D differ by sixteen orders of magnitude near the solution.
@@ -252,5 +252,15 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
     duals_0 = matrix((_FIRST_PRODUCT / height / start).ravel())
     initial = {"x": weights_0, "s": weights_0, "y": matrix(0.0, (blocks, 1)), "z": duals_0}
     with suppress(_Decided):
-        solvers.qp(objective, zeros, bounds, zeros, sums, ones, kktsolver=kkt, options=options, initvals=initial)
+        solvers.qp(
+            apply_objective,
+            zeros,
+            apply_bounds,
+            zeros,
+            apply_sums,
+            ones,
+            kktsolver=build_kkt_solver,
+            options=options,
+            initvals=initial,
+        )
     return best

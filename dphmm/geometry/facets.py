@@ -15,13 +15,13 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.span import (
-    distinct_rows,
+    compute_max_abs,
     exact_determinants,
     exact_product,
     exact_rank,
+    find_nonzero_rows,
     index_rows,
-    largest,
-    nonzero_rows,
+    select_distinct_rows,
 )
 
 # Hulls with a larger estimate are refused.
@@ -127,7 +127,7 @@ def check_size(count: int, dimension: int) -> None:
         )
 
 
-def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def select_outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Remove points that certainly lie inside the symmetric hull, and no vertex up to sign.
 
     A few cross-polytopes are inscribed, each spanned by the farthest points along the axes of a fixed rotation. Points
@@ -147,7 +147,7 @@ def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if len(points) > _MIN_FILTERED_POINTS and points.dtype != object:
         # One row per axis, and `take`: reductions over a short last axis and indexing by arrays are ten times slower.
         values = np.ascontiguousarray(points.T, dtype=np.float64)
-        for frame in _frames(points.shape[1]):
+        for frame in _build_frames(points.shape[1]):
             spanning = values.take(np.abs(frame.T @ values).argmax(axis=1), axis=1)
             try:
                 inverse = np.linalg.inv(spanning)
@@ -163,7 +163,7 @@ def outer_points(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if kept.dtype.kind == "f":  # equal differences are rare, and finding them is slower than Qhull
         return kept
     kept = _with_leading_sign(kept)
-    return distinct_rows(kept.compress(nonzero_rows(kept), axis=0))
+    return select_distinct_rows(kept.compress(find_nonzero_rows(kept), axis=0))
 
 
 def _with_leading_sign(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -173,14 +173,14 @@ def _with_leading_sign(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=32)
-def _frames(dimension: int) -> tuple[FloatArray, ...]:
+def _build_frames(dimension: int) -> tuple[FloatArray, ...]:
     """Return fixed rotations ``(d, d)``, the first of which is the identity."""
     rng = np.random.default_rng(dimension)
     others = [np.linalg.qr(rng.normal(size=(dimension, dimension)))[0] for _ in range(_NUM_FRAMES - 1)]
     return np.eye(dimension), *others
 
 
-def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
+def build_symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     """Compute the boundary of the symmetric hull of points with a single call of Qhull.
 
     Qhull runs without merging facets (``Q0``). This is twice as fast in five dimensions, and its simplices tile the
@@ -191,7 +191,7 @@ def symmetric_boundary(outer: npt.NDArray[Any]) -> Boundary:
     Parameters
     ----------
     outer
-        ``(k, d)`` with ``d`` at least 3, full-dimensional: the result of `outer_points`. Integers or floats.
+        ``(k, d)`` with ``d`` at least 3, full-dimensional: the result of `select_outer_points`. Integers or floats.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def _has_volume(qhull: Any, points: FloatArray) -> bool:
     return bool(abs(total - qhull.volume) <= RELATIVE_TOLERANCE * total) and bool((qhull.equations[:, -1] < 0).all())
 
 
-def one_side(boundary: Boundary, height: float = -RELATIVE_TOLERANCE) -> BoolArray:
+def select_positive_side(boundary: Boundary, height: float = -RELATIVE_TOLERANCE) -> BoolArray:
     """Select simplices ``(c,)`` of one facet of each opposite pair. Both if ambiguous.
 
     Opposite facets may be divided into different simplices, so that simplices cannot be paired.
@@ -305,19 +305,19 @@ def integer_half_spaces(boundary: Boundary) -> IntegerHalfSpaces | None:
     from doubles and verified in integers; simplices for which that fails have their minors computed exactly.
     """
     corners, simplices, approximate = boundary
-    chosen = np.flatnonzero(one_side(boundary))
+    chosen = np.flatnonzero(select_positive_side(boundary))
     spans = corners.take(simplices.take(chosen, axis=0), axis=0)
     wide = spans.astype(np.float64)
     determinants = np.rint(np.linalg.det(wide))
     guesses = np.rint(approximate.take(chosen, axis=0) * determinants[:, None])
     rows = np.concatenate([guesses, determinants[:, None]], axis=1)
-    reach = len(corners[0]) * max(1, largest(corners))
+    reach = len(corners[0]) * max(1, compute_max_abs(corners))
     # Doubles verify the equation exactly while no partial sum reaches 2**53.
     small = (np.abs(rows) * reach < _EXACT_FLOATS).all(axis=1) & (determinants != 0)
     verified = small & ((wide @ guesses[:, :, None])[..., 0] == determinants[:, None]).all(axis=1)
-    parts = [_coprime(rows.compress(verified, axis=0).astype(np.int64))]
+    parts = [_make_coprime(rows.compress(verified, axis=0).astype(np.int64))]
     if not verified.all():
-        parts = [parts[0].astype(object), _coprime(_minors(spans[~verified]))]
+        parts = [parts[0].astype(object), _make_coprime(_compute_half_spaces(spans[~verified]))]
     half_spaces, index = index_rows(np.concatenate(parts))
     normals = half_spaces[:, :-1]
     offsets = half_spaces[:, -1]
@@ -331,18 +331,18 @@ def integer_half_spaces(boundary: Boundary) -> IntegerHalfSpaces | None:
     is_vertex = np.zeros(len(unsigned), dtype=np.bool_)
     if verified.all():
         # The corners of a facet that is a single simplex are its vertices, and therefore the body's.
-        is_whole = (np.bincount(index)[index] == 1) & one_side(boundary, RELATIVE_TOLERANCE)[chosen]
+        is_whole = (np.bincount(index)[index] == 1) & select_positive_side(boundary, RELATIVE_TOLERANCE)[chosen]
         is_vertex[number[simplices[chosen[is_whole]]]] = True
     rest = np.flatnonzero(~is_vertex)
     several = max(1, _MAX_HEIGHTS // len(normals))
     for start in range(0, len(rest), several):
         examined = rest[start : start + several]
         touching = np.abs(exact_product(unsigned[examined], normals.T)) == offsets
-        is_vertex[examined] = _span_the_space(normals, touching)
+        is_vertex[examined] = _spans_space(normals, touching)
     return IntegerHalfSpaces(normals, offsets, is_vertex[number])
 
 
-def _span_the_space(normals: npt.NDArray[Any], touching: BoolArray) -> BoolArray:
+def _spans_space(normals: npt.NDArray[Any], touching: BoolArray) -> BoolArray:
     """Decide for each row of ``touching`` ``(k, m)`` whether its normals span the space."""
     # They do at a vertex.
     dimension = normals.shape[1]
@@ -360,9 +360,9 @@ def _span_the_space(normals: npt.NDArray[Any], touching: BoolArray) -> BoolArray
     return result
 
 
-def _coprime(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _make_coprime(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Divide half-spaces ``(m, d + 1)`` by their normals' common factors, with leading signs."""
-    rows = rows.compress(nonzero_rows(rows), axis=0)
+    rows = rows.compress(find_nonzero_rows(rows), axis=0)
     if not len(rows):
         return rows
     rows = _with_leading_sign(rows // np.gcd.reduce(rows[:, :-1], axis=1)[:, None])
@@ -370,7 +370,7 @@ def _coprime(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return rows
 
 
-def _minors(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _compute_half_spaces(spans: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Compute half-spaces ``(n, d + 1)`` of simplices ``(n, d, d)``. Zeros if flat."""
     edges = spans[:, 1:] - spans[:, :1]
     columns = [exact_determinants(np.delete(edges, axis, axis=2)) * (-1) ** axis for axis in range(spans.shape[-1])]

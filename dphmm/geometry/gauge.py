@@ -50,7 +50,7 @@ class Gauge:
     axes: FloatArray | None = None
 
     @classmethod
-    def of_cones(cls, cones: npt.NDArray[Any], scale: float, rounding: float) -> Gauge:
+    def from_cones(cls, cones: npt.NDArray[Any], scale: float, rounding: float) -> Gauge:
         """Build the convex body, times a scale, that simplicial cones tile.
 
         Parameters
@@ -71,7 +71,7 @@ class Gauge:
         _check_lengths(scale, rounding)
         vectors = read_only(np.asarray(cones, dtype=np.float64))
         if vectors.shape[1:] != (2, 2):
-            return _of_cones(vectors.shape, vectors.tobytes(), scale, rounding)
+            return _build_from_cones(vectors.shape, vectors.tobytes(), scale, rounding)
         normals = np.empty((len(vectors), 2))
         limits = np.empty(len(vectors))
         if not _compute_halfspaces(vectors, float(scale), float(rounding), RELATIVE_TOLERANCE, normals, limits):
@@ -79,7 +79,7 @@ class Gauge:
         return cls(normals, limits)
 
     @classmethod
-    def of_ball(cls, order: int, radius: float, dimension: int, rounding: float) -> Gauge:
+    def from_ball(cls, order: int, radius: float, dimension: int, rounding: float) -> Gauge:
         """Build the ball of a norm of order 1 or 2. Order 1 has half-spaces if there are few axes."""
         _check_lengths(radius, rounding)
         outer = radius * (1 + 2 * RELATIVE_TOLERANCE) + rounding * dimension
@@ -89,7 +89,7 @@ class Gauge:
         return cls(None, np.zeros(0), order, outer)
 
     @classmethod
-    def of_ellipsoid(cls, axes: npt.ArrayLike, radius: float, rounding: float) -> Gauge:
+    def from_ellipsoid(cls, axes: npt.ArrayLike, radius: float, rounding: float) -> Gauge:
         """Build the ellipsoid ``‖axes v‖ <= radius`` of the Euclidean norm.
 
         Parameters
@@ -120,9 +120,9 @@ class Gauge:
         if self.normals is None:
             mapped = vectors if self.axes is None else vectors @ self.axes.T
             return np.asarray(np.linalg.norm(mapped, ord=self.order, axis=1) / max(self.radius, _MIN_LENGTH))
-        return np.asarray(np.abs(self.heights(vectors)).max(axis=1, initial=0.0))
+        return np.asarray(np.abs(self.compute_heights(vectors)).max(axis=1, initial=0.0))
 
-    def heights(self, points: FloatArray) -> FloatArray:
+    def compute_heights(self, points: FloatArray) -> FloatArray:
         """Return the heights ``(n, m)`` of points over half-spaces.
 
         The gauge of a difference of points is the largest difference of their heights.
@@ -130,12 +130,12 @@ class Gauge:
         assert self.normals is not None, "a ball has no half-spaces"
         return np.asarray(points @ self.normals.T / np.maximum(self.limits, _MIN_LENGTH))
 
-    def embedded(self, points: FloatArray) -> tuple[FloatArray, float]:
+    def embed_points(self, points: FloatArray) -> tuple[FloatArray, float]:
         """Map points so that distances are gauges of differences. Also return the norm's order."""
         if self.normals is None:
             mapped = points if self.axes is None else points @ self.axes.T
             return mapped / max(self.radius, _MIN_LENGTH), float(self.order)
-        return self.heights(points), np.inf
+        return self.compute_heights(points), np.inf
 
     @cached_property
     def inner(self) -> float:
@@ -181,11 +181,11 @@ def _check_lengths(scale: float, rounding: float) -> None:
 
 
 @lru_cache(maxsize=256)
-def _of_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: float) -> Gauge:
+def _build_from_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: float) -> Gauge:
     """Return the body of cones outside the plane, cached because few bodies recur."""
     cones = np.frombuffer(data).reshape(shape)
     tips = cones.reshape(-1, shape[2])
-    normals, offsets, across = _walls(cones)
+    normals, offsets, across = _compute_facets(cones)
     size = float(np.abs(tips).max(initial=0.0))
     spread = np.abs(normals).sum(axis=1)
     exact = size < check_loops.EXACT_LIMIT and bool((cones == np.rint(cones)).all())
@@ -204,12 +204,12 @@ def _of_cones(shape: tuple[int, int, int], data: bytes, scale: float, rounding: 
         return Gauge(normals, limits)
     flat = np.full(len(across), rounding + check_loops.ROUNDING * scale * size)
     if exact and rounding == 0.0 and shape[1:] in ((1, 2), (1, 3), (2, 3)):
-        across = _integer_normals(cones[0])
+        across = _find_integer_normals(cones[0])
         flat = np.zeros(len(across))
     return Gauge(np.concatenate([normals, across]), np.concatenate([limits, flat]))
 
 
-def _integer_normals(vectors: FloatArray) -> FloatArray:
+def _find_integer_normals(vectors: FloatArray) -> FloatArray:
     """Return integer rows orthogonal to one or two integer vectors, and to no others.
 
     Heights of integer points over them are exact at any distance; heights over unit rows are not.
@@ -221,7 +221,7 @@ def _integer_normals(vectors: FloatArray) -> FloatArray:
     return np.cross(vectors[:1], vectors[1:])
 
 
-def _walls(cones: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _compute_facets(cones: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return normals and offsets of the cones' facets, and orthonormal rows across their span."""
     _, rank, dimension = cones.shape
     if rank == 0:

@@ -26,31 +26,31 @@ from dphmm.arrays import (
     IntArray,
     as_floats,
     as_points,
-    frozen,
-    locked,
+    copy_and_lock,
+    lock_array,
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
-from dphmm.geometry.convex_combination import in_convex_hull
+from dphmm.geometry.convex_combination import is_in_convex_hull
 from dphmm.geometry.facets import (
     Boundary,
     IntegerHalfSpaces,
+    build_symmetric_boundary,
     check_size,
     integer_half_spaces,
-    one_side,
-    outer_points,
-    symmetric_boundary,
+    select_outer_points,
+    select_positive_side,
 )
 from dphmm.geometry.span import (
     Span,
-    common_denominator,
+    compute_max_abs,
     exact_product,
     exact_span,
     float_span,
-    largest,
+    to_common_denominator,
 )
 from dphmm.tables.values import shorten
-from dphmm.validation import Interval, PositiveInt, checked
+from dphmm.validation import Interval, PositiveInt, check_arguments
 
 if TYPE_CHECKING:
     from shapely.geometry.base import BaseGeometry
@@ -65,7 +65,7 @@ Membership = Literal["halfspace", "qp"]
 _MAX_LATTICE_ROWS = 1 << 12
 
 # The span of every polygon with positive area: no elimination is needed for known corners.
-_PLANE = Span((0, 1), locked(np.zeros((0, 2), dtype=object)))
+_PLANE = Span((0, 1), lock_array(np.zeros((0, 2), dtype=object)))
 
 # Number of vectors in a block of norms, so that a million vectors need no large temporary.
 _VECTOR_BLOCK = 1 << 16
@@ -92,9 +92,9 @@ class ExactInequalities:
         limits = self.offsets if denominator == 1 else self.offsets.astype(object) * denominator
         heights = np.abs(exact_product(vectors, self.normals.T))
         inside = (heights <= limits // self.denominator).all(axis=1)
-        return np.asarray(inside & self.in_span(vectors) if len(self.equations) else inside, dtype=np.bool_)
+        return np.asarray(inside & self.is_in_span(vectors) if len(self.equations) else inside, dtype=np.bool_)
 
-    def in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def is_in_span(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return whether each of the integer vectors ``(n, d)`` satisfies the equations."""
         return np.asarray((exact_product(vectors, self.equations.T) == 0).all(axis=1), dtype=np.bool_)
 
@@ -137,10 +137,10 @@ class MinkowskiNorm:
                     heights = np.abs(block @ self.normals[first : first + several].T)
                     np.maximum(block_norms, heights.max(axis=1), out=block_norms)
             if len(self.equations):
-                block_norms[~self.in_span(block, rounding)] = np.inf
+                block_norms[~self.is_in_span(block, rounding)] = np.inf
         return norms
 
-    def in_span(self, vectors: npt.NDArray[Any], rounding: float = 0.0) -> BoolArray:
+    def is_in_span(self, vectors: npt.NDArray[Any], rounding: float = 0.0) -> BoolArray:
         """Return whether each vector lies in the span of ``K``.
 
         Exact for integers if the body is exact. Otherwise the tolerance times the larger of body and vector, or
@@ -149,7 +149,7 @@ class MinkowskiNorm:
         if not len(self.equations):
             return np.ones(len(vectors), dtype=np.bool_)
         if self.exact is not None and vectors.dtype.kind in "iu":
-            return self.exact.in_span(vectors)
+            return self.exact.is_in_span(vectors)
         off = np.abs(vectors @ self.equations.T).max(axis=1)
         size = np.maximum(self.scale, np.abs(vectors).max(axis=1, initial=0.0))
         return np.asarray(off <= np.maximum(RELATIVE_TOLERANCE * size, rounding))
@@ -160,7 +160,7 @@ class MinkowskiNorm:
             if vectors.dtype.kind in "iu":
                 return self.exact.contains(vectors)
             if vectors.dtype == object:
-                return self.exact.contains(*common_denominator(vectors))
+                return self.exact.contains(*to_common_denominator(vectors))
         return np.asarray(self(vectors.astype(np.float64)) <= 1.0 + RELATIVE_TOLERANCE)
 
     def diameter(self, points: FloatArray) -> float:
@@ -224,9 +224,9 @@ class SensitivityHull:
     """
 
     def __init__(self, differences: npt.ArrayLike) -> None:
-        rows, denominator = _integers_if_exact(differences)
+        rows, denominator = _parse_differences(differences)
         span = float_span(np.asarray(rows, dtype=np.float64)) if denominator is None else exact_span(rows)
-        self._set(frozen(rows), denominator, span)
+        self._set(copy_and_lock(rows), denominator, span)
 
     def _set(self, differences: npt.NDArray[Any], denominator: int | None, span: Span) -> None:
         """Set every field, for the constructors of all subclasses."""
@@ -249,8 +249,8 @@ class SensitivityHull:
         is_full = self.dimension == self.ambient_dimension
         flat = self.differences if is_full else self.differences[:, list(self._span.axes)]
         if self.dimension > 2:
-            return symmetric_boundary(flat if self._is_sifted and is_full else outer_points(flat))
-        corners, facets = _facets(np.concatenate([flat, -flat]))
+            return build_symmetric_boundary(flat if self._is_sifted and is_full else select_outer_points(flat))
+        corners, facets = _compute_flat_facets(np.concatenate([flat, -flat]))
         return Boundary(corners, facets, np.zeros((0, self.dimension)))
 
     @cached_property
@@ -267,14 +267,14 @@ class SensitivityHull:
         corners = self._corners.astype(np.float64)
         if self.dimension < self.ambient_dimension:
             corners = corners @ self._span.lift(self.ambient_dimension)
-        return locked(corners * self._unit + 0.0)
+        return lock_array(corners * self._unit + 0.0)
 
     @cached_property
     def vertices(self) -> FloatArray:
         """The vertices ``(h, d)``. Counter-clockwise in the plane, zeros for the point ``{0}``."""
         if self.dimension <= 2 or self._denominator is None or self._exact_half_spaces is None:
             return self._tips
-        return locked(self._tips[self._exact_half_spaces.is_vertex])
+        return lock_array(self._tips[self._exact_half_spaces.is_vertex])
 
     @property
     def spanning(self) -> FloatArray:
@@ -293,8 +293,8 @@ class SensitivityHull:
         return integer_half_spaces(self._boundary)
 
     @staticmethod
-    def of_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
-        """Build the hull of differences that `dphmm.geometry.facets.outer_points` returned.
+    def from_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
+        """Build the hull of differences that `dphmm.geometry.facets.select_outer_points` returned.
 
         Parameters
         ----------
@@ -309,14 +309,14 @@ class SensitivityHull:
         return _SiftedHull(differences)
 
     @staticmethod
-    def of_polygon(corners: npt.NDArray[np.int64]) -> SensitivityHull:
+    def from_polygon(corners: npt.NDArray[np.int64]) -> SensitivityHull:
         """Build the body of a symmetric polygon with known corners, without any search.
 
         Parameters
         ----------
         corners
             ``(h, 2)``, four or more: corners of both signs, integers below `planar.COORDINATE_LIMIT`, in the order of
-            `planar.convex_polygon`. They become the body's differences, too.
+            `planar.build_convex_polygon`. They become the body's differences, too.
 
         Returns
         -------
@@ -330,13 +330,13 @@ class SensitivityHull:
         """The integer vertices of a polygon with 64-bit cross products. None for other bodies."""
         if self._denominator != 1 or self.dimension != 2 or self.ambient_dimension != 2:
             return None
-        return self._corners if largest(self._corners) <= planar.COORDINATE_LIMIT else None
+        return self._corners if compute_max_abs(self._corners) <= planar.COORDINATE_LIMIT else None
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
         """The body as equations and half-spaces."""
         span = self._span
-        wide, offsets, whole = self._half_spaces()
+        wide, offsets, whole = self._compute_half_spaces()
         if self.dimension < self.ambient_dimension:
             normals = wide
             wide = np.zeros((len(wide), self.ambient_dimension), dtype=wide.dtype)
@@ -345,16 +345,16 @@ class SensitivityHull:
         exact = None
         if whole and self._denominator is not None:
             exact = ExactInequalities(span.equations, wide, offsets, self._denominator)
-        return MinkowskiNorm(scaled, _orthonormal(span.equations.astype(np.float64)), self._reach, exact)
+        return MinkowskiNorm(scaled, _orthonormalize_rows(span.equations.astype(np.float64)), self._reach, exact)
 
-    def _half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
+    def _compute_half_spaces(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], bool]:
         """Return ``|normal · v| <= offset`` per pair of opposite facets, and whether it is exact."""
         exact = self._denominator is not None
         if self.dimension <= 2:
-            return *_flat_half_spaces(self._corners, exact), exact
+            return *_compute_flat_half_spaces(self._corners, exact), exact
         if exact and self._exact_half_spaces is not None:
             return self._exact_half_spaces.normals, self._exact_half_spaces.offsets, True
-        normals = self._boundary.normals[one_side(self._boundary)]
+        normals = self._boundary.normals[select_positive_side(self._boundary)]
         return normals, np.ones(len(normals)), False
 
     @property
@@ -378,7 +378,7 @@ class SensitivityHull:
             ``(...)``: the Minkowski norm of each vector.
         """
         array = as_floats(vectors, "vectors", CoordinateError)
-        return self.norm_form(self._rows(array)).reshape(array.shape[:-1])
+        return self.norm_form(self._reshape_to_rows(array)).reshape(array.shape[:-1])
 
     def contains(self, vectors: npt.ArrayLike, method: Membership = "halfspace") -> BoolArray:
         """Return whether each vector lies in the closed body.
@@ -401,8 +401,8 @@ class SensitivityHull:
         InvalidInputError
             For any other method.
         """
-        array = _integers_if_whole(_numbers(vectors, "vectors"))
-        rows = self._rows(array)
+        array = _convert_integers(_parse_numbers(vectors, "vectors"))
+        rows = self._reshape_to_rows(array)
         if not isinstance(method, str):
             raise InvalidInputError("membership method must be a string: 'halfspace' or 'qp'")
         if method == "halfspace":
@@ -410,12 +410,12 @@ class SensitivityHull:
         elif method == "qp":
             # On a grid the same differences occur many times.
             distinct, which = np.unique(rows.astype(np.float64), axis=0, return_inverse=True)
-            inside = in_convex_hull(self.vertices, distinct)[which.ravel()]
+            inside = is_in_convex_hull(self.vertices, distinct)[which.ravel()]
         else:
             raise InvalidInputError(f"membership method must be 'halfspace' or 'qp', got {method!r}")
         return inside.reshape(array.shape[:-1])
 
-    def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _reshape_to_rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.ndim == 0 or array.shape[-1] != self.ambient_dimension:
             raise CoordinateError(
                 f"vectors must have {self.ambient_dimension} as the last axis, got shape {array.shape}"
@@ -426,23 +426,23 @@ class SensitivityHull:
     def cones(self) -> FloatArray:
         """Simplicial cones that tile the span, ``(c, r, d)``. Simplices with the origin."""
         if self.dimension == 0:
-            return frozen(np.zeros((1, 0, self.ambient_dimension)))
-        return locked(self._tips.take(self._facets, axis=0))
+            return copy_and_lock(np.zeros((1, 0, self.ambient_dimension)))
+        return lock_array(self._tips.take(self._facets, axis=0))
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
         """The ``r``-dimensional volume of each simplex of `cones`. They sum to `span_volume`."""
         if self.dimension == 0:
-            return frozen(np.ones(1))
+            return copy_and_lock(np.ones(1))
         if self.dimension == self.ambient_dimension == 2:
-            return locked(np.abs(planar.cross(self.vertices, planar.following(self.vertices))) / 2)
+            return lock_array(np.abs(planar.cross(self.vertices, planar.get_next_vertices(self.vertices))) / 2)
         # det, not QR: square roots lose precision if axis units differ widely.
         if self.dimension == self.ambient_dimension:
             sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else self.cones[:, 0, 0])[:, None]
         else:
             triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
             sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
-        return frozen(sides.prod(axis=1) / factorial(self.dimension))
+        return copy_and_lock(sides.prod(axis=1) / factorial(self.dimension))
 
     @property
     def span_volume(self) -> float:
@@ -468,7 +468,7 @@ class SensitivityHull:
         total = self.cones.sum(axis=1)
         per_cone = np.einsum("cri,crj->cij", self.cones, self.cones) + np.einsum("ci,cj->cij", total, total)
         weights = self.cone_volumes / self.cone_volumes.sum()
-        return frozen(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
+        return copy_and_lock(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
 
     @cached_property
     def mean_squared_radius(self) -> float:
@@ -480,8 +480,8 @@ class SensitivityHull:
 
     @cached_property
     def _sums(self) -> tuple[float, float, float]:
-        """The sums of a planar polygon, see `planar.polygon_sums`."""
-        return planar.polygon_sums(self.vertices)
+        """The sums of a planar polygon, see `planar.integrate_polygon`."""
+        return planar.integrate_polygon(self.vertices)
 
     @property
     def squared_error(self) -> float:
@@ -497,8 +497,8 @@ class SensitivityHull:
         """Radius of the smallest origin-centred ball that contains the body."""
         return self.norm_form.scale
 
-    @checked
-    def scaled(self, factors: npt.ArrayLike) -> SensitivityHull:
+    @check_arguments
+    def scale_axes(self, factors: npt.ArrayLike) -> SensitivityHull:
         """Scale each axis by a positive factor, such as from lattice steps to kilometres.
 
         Vertices and facets keep their order. The result is not exact; the tolerance applies in the new unit.
@@ -520,15 +520,15 @@ class SensitivityHull:
             raise InvalidInputError(
                 f"factors must be one positive number for each of {self.ambient_dimension} axes, got {shorten(factors)}"
             )
-        return self.stretched(stretch)
+        return self.scale_axes_unchecked(stretch)
 
-    def stretched(self, stretch: FloatArray) -> SensitivityHull:
-        """Scale by factors that are already validated. See `scaled`.
+    def scale_axes_unchecked(self, stretch: FloatArray) -> SensitivityHull:
+        """Scale by factors that are already validated. See `scale_axes`.
 
         Parameters
         ----------
         stretch
-            A positive number, or ``(d,)`` positive numbers, in the range of `scaled`; not checked.
+            A positive number, or ``(d,)`` positive numbers, in the range of `scale_axes`; not checked.
 
         Returns
         -------
@@ -537,7 +537,7 @@ class SensitivityHull:
         """
         return _StretchedHull(self, stretch)
 
-    def in_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
+    def convert_to_steps(self, factors: npt.NDArray[np.int64]) -> SensitivityHull:
         """Scale each axis of a body with integer vertices by a positive integer, exactly.
 
         Corners keep their order, so that a polygon needs no new search.
@@ -554,8 +554,8 @@ class SensitivityHull:
         """
         if self.corners is not None:
             corners = self.corners * factors
-            if largest(corners) <= planar.COORDINATE_LIMIT:
-                return SensitivityHull.of_polygon(corners)
+            if compute_max_abs(corners) <= planar.COORDINATE_LIMIT:
+                return SensitivityHull.from_polygon(corners)
         return SensitivityHull(np.rint(self.vertices).astype(np.int64) * factors)
 
     @cached_property
@@ -576,7 +576,7 @@ class SensitivityHull:
         heights = np.arange(-top, top + 1)
         high = ((limits - y * heights[:, np.newaxis]) // x).min(axis=1)
         rows = np.stack([heights, -high[::-1], high], axis=1)
-        return locked(rows[rows[:, 1] <= rows[:, 2]])
+        return lock_array(rows[rows[:, 1] <= rows[:, 2]])
 
     def to_shapely(self) -> BaseGeometry:
         """Convert the body to a shapely polygon, line or point. For one and two dimensions.
@@ -606,20 +606,20 @@ class SensitivityHull:
 
 
 class _SiftedHull(SensitivityHull):
-    """A hull of differences after removal of interior ones, see `outer_points`."""
+    """A hull of differences after removal of interior ones, see `select_outer_points`."""
 
     _is_sifted = True
 
 
 class _PolygonHull(SensitivityHull):
-    """A hull in the plane with known corners: see `SensitivityHull.of_polygon`."""
+    """A hull in the plane with known corners: see `SensitivityHull.from_polygon`."""
 
     def __init__(self, corners: npt.NDArray[np.int64]) -> None:
-        self._set(frozen(corners), 1, _PLANE)
+        self._set(copy_and_lock(corners), 1, _PLANE)
         # Usually computed from the differences; here they are the differences.
         self._corners = self.corners = self.differences
-        self._facets = _ring(len(corners))
-        self._tips = self.vertices = locked(corners.astype(np.float64))
+        self._facets = _list_polygon_edges(len(corners))
+        self._tips = self.vertices = lock_array(corners.astype(np.float64))
 
 
 class _StretchedHull(SensitivityHull):
@@ -636,7 +636,7 @@ class _StretchedHull(SensitivityHull):
     def __init__(self, body: SensitivityHull, stretch: FloatArray) -> None:
         # v lies in the span of the body if E v = 0, and in that of the stretched one if E (v / stretch) = 0.
         span = Span(body._span.axes, body._span.equations / stretch)
-        self._set(locked(body.differences / (body._denominator or 1) * stretch), None, span)
+        self._set(lock_array(body.differences / (body._denominator or 1) * stretch), None, span)
         self._body = body
         self._stretch = stretch
 
@@ -646,18 +646,18 @@ class _StretchedHull(SensitivityHull):
 
     @cached_property
     def _tips(self) -> FloatArray:
-        return locked(self._body._tips * self._stretch)
+        return lock_array(self._body._tips * self._stretch)
 
     @cached_property
     def vertices(self) -> FloatArray:
         """The vertices ``(h, d)`` of the body, stretched."""
-        return locked(self._body.vertices * self._stretch)
+        return lock_array(self._body.vertices * self._stretch)
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
         """The equations and half-spaces of the body, stretched. Rounding makes them inexact."""
         form = self._body.norm_form
-        equations = _orthonormal(form.equations / self._stretch)
+        equations = _orthonormalize_rows(form.equations / self._stretch)
         return MinkowskiNorm(form.normals / self._stretch, equations, self._reach, None)
 
 
@@ -711,7 +711,7 @@ class CrossPolytope(SensitivityHull):
     def __init__(self, radii: npt.ArrayLike) -> None:
         super().__init__(np.diag(np.asarray(radii, dtype=np.float64)))
         self.radii: FloatArray = np.diagonal(self.differences).astype(np.float64) * self._unit
-        self.vertices = self._tips = locked(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
+        self.vertices = self._tips = lock_array(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
@@ -725,7 +725,7 @@ class CrossPolytope(SensitivityHull):
         if self.dimension > 2:
             check_size(2 * self.dimension, self.dimension)
         signs = np.array(list(product((0, 1), repeat=len(self.radii))))
-        return locked(signs * len(self.radii) + np.arange(len(self.radii)))
+        return lock_array(signs * len(self.radii) + np.arange(len(self.radii)))
 
     @cached_property
     def volume(self) -> float:
@@ -736,14 +736,14 @@ class CrossPolytope(SensitivityHull):
     def second_moments(self) -> FloatArray:
         """The matrix ``E[u uᵀ]``, ``(d, d)``: diagonal, ``2 radius² / ((d + 1)(d + 2))``."""
         d = len(self.radii)
-        return frozen(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
+        return copy_and_lock(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
 
-    def stretched(self, stretch: FloatArray) -> SensitivityHull:
+    def scale_axes_unchecked(self, stretch: FloatArray) -> SensitivityHull:
         """Return the body with each axis multiplied by its factor, which is not checked."""
         return CrossPolytope(self.radii * stretch)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Disc:
     """The Euclidean ball of a radius around the origin: a disc in the plane.
@@ -810,18 +810,18 @@ class Disc:
         return self.radius
 
 
-def _integers_if_exact(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
+def _parse_differences(values: npt.ArrayLike) -> tuple[npt.NDArray[Any], int | None]:
     """Return differences as integers over a common denominator, or as floats with ``None``."""
-    array = _integers_if_whole(_numbers(values, "differences"))
+    array = _convert_integers(_parse_numbers(values, "differences"))
     denominator = 1
     if array.dtype == object:
-        whole, denominator = common_denominator(array)
-        array = whole.astype(np.int64) if largest(whole) <= planar.COORDINATE_LIMIT else array
+        whole, denominator = to_common_denominator(array)
+        array = whole.astype(np.int64) if compute_max_abs(whole) <= planar.COORDINATE_LIMIT else array
     points = as_points(array, "differences")
     return (array, denominator) if array.dtype.kind == "i" else (points, None)
 
 
-def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
+def _parse_numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     """Return values as an array of integers, floats, or rationals as objects."""
     try:
         array = np.asarray(values)
@@ -836,7 +836,7 @@ def _numbers(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     return array if array.dtype.kind in "iuf" else as_floats(array, name, CoordinateError)
 
 
-def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _convert_integers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert integers, and floats with small integer values, to int64. Keep others."""
     if array.dtype.kind in "iu":
         return array.astype(np.int64)
@@ -845,7 +845,7 @@ def _integers_if_whole(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _compute_flat_facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
     """Return vertices ``(h, r)`` and facets ``(c, r)`` of symmetric points ``(k, r)``, r <= 2."""
     rank = points.shape[1]
     if rank == 0:
@@ -853,29 +853,29 @@ def _facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.
     if rank == 1:
         farthest = np.abs(points).max()
         return np.array([[-farthest], [farthest]]), np.array([[0], [1]])
-    corners = planar.convex_polygon(points)
+    corners = planar.build_convex_polygon(points)
     if corners.dtype.kind == "f":
         corners = planar.without_blur(corners)
-    return corners, _ring(len(corners))
+    return corners, _list_polygon_edges(len(corners))
 
 
 @lru_cache(maxsize=256)
-def _ring(count: int) -> npt.NDArray[np.int64]:
+def _list_polygon_edges(count: int) -> npt.NDArray[np.int64]:
     """Return the indices of the two ends of each edge of a polygon."""
     index = np.arange(count)
-    return locked(np.stack([index, np.roll(index, -1)], axis=1))
+    return lock_array(np.stack([index, np.roll(index, -1)], axis=1))
 
 
-def _flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _compute_flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return ``|normal · v| <= offset`` per pair of opposite facets in up to two dimensions."""
     rank = corners.shape[1]
     if rank == 0:
         return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
     if rank == 1:
         return np.ones((1, 1), dtype=corners.dtype), corners[1]
-    wide = exact and largest(corners) > planar.COORDINATE_LIMIT
+    wide = exact and compute_max_abs(corners) > planar.COORDINATE_LIMIT
     return planar.half_planes(corners.astype(object) if wide else corners)
 
 
-def _orthonormal(rows: FloatArray) -> FloatArray:
+def _orthonormalize_rows(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.qr(rows.T)[0].T) if len(rows) else rows

@@ -13,12 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, frozen
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, copy_and_lock
 from dphmm.geometry import planar
-from dphmm.geometry.facets import outer_points
+from dphmm.geometry.facets import select_outer_points
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.least_error import ball, error_floor, open_bounds, polygon_error, reach_bounds
-from dphmm.geometry.span import nonzero_rows
+from dphmm.geometry.least_error import (
+    compute_error_floor,
+    compute_open_bounds,
+    compute_polygon_error,
+    compute_reach_bounds,
+    integrate_ball,
+)
+from dphmm.geometry.span import find_nonzero_rows
 
 # Number of vectors in a block of pairwise comparisons, in arrays of this size squared.
 _PAIR_BLOCK = 256
@@ -38,15 +44,15 @@ class GrowingBody:
     points
         ``(k, d)``: points that span the body with their negatives; integers or floats.
     is_sifted
-        Whether points that certainly lie inside were removed (see `dphmm.geometry.facets.outer_points`).
+        Whether points that certainly lie inside were removed (see `dphmm.geometry.facets.select_outer_points`).
     """
 
     def __init__(self, points: npt.NDArray[Any], is_sifted: bool = False) -> None:
-        self.points: npt.NDArray[Any] = frozen(points)
+        self.points: npt.NDArray[Any] = copy_and_lock(points)
         self._is_sifted = is_sifted
 
     @classmethod
-    def of_hull(cls, hull: SensitivityHull, whole: bool) -> GrowingBody:
+    def from_hull(cls, hull: SensitivityHull, whole: bool) -> GrowingBody:
         """Wrap a hull that is already known. ``whole`` if its differences are integers."""
         body = cls(np.rint(hull.spanning).astype(np.int64) if whole else hull.spanning)
         body.__dict__["hull"] = hull
@@ -60,17 +66,17 @@ class GrowingBody:
     @cached_property
     def hull(self) -> SensitivityHull:
         """The body as a hull."""
-        return SensitivityHull.of_outer_points(self.points) if self._is_sifted else SensitivityHull(self.points)
+        return SensitivityHull.from_outer_points(self.points) if self._is_sifted else SensitivityHull(self.points)
 
     @cached_property
     def vertices(self) -> npt.NDArray[Any]:
         """The vertices ``(h, d)``, both signs, in the type of the points."""
         vertices = self.hull.vertices
-        return frozen(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
+        return copy_and_lock(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
 
     def grow(self, vectors: npt.NDArray[Any]) -> GrowingBody:
         """Return the hull of the body and vectors ``(k, d)`` of both signs."""
-        new = vectors.compress(self.outside(vectors), axis=0)
+        new = vectors.compress(self.may_grow_by(vectors), axis=0)
         if not len(new):
             return self
         # Known vertices are fewer than the points. If they are unknown, no hull is computed for this purpose.
@@ -78,15 +84,15 @@ class GrowingBody:
         points = np.concatenate([base, new])
         if points.shape[1] == 1:
             return GrowingBody(points[[np.abs(points[:, 0]).argmax()]])
-        points = outer_points(points)
+        points = select_outer_points(points)
         if len(points) > _MAX_POINTS and "vertices" not in self.__dict__:
             points = GrowingBody(points).vertices
         return GrowingBody(points, is_sifted=True)
 
-    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def may_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return a mask of the vectors that could make the body grow."""
         # All vectors except those that certainly lie in it.
-        return nonzero_rows(vectors)
+        return find_nonzero_rows(vectors)
 
     def contains(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return closed membership of the rows of ``vectors``: exact for integers."""
@@ -110,21 +116,21 @@ class GrowingBody:
         normals = np.asarray(np.linalg.solve(cones, np.ones((*cones.shape[:2], 1)))[..., 0], dtype=np.float64)
         return cones, normals, self.hull.cone_volumes
 
-    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
+    def compute_growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the volume gained by adding ``v`` and ``-v``, for each row ``v`` of ``vectors``.
 
         The cap of ``v`` is one simplex for each facet that ``v`` sees. A supporting plane of a full-dimensional body
         through ``v`` has ``-v`` on the body's side. Therefore the volumes of the two caps add up.
         """
         if self._facets is not None:
-            return np.asarray(2.0 * self._caps(vectors).sum(axis=1))
+            return np.asarray(2.0 * self._compute_cap_volumes(vectors).sum(axis=1))
         if self.hull.dimension < self.vertices.shape[1] - 1:
             return np.zeros(len(vectors))
         form = self.hull.norm_form
-        away = np.where(form.in_span(vectors), 0.0, np.abs(vectors @ form.equations[0]))
+        away = np.where(form.is_in_span(vectors), 0.0, np.abs(vectors @ form.equations[0]))
         return np.asarray(2.0 * away * self.hull.span_volume / self.vertices.shape[1])
 
-    def _caps(self, vectors: npt.NDArray[Any]) -> FloatArray:
+    def _compute_cap_volumes(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the volumes ``(n, c)`` of the simplices between vectors and the facets they see."""
         assert self._facets is not None
         _, normals, volumes = self._facets
@@ -133,24 +139,24 @@ class GrowingBody:
 
     def squared_error(self, spacing: FloatArray) -> float:
         """Return the squared error ``(r + 1)(r + 2) E|u|²`` in the unit of ``spacing``."""
-        return self.hull.scaled(spacing).squared_error
+        return self.hull.scale_axes(spacing).squared_error
 
-    def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
+    def compute_grown_errors(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
         """Return the squared error of the body grown by ``v`` and ``-v``, for each vector ``v``."""
         if self._facets is None:
             return np.array([self.grow(v[None]).squared_error(spacing) for v in vectors])
-        volumes, moments = self._grown(vectors, spacing)
+        volumes, moments = self._integrate_grown_bodies(vectors, spacing)
         return moments / volumes
 
-    def _grown(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _integrate_grown_bodies(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return volume and ``(d + 1)(d + 2) ∫ |u|²`` of each grown body.
 
-        They are those of the body and of the simplices of `growth`, in the unit of ``spacing``.
+        They are those of the body and of the simplices of `compute_growth`, in the unit of ``spacing``.
         """
         assert self._facets is not None
         cones, _, volumes = self._facets
         unit = float(np.prod(spacing))
-        caps = self._caps(vectors) * unit
+        caps = self._compute_cap_volumes(vectors) * unit
         volumes = volumes * unit
         corners = cones * spacing
         tips = vectors * spacing
@@ -159,41 +165,44 @@ class GrowingBody:
         more = squares + 2.0 * (tips @ total.T) + 2.0 * (tips**2).sum(axis=1)[:, None]
         return volumes.sum() + 2.0 * caps.sum(axis=1), volumes @ squares + 2.0 * (caps * more).sum(axis=1)
 
-    def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
-        """Return `least_error.open_bounds`, sharpened outside the plane."""
+    def compute_open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
+        """Return `least_error.compute_open_bounds`, sharpened outside the plane."""
         # There, the grown body and the part of the level's ball beyond its inner ball are excluded, too.
-        bounds = open_bounds(self.vertices * spacing, vectors * spacing, level)
+        bounds = compute_open_bounds(self.vertices * spacing, vectors * spacing, level)
         if self._facets is not None:
             open_ = np.flatnonzero(np.isfinite(bounds))
-            (volumes, moments) = self._grown(vectors[open_], spacing)
-            (more, further) = self._beyond(spacing, level)
+            (volumes, moments) = self._integrate_grown_bodies(vectors[open_], spacing)
+            (more, further) = self._integrate_beyond_ball(spacing, level)
             bounds[open_[moments + further >= level * (volumes + more)]] = np.inf
         return bounds
 
-    def _beyond(self, spacing: FloatArray, level: float) -> tuple[float, float]:
+    def _integrate_beyond_ball(self, spacing: FloatArray, level: float) -> tuple[float, float]:
         """Return volume and ``(d + 1)(d + 2) ∫ |u|²`` of the level's ball beyond the inner ball."""
         assert self._facets is not None
         d = len(spacing)
         inner = 1.0 / float(np.linalg.norm(self._facets[1] / spacing, axis=1).max())
         outer = max(inner, sqrt(level / ((d + 1) * (d + 2))))
-        (less, nearer) = ball(inner, d)
-        (volume, moment) = ball(outer, d)
+        (less, nearer) = integrate_ball(inner, d)
+        (volume, moment) = integrate_ball(outer, d)
         return volume - less, moment - nearer
 
-    def error_floor(self, spacing: FloatArray) -> float:
+    def compute_error_floor(self, spacing: FloatArray) -> float:
         """Return a lower bound on the squared error of any symmetric convex body around this one."""
         corners = self.vertices * spacing
-        reach = float(reach_bounds(corners, corners).max(initial=0.0))
+        reach = float(compute_reach_bounds(corners, corners).max(initial=0.0))
         if self._facets is None:
             return reach
-        volume, moment = (float(part[0]) for part in self._grown(np.zeros((1, len(spacing)), dtype=np.int64), spacing))
+        volume, moment = (
+            float(part[0])
+            for part in self._integrate_grown_bodies(np.zeros((1, len(spacing)), dtype=np.int64), spacing)
+        )
         level = moment / volume
         for _ in range(8):
-            more, further = self._beyond(spacing, level)
+            more, further = self._integrate_beyond_ball(spacing, level)
             level = (moment + further) / (volume + more)
         return max(reach, level * (1 - RELATIVE_TOLERANCE))
 
-    def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
+    def find_minimal_vectors(self, vectors: npt.NDArray[Any]) -> IntArray:
         """Return the indices of vectors with minimal growth: here the first of equal ones."""
         return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
 
@@ -240,14 +249,14 @@ class PlanarBody(GrowingBody):
             body = self.grow(vectors[farthest])
             if not body.is_flat:
                 return body.grow(vectors)
-        new = vectors[self.outside(vectors)] if len(vectors) > 1 else vectors
-        return PlanarBody(planar.convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
+        new = vectors[self.may_grow_by(vectors)] if len(vectors) > 1 else vectors
+        return PlanarBody(planar.build_convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
 
-    def outside(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def may_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return a mask of the vectors that could make the body grow."""
         # All vectors except those that certainly lie in it.
         if self.is_flat:
-            return nonzero_rows(vectors)
+            return find_nonzero_rows(vectors)
         result = np.zeros(len(vectors), dtype=np.bool_)
         for normal, offset in zip(*self.half_planes, strict=True):
             result |= np.abs(vectors @ normal) > offset
@@ -271,7 +280,7 @@ class PlanarBody(GrowingBody):
         """The area."""
         return float(planar.doubled_area(self.vertices)) / 2
 
-    def growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
+    def compute_growth(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the area gained by adding ``v`` and ``-v``, for each row ``v`` of ``vectors``.
 
         The cap of ``v`` consists of one triangle for each edge that ``v`` sees. A supporting line of the polygon
@@ -285,24 +294,24 @@ class PlanarBody(GrowingBody):
         normals, offsets = self.half_planes
         return np.asarray(np.maximum(np.abs(vectors @ normals.T) - offsets, 0).sum(axis=1), dtype=np.float64)
 
-    def minimal(self, vectors: npt.NDArray[Any]) -> IntArray:
+    def find_minimal_vectors(self, vectors: npt.NDArray[Any]) -> IntArray:
         """Return the indices of vectors with a grown hull that contains no other vector.
 
         Of equal vectors the first one is kept. Vectors are processed in the order of growth, block by block: a vector
         in another's grown hull has less growth, and dominance is transitive.
         """
         lengths = (vectors.astype(np.float64) ** 2).sum(axis=1)
-        waiting = np.lexsort((lengths, self.growth(vectors)))
+        waiting = np.lexsort((lengths, self.compute_growth(vectors)))
         kept = np.zeros(len(vectors), dtype=np.bool_)
         while len(waiting):
             block, waiting = waiting[:_PAIR_BLOCK], waiting[_PAIR_BLOCK:]
-            holds = self._holds(vectors[block], vectors[block])
+            holds = self._contains_after_growth(vectors[block], vectors[block])
             mutual = holds & holds.T
             earlier = np.tri(len(block), k=-1, dtype=np.bool_)
             block = block[~((holds & ~mutual) | (mutual & earlier)).any(axis=1)]
             kept[block] = True
             if len(waiting) and len(block):
-                waiting = waiting[~self._holds(vectors[waiting], vectors[block]).any(axis=1)]
+                waiting = waiting[~self._contains_after_growth(vectors[waiting], vectors[block]).any(axis=1)]
         return np.flatnonzero(kept)
 
     @cached_property
@@ -320,13 +329,13 @@ class PlanarBody(GrowingBody):
             doubled / 2,
         )
 
-    def _holds(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+    def _contains_after_growth(self, vectors: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
         """Return whether the hull grown by outer vector ``i`` contains vector ``j``, ``(i, j)``."""
         tips = vectors[:, None]
         other = others[None]
         shape = self.vertices
         if self.is_flat:
-            return self._flat_holds(tips, other)
+            return self._contains_after_flat_growth(tips, other)
         # The grown hull keeps the edges that the vector does not see, and has two new ones: from ``touch`` to the
         # vector and on to ``leave``. The other vector lies in it if it is beyond none of these.
         normals, offsets = self.half_planes
@@ -347,8 +356,8 @@ class PlanarBody(GrowingBody):
             inside &= planar.cross(leave - tips, sign * other - tips) >= 0
         return np.asarray(inside)
 
-    def _flat_holds(self, tips: npt.NDArray[Any], other: npt.NDArray[Any]) -> BoolArray:
-        """Return `_holds` for a segment (or the origin): a parallelogram, or a longer segment."""
+    def _contains_after_flat_growth(self, tips: npt.NDArray[Any], other: npt.NDArray[Any]) -> BoolArray:
+        """Return `_contains_after_growth` of a segment (or the origin): a parallelogram."""
         tip = self.vertices[-1]
         whole = np.abs(planar.cross(tip, tips))
         in_parallelogram = np.abs(planar.cross(other, tips)) + np.abs(planar.cross(tip, other)) <= whole
@@ -368,37 +377,37 @@ class PlanarBody(GrowingBody):
         if self._error is None or self._error[0] is not spacing:
             flat = self.is_flat
             corners = self.vertices * spacing
-            self._error = (spacing, 2.0 * float((corners[-1] ** 2).sum()) if flat else polygon_error(corners))
+            self._error = (spacing, 2.0 * float((corners[-1] ** 2).sum()) if flat else compute_polygon_error(corners))
         return self._error[1]
 
     _error: tuple[FloatArray, float] | None = None
 
-    def errors_with(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
+    def compute_grown_errors(self, vectors: npt.NDArray[Any], spacing: FloatArray) -> FloatArray:
         """Return the squared error of the body grown by ``v`` and ``-v``, for each vector ``v``.
 
         A segment grows to a parallelogram, or to a longer segment.
         """
         if not self.is_flat:
-            return super().errors_with(vectors, spacing)
+            return super().compute_grown_errors(vectors, spacing)
         tip = self.vertices[-1]
         square = float(((tip * spacing) ** 2).sum())
         others = ((vectors * spacing) ** 2).sum(axis=1)
         return np.asarray(2.0 * np.where(planar.cross(tip, vectors) == 0, np.maximum(square, others), square + others))
 
-    def open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
-        """Return `least_error.open_bounds`."""
-        return open_bounds(self.vertices * spacing, vectors * spacing, level)
+    def compute_open_bounds(self, vectors: npt.NDArray[Any], spacing: FloatArray, level: float) -> FloatArray:
+        """Return `least_error.compute_open_bounds`."""
+        return compute_open_bounds(self.vertices * spacing, vectors * spacing, level)
 
-    def error_floor(self, spacing: FloatArray) -> float:
+    def compute_error_floor(self, spacing: FloatArray) -> float:
         """Return a lower bound on the squared error of any symmetric convex body around this one."""
-        return error_floor(self.vertices * spacing)
+        return compute_error_floor(self.vertices * spacing)
 
 
-def growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:
+def build_growing_body(vertices: npt.NDArray[Any]) -> GrowingBody:
     """Build the body with vertices ``(h, d)``, planar or not."""
     return PlanarBody(vertices) if vertices.shape[1] == 2 else GrowingBody(vertices)
 
 
-def origin(like: npt.NDArray[Any]) -> GrowingBody:
+def build_origin(like: npt.NDArray[Any]) -> GrowingBody:
     """Return the origin, from which all bodies grow, for differences of points ``(n, d)``."""
-    return growing_body(np.zeros((1, like.shape[1]), dtype=like.dtype))
+    return build_growing_body(np.zeros((1, like.shape[1]), dtype=like.dtype))

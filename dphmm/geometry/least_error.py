@@ -29,26 +29,26 @@ _ANGLES = np.pi * np.arange(64) / 128
 _COSINES = np.cos(_ANGLES)
 _SINES = np.sin(_ANGLES)
 _DIRECTIONS: FloatArray = np.stack([np.r_[_COSINES, -_SINES], np.r_[_SINES, _COSINES]], axis=1)
-# Outside the plane the bound of `reach_bounds` uses this number of a body's longest vertices.
+# Outside the plane the bound of `compute_reach_bounds` uses this number of a body's longest vertices.
 _NUM_FRAMES = 8
 # Number of vectors in a block of bounds: 4 MB of heights over 128 directions.
 _VECTOR_BLOCK = 1 << 12
 
 
-def triangles(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
+def integrate_triangles(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return areas and ``12 ∫ |u|²`` of the triangles between the origin and edges ``(…, 2)``."""
     area = planar.cross(start, end) / 2
     both = start + end
     return area, area * (planar.dot(start, start) + planar.dot(end, end) + planar.dot(both, both))
 
 
-def polygon_error(corners: FloatArray) -> float:
+def compute_polygon_error(corners: FloatArray) -> float:
     """Return the squared error at epsilon one of a symmetric polygon or segment ``(h, 2)``."""
-    area, moment, reach = planar.polygon_sums(corners)
+    area, moment, reach = planar.integrate_polygon(corners)
     return moment / area if area > 0 else 2.0 * reach
 
 
-def _beyond(start: FloatArray, end: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+def _integrate_beyond_edges(start: FloatArray, end: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
     """Return area and ``12 ∫ |u|²`` of the part of the level's disc beyond each edge.
 
     The part is seen from the origin. An edge through the origin has half of the disc beyond it.
@@ -70,7 +70,7 @@ def _beyond(start: FloatArray, end: FloatArray, level: float) -> tuple[FloatArra
     return area, 3.0 * (square**2 * angle - near**4 * (within + (high**3 - low**3) * has_distance / 3))
 
 
-def error_floor(corners: FloatArray) -> float:
+def compute_error_floor(corners: FloatArray) -> float:
     """Return a lower bound on the squared error of any symmetric convex body around a polygon.
 
     The corners are ``(h, 2)``. Any body around the polygon has at least the excess of the polygon and of the level's
@@ -79,19 +79,19 @@ def error_floor(corners: FloatArray) -> float:
     """
     half = len(corners) // 2
     start, end = corners[:half], corners[1 : half + 1]
-    area, moment = (part.sum() for part in triangles(start, end))
+    area, moment = (part.sum() for part in integrate_triangles(start, end))
     if not area > 0:
-        return polygon_error(corners) * (1 - RELATIVE_TOLERANCE)
+        return compute_polygon_error(corners) * (1 - RELATIVE_TOLERANCE)
     level = float(moment / area)
     # Dinkelbach's iteration converges superlinearly: after eight steps the remainder is below the tolerance that is
     # subtracted.
     for _ in range(8):
-        more, further = _beyond(start, end, level)
+        more, further = _integrate_beyond_edges(start, end, level)
         level = float((moment + further.sum()) / (area + more.sum()))
     return level * (1 - RELATIVE_TOLERANCE)
 
 
-def reach_bounds(corners: FloatArray, vectors: FloatArray) -> FloatArray:
+def compute_reach_bounds(corners: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return a lower bound on the error of any body around corners and each vector.
 
     Corners are ``(h, d)``, vectors ``(n, d)``. The section of a symmetric convex body at a height, to the power of
@@ -100,37 +100,37 @@ def reach_bounds(corners: FloatArray, vectors: FloatArray) -> FloatArray:
     are monotone in the body.
     """
     if vectors.shape[1] == 2:
-        return _planar_reach_bounds(corners, vectors)
+        return _compute_planar_reach_bounds(corners, vectors)
     longest = np.argsort(-(corners**2).sum(axis=1), kind="stable")[:_NUM_FRAMES]
     bounds = np.zeros(len(vectors))
-    for frame in _frames_along(corners[longest]):
+    for frame in _build_frames_along(corners[longest]):
         support = np.abs(corners @ frame).max(axis=0)
         np.maximum(bounds, (np.maximum(np.abs(vectors @ frame), support) ** 2).sum(axis=1), out=bounds)
     for first in range(0, len(vectors), _VECTOR_BLOCK):
         part = slice(first, first + _VECTOR_BLOCK)
-        supports = np.abs(np.einsum("hd,nde->nhe", corners, _frames_along(vectors[part]))).max(axis=1)
+        supports = np.abs(np.einsum("hd,nde->nhe", corners, _build_frames_along(vectors[part]))).max(axis=1)
         supports[:, 0] = np.maximum(supports[:, 0], np.linalg.norm(vectors[part], axis=1))
         np.maximum(bounds[part], (supports**2).sum(axis=1), out=bounds[part])
     return 2.0 * bounds
 
 
-def _planar_reach_bounds(corners: FloatArray, vectors: FloatArray) -> FloatArray:
-    support = _heights(corners).max(axis=0)
+def _compute_planar_reach_bounds(corners: FloatArray, vectors: FloatArray) -> FloatArray:
+    support = _compute_heights(corners).max(axis=0)
     bounds = np.zeros(len(vectors))
     for first in range(0, len(vectors), _VECTOR_BLOCK):
         part = slice(first, first + _VECTOR_BLOCK)
-        squares = np.maximum(_heights(vectors[part]), support) ** 2
+        squares = np.maximum(_compute_heights(vectors[part]), support) ** 2
         bounds[part] = (squares[:, :64] + squares[:, 64:]).max(axis=1)
     return 2.0 * bounds
 
 
-def _heights(vectors: FloatArray) -> FloatArray:
+def _compute_heights(vectors: FloatArray) -> FloatArray:
     """Return heights over the directions, ``(n, 128)``."""
     # As products of two terms, so that the result does not depend on a library's order of summation.
     return np.asarray(np.abs(vectors[:, :1] * _DIRECTIONS[:, 0] + vectors[:, 1:] * _DIRECTIONS[:, 1]))
 
 
-def _frames_along(vectors: FloatArray) -> npt.NDArray[Any]:
+def _build_frames_along(vectors: FloatArray) -> npt.NDArray[Any]:
     """Return orthonormal frames ``(n, d, d)`` with the first column along each vector."""
     # Householder reflections.
     size = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -140,45 +140,45 @@ def _frames_along(vectors: FloatArray) -> npt.NDArray[Any]:
     return np.asarray(np.eye(vectors.shape[1]) - scale * mirror[:, :, None] * mirror[:, None, :])
 
 
-def ball(radius: float, dimension: int) -> tuple[float, float]:
+def integrate_ball(radius: float, dimension: int) -> tuple[float, float]:
     """Return the volume of a ball, and ``(d + 1)(d + 2)`` times its second moment."""
     volume = pi ** (dimension / 2) / gamma(dimension / 2 + 1) * radius**dimension
     return volume, volume * dimension * (dimension + 1) * radius**2
 
 
-def open_bounds(corners: FloatArray, vectors: FloatArray, level: float) -> FloatArray:
-    """Return `reach_bounds`. Infinite for vectors outside every body that beats the level.
+def compute_open_bounds(corners: FloatArray, vectors: FloatArray, level: float) -> FloatArray:
+    """Return `compute_reach_bounds`, infinite for vectors outside all better bodies.
 
     The bodies contain the corners. In the plane this is also decided by the excess of the grown polygon and of the
-    level's disc outside it, as in `error_floor`.
+    level's disc outside it, as in `compute_error_floor`.
     """
     bounds = np.full(len(vectors), inf)
     open_ = np.flatnonzero(2.0 * (vectors**2).sum(axis=1) < level)
-    lower = reach_bounds(corners, vectors[open_])
+    lower = compute_reach_bounds(corners, vectors[open_])
     open_ = open_[lower < level]
     lower = lower[lower < level]
     if vectors.shape[1] == 2 and len(corners) > 1:
-        below = _grown_excess(corners, vectors[open_], level) < 0
+        below = _bound_grown_excess(corners, vectors[open_], level) < 0
         open_ = open_[below]
         lower = lower[below]
     bounds[open_] = lower
     return bounds
 
 
-def _grown_excess(corners: FloatArray, vectors: FloatArray, level: float) -> FloatArray:
+def _bound_grown_excess(corners: FloatArray, vectors: FloatArray, level: float) -> FloatArray:
     """Return a lower bound on the excess of any body around corners and each vector.
 
     It is the excess of the grown polygon and of the level's disc outside it. The edges that the vector sees are
     replaced by two; the other side is symmetric.
     """
-    following = planar.following(corners)
+    following = planar.get_next_vertices(corners)
     seen = planar.cross((following - corners)[None], vectors[:, None] - corners[None]) < 0
     touch = corners[(seen & ~np.roll(seen, 1, axis=1)).argmax(axis=1)]
     leave = following[(seen & ~np.roll(seen, -1, axis=1)).argmax(axis=1)]
     start = np.concatenate([corners, touch, vectors])
     end = np.concatenate([following, vectors, leave])
-    inside = triangles(start, end)
-    outside = _beyond(start, end, level)
+    inside = integrate_triangles(start, end)
+    outside = _integrate_beyond_edges(start, end, level)
     excess = inside[1] + outside[1] - level * (inside[0] + outside[0])
     of_edges, before, after = np.split(excess, [len(corners), len(corners) + len(vectors)])
     change = before + after - (seen * of_edges).sum(axis=1)
@@ -195,7 +195,7 @@ _WORK_PER_POINT = 3_000
 _WORK_PER_ROUND = 500_000
 
 
-def best_enclosing(
+def find_min_error_polygon(
     corners: FloatArray, points: FloatArray, level: float, spend: Callable[[int], None]
 ) -> tuple[float, IntArray, bool]:
     """Return the polygon of minimum error around a polygon with further vertices among points.
@@ -225,14 +225,14 @@ def best_enclosing(
     The polygon has a vertex that is farthest along the longest corner: that corner, or a point. For each such apex
     the chain from it to its opposite is a separate problem, in which nothing lies farther than the apex.
     """
-    error = polygon_error(corners)
+    error = compute_polygon_error(corners)
     best = min(error, level)
     chosen = np.zeros(0, dtype=np.int64)
     complete = True
     apex = corners[(corners**2).sum(axis=1).argmax()]
     square = float((apex**2).sum())
     spend(_WORK_PER_POINT * len(points))
-    bounds = open_bounds(corners, points, best)
+    bounds = compute_open_bounds(corners, points, best)
     inner = np.flatnonzero(np.isfinite(bounds))
     along = np.abs(planar.dot(points, apex))
     beyond = inner[along[inner] > square * (1 + RELATIVE_TOLERANCE)]
@@ -247,15 +247,15 @@ def best_enclosing(
             held = np.array([index])
             reach = float(along[index])
             tip = points[index] if planar.dot(points[index], apex) > 0 else -points[index]
-            grown = planar.convex_polygon(np.concatenate([corners, tip[None], -tip[None]]))
-            if polygon_error(grown) < best * (1 - _MIN_GAIN):
-                best = polygon_error(grown)
+            grown = planar.build_convex_polygon(np.concatenate([corners, tip[None], -tip[None]]))
+            if compute_polygon_error(grown) < best * (1 - _MIN_GAIN):
+                best = compute_polygon_error(grown)
                 chosen = held
         others = inner[along[inner] <= reach * (1 + RELATIVE_TOLERANCE)]
-        others = others[_outside(grown, points[others])]
+        others = others[_find_outside_points(grown, points[others])]
         while True:
             spend(_WORK_PER_ROUND + _WORK_PER_POINT * len(others))
-            nearer = open_bounds(grown, points[others], best)
+            nearer = compute_open_bounds(grown, points[others], best)
             others = others[np.isfinite(nearer)]
             nearer = nearer[np.isfinite(nearer)]
             taken = (
@@ -266,7 +266,7 @@ def best_enclosing(
             spend(len(taken) * (len(taken) * _WORK_PER_EDGE + _WORK_PER_POINT))
             path = taken[_find_min_chain(grown, tip, points[taken], best)] if len(taken) else taken
             both = np.concatenate([grown, points[path], -points[path]])
-            error = polygon_error(planar.convex_polygon(both))
+            error = compute_polygon_error(planar.build_convex_polygon(both))
             if error >= best * (1 - _MIN_GAIN):
                 complete &= len(taken) == len(others)
                 break
@@ -275,7 +275,7 @@ def best_enclosing(
     return best, chosen, complete
 
 
-def _outside(corners: FloatArray, points: FloatArray) -> IntArray:
+def _find_outside_points(corners: FloatArray, points: FloatArray) -> IntArray:
     """Return the indices of points outside a polygon, by more than the tolerance."""
     normals, offsets = planar.half_planes(corners)
     heights = np.abs(points[:, :1] * normals[:, 0] + points[:, 1:] * normals[:, 1])
@@ -288,10 +288,10 @@ def _find_min_chain(corners: FloatArray, apex: FloatArray, points: FloatArray, l
     There are none if no excess is negative. A state of the search is an edge, and the next edge turns left. The apex is
     extreme among the points. Therefore the chain and its opposite form a convex polygon.
     """
-    vertices, indices = _in_order(corners, apex, points)
+    vertices, indices = _order_vertices(corners, apex, points)
     count = len(vertices)
     edges = vertices[None] - vertices[:, None]
-    area, moment = triangles(vertices[:, None], vertices[None])
+    area, moment = integrate_triangles(vertices[:, None], vertices[None])
     # An edge is allowed if no corner lies beyond it. Twice its triangle's area is its length times its distance from
     # the origin, and its product with a corner is its length times the corner's height.
     support = np.zeros((count, count))
@@ -330,7 +330,7 @@ def _find_min_chain(corners: FloatArray, apex: FloatArray, points: FloatArray, l
     return np.array([index for index in path if index >= 0], dtype=np.int64)
 
 
-def _in_order(corners: FloatArray, apex: FloatArray, points: FloatArray) -> tuple[FloatArray, IntArray]:
+def _order_vertices(corners: FloatArray, apex: FloatArray, points: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return the vertices from the apex to its opposite, and point indices or -1."""
     everything = np.concatenate([points, corners[: len(corners) // 2]])
     indices = np.where(np.arange(len(everything)) < len(points), np.arange(len(everything)), -1)

@@ -9,13 +9,22 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import MAX_SCALE, RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_points, frozen, locked
+from dphmm.arrays import (
+    MAX_SCALE,
+    RELATIVE_TOLERANCE,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    as_points,
+    copy_and_lock,
+    lock_array,
+)
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_body
-from dphmm.geometry.span import common_denominator, distinct_rows, largest
-from dphmm.validation import Interval, checked
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_growing_body
+from dphmm.geometry.span import compute_max_abs, select_distinct_rows, to_common_denominator
+from dphmm.validation import Interval, check_arguments
 
 # Wider lattices are not searched: steps that small are rounding. A quarter of the limit leaves room for sums and
 # differences of differences.
@@ -62,11 +71,11 @@ class Measurements:
         points = as_points(f, "measurements")
         if not len(points):
             raise CoordinateError("measurements must have a row for each state, got no row")
-        axes = [_lattice_axis(column) for column in np.asarray(f).T]
+        axes = [_find_lattice_axis(column) for column in np.asarray(f).T]
         self._set(points, points, axes)
 
     @staticmethod
-    @checked
+    @check_arguments
     def on_lattice(
         steps: npt.ArrayLike,
         unit: Annotated[float, Interval(0, inf, "neither", error=CoordinateError)],
@@ -127,21 +136,21 @@ class Measurements:
             The length of the axes' steps, if they are those of a known lattice.
         """
         # ``(N, d)``, read-only like every array here.
-        self.points: FloatArray = frozen(points)
+        self.points: FloatArray = copy_and_lock(points)
         lattices = [axis for axis in axes if axis is not None]
         # Whether coordinates are integers and decisions exact.
         self.is_lattice = len(lattices) == self.dimension
-        coordinates, spacing = _on_common_steps(lattices) if self.is_lattice else (otherwise, np.ones(self.dimension))
+        coordinates, spacing = _stack_axes(lattices) if self.is_lattice else (otherwise, np.ones(self.dimension))
         # ``(N, d)``: integers on a lattice, otherwise the points (or the steps of `on_lattice`, as floats).
-        self.coordinates: npt.NDArray[Any] = frozen(coordinates)
+        self.coordinates: npt.NDArray[Any] = copy_and_lock(coordinates)
         # ``(d,)``: the length of one step of the coordinates, in the unit of the measurements.
-        self.spacing: FloatArray = frozen(spacing if unit is None else spacing * unit)
+        self.spacing: FloatArray = copy_and_lock(spacing if unit is None else spacing * unit)
         per_coordinate = np.ones(self.dimension) if unit is None else np.rint(spacing)
         # ``(d,)``: the number of steps of a known lattice (see `on_lattice`) in one step of the coordinates.
-        self.steps_per_coordinate: IntArray = frozen(per_coordinate.astype(np.int64))
+        self.steps_per_coordinate: IntArray = copy_and_lock(per_coordinate.astype(np.int64))
 
     @classmethod
-    def of(cls, f: npt.ArrayLike | Measurements) -> Measurements:
+    def from_values(cls, f: npt.ArrayLike | Measurements) -> Measurements:
         """Convert `f` to `Measurements`. Return it unchanged if it already is one.
 
         Parameters
@@ -154,7 +163,7 @@ class Measurements:
     @cached_property
     def by_columns(self) -> FloatArray:
         """The points ``(N, d)`` in column-major memory."""
-        return locked(np.asfortranarray(self.points))
+        return lock_array(np.asfortranarray(self.points))
 
     @cached_property
     def size(self) -> int:
@@ -212,7 +221,7 @@ class Measurements:
         """
         if (self.spacing == 1.0).all():
             return hull
-        return hull.scaled(self.spacing) if hull.corners is None else self._polygon(hull.corners)[1]
+        return hull.scale_axes(self.spacing) if hull.corners is None else self._get_polygon_forms(hull.corners)[1]
 
     def compute_hull(self, body: GrowingBody) -> SensitivityHull:
         """Return the hull of a body, cached with its derived forms.
@@ -231,7 +240,7 @@ class Measurements:
         """
         if not isinstance(body, PlanarBody) or body.is_flat or body.vertices.dtype.kind != "i":
             return body.hull
-        return self._polygon(body.vertices)[0]
+        return self._get_polygon_forms(body.vertices)[0]
 
     def build_body(self, hull: SensitivityHull) -> GrowingBody:
         """Convert a hull in coordinates to a growing body.
@@ -247,14 +256,14 @@ class Measurements:
             The hull as a body to which differences can be added.
         """
         if hull.corners is not None:
-            return self._polygon(hull.corners)[2]
+            return self._get_polygon_forms(hull.corners)[2]
         if self.dimension > 2:
-            return GrowingBody.of_hull(hull, self.is_lattice)
-        return growing_body(np.rint(hull.vertices).astype(np.int64) if self.is_lattice else hull.vertices)
+            return GrowingBody.from_hull(hull, self.is_lattice)
+        return build_growing_body(np.rint(hull.vertices).astype(np.int64) if self.is_lattice else hull.vertices)
 
-    def _polygon(self, corners: npt.NDArray[np.int64]) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
+    def _get_polygon_forms(self, corners: npt.NDArray[np.int64]) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
         """Return the hull of corners, in coordinates and in units, and the growing body."""
-        return _polygon_forms(corners.tobytes(), self.spacing.tobytes())
+        return _build_polygon_forms(corners.tobytes(), self.spacing.tobytes())
 
     @cached_property
     def raster(self) -> Raster | None:
@@ -289,7 +298,7 @@ class Measurements:
         if self.raster is not None:
             cached = self._nearest
             if cached is None or not np.array_equal(cached[0], constraint):
-                cached = self._nearest = (constraint.copy(), self.raster.nearest(constraint, self.spacing))
+                cached = self._nearest = (constraint.copy(), self.raster.find_nearest_states(constraint, self.spacing))
             return np.asarray(cached[1][self.raster.flat[states]])
         from scipy.spatial import cKDTree
 
@@ -315,7 +324,7 @@ class Measurements:
             ``(h, d)``: points, in coordinates, with the same convex hull as all possible states.
         """
         if self._extremes is None or self._extremes[0] is not constraint:
-            corners = frozen(self._find_extremes(constraint))
+            corners = copy_and_lock(self._find_extremes(constraint))
             if constraint.flags.writeable or constraint.base is not None:
                 return corners
             self._extremes = (constraint, corners)
@@ -325,13 +334,13 @@ class Measurements:
 
     def _find_extremes(self, constraint: BoolArray) -> npt.NDArray[Any]:
         if self.dimension > 2:
-            return planar.hull_candidates(distinct_rows(self.coordinates[constraint]))
+            return planar.select_hull_candidates(select_distinct_rows(self.coordinates[constraint]))
         if self.dimension == 2 and self.raster is not None:
-            return self.raster.corners(constraint)
+            return self.raster.find_hull_corners(constraint)
         points = self.coordinates[constraint]
         if self.dimension == 1:
             return np.array([points.min(axis=0), points.max(axis=0)])
-        return planar.convex_polygon(points)
+        return planar.build_convex_polygon(points)
 
 
 class _LatticeMeasurements(Measurements):
@@ -340,7 +349,7 @@ class _LatticeMeasurements(Measurements):
     def __init__(self, origin: FloatArray, unit: float, steps: IntArray) -> None:
         floats = steps.astype(np.float64)
         points = as_points(origin + floats * unit, "measurements")
-        self._set(points, floats, [_whole_axis(column) for column in steps.T], unit)
+        self._set(points, floats, [_find_integer_axis(column) for column in steps.T], unit)
 
 
 class Raster:
@@ -366,18 +375,20 @@ class Raster:
         # Whether no two states share a cell.
         self.is_simple = self.is_raster_order or len(np.unique(self.flat)) == len(cells)
 
-    def counts(self, constraint: BoolArray) -> npt.NDArray[np.int32]:
+    def count_per_cell(self, constraint: BoolArray) -> npt.NDArray[np.int32]:
         """Return the number of possible states in each cell, ``(height, width)``."""
         if self.is_raster_order:
             return constraint.reshape(self.height, self.width).astype(np.int32)
         size = self.width * self.height
         return np.bincount(self.flat[constraint], minlength=size).astype(np.int32).reshape(self.height, self.width)
 
-    def occupied(self, constraint: BoolArray) -> BoolArray:
+    def find_occupied_cells(self, constraint: BoolArray) -> BoolArray:
         """Return a mask of the cells with a possible state, ``(height, width)``."""
-        return constraint.reshape(self.height, self.width) if self.is_raster_order else self.counts(constraint) > 0
+        return (
+            constraint.reshape(self.height, self.width) if self.is_raster_order else self.count_per_cell(constraint) > 0
+        )
 
-    def nearest(self, constraint: BoolArray, spacing: FloatArray) -> IntArray:
+    def find_nearest_states(self, constraint: BoolArray, spacing: FloatArray) -> IntArray:
         """Return the possible state nearest to each cell of the flattened array.
 
         Parameters
@@ -398,9 +409,9 @@ class Raster:
         )
         return np.asarray(first[(rows * self.width + columns).ravel()])
 
-    def corners(self, constraint: BoolArray) -> IntArray:
+    def find_hull_corners(self, constraint: BoolArray) -> IntArray:
         """Return the corners ``(h, 2)`` of the convex hull of possible states' coordinates."""
-        occupied = self.occupied(constraint)
+        occupied = self.find_occupied_cells(constraint)
         rows = np.flatnonzero(occupied.any(axis=1))
         first = occupied.argmax(axis=1)[rows]
         last = self.width - 1 - occupied[:, ::-1].argmax(axis=1)[rows]
@@ -409,13 +420,15 @@ class Raster:
 
 
 @lru_cache(maxsize=_POLYGON_CACHE_SIZE)
-def _polygon_forms(corner_bytes: bytes, spacing_bytes: bytes) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
+def _build_polygon_forms(
+    corner_bytes: bytes, spacing_bytes: bytes
+) -> tuple[SensitivityHull, SensitivityHull, PlanarBody]:
     corners = np.frombuffer(corner_bytes, dtype=np.int64).reshape(-1, 2)
-    hull = SensitivityHull.of_polygon(corners)
-    return hull, hull.stretched(np.frombuffer(spacing_bytes)), PlanarBody(corners)
+    hull = SensitivityHull.from_polygon(corners)
+    return hull, hull.scale_axes_unchecked(np.frombuffer(spacing_bytes)), PlanarBody(corners)
 
 
-def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:
+def _stack_axes(axes: list[Axis]) -> tuple[IntArray, FloatArray]:
     """Stack axes. Steps that are small multiples of the shortest step are counted in it."""
     shortest = min((step for _, step, _ in axes if step > 0), default=1.0)
     columns = []
@@ -431,18 +444,22 @@ def _on_common_steps(axes: list[Axis]) -> tuple[IntArray, FloatArray]:
     return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(spacing)
 
 
-def _lattice_axis(column: npt.NDArray[Any]) -> Axis | None:
+def _find_lattice_axis(column: npt.NDArray[Any]) -> Axis | None:
     """Return an axis in integer steps, or None. Distinct values never share a step."""
     if column.dtype == object:
-        whole, denominator = common_denominator(column)
-        return _whole_axis(whole.astype(np.int64), denominator) if largest(whole) <= _MAX_LATTICE_WIDTH else None
+        whole, denominator = to_common_denominator(column)
+        return (
+            _find_integer_axis(whole.astype(np.int64), denominator)
+            if compute_max_abs(whole) <= _MAX_LATTICE_WIDTH
+            else None
+        )
     values = column.astype(np.float64)
     if bool((values == np.rint(values)).all()) and float(np.abs(values).max()) <= _MAX_LATTICE_WIDTH:
-        return _whole_axis(values.astype(np.int64))
-    return _float_axis(values)
+        return _find_integer_axis(values.astype(np.int64))
+    return _find_float_axis(values)
 
 
-def _whole_axis(values: IntArray, denominator: int = 1) -> Axis | None:
+def _find_integer_axis(values: IntArray, denominator: int = 1) -> Axis | None:
     steps = values - values.min()
     common = int(np.gcd.reduce(steps))
     if int(steps.max()) > _MAX_LATTICE_WIDTH * common:
@@ -450,7 +467,7 @@ def _whole_axis(values: IntArray, denominator: int = 1) -> Axis | None:
     return (steps // common, common / denominator, 0.0) if common else (steps, 0.0, 0.0)
 
 
-def _float_axis(values: FloatArray) -> Axis | None:
+def _find_float_axis(values: FloatArray) -> Axis | None:
     """Return the lattice of floats that differ from it by rounding only, or None."""
     # Distinct values must be distinct steps.
     distinct, where = np.unique(values, return_inverse=True)
@@ -459,7 +476,7 @@ def _float_axis(values: FloatArray) -> Axis | None:
     if low == high:
         return np.zeros(len(values), dtype=np.int64), 0.0, 0.0
     rounding = _ROUNDING * max(abs(low), abs(high))
-    step = _common_step(np.unique(np.diff(distinct)), RELATIVE_TOLERANCE * (high - low) + rounding)
+    step = _find_common_step(np.unique(np.diff(distinct)), RELATIVE_TOLERANCE * (high - low) + rounding)
     if step is None or not high - low <= _MAX_LATTICE_WIDTH * step:
         return None
     step = (high - low) / round((high - low) / step)
@@ -472,7 +489,7 @@ def _float_axis(values: FloatArray) -> Axis | None:
     return steps.astype(np.int64)[where.ravel()], step, rounding
 
 
-def _common_step(gaps: FloatArray, noise: float) -> float | None:
+def _find_common_step(gaps: FloatArray, noise: float) -> float | None:
     """Return the largest common divisor of gaps, by Euclid's algorithm up to the noise."""
     step = float(gaps[0])
     for gap in gaps.tolist():

@@ -85,15 +85,15 @@ class CoordinateBody:
             return float(self.body.norm(pairs * self.measurements.spacing).max())
         form = self.body.norm_form
         relative = corners - corners[:1]
-        if len(form.equations) and not form.in_span(relative).all():
+        if len(form.equations) and not form.is_in_span(relative).all():
             return float("inf")
         if form.exact is not None and form.exact.normals.dtype.kind in "iO":
             # Python divides integers of any size to the nearest double, which a verifier recomputes digit for digit.
-            widths = self._widths(constraint, form.exact).tolist()
+            widths = self._measure_widths(constraint, form.exact).tolist()
             return float(max(map(truediv, widths, form.exact.offsets.tolist()), default=0.0))
         return form.diameter(relative.astype(np.float64))
 
-    def holds_every_difference(self, constraint: BoolArray) -> bool:
+    def contains_all_differences(self, constraint: BoolArray) -> bool:
         """Return whether all differences of possible states lie in the body. Exact if it is."""
         exact = None if isinstance(self.body, Disc) else self.body.norm_form.exact
         if exact is None or self.membership != "halfspace":
@@ -101,17 +101,17 @@ class CoordinateBody:
         corners = self.measurements.extremes(constraint)
         if len(exact.equations) and not (np.ptp(corners @ exact.equations.T, axis=0) == 0).all():
             return False
-        return bool((self._widths(constraint, exact) <= exact.offsets).all())
+        return bool((self._measure_widths(constraint, exact) <= exact.offsets).all())
 
-    def _widths(self, constraint: BoolArray, exact: ExactInequalities) -> npt.NDArray[Any]:
+    def _measure_widths(self, constraint: BoolArray, exact: ExactInequalities) -> npt.NDArray[Any]:
         """Return the exact extents of possible states along the body's normals."""
         corners = self.measurements.extremes(constraint)
         if self._wide is None or self._wide[0] is not corners:
-            self._wide = (corners, _extents(exact_product(corners, exact.normals.T)) * exact.denominator)
+            self._wide = (corners, _measure_extents(exact_product(corners, exact.normals.T)) * exact.denominator)
         return self._wide[1]
 
 
-def _extents(heights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _measure_extents(heights: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the range of each column. Faster than `np.ptp` for few values."""
     return np.asarray(np.maximum.reduce(heights) - np.minimum.reduce(heights))
 
@@ -121,7 +121,7 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 
     The state itself is included. Exact if the measurements lie on a lattice and the body is a hull.
     """
-    if body.holds_every_difference(constraint):
+    if body.contains_all_differences(constraint):
         return constraint * np.count_nonzero(constraint)
     if body.measurements.raster is not None and body.membership == "halfspace":
         on_raster = _count_on_raster(body, body.measurements.raster, constraint)
@@ -134,10 +134,10 @@ def count_within(body: CoordinateBody, constraint: BoolArray) -> IntArray:
 
 
 def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray) -> IntArray:
-    cells = raster.counts(constraint)
-    rows = _exact_rows(body, raster)
+    cells = raster.count_per_cell(constraint)
+    rows = _clip_lattice_rows(body, raster)
     if rows is None:
-        kernel = _kernel(body, raster)
+        kernel = _build_kernel(body, raster)
         rows = _select_rows(kernel) if len(kernel) <= _MAX_SUMMED_ROWS else None
     if rows is None:
         sums = _convolve(cells, kernel)
@@ -146,7 +146,7 @@ def _count_on_raster(body: CoordinateBody, raster: Raster, constraint: BoolArray
     return sums.ravel() if raster.is_raster_order else np.asarray(sums.ravel()[raster.flat])
 
 
-def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
+def _clip_lattice_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
     """Return the rows of a low polygon with integer corners, clipped to the raster. Else None.
 
     They are ``(k, 3)``: the offset of each row of the body, and its first and last column.
@@ -164,14 +164,14 @@ def _exact_rows(body: CoordinateBody, raster: Raster) -> IntArray | None:
 
 
 def _select_rows(kernel: BoolArray) -> IntArray:
-    """Return the rows of `_kernel`."""
+    """Return the rows of `_build_kernel`."""
     b = kernel.shape[0] // 2
     a = kernel.shape[1] // 2
     intervals = [(dy - b, np.flatnonzero(row) - a) for dy, row in enumerate(kernel)]
     return np.array([(dy, int(row[0]), int(row[-1])) for dy, row in intervals if len(row)])
 
 
-def _kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
+def _build_kernel(body: CoordinateBody, raster: Raster) -> BoolArray:
     """Return a mask ``(2 b + 1, 2 a + 1)`` of the offsets in the body, clipped to the raster."""
     reach = np.zeros(2)
     reach[: len(body.reach)] = body.reach
@@ -233,7 +233,7 @@ def _count_by_heights(body: CoordinateBody, constraint: BoolArray) -> IntArray |
         return None  # the numbers exceed 64 bits
     # Points are sorted along the normal that excludes most pairs. The normals across it are compared first, because
     # they exclude most of the others.
-    sharpest = np.argmin(limits / np.maximum(_extents(heights), 1))
+    sharpest = np.argmin(limits / np.maximum(_measure_extents(heights), 1))
     normals = exact.normals.astype(np.float64)
     normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     facets = np.argsort(np.abs(normals @ normals[sharpest]), kind="stable")
@@ -280,11 +280,11 @@ def _count_by_tree(body: CoordinateBody, constraint: BoolArray) -> IntArray:
     counts = np.ones(len(points), dtype=np.int64)  # the state itself
     if body.is_flat:
         # Norms are infinite off the span, and balls would decide nothing.
-        pairs = near_pairs(points.astype(np.float64), body.reach)
+        pairs = iterate_near_pairs(points.astype(np.float64), body.reach)
     else:
         tree = _BallTree(points, body)
         counts += tree.count_decided()
-        pairs = tree.undecided_pairs()
+        pairs = tree.iterate_undecided_pairs()
     for rows, columns in pairs:
         inside = body.contains(points[columns] - points[rows])
         counts += np.bincount(rows[inside], minlength=len(points))
@@ -381,7 +381,7 @@ class _BallTree:
         counts[self.order] = np.cumsum(changes[:-1])
         return counts
 
-    def undecided_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
+    def iterate_undecided_pairs(self) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield the other pairs of points once, block by block."""
         starts, stops = self.slices.T
         first, second = self.undecided.T
@@ -398,7 +398,7 @@ class _BallTree:
             yield self.order[np.repeat(rows[start:stop], several)], self.order[columns]
 
 
-def near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
+def iterate_near_pairs(points: FloatArray, reach: FloatArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield pairs of rows of ``points`` within ``reach`` on each axis, block by block.
 
     Every pair occurs once, the smaller row first, and so do some with slightly larger differences. Memory is bounded

@@ -54,7 +54,7 @@ def dot(a: Points, b: Points) -> Any:
     return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
 
 
-def convex_polygon(points: Points) -> Points:
+def build_convex_polygon(points: Points) -> Points:
     """Return the vertices of the convex hull of points ``(n, 2)``, counter-clockwise.
 
     There are no points inside an edge. Degenerate input yields fewer than three vertices: the two ends of a segment, or
@@ -65,22 +65,22 @@ def convex_polygon(points: Points) -> Points:
     # to six times as fast as ConvexHull.
     if len(points) > _MIN_QHULL_POINTS:
         if points.dtype.kind == "f":
-            corners = _floats_by_qhull(points)
+            corners = _find_corners_by_qhull(points)
             if len(corners) > 2:
                 return corners
         elif points.dtype.kind == "i" and int(np.abs(points).max()) <= _MAX_SIFTED_COORDINATE:
-            points = hull_candidates(points)
+            points = select_hull_candidates(points)
         elif points.dtype.kind == "i" and len(points) > _MIN_COLUMN_POINTS:
-            points = _extremes_by_column(points)
+            points = _select_column_extremes(points)
     ordered = sorted(set(map(tuple, points.tolist())))
     if len(ordered) <= 2:
         return np.array(ordered, dtype=points.dtype).reshape(-1, 2)
-    return _polygon(ordered, points.dtype)
+    return _join_half_chains(ordered, points.dtype)
 
 
-def _polygon(ordered: list[tuple[Any, Any]], dtype: npt.DTypeLike, slack: float = 0.0) -> Points:
-    lower = _half_chain(ordered, slack)
-    upper = _half_chain(ordered[::-1], slack)
+def _join_half_chains(ordered: list[tuple[Any, Any]], dtype: npt.DTypeLike, slack: float = 0.0) -> Points:
+    lower = _build_half_chain(ordered, slack)
+    upper = _build_half_chain(ordered[::-1], slack)
     return np.array(lower[:-1] + upper[:-1], dtype=dtype)
 
 
@@ -99,11 +99,11 @@ def without_blur(polygon: Points) -> Points:
     heights = np.abs(polygon @ normals.T)
     if (np.abs(normals).max(axis=1) > blur).all() and (heights <= offsets * (1.0 + 0.25 * RELATIVE_TOLERANCE)).all():
         return polygon
-    return _polygon(sorted(map(tuple, polygon.tolist())), polygon.dtype, blur)
+    return _join_half_chains(sorted(map(tuple, polygon.tolist())), polygon.dtype, blur)
 
 
 def build_polygon(first: Points, last: Points) -> Points:
-    """Return `convex_polygon` of row ends ``(r, 2)``, integers from the lowest row up.
+    """Return `build_convex_polygon` of row ends ``(r, 2)``, integers from the lowest row up.
 
     The chain goes up along the last points and down along the first ones; nothing is sorted.
     """
@@ -140,13 +140,13 @@ def _write_chain_loop(points: Points, corners: Points) -> int:
 
 @compile_if_hot(_write_chain_loop)
 def _write_chain(points: Points, corners: Points) -> int:
-    """Write the corners of `_half_chain` of integers to an array, and return their number."""
-    chain = _half_chain(list(map(tuple, bending(points).tolist())))
+    """Write the corners of `_build_half_chain` to an array. Return their number."""
+    chain = _build_half_chain(list(map(tuple, select_left_turns(points).tolist())))
     corners[: len(chain)] = chain
     return len(chain)
 
 
-def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:
+def _build_half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tuple[Any, Any]]:
     chain = ordered[:1]
     for point in ordered[1:]:
         x, y = point
@@ -166,7 +166,7 @@ def _half_chain(ordered: list[tuple[Any, Any]], slack: float = 0.0) -> list[tupl
     return chain
 
 
-def _floats_by_qhull(points: Points) -> Points:
+def _find_corners_by_qhull(points: Points) -> Points:
     """Return the corners of floats, counter-clockwise from the leftmost. Empty if degenerate."""
     # In SciPy's order.
     from scipy.spatial import ConvexHull, QhullError
@@ -178,7 +178,7 @@ def _floats_by_qhull(points: Points) -> Points:
     return np.roll(corners, -int(np.lexsort(corners.T[::-1])[0]), axis=0)
 
 
-def _extremes_by_column(points: Points) -> Points:
+def _select_column_extremes(points: Points) -> Points:
     """Return the lowest and highest point of every column, which include all vertices."""
     order = np.lexsort((points[:, 1], points[:, 0]))
     ordered = points[order]
@@ -187,7 +187,7 @@ def _extremes_by_column(points: Points) -> Points:
     return np.asarray(ordered[np.concatenate([starts, ends])])
 
 
-def bending(chain: Points) -> Points:
+def select_left_turns(chain: Points) -> Points:
     """Remove the points of a chain ``(n, 2)`` at which it does not turn left.
 
     Parameters
@@ -207,7 +207,7 @@ def bending(chain: Points) -> Points:
     return chain
 
 
-def hull_candidates(points: Points) -> Points:
+def select_hull_candidates(points: Points) -> Points:
     """Return Qhull's vertices of points in any dimension, or all points if it fails.
 
     It fails for degenerate or too many points. Its tolerance is relative to the largest coordinate; therefore it
@@ -224,26 +224,26 @@ def hull_candidates(points: Points) -> Points:
         return points
 
 
-def difference_polygon(polygon: Points) -> Points:
+def build_difference_polygon(polygon: Points) -> Points:
     """Return the difference body ``P - P`` of a convex polygon, counter-clockwise.
 
     An edge of ``P - P`` is an edge of ``P`` minus the vertex (or parallel edge) at which the edge's normal is smallest,
     or the mirror image of such an edge.
     """
     if len(polygon) <= 2:
-        return convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
+        return build_convex_polygon(np.concatenate([polygon - polygon[:1], polygon - polygon[-1:]]))
     polygon = polygon - polygon[:1]  # heights of points far from the origin would be rounded
-    ends = following(polygon)
+    ends = get_next_vertices(polygon)
     edges = ends - polygon
     # Rotating calipers for all edges together: h² heights of h vertices are faster than a loop over h edges.
     heights = edges[:, :1] * polygon[:, 1] - edges[:, 1:] * polygon[:, 0]
     farthest = heights == heights.max(axis=1, keepdims=True)
     edge, vertex = np.nonzero(farthest)
     tips = np.concatenate([polygon[edge] - polygon[vertex], ends[edge] - polygon[vertex]])
-    return convex_polygon(np.concatenate([tips, -tips]))
+    return build_convex_polygon(np.concatenate([tips, -tips]))
 
 
-def polygon_sums(corners: Points) -> tuple[float, float, float]:
+def integrate_polygon(corners: Points) -> tuple[float, float, float]:
     """Return twice the area of a polygon ``(h, 2)``, ``24 ∫ |u|²``, and its squared reach.
 
     They are sums over the triangles between the origin and the edges, in order.
@@ -265,10 +265,10 @@ def doubled_area(polygon: Points) -> Any:
     """Return twice the area of a polygon. An exact integer for integers, zero if degenerate."""
     if len(polygon) < 3:
         return polygon.dtype.type(0)
-    return cross(polygon, following(polygon)).sum()
+    return cross(polygon, get_next_vertices(polygon)).sum()
 
 
-def following(polygon: Points) -> Points:
+def get_next_vertices(polygon: Points) -> Points:
     """Return the next vertex of each vertex."""
     return np.concatenate([polygon[1:], polygon[:1]])
 

@@ -34,7 +34,7 @@ def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArra
 
     Large products that doubles represent exactly go through BLAS, others through 64-bit or Python integers.
     """
-    bound = left.shape[-1] * max(1, largest(left)) * max(1, largest(right))
+    bound = left.shape[-1] * max(1, compute_max_abs(left)) * max(1, compute_max_abs(right))
     if bound < _EXACT_FLOATS and left.ndim == right.ndim == 2 and len(left) * right.shape[1] > _MIN_BLAS_ENTRIES:
         return np.asarray((left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64))
     dtype = np.int64 if bound < _INT64_LIMIT else object
@@ -50,8 +50,8 @@ def exact_determinants(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     count, size = matrices.shape[0], matrices.shape[-1]
     # Two products of minors of order k - 1 are subtracted before the last division; Hadamard bounds a minor.
-    minor = (max(1, size - 1) ** 0.5 * max(1, largest(matrices))) ** max(1, size - 1)
-    work = matrices.astype(np.int64 if 2 * minor * max(minor, largest(matrices)) < _INT64_LIMIT else object)
+    minor = (max(1, size - 1) ** 0.5 * max(1, compute_max_abs(matrices))) ** max(1, size - 1)
+    work = matrices.astype(np.int64 if 2 * minor * max(minor, compute_max_abs(matrices)) < _INT64_LIMIT else object)
     sign: npt.NDArray[Any] = np.ones(count, dtype=work.dtype)
     before: npt.NDArray[Any] = np.ones(count, dtype=work.dtype)
     numbers = np.arange(count)
@@ -89,7 +89,7 @@ def exact_rank(rows: npt.NDArray[Any]) -> int:
     return rank
 
 
-def distinct_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def select_distinct_rows(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return distinct rows in lexicographic order. Ten times as fast as ``np.unique(axis=0)``."""
     return index_rows(rows)[0]
 
@@ -106,7 +106,7 @@ def index_rows(rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IntArray]:
     return np.ascontiguousarray(columns.compress(is_first, axis=1).T), index
 
 
-def nonzero_rows(rows: npt.NDArray[Any]) -> BoolArray:
+def find_nonzero_rows(rows: npt.NDArray[Any]) -> BoolArray:
     """Return whether each row ``(n, d)`` has a non-zero entry. Ten times as fast as ``any``."""
     result: BoolArray = rows[:, 0] != 0
     for column in rows.T[1:]:
@@ -114,14 +114,14 @@ def nonzero_rows(rows: npt.NDArray[Any]) -> BoolArray:
     return result
 
 
-def largest(values: npt.NDArray[Any]) -> int:
+def compute_max_abs(values: npt.NDArray[Any]) -> int:
     """Return the largest absolute value in an array of integers. Zero if empty."""
     if values.size <= _MIN_ARRAY_SIZE:
         return max(map(abs, values.ravel().tolist()), default=0)
     return max(abs(int(values.min())), abs(int(values.max())))
 
 
-def common_denominator(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
+def to_common_denominator(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int]:
     """Return rationals as Python integers over their least common denominator."""
     entries = [Fraction(x) for x in values.ravel().tolist()]
     denominator = lcm(*(x.denominator for x in entries))
@@ -190,7 +190,7 @@ def _find_independent(vectors: npt.NDArray[np.int64]) -> list[int]:
 
 def _fills_the_plane(vectors: npt.NDArray[np.int64]) -> bool:
     """Return whether vectors span the plane. False also if products might overflow."""
-    if not len(vectors) or largest(vectors) >= _MAX_CROSS_FACTOR:
+    if not len(vectors) or compute_max_abs(vectors) >= _MAX_CROSS_FACTOR:
         return False
     along = vectors[(vectors != 0).any(axis=1).argmax()]
     return bool((vectors[:, 0] * along[1] != vectors[:, 1] * along[0]).any())

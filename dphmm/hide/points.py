@@ -17,7 +17,7 @@ TRIP_GAP = np.timedelta64(1, "h")
 
 
 @cache
-def _geod() -> Any:
+def _get_geod() -> Any:
     from pyproj import Geod
 
     return Geod(ellps="WGS84")
@@ -31,7 +31,7 @@ def distance_km(
     The coordinates of the locations are broadcast.
     """
     degrees = np.broadcast_arrays(longitude, latitude, other_longitude, other_latitude)
-    return np.asarray(_geod().inv(*(np.array(values, float) for values in degrees))[2]) / 1000
+    return np.asarray(_get_geod().inv(*(np.array(values, float) for values in degrees))[2]) / 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,13 @@ class Points:
 
     def take(self, rows: IntArray | BoolArray) -> Points:
         """Return the points with some indices, or those of a mask."""
-        return Points(self.values.part(rows), self.activity[rows], self.track[rows], self.segment[rows])
+        return Points(self.values.select_points(rows), self.activity[rows], self.track[rows], self.segment[rows])
 
-    def location(self, row: int) -> tuple[float, float]:
+    def get_location(self, row: int) -> tuple[float, float]:
         """Return the latitude and longitude of a point."""
         return float(self.values.latitude[row]), float(self.values.longitude[row])
 
-    def time_order(self) -> IntArray:
+    def order_by_time(self) -> IntArray:
         """Return the indices of the points in order of time.
 
         A point without a time follows its predecessor in the file.

@@ -41,7 +41,7 @@ def publish(
     times
         Whether times are published.
     kind
-        As in `dphmm.hide.receiver_errors.max_speeds`.
+        As in `dphmm.hide.receiver_errors.get_max_speeds`.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def publish(
     ConfigurationError
         If too many points are out of reach; see `dphmm.hide.receiver_errors.check_errors`.
     """
-    order = kept.time_order()
+    order = kept.order_by_time()
     points = kept.take(order)
     is_error = find_errors(points, kind)
     check_errors(points, is_error, kind)
@@ -67,12 +67,12 @@ def publish(
     if not times:
         values = replace(values, times=np.full(len(values), np.datetime64("NaT", "us")))
     points = replace(points, values=values)
-    pieces = np.split(np.arange(len(points)), np.flatnonzero(_breaks(points, zones)) + 1)
+    pieces = np.split(np.arange(len(points)), np.flatnonzero(_find_breaks(points, zones)) + 1)
     activity = next((activity for activity in points.activity if activity is not None), None)
-    return Recording(tuple(values.part(piece) for piece in pieces if len(piece)), activity), errors
+    return Recording(tuple(values.select_points(piece) for piece in pieces if len(piece)), activity), errors
 
 
-def _breaks(points: Points, zones: Sequence[HiddenZone]) -> BoolArray:
+def _find_breaks(points: Points, zones: Sequence[HiddenZone]) -> BoolArray:
     """Return after which points but the last the line is broken, ``(n - 1,)``."""
     values = points.values
     if len(values) < 2:
@@ -81,8 +81,8 @@ def _breaks(points: Points, zones: Sequence[HiddenZone]) -> BoolArray:
     kilometres = distance_km(values.latitude[:-1], values.longitude[:-1], values.latitude[1:], values.longitude[1:])
     breaks: BoolArray = np.where(
         np.isnan(seconds),
-        kilometres > max(_MIN_PAUSE_KM, _PAUSE_RATIO * _median(kilometres)),
-        seconds > max(_MIN_PAUSE_SECONDS, _PAUSE_RATIO * _median(seconds)),
+        kilometres > max(_MIN_PAUSE_KM, _PAUSE_RATIO * _compute_median_step(kilometres)),
+        seconds > max(_MIN_PAUSE_SECONDS, _PAUSE_RATIO * _compute_median_step(seconds)),
     )
     for zone in zones:
         rows = np.flatnonzero(zone.may_be_near(values.latitude[:-1], values.longitude[:-1], kilometres))
@@ -93,7 +93,7 @@ def _breaks(points: Points, zones: Sequence[HiddenZone]) -> BoolArray:
     return np.asarray(breaks, dtype=np.bool_)
 
 
-def _median(steps: FloatArray) -> float:
+def _compute_median_step(steps: FloatArray) -> float:
     """Return the median of the positive steps between consecutive points. 0 without one."""
     positive = steps[steps > 0]  # NaN compares false
     return float(np.median(positive)) if len(positive) else 0.0

@@ -34,7 +34,7 @@ _MAX_ERROR_SHARE = 0.1
 _MAX_PIECES = 1000
 
 
-def max_speeds(points: Points, kind: str | None) -> FloatArray:
+def get_max_speeds(points: Points, kind: str | None) -> FloatArray:
     """Return the speed limit at each point, km/h.
 
     Parameters
@@ -66,7 +66,7 @@ def can_reach(points: Points, kind: str | None, first: IntArray, last: IntArray)
     latitude = points.values.latitude
     longitude = points.values.longitude
     times = points.values.times
-    limits = max_speeds(points, kind)
+    limits = get_max_speeds(points, kind)
     taken = times[last] - times[first]
     hours = (taken + _ROUNDING * points.are_minutes) / np.timedelta64(1, "h")
     reach = np.maximum(limits[first], limits[last]) * hours + FIX_ERROR_KM
@@ -82,7 +82,7 @@ def find_jumps(points: Points, kind: str | None) -> IntArray:
     points
         The points in order of time.
     kind
-        As in `max_speeds`.
+        As in `get_max_speeds`.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def find_errors(points: Points, kind: str | None) -> BoolArray:
     points
         The points in order of time.
     kind
-        As in `max_speeds`.
+        As in `get_max_speeds`.
 
     Returns
     -------
@@ -119,12 +119,12 @@ def find_errors(points: Points, kind: str | None) -> BoolArray:
     if len(pieces) > _MAX_PIECES:
         kept = [max(pieces, key=len)]
     else:
-        kept = _cheapest_chain(points, kind, pieces)
+        kept = _find_cheapest_chain(points, kind, pieces)
     errors[np.setdiff1d(rows, np.concatenate(kept))] = True
     return np.asarray(errors)
 
 
-def _cheapest_chain(points: Points, kind: str | None, pieces: Sequence[IntArray]) -> list[IntArray]:
+def _find_cheapest_chain(points: Points, kind: str | None, pieces: Sequence[IntArray]) -> list[IntArray]:
     """Return the pieces that remain at the least cost, by dynamic programming."""
     if len(pieces) == 1:
         return list(pieces)
@@ -155,7 +155,7 @@ def check_errors(points: Points, errors: BoolArray, kind: str | None) -> None:
     out_of_reach = errors & ((points.values.latitude != 0) | (points.values.longitude != 0))
     if are_many(out_of_reach):
         row = int(out_of_reach.argmax())
-        limit = max_speeds(points, kind)[row]
+        limit = get_max_speeds(points, kind)[row]
         remedy = "--kind driving, or " if limit < KINDS["driving"].max_speed_kmh else ""
         raise ConfigurationError(
             f"{int(out_of_reach.sum()):,} of {len(points):,} points are out of reach at {limit:g} km/h, the first is "

@@ -17,11 +17,11 @@ from xml.etree import ElementTree
 import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, import_library
 from dphmm.hide.points import distance_km
 from dphmm.space.trajectory import SENSORS, Recording, Segment
-from dphmm.tables import Feature, iso_time, new_file, write_csv, write_features
-from dphmm.validation import checked
+from dphmm.tables import Feature, iso_time, write_csv, write_features, write_new_file
+from dphmm.validation import check_arguments
 from dphmm.writers.formats import check_format
 
 _GARMIN = "http://www.garmin.com/xmlschemas/TrackPointExtension/v2"
@@ -29,8 +29,8 @@ _GARMIN = "http://www.garmin.com/xmlschemas/TrackPointExtension/v2"
 _DEGREE_DECIMALS = 7
 
 
-def _recording_gpx(path: Path, recording: Recording) -> None:
-    gpx = need("gpxpy.gpx", "files")
+def _write_gpx(path: Path, recording: Recording) -> None:
+    gpx = import_library("gpxpy.gpx", "files")
     document = gpx.GPX()
     track = gpx.GPXTrack()
     document.creator = "dphmm"
@@ -38,11 +38,11 @@ def _recording_gpx(path: Path, recording: Recording) -> None:
     document.nsmap["gpxtpx"] = _GARMIN
     document.tracks.append(track)
     for segment in recording.segments:
-        track.segments.append(gpx.GPXTrackSegment([_sensor_point(gpx, segment, at) for at in range(len(segment))]))
+        track.segments.append(gpx.GPXTrackSegment([_build_gpx_point(gpx, segment, at) for at in range(len(segment))]))
     path.write_text(document.to_xml(version="1.1"), encoding="utf-8", newline="\n")
 
 
-def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
+def _build_gpx_point(gpx: Any, segment: Segment, at: int) -> Any:
     timestamp = segment.times[at]
     elevation = float(segment.elevation[at])
     time = None if np.isnat(timestamp) else timestamp.astype("datetime64[us]").item().replace(tzinfo=UTC)
@@ -51,19 +51,19 @@ def _sensor_point(gpx: Any, segment: Segment, at: int) -> Any:
     values = {name: float(column[at]) for name, column in segment.sensors.items() if not math.isnan(column[at])}
     if "power" in values:
         power = ElementTree.Element("power")
-        power.text = _decimal(values.pop("power"), trim="-")
+        power.text = _format_decimal(values.pop("power"), trim="-")
         point.extensions.append(power)
     if values:
         sensors = ElementTree.Element(f"{{{_GARMIN}}}TrackPointExtension")
         # The schema prescribes this order.
         for name in (name for name in ("atemp", "hr", "cad", "speed", "course") if name in values):
-            ElementTree.SubElement(sensors, f"{{{_GARMIN}}}{name}").text = _decimal(values[name], trim="-")
+            ElementTree.SubElement(sensors, f"{{{_GARMIN}}}{name}").text = _format_decimal(values[name], trim="-")
         point.extensions.append(sensors)
     return point
 
 
-def _recording_geojson(path: Path, recording: Recording) -> None:
-    def features() -> Iterator[Feature]:
+def _write_geojson(path: Path, recording: Recording) -> None:
+    def iterate_features() -> Iterator[Feature]:
         for segment in (part for whole in recording.segments for part in _split_at_date_line(whole)):
             corners = _round_degrees(segment)
             positions = [
@@ -86,7 +86,7 @@ def _recording_geojson(path: Path, recording: Recording) -> None:
                 }
             yield Feature(properties, shape)
 
-    write_features(path, "recording", features())
+    write_features(path, "recording", iterate_features())
 
 
 def _split_at_date_line(segment: Segment) -> Iterator[Segment]:
@@ -96,7 +96,7 @@ def _split_at_date_line(segment: Segment) -> Iterator[Segment]:
     """
     borders = np.flatnonzero(np.abs(np.diff(segment.longitude)) > 180) + 1
     for first, last in pairwise([0, *borders.tolist(), len(segment)]):
-        yield segment.part(slice(first, last))
+        yield segment.select_points(slice(first, last))
 
 
 def _round_degrees(segment: Segment) -> list[tuple[float, float]]:
@@ -105,7 +105,7 @@ def _round_degrees(segment: Segment) -> list[tuple[float, float]]:
     return list(zip(*degrees, strict=True))
 
 
-def _decimal(value: float, trim: Literal["0", "-"] = "0") -> str:
+def _format_decimal(value: float, trim: Literal["0", "-"] = "0") -> str:
     """Format a number without an exponent, so that it is read back bit for bit.
 
     An integer ends with ``.0``, or with ``trim="-"`` without a point.
@@ -113,10 +113,10 @@ def _decimal(value: float, trim: Literal["0", "-"] = "0") -> str:
     return np.format_float_positional(value, trim=trim)
 
 
-def _recording_csv(path: Path, recording: Recording) -> None:
+def _write_csv(path: Path, recording: Recording) -> None:
     sensors = [name for name in SENSORS if any(name in segment.sensors for segment in recording.segments)]
 
-    def rows() -> Iterator[Iterable[str]]:
+    def iterate_rows() -> Iterator[Iterable[str]]:
         for number, segment in enumerate(recording.segments):
             missing = np.full(len(segment), np.nan)
             degrees = [segment.latitude.round(_DEGREE_DECIMALS), segment.longitude.round(_DEGREE_DECIMALS)]
@@ -125,15 +125,15 @@ def _recording_csv(path: Path, recording: Recording) -> None:
                 cells = ("" if math.isnan(value) else repr(float(value)) for value in values)
                 yield [str(number), "" if np.isnat(time) else iso_time(time), *cells]
 
-    write_csv(path, ["segment", "time", "latitude", "longitude", "elevation", *sensors], rows())
+    write_csv(path, ["segment", "time", "latitude", "longitude", "elevation", *sensors], iterate_rows())
 
 
-def _recording_kml(path: Path, recording: Recording) -> None:
+def _write_kml(path: Path, recording: Recording) -> None:
     lines = [_XML, f'<kml xmlns="{_KML}" xmlns:gx="{_KML_TRACKS}"><Document>']
     for segment in recording.segments:
         heights = segment.elevation.tolist()
         places = [
-            tuple(map(_decimal, corner if math.isnan(height) else (*corner, height)))
+            tuple(map(_format_decimal, corner if math.isnan(height) else (*corner, height)))
             for corner, height in zip(_round_degrees(segment), heights, strict=True)
         ]
         # Lines above an unknown ground would be drawn at sea level.
@@ -151,12 +151,12 @@ def _recording_kml(path: Path, recording: Recording) -> None:
     path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
 
 
-def _recording_tcx(path: Path, recording: Recording) -> None:
+def _write_tcx(path: Path, recording: Recording) -> None:
     sport = _SPORTS.get(str(recording.activity).lower(), "Other")
     first = min(segment.times[0] for segment in recording.segments)
     durations = [segment.times[-1] - segment.times[0] for segment in recording.segments]
     seconds = sum(float(duration / np.timedelta64(1, "s")) for duration in durations)
-    metres = sum(1000 * _length_km(segment) for segment in recording.segments)
+    metres = sum(1000 * _compute_length_km(segment) for segment in recording.segments)
     lines = [
         _XML,
         f'<TrainingCenterDatabase xmlns="{_TCX}" xmlns:ns3="{_TCX_EXTENSION}"><Activities>',
@@ -172,9 +172,9 @@ def _recording_tcx(path: Path, recording: Recording) -> None:
         for at, (longitude, latitude) in enumerate(_round_degrees(segment)):
             values = {name: column[at] for name, column in sensors.items() if not math.isnan(column[at])}
             lines.append(
-                f"<Trackpoint><Time>{iso_time(segment.times[at])}</Time><Position><LatitudeDegrees>{_decimal(latitude)}"
-                f"</LatitudeDegrees><LongitudeDegrees>{_decimal(longitude)}</LongitudeDegrees></Position>"
-                f"{_trackpoint_values(float(segment.elevation[at]), values)}</Trackpoint>"
+                f"<Trackpoint><Time>{iso_time(segment.times[at])}</Time><Position><LatitudeDegrees>{_format_decimal(latitude)}"
+                f"</LatitudeDegrees><LongitudeDegrees>{_format_decimal(longitude)}</LongitudeDegrees></Position>"
+                f"{_format_trackpoint_values(float(segment.elevation[at]), values)}</Trackpoint>"
             )
         lines.append("</Track>")
     lines.append("</Lap></Activity></Activities></TrainingCenterDatabase>\n")
@@ -187,19 +187,19 @@ def _fits_tcx(name: str, values: FloatArray) -> BoolArray:
     return np.asarray(~((np.rint(values) < low) | (np.rint(values) > high)))
 
 
-def _length_km(segment: Segment) -> float:
+def _compute_length_km(segment: Segment) -> float:
     latitude, longitude = segment.latitude, segment.longitude
     return float(distance_km(latitude[:-1], longitude[:-1], latitude[1:], longitude[1:]).sum())
 
 
-def _trackpoint_values(elevation: float, values: Mapping[str, float]) -> str:
+def _format_trackpoint_values(elevation: float, values: Mapping[str, float]) -> str:
     """Return the elements after the position of a point of TCX, in the order of its schema."""
-    text = "" if math.isnan(elevation) else f"<AltitudeMeters>{_decimal(elevation)}</AltitudeMeters>"
+    text = "" if math.isnan(elevation) else f"<AltitudeMeters>{_format_decimal(elevation)}</AltitudeMeters>"
     if "hr" in values:
         text += f"<HeartRateBpm><Value>{round(values['hr'])}</Value></HeartRateBpm>"
     if "cad" in values:
         text += f"<Cadence>{round(values['cad'])}</Cadence>"
-    extension = f"<ns3:Speed>{_decimal(values['speed'])}</ns3:Speed>" if "speed" in values else ""
+    extension = f"<ns3:Speed>{_format_decimal(values['speed'])}</ns3:Speed>" if "speed" in values else ""
     if "power" in values:
         extension += f"<ns3:Watts>{round(values['power'])}</ns3:Watts>"
     return f"{text}<Extensions><ns3:TPX>{extension}</ns3:TPX></Extensions>" if extension else text
@@ -234,17 +234,17 @@ class _Format(NamedTuple):
 
 
 _RECORDINGS: Mapping[str, _Format] = {
-    ".gpx": _Format(_recording_gpx, SENSORS, None),
-    ".geojson": _Format(_recording_geojson, SENSORS, None),
-    ".csv": _Format(_recording_csv, SENSORS, ()),
-    ".kml": _Format(_recording_kml, (), ()),
-    ".tcx": _Format(_recording_tcx, ("hr", "cad", "power", "speed"), _SPORTS),
+    ".gpx": _Format(_write_gpx, SENSORS, None),
+    ".geojson": _Format(_write_geojson, SENSORS, None),
+    ".csv": _Format(_write_csv, SENSORS, ()),
+    ".kml": _Format(_write_kml, (), ()),
+    ".tcx": _Format(_write_tcx, ("hr", "cad", "power", "speed"), _SPORTS),
 }
 # The names of the formats: their extensions without the dot.
 RECORDING_FORMATS = tuple(suffix[1:] for suffix in _RECORDINGS)
 
 
-@checked
+@check_arguments
 def check_recording(path: str | Path, format: str | None = None, times: bool = True) -> Path:
     """Check the format of a recording and that its libraries are installed.
 
@@ -272,16 +272,16 @@ def check_recording(path: str | Path, format: str | None = None, times: bool = T
     checked_path = Path(path) if format is not None else check_format(path, _RECORDINGS, "recording")
     if format is not None and format not in RECORDING_FORMATS:
         raise ConfigurationError(f"format must be one of {', '.join(RECORDING_FORMATS)}, got {format!r}")
-    if not times and _suffix(checked_path, format) == ".tcx":
+    if not times and _get_suffix(checked_path, format) == ".tcx":
         raise ConfigurationError("TCX requires the time of every point: use another format, such as GPX, or keep times")
     return checked_path
 
 
-def _suffix(path: Path, format: str | None) -> str:
+def _get_suffix(path: Path, format: str | None) -> str:
     return path.suffix.lower() if format is None else f".{format}"
 
 
-@checked
+@check_arguments
 def find_losses(path: str | Path, recording: Recording, format: str | None = None) -> list[str]:
     """Return the contents of a recording that a format cannot contain.
 
@@ -302,7 +302,7 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
     ConfigurationError
         If a point has no time, and the format requires times.
     """
-    suffix = _suffix(Path(path), format)
+    suffix = _get_suffix(Path(path), format)
     num_untimed = sum(int(np.isnat(segment.times).sum()) for segment in recording.segments)
     check_recording(path, format)
     if num_untimed and suffix == ".tcx":
@@ -323,7 +323,7 @@ def find_losses(path: str | Path, recording: Recording, format: str | None = Non
     return [*losses, "activity"] if is_lost else losses
 
 
-@checked
+@check_arguments
 def write_recording(
     path: str | Path,
     recording: Recording,
@@ -355,7 +355,7 @@ def write_recording(
     """
     path = check_recording(path, format)
     find_losses(path, recording, format)
-    with new_file(path, overwrite) as part:
-        _RECORDINGS[_suffix(path, format)].write(part, recording)
+    with write_new_file(path, overwrite) as part:
+        _RECORDINGS[_get_suffix(path, format)].write(part, recording)
         if commit is not None:
             commit()

@@ -16,7 +16,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import CoordinateError
 from dphmm.space.grid import KM_PER_DEGREE
 from dphmm.space.projection import LocalProjection
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The side of the largest squares, kilometres.
 MAX_SIDE_KM = 12.8
@@ -28,7 +28,7 @@ _ROW_LIMIT = 1 << 20
 _NUM_FITTED_COLUMNS = 64
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Square:
     """A square of one of ten sizes: 12.8 km, halved up to nine times.
@@ -63,7 +63,7 @@ class Square:
             raise CoordinateError(f"a square must lie on the Earth, got {self.level}, {self.row}, {self.column}")
 
     @classmethod
-    @checked
+    @check_arguments
     def around(cls, latitude: float, longitude: float, min_km: float) -> Square:
         """Return the smallest square around a location with at least a certain side.
 
@@ -88,7 +88,7 @@ class Square:
             raise CoordinateError(f"min_km must be in (0, {MAX_SIDE_KM}] km, got {min_km}")
         level = max(level for level in _LEVELS if level == 0 or MAX_SIDE_KM / 2**level >= min_km)
         row = math.floor(latitude * KM_PER_DEGREE / MAX_SIDE_KM * 2**level)
-        columns, degrees = _columns(row >> level)
+        columns, degrees = _compute_columns(row >> level)
         # The two longitudes of the date line, and those that are rounded to it, belong to one square.
         column = math.floor(float(np.interp(longitude, degrees, columns)) * 2**level)
         last = (int(columns[-1]) << level) - 1
@@ -104,7 +104,7 @@ class Square:
         """South, west, north, east in degrees."""
         high = self.side_km / KM_PER_DEGREE
         sides = np.array([self.column, self.column + 1]) / 2**self.level
-        columns, degrees = _columns(self.row >> self.level)
+        columns, degrees = _compute_columns(self.row >> self.level)
         west, east = np.interp(sides, columns, degrees, -np.inf, np.inf).tolist()
         return self.row * high, west, (self.row + 1) * high, east
 
@@ -115,7 +115,7 @@ class Square:
         return (south + north) / 2, (west + east) / 2
 
 
-def _columns(row: int) -> tuple[IntArray, FloatArray]:
+def _compute_columns(row: int) -> tuple[IntArray, FloatArray]:
     """Return largest columns of a row and the longitudes of their western sides.
 
     The columns between two of them are equally wide.
@@ -129,7 +129,7 @@ def _columns(row: int) -> tuple[IntArray, FloatArray]:
 
 
 @lru_cache(maxsize=1024)
-def _projection(square: Square) -> LocalProjection:
+def _get_projection(square: Square) -> LocalProjection:
     return LocalProjection(*square.centre)
 
 
@@ -148,7 +148,7 @@ def distance_outside(square: Square, latitude: npt.ArrayLike, longitude: npt.Arr
     FloatArray
         ``(n,)``: kilometres; negative inside.
     """
-    plane = _projection(square).to_plane(latitude, longitude)
+    plane = _get_projection(square).to_plane(latitude, longitude)
     return np.asarray(np.abs(plane).max(axis=1) - square.side_km / 2)
 
 

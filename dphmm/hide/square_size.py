@@ -14,7 +14,7 @@ from dphmm.hide.zone import HiddenZone
 from dphmm.space.projection import LocalProjection, unwrap_longitudes, wrap_longitude
 from dphmm.tables.street_map import StreetMap
 from dphmm.tables.vector_files import Box
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The side of a core that is chosen by its candidates is this multiple of the distance to its locations.
 RING_RATIO = 1.6
@@ -61,28 +61,28 @@ class SquareRule:
         is_default = self.distance_km is None and self.among is None
         return DEFAULT_WITHIN_KM if is_default else self.distance_km, self.among
 
-    def square(self, location: Place) -> Square:
+    def find_square(self, location: Place) -> Square:
         """Return the square around a location."""
-        side_km = min_side_km(self.distance_km, self.among)
+        side_km = get_min_side_km(self.distance_km, self.among)
         if self.among is None or self.street_map is None:
             return Square.around(*location, side_km)
         return choose_square(self.street_map, *location, self.among, side_km)
 
-    def within_km(self, square: Square) -> float:
+    def get_within_km(self, square: Square) -> float:
         """Return the distance of the zone of a square, kilometres."""
         if self.among is None:
             return DEFAULT_WITHIN_KM if self.distance_km is None else self.distance_km
         return max(self.distance_km or 0.0, square.side_km / RING_RATIO)
 
 
-def min_side_km(within_km: float | None, among: float | None) -> float:
+def get_min_side_km(within_km: float | None, among: float | None) -> float:
     """Return the minimum side of the core, kilometres."""
     if within_km is None and among is not None:
         return _MIN_CORE_KM
     return _MIN_CORE_RATIO * (DEFAULT_WITHIN_KM if within_km is None else within_km)
 
 
-@checked
+@check_arguments
 def choose_square(
     street_map: StreetMap, latitude: float, longitude: float, min_candidates: float, min_side_km: float
 ) -> Square:

@@ -95,7 +95,7 @@ class Candidates:
         """The exponential of the entropy of the prior."""
         return float(np.exp(-np.sum(self.prior * np.log(self.prior))))
 
-    def cells(self, zone: HiddenZone) -> IntArray:
+    def find_nearest_cells(self, zone: HiddenZone) -> IntArray:
         """Return the nearest cell of the core for each candidate, ``(n,)``."""
         gaps = self.points[:, None] - zone.grid.points[zone.core][None]
         return np.asarray(np.abs(gaps).max(axis=2).argmin(axis=1))
@@ -121,7 +121,7 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
     """
     half = zone.square.side_km / 2
 
-    def in_core(places: FloatArray) -> FloatArray:
+    def select_core(places: FloatArray) -> FloatArray:
         if not len(places):
             return np.zeros((0, 2))
         latitude, longitude = places[zone.may_be_near(places[:, 0], places[:, 1], 0.0)].T
@@ -129,7 +129,7 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
         is_inside = np.abs(points).max(axis=1, initial=0.0) <= half
         return np.asarray(points[is_inside & ~zone.belongs_to_others(latitude, longitude)])
 
-    addresses, buildings = in_core(street_map.addresses), in_core(street_map.buildings)
+    addresses, buildings = select_core(street_map.addresses), select_core(street_map.buildings)
     is_home = np.isin(street_map.classes, [STREET_CLASSES.index(name) for name in ("road", "street")])
     plane = zone.projection.to_plane(*street_map.nodes.T)
     edges = street_map.edges[is_home]
@@ -141,9 +141,9 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
     if on_street.any():
         on_street[on_street] = ~zone.belongs_to_others(*zone.projection.to_latlon(middles[on_street]).T)
     if len(addresses) and len(addresses) >= _MIN_ADDRESS_SHARE * len(buildings):
-        return _uniform(addresses, "addresses")
+        return _build_uniform_candidates(addresses, "addresses")
     if len(buildings) and len(buildings) * _STREET_PER_BUILDING_KM >= lengths[on_street].sum():
-        return _uniform(buildings, "buildings")
+        return _build_uniform_candidates(buildings, "buildings")
     if on_street.any():
         raster, place = np.unique(np.floor(middles[on_street] / PIECE_KM), axis=0, return_inverse=True)
         weights = np.bincount(place.ravel(), lengths[on_street], len(raster))
@@ -152,7 +152,7 @@ def find_candidates(street_map: StreetMap, zone: HiddenZone) -> Candidates:
     return Candidates(zone.grid.points[zone.core][has_area], zone.prior[has_area], "cells")
 
 
-def _uniform(points: FloatArray, kind: str) -> Candidates:
+def _build_uniform_candidates(points: FloatArray, kind: str) -> Candidates:
     return Candidates(points, np.full(len(points), 1 / len(points)), kind)
 
 
@@ -161,7 +161,7 @@ def _meets_square(ends: FloatArray, half: float) -> BoolArray:
     return np.asarray((ends.min(axis=1) <= half).all(axis=1) & (ends.max(axis=1) >= -half).all(axis=1))
 
 
-def _crossings(ends: FloatArray, half: float) -> dict[int, FloatArray]:
+def _find_crossings(ends: FloatArray, half: float) -> dict[int, FloatArray]:
     """Return edge → its crossings with the border of a square, in its order."""
     crossings = dict[int, FloatArray]()
     near = np.flatnonzero(_meets_square(ends, half))
@@ -195,7 +195,7 @@ def _densify(points: FloatArray, edges: IntArray, max_km: float) -> tuple[FloatA
     return np.concatenate([points, middles]), np.stack([starts, ends], axis=1)
 
 
-def _graph(points: FloatArray, edges: IntArray) -> Any:
+def _build_graph(points: FloatArray, edges: IntArray) -> Any:
     """Return the graph of edges with their lengths in the plane, which are positive."""
     from scipy.sparse import csr_array
 
@@ -247,7 +247,7 @@ class ZoneStreets:
         points, edges = points[used], edges.reshape(-1, 2)
         cuts, gates = list[tuple[int, int]](), list[FloatArray]()
         is_cut = np.zeros(len(edges), dtype=np.bool_)
-        for edge, crossings in _crossings(points[edges], half).items():
+        for edge, crossings in _find_crossings(points[edges], half).items():
             first = len(points) + len(gates)
             nodes = [edges[edge, 0], *range(first, first + len(crossings)), edges[edge, 1]]
             cuts += pairwise(nodes)
@@ -259,8 +259,8 @@ class ZoneStreets:
         points, edges = _densify(points, edges, _MAX_EDGE_KM)
         is_inside = np.abs(points[edges].mean(axis=1)).max(axis=1, initial=0.0) < half
         self.points = points
-        self._inside = _graph(points, edges[is_inside])
-        self._outside = _graph(points, edges[~is_inside])
+        self._inside = _build_graph(points, edges[is_inside])
+        self._outside = _build_graph(points, edges[~is_inside])
         # A location near the end of an unconnected street is on another one.
         _, component = connected_components(self._outside, directed=False)
         outside = np.unique(edges[~is_inside])
@@ -364,7 +364,7 @@ class ZoneStreets:
         return total
 
 
-def candidate_posteriors(
+def compute_candidate_posteriors(
     streets: ZoneStreets, likelihoods: Sequence[Mapping[str, FloatArray]], stretches: Sequence[Stretch]
 ) -> dict[str, FloatArray]:
     """Return each adversary's posterior probabilities of the candidates.
@@ -384,7 +384,7 @@ def candidate_posteriors(
         Each of `ADVERSARIES`, and `STREET` if the map covers the stretches → ``(n,)``.
     """
     candidates = streets.candidates
-    cells = candidates.cells(streets.zone)
+    cells = candidates.find_nearest_cells(streets.zone)
     logs = {name: np.zeros(len(cells)) for name in ADVERSARIES}
     for likelihood in likelihoods:
         for name in ADVERSARIES:
@@ -406,7 +406,7 @@ def infer_candidates(
     Parameters
     ----------
     streets, likelihoods, stretches
-        As for `candidate_posteriors`.
+        As for `compute_candidate_posteriors`.
 
     Returns
     -------
@@ -414,12 +414,12 @@ def infer_candidates(
         One for each of `ADVERSARIES`, and one for `STREET` if the map covers the stretches.
     """
     zone, candidates = streets.zone, streets.candidates
-    cells = candidates.cells(zone)
+    cells = candidates.find_nearest_cells(zone)
     cell_km = zone.grid.cell_km if candidates.kind == "cells" else 0.0
     prior = Inference(candidates.prior, candidates.points, cell_km)
     prior_cells = np.bincount(cells, candidates.prior, len(zone.core))
     inferences = []
-    for name, mass in candidate_posteriors(streets, likelihoods, stretches).items():
+    for name, mass in compute_candidate_posteriors(streets, likelihoods, stretches).items():
         posterior = Inference(mass, candidates.points, cell_km)
         posterior_cells = np.asarray(np.bincount(cells, mass, len(zone.core)), dtype=np.float64)
         inferences.append(

@@ -55,7 +55,7 @@ def find_ends(points: Points, kind: str | None) -> tuple[IntArray, list[IntArray
     points
         The points in order of time, without errors of the receiver.
     kind
-        As in `dphmm.hide.receiver_errors.max_speeds`.
+        As in `dphmm.hide.receiver_errors.get_max_speeds`.
 
     Returns
     -------

@@ -19,7 +19,7 @@ from dphmm.hide.square import Square, distance_outside, is_near
 from dphmm.model.blank_model import get_kind
 from dphmm.space.grid import Grid
 from dphmm.space.projection import LocalProjection, wrap_longitude
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The number of cells along a side of the core.
 CELLS = 10
@@ -114,7 +114,7 @@ class HiddenZone:
         For an unknown kind.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self, square: Square, within_km: float, kind: str = "cycling", others: Sequence[tuple[Square, float]] = ()
     ) -> None:
@@ -129,7 +129,7 @@ class HiddenZone:
         self.kind = kind
         self.others = tuple(others)
         self.projection = LocalProjection(*square.centre)
-        ring = _num_ring_cells(square, within_km)
+        ring = _count_ring_cells(square, within_km)
         # Half of the zone's side, kilometres.
         self.half_km = cell * (CELLS / 2 + ring)
         across = CELLS + 2 * (ring + _MARGIN_CELLS)
@@ -254,7 +254,7 @@ class HiddenZone:
         return bool(stretch.seconds >= straight_km / self.grid.cell_km * self.step_seconds + MIN_STOP_SECONDS)
 
 
-def _num_ring_cells(square: Square, within_km: float) -> int:
+def _count_ring_cells(square: Square, within_km: float) -> int:
     """Return the width of the ring in cells."""
     return int(np.ceil((1 + _TOLERANCE_SHARE) * within_km * CELLS / square.side_km + _SIDE_ERROR_CELLS))
 
@@ -274,4 +274,4 @@ def tolerance_km(square: Square, within_km: float) -> float:
     float
         Kilometres: at least a tenth of the distance.
     """
-    return (_num_ring_cells(square, within_km) - _SIDE_ERROR_CELLS) * square.side_km / CELLS - within_km
+    return (_count_ring_cells(square, within_km) - _SIDE_ERROR_CELLS) * square.side_km / CELLS - within_km

@@ -77,7 +77,7 @@ class ZoneMoves:
         self._solutions: dict[tuple[str, int], FloatArray] = {}
         self._powers: BoundedCache[tuple[str, int], list[FloatArray]] = BoundedCache(_MAX_GATES)
 
-    def visits(self, entered: int | None, left: int | None, steps: int | None = None) -> FloatArray:
+    def compute_visits(self, entered: int | None, left: int | None, steps: int | None = None) -> FloatArray:
         """Return the weight of the ways to each state of the set and from there out.
 
         Parameters
@@ -105,7 +105,9 @@ class ZoneMoves:
         if entered is not None and left is not None and steps is not None and steps <= MAX_STEPS:
             total = np.zeros(len(self._within))
             # The ways out in at most as many steps as a way in leaves.
-            for mass, ways_out in zip(self._ways_in(entered, steps)[::-1], self._ways_out(left, steps), strict=True):
+            for mass, ways_out in zip(
+                self._compute_ways_in(entered, steps)[::-1], self._compute_ways_out(left, steps), strict=True
+            ):
                 total += mass * ways_out
             expected[self.inside] = total
             return expected
@@ -133,14 +135,14 @@ class ZoneMoves:
         stays = np.eye(len(self._within)) - self._within
         return {"entered": lu_factor(stays.T), "left": lu_factor(stays)}
 
-    def _ways_in(self, entered: int, steps: int) -> list[FloatArray]:
+    def _compute_ways_in(self, entered: int, steps: int) -> list[FloatArray]:
         """Return the distributions after 1 to ``steps - 1`` steps from a state outside."""
         ways = self._powers.get_or_make(("entered", entered), lambda: [self.matrix[entered, self.inside]])
         while len(ways) < steps - 1:
             ways.append(ways[-1] @ self._within)
         return ways[: steps - 1]
 
-    def _ways_out(self, left: int, steps: int) -> list[FloatArray]:
+    def _compute_ways_out(self, left: int, steps: int) -> list[FloatArray]:
         """Return the weights of ways to a state outside in at most 1 to ``steps - 1`` steps."""
         backward = self._powers.get_or_make(("left", left), lambda: [self.matrix[self.inside, left]])
         while len(backward) < steps - 1:
@@ -184,9 +186,9 @@ def compute_log_likelihoods(zone: HiddenZone, stretch: Stretch) -> dict[str, Flo
         return {adversary: np.zeros(len(zone.core)) for adversary in ADVERSARIES}
     gates = [None if gate is None else find_gate_cell(zone, gate.point) for gate in (stretch.entered, stretch.left)]
     steps = None if stretch.seconds is None else max(2, round(stretch.seconds / zone.step_seconds))
-    weight = get_moves(zone).visits(gates[0], gates[1], steps)[zone.core]
+    weight = get_moves(zone).compute_visits(gates[0], gates[1], steps)[zone.core]
     if not weight.any():  # faster than the model allows: the time is ignored
-        weight = get_moves(zone).visits(gates[0], gates[1])[zone.core]
+        weight = get_moves(zone).compute_visits(gates[0], gates[1])[zone.core]
     markov = np.log(np.maximum(weight / weight.max(), _MIN_LIKELIHOOD))
     straight = sum(_compute_turn_density(zone, gate) for gate in (stretch.entered, stretch.left) if gate is not None)
     return dict(zip(ADVERSARIES, (markov, np.asarray(straight)), strict=True))

@@ -19,9 +19,16 @@ from .counts import CountResult, Counts, DayAlignment, compare_counts, count_use
 from .flows import FlowPlan, Flows, flows, plan_flows
 from .hide.hide import HideResult, hide
 from .input_data import Data, UserTracks
-from .landmarks import LandmarkFinder, LandmarkResult, Scheme, landmark_engine, landmark_planar, landmark_series
+from .landmarks import (
+    LandmarkFinder,
+    LandmarkResult,
+    Scheme,
+    release_landmark_series,
+    release_landmarks_with_engine,
+    release_landmarks_with_planar_noise,
+)
 from .leakage import LeakageResult, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
-from .model.blank import RegionModelResult, blank_model
+from .model.blank import RegionModelResult, build_blank_model
 from .model.goodness_of_fit import Coverage, Fit, evaluate_fit
 from .model.learn import LearnResult, learn
 from .model.loading import load_model
@@ -30,7 +37,7 @@ from .model.private import PrivateModel, fit_private
 from .model.region import region
 from .model.synthesis import Comparison, SynthesisResult, compare_users, synthesize
 from .progress import ProgressCallback
-from .release.release import ReleaseResult, live, release
+from .release.release import ReleaseResult, release, release_live
 from .release.stored import ReplayResult, StoredReleases, export_sessions, read_released, read_sessions, replay
 from .states import StateRelease, learn_states, release_states
 
@@ -94,8 +101,8 @@ __all__ = [
     "audit_session",
     "audit_utility",
     "batch",
-    "blank_model",
     "budget",
+    "build_blank_model",
     "calibrate",
     "compare_counts",
     "compare_users",
@@ -108,12 +115,8 @@ __all__ = [
     "fit_private",
     "flows",
     "hide",
-    "landmark_engine",
-    "landmark_planar",
-    "landmark_series",
     "learn",
     "learn_states",
-    "live",
     "load_model",
     "plan_flows",
     "read_released",
@@ -121,6 +124,10 @@ __all__ = [
     "realized_leakage",
     "region",
     "release",
+    "release_landmark_series",
+    "release_landmarks_with_engine",
+    "release_landmarks_with_planar_noise",
+    "release_live",
     "release_states",
     "repair_counts",
     "replay",

@@ -15,22 +15,22 @@ from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
 from dphmm.formatting import Result
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import (
     SettingsLike,
+    build_pruned_error,
     build_sequence,
-    engine_agreed,
+    get_agreed_engine,
     get_user_name,
-    pruned_error,
+    iterate_user_rows,
     read_sessions,
-    rows_by_user,
 )
 from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
 from dphmm.release.database_backends import is_server, is_store
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.tables import check_output, new_file
-from dphmm.validation import checked
+from dphmm.tables import check_output, write_new_file
+from dphmm.validation import check_arguments
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StoredStep(NamedTuple):
 
 
 @contextmanager
-def certified(path: str | Path, overwrite: bool = False) -> Iterator[CertificateWriter]:
+def open_certificate(path: str | Path, overwrite: bool = False) -> Iterator[CertificateWriter]:
     """Return a context that writes a certificate. The file appears if the block succeeds.
 
     Parameters
@@ -88,13 +88,13 @@ def certified(path: str | Path, overwrite: bool = False) -> Iterator[Certificate
     OutputError
         When the file exists or cannot be written.
     """
-    with new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with write_new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = CertificateWriter(file.write)
         yield writer
         writer.end()
 
 
-@checked
+@check_arguments
 def certify(
     source: str | Path,
     model: Model,
@@ -103,7 +103,7 @@ def certify(
     *,
     users: Sequence[str] = (),
     overwrite: bool = False,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> CertificateSummary:
     """Write the certificate of existing releases, as ``dphmm certify`` does.
 
@@ -144,7 +144,7 @@ def certify(
     check_output(output, overwrite)
     learned = load_model(model)
     num_users = num_timesteps = num_releases = 0
-    with certified(output, overwrite) as writer:
+    with open_certificate(output, overwrite) as writer:
         is_session_store = is_server(source) or is_store(Path(source))
         if is_session_store:
             stored_users = _read_stored_sessions(source, learned, users)
@@ -203,7 +203,7 @@ def _certify_steps(
 def _read_table(
     path: Path, model: MarkovModel, stated_settings: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, list[_Begun]]]:
-    for user, rows, slots, engine in rows_by_user(path, model, stated_settings, users):
+    for user, rows, slots, engine in iterate_user_rows(path, model, stated_settings, users):
         begun: list[_Begun] = []
         for _, group in groupby(range(len(rows)), lambda row: int(rows["num_ignored_releases"][row])):  # noqa: B023
             steps = [_read_step(rows, row, int(slots[row])) for row in group]
@@ -230,14 +230,14 @@ def _read_stored_sessions(
                 "certify them during the release with dphmm.certificate.CertificateWriter"
             )
         if content.pruned.count:
-            raise pruned_error(session.name, content.pruned.count)
+            raise build_pruned_error(session.name, content.pruned.count)
         if not releases:
             continue
         build_sequence(session.name, releases)  # refuses a session that was rewound
         begun: list[_Begun] = []
         for _, part in groupby(enumerate(releases), lambda pair: session.agreement_at(pair[0]).first):  # noqa: B023
             group = list(part)
-            engine = engine_agreed(session, session.agreement_at(group[0][0]), None, get_engine)
+            engine = get_agreed_engine(session, session.agreement_at(group[0][0]), None, get_engine)
             steps = [
                 StoredStep(entry.slot, entry.record.released, entry.record.epsilon, entry.record.withheld_reason)
                 for _, entry in group

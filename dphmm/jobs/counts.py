@@ -13,29 +13,29 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, check_budget
-from dphmm.certificate.streams import stream_certificate
+from dphmm.certificate.streams import open_stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
-from dphmm.counts.map_estimate import first_distribution, occupancy
+from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
 from dphmm.counts.post_processing import RAW
 from dphmm.counts.stream import SENSITIVITY, CountMechanism, NumUsers, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
-from dphmm.formatting import Result, factor_in_words, unless_seeded
+from dphmm.formatting import Result, describe_ratio_bound, void_guarantees_if_seeded
 from dphmm.jobs.input_data import DataLike, Dropped
 from dphmm.jobs.model.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import read_unseen_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.leakage import compute_leakage
 from dphmm.mechanisms import EXACT_COLUMN as EXACT_MECHANISMS
 from dphmm.mechanisms.integer_noise import laplace_variance
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.release.ledger import sum_budgets
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.space.trajectory import Trajectory, microseconds
+from dphmm.space.trajectory import Trajectory, round_to_microseconds
 from dphmm.tables import TimedTable
 from dphmm.tables.values import parse_time, shorten
-from dphmm.validation import Integers, Interval, Probability, Seconds, checked, checked_as
+from dphmm.validation import Integers, Interval, Probability, Seconds, check_arguments, check_arguments_as
 
 _DAY = 86_400_000_000
 _MINUTE = 60_000_000
@@ -73,7 +73,7 @@ class Population:
         """Number of members in each place at each time, ``(T, m)``."""
         return count_states(self.states, self.size)
 
-    def part(self, chosen: Sequence[int] | BoolArray) -> Population:
+    def select_members(self, chosen: Sequence[int] | BoolArray) -> Population:
         """Select members by index.
 
         Raises
@@ -87,7 +87,7 @@ class Population:
         return Population(tuple(names.tolist()), self.times, self.states[chosen], self.seen[chosen], self.size)
 
 
-def population(
+def build_population(
     trajectories: Iterable[Trajectory],
     space: StateSpace,
     step_seconds: Seconds,
@@ -119,7 +119,7 @@ def population(
     ConfigurationError
         When the step is not positive and finite, or the end is before the start.
     """
-    step = microseconds(step_seconds, "step")
+    step = round_to_microseconds(step_seconds, "step")
     tracks = [(trajectory.user, *_locate_on_clock(trajectory, space, step_seconds)) for trajectory in trajectories]
     ends = [(slots[0], slots[-1]) for _, slots, _ in tracks if len(slots)]
     if not ends:
@@ -139,10 +139,10 @@ def population(
     return _assemble(rows, times, space.size)
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class DayAlignment:
-    """Settings for the alignment of days. See `daily_population`.
+    """Settings for the alignment of days. See `build_daily_population`.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class DayAlignment:
         ahead = np.timedelta64(round(self.utc_offset * _DAY / 24), "us")
         return replace(trajectory, times=trajectory.times + ahead)
 
-    def _slots(self, step: int) -> IntArray:
+    def _compute_day_slots(self, step: int) -> IntArray:
         """Return the steps of a local day, counted from midnight, that start within the hours.
 
         Raises
@@ -194,7 +194,7 @@ class DayAlignment:
         return slots
 
 
-def daily_population(
+def build_daily_population(
     trajectories: Iterable[Trajectory],
     space: StateSpace,
     step_seconds: Seconds,
@@ -205,7 +205,7 @@ def daily_population(
     Parameters
     ----------
     trajectories, space, step_seconds
-        As in `population`. The step must divide a day.
+        As in `build_population`. The step must divide a day.
     days
         The hours of a day, and which days count.
 
@@ -221,8 +221,8 @@ def daily_population(
     ConfigurationError
         When the step does not divide a day into whole minutes, or none starts within the hours.
     """
-    step = microseconds(step_seconds, "step")
-    grid = days._slots(step)
+    step = round_to_microseconds(step_seconds, "step")
+    grid = days._compute_day_slots(step)
     rows = []
     for trajectory in trajectories:
         slots, states = _locate_on_clock(days._to_local(trajectory), space, step_seconds)
@@ -409,7 +409,7 @@ class CountResult(Result):
     is_private
         Whether noise came from the operating system. Seeded noise provides no privacy.
     dropped
-        Dropped fixes by reason; see `dphmm.jobs.UserTracks.dropped`. Private.
+        Dropped fixes by reason; see `dphmm.jobs.UserTracks.count_dropped_fixes`. Private.
     is_daily
         Whether each counted member is one day of one user.
     """
@@ -429,8 +429,8 @@ class CountResult(Result):
         maximum = float(spent.max())
         total = sum_budgets(spent.tolist())
         promise = {
-            "likelihood_ratio_one_row_if_one_member_moves": factor_in_words(maximum),
-            "likelihood_ratio_all_rows_if_one_member_moves": factor_in_words(total),
+            "likelihood_ratio_one_row_if_one_member_moves": describe_ratio_bound(maximum),
+            "likelihood_ratio_all_rows_if_one_member_moves": describe_ratio_bound(total),
         }
         size = self.true.size
         num_members = size.pop("num_users")
@@ -441,7 +441,7 @@ class CountResult(Result):
             "temporal_leakage": self.temporal_leakage,
             "is_exact": self.noisy.exact,
             "max_rms_error": _compute_rms_noise(minimum, self.noisy.exact),
-            **unless_seeded(promise, self.is_private),
+            **void_guarantees_if_seeded(promise, self.is_private),
         }
 
     def to_private_dict(self) -> dict[str, Any]:
@@ -462,7 +462,7 @@ def _compute_rms_noise(epsilon: float, is_exact: bool) -> float:
     return sqrt(laplace_variance(epsilon / 2.0))
 
 
-@checked
+@check_arguments
 def count_users(
     source: DataLike | Counts,
     budgets: Budgets,
@@ -476,7 +476,7 @@ def count_users(
     mechanism: CountMechanism = "lattice",
     allow_training_users: bool = False,
     rng: Rng = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> CountResult:
     """Release noisy counts of users per place and time, as ``dphmm counts release`` does.
 
@@ -545,7 +545,9 @@ def count_users(
                 "--daily cannot be combined with start or end: it aligns all days; leave start and end out"
             )
         if days is not None:
-            days._slots(microseconds(step, "step"))  # raises for an invalid step before the data are read
+            days._compute_day_slots(
+                round_to_microseconds(step, "step")
+            )  # raises for an invalid step before the data are read
         for name, time in (("start", start), ("end", end)):
             if time is not None:
                 _parse_microseconds(time, name)
@@ -553,24 +555,24 @@ def count_users(
         own_model = None if mobility.model is None else checked_own
         watched_tracks = watch(user_tracks.trajectories, "Counting", len(user_tracks.trajectories))
         if days is None:
-            members = population(watched_tracks, places, step, start, end)
+            members = build_population(watched_tracks, places, step, start, end)
         else:
-            members = daily_population(watched_tracks, places, step, days)
+            members = build_daily_population(watched_tracks, places, step, days)
         true = Counts.from_values(members.times, members.counts)
         skipped = user_tracks.skipped
         if days is not None:  # fixes that share a timestep do so on the local clock
             user_tracks = replace(user_tracks, trajectories=tuple(map(days._to_local, user_tracks.trajectories)))
-        dropped = user_tracks.dropped(places, step)
+        dropped = user_tracks.count_dropped_fixes(places, step)
     times = true.table.times
     each = budgets.resolve(len(times), mobility)
-    randomness = random_source(rng)
+    randomness = as_random_source(rng)
     spent = np.array([float(budget) for budget in each])
     rows = watch(zip(true.true, each, strict=True), "Releasing", len(each))
     drawn = np.array([add_noise(row[None], budget, randomness, mechanism)[0] for row, budget in rows])
     noisy = Counts.from_values(times, drawn, epsilon=spent, is_exact=np.full(len(times), mechanism in EXACT_MECHANISMS))
     leakage = None
     if budgets.alpha is not None:
-        leakage = compute_leakage(mobility.backwards(len(times)), mobility.transition, spent).worst
+        leakage = compute_leakage(mobility.iterate_backward_matrices(len(times)), mobility.transition, spent).worst
     return CountResult(noisy, true, leakage, skipped, own_model, rng is None, dropped, is_daily)
 
 
@@ -593,7 +595,7 @@ def _get_clock(mobility: Mobility, space: StateSpace | None, step: float | None)
     return space, float(step)
 
 
-@checked
+@check_arguments
 def repair_counts(
     noisy: Counts,
     users: NumUsers,
@@ -667,16 +669,16 @@ def repair_counts(
     if certificate is not None:
         values = noisy.values
         matrix = as_transition(mobility.transition, noisy.values.shape[1])
-        where = occupancy(first_distribution(values, start), matrix, len(values))
+        where = compute_occupancy(build_first_distribution(values, start), matrix, len(values))
         prior_name = cast(Literal["frequency", "uniform", "given"], prior if isinstance(start, str) else "given")
         values_of_estimate = np.asarray(estimates, dtype=np.float64)
         each = as_scales(scales, len(values))
-        with stream_certificate(certificate, "counts", overwrite) as file:
-            file.counts(values, values_of_estimate, where, matrix, users, each, prior_name, integer)
+        with open_stream_certificate(certificate, "counts", overwrite) as file:
+            file.certify_counts(values, values_of_estimate, where, matrix, users, each, prior_name, integer)
     return Counts.from_values(noisy.table.times, estimates, is_exact=np.full(len(estimates), noisy.exact))
 
 
-@checked
+@check_arguments
 def compare_counts(
     true: Counts,
     released: Budgets | Counts,
@@ -687,7 +689,7 @@ def compare_counts(
     runs: Annotated[int, Integers(1, error=ConfigurationError)] = 5,
     mechanism: CountMechanism = "lattice",
     rng: Rng = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> dict[str, FloatArray]:
     """Compute mean squared errors of estimators on true counts, as ``counts evaluate`` does.
 

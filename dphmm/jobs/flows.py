@@ -23,8 +23,8 @@ from dphmm.flows.noisy_tables import (
     build_rows,
     check_balanced,
     choose_bound,
-    level_shares,
     split_budget,
+    split_budget_by_level,
 )
 from dphmm.flows.tables import (
     TABLE_TYPES,
@@ -36,14 +36,14 @@ from dphmm.flows.tables import (
     derive_events,
     select_bounded,
 )
-from dphmm.formatting import Result, exported, factor_in_words, unless_seeded
+from dphmm.formatting import Result, describe_ratio_bound, exported, void_guarantees_if_seeded
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.input_data import Data, DataLike, Dropped, UserBlock, in_blocks
-from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.jobs.input_data import Data, DataLike, Dropped, UserBlock, iterate_blocks
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
+from dphmm.mechanisms.exact import Rational, parse_rational
 from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
-from dphmm.random import Rng, random_source
-from dphmm.validation import Interval, checked
+from dphmm.random import Rng, as_random_source
+from dphmm.validation import Interval, check_arguments
 from dphmm.writers.flows import FlowRows
 
 # Noise for 100,000 events per user from a thousandth of this epsilon still fits into 64 bits.
@@ -88,7 +88,7 @@ class Flows(Result):
     is_private: bool = True
     private_dropped: tuple[Dropped, ...] = ()
 
-    def rows(self, relative_error: float | None = None, every_row: bool = False) -> FlowRows:
+    def to_rows(self, relative_error: float | None = None, every_row: bool = False) -> FlowRows:
         """Return publishable rows with the areas and the guarantee.
 
         Parameters
@@ -103,13 +103,15 @@ class Flows(Result):
         FlowRows
             The rows. Write them to a file with `FlowRows.write`.
         """
-        return FlowRows.of(build_rows(self.tables.values(), relative_error, every_row), self.areas, self.to_dict())
+        return FlowRows.from_columns(
+            build_rows(self.tables.values(), relative_error, every_row), self.areas, self.to_dict()
+        )
 
     def _derive_fields(self) -> dict[str, Any]:
         level = float(self.epsilon)
         days = self.settings.days
         window = self.settings.window
-        words = factor_in_words
+        words = describe_ratio_bound
         promise = {"likelihood_ratio_all_tables": words(level)}
         if window is not None and days[0] is not None and days[1] is not None:
             count = days[1] - days[0] + 1
@@ -128,11 +130,11 @@ class Flows(Result):
             tables=", ".join(self.tables),
             interval_confidence=self.settings.confidence,
             **per_user,
-            **unless_seeded(promise, self.is_private),
+            **void_guarantees_if_seeded(promise, self.is_private),
         )
 
 
-@checked
+@check_arguments
 def flows(
     data: DataLike,
     areas: Areas,
@@ -141,7 +143,7 @@ def flows(
     *,
     rng: Rng = None,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> Flows:
     """Count visits and flows with user-level differential privacy, as ``dphmm flows`` does.
 
@@ -190,16 +192,18 @@ def flows(
     (Fraction(1, 1), np.True_)
     """
     settings = FlowSettings() if settings is None else settings
-    budget = _budget(user_epsilon)
+    budget = _parse_budget(user_epsilon)
     layout = settings.layout(areas)
     tables = [Table(name, layout) for name in settings.names]
     _check_tables(tables, settings, budget)
     left_out = list[Dropped]()
-    blocks = in_blocks(Data.from_any(data).within(areas).stream(left_out, may_be_empty=True))
+    blocks = iterate_blocks(Data.from_any(data).with_region(areas).stream(left_out, may_be_empty=True))
     crew = Processes(1) if engine is None else engine
-    work = partial(events_in, layout=layout, tables=tuple(settings.names), stay=settings.stay, gap=settings.gap)
+    work = partial(
+        extract_block_events, layout=layout, tables=tuple(settings.names), stay=settings.stay, gap=settings.gap
+    )
     events = concatenate_events(watch(crew.run(work, blocks), "Counting"))
-    noise = CountNoise(budget, random_source(rng))
+    noise = CountNoise(budget, as_random_source(rng))
     noisy_tables, bounds = build_tables(events, tables, settings, noise)
     return Flows(noisy_tables, settings, areas, budget, dict(noise.spent), bounds, rng is None, tuple(left_out))
 
@@ -212,7 +216,7 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
         if settings.balanced and table.name == "flows":
             check_balanced(table)
         max_events = settings.get_bound(table.unit) or CANDIDATE_BOUNDS[-1]
-        minimum = min(budgets[table.name] * share for share in level_shares(table) if share)
+        minimum = min(budgets[table.name] * share for share in split_budget_by_level(table) if share)
         if max_events / minimum > MAX_SCALE:
             raise BudgetError(
                 f"split leaves {float(minimum):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 "
@@ -225,11 +229,11 @@ def build_tables(
 ) -> tuple[dict[str, NoisyTable], dict[str, int]]:
     """Build noisy tables from events, spending the remaining budget. Also return the bounds."""
     layout = tables[0].layout
-    shares = {table.name: level_shares(table) for table in tables}
-    bounds = _bounds(noise, settings, layout, events, shares)
+    shares = {table.name: split_budget_by_level(table) for table in tables}
+    bounds = _choose_bounds(noise, settings, layout, events, shares)
     budgets = split_budget(noise.left, settings.weights, settings.names)
     noisy_tables = {}
-    family = Family.of(tables)
+    family = Family.from_tables(tables)
     for table in tables:
         max_events = bounds[table.unit]
         precision = Precision(table, max_events, budgets[table.name], shares[table.name], settings.confidence, family)
@@ -240,15 +244,15 @@ def build_tables(
     return noisy_tables, bounds
 
 
-def _budget(user_epsilon: Rational) -> Fraction:
-    return rational(user_epsilon, "user_epsilon", _MIN_EPSILON, _MAX_EPSILON)
+def _parse_budget(user_epsilon: Rational) -> Fraction:
+    return parse_rational(user_epsilon, "user_epsilon", _MIN_EPSILON, _MAX_EPSILON)
 
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 _NO_EVENTS = Events(_NOTHING, _NOTHING, dict.fromkeys(TABLE_TYPES, _NOTHING))
 
 
-def _bounds(
+def _choose_bounds(
     noise: CountNoise,
     settings: FlowSettings,
     layout: Layout,
@@ -270,11 +274,13 @@ def _bounds(
         cell_epsilon = max(
             float(budgets[name] * shares[name][0]) for name in settings.names if TABLE_TYPES[name].unit == unit
         )
-        bounds[unit] = choose_bound(noise, unit, numbers, epsilon / len(unknown), layout.busy_cells(unit), cell_epsilon)
+        bounds[unit] = choose_bound(
+            noise, unit, numbers, epsilon / len(unknown), layout.estimate_busy_cells(unit), cell_epsilon
+        )
     return bounds
 
 
-def events_in(
+def extract_block_events(
     block: UserBlock, layout: Layout, tables: Sequence[str], stay: float, gap: float
 ) -> tuple[int, dict[str, Events]]:
     """Return the number of users and their events."""
@@ -318,7 +324,7 @@ class FlowPlan(Result):
     min_count: float = field(metadata=exported("min_accurate_count"))
 
 
-@checked
+@check_arguments
 def plan_flows(
     areas: Areas,
     user_epsilon: Rational,
@@ -354,13 +360,13 @@ def plan_flows(
     ('flows', 'area', 25, 370)
     """
     settings = FlowSettings() if settings is None else settings
-    budget = _budget(user_epsilon)
+    budget = _parse_budget(user_epsilon)
     layout = settings.layout(areas)
     plans = list[FlowPlan]()
     tables = [Table(name, layout) for name in settings.names]
-    family = Family.of(tables)
+    family = Family.from_tables(tables)
     for name, table in zip(settings.names, tables, strict=True):
-        shares = level_shares(table)
+        shares = split_budget_by_level(table)
         bound = settings.get_bound(table.unit)
         chosen = any(settings.get_bound(TABLE_TYPES[other].unit) is None for other in settings.names)
         part = split_budget(budget * (1 - BOUND_FRACTION * chosen), settings.weights, settings.names)[name]

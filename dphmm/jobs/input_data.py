@@ -17,18 +17,18 @@ from dphmm.readers import table as parquet
 from dphmm.readers.fixes import (
     Fixes,
     ReadOptions,
+    build_same_name_error,
+    build_trajectories,
     build_unnamed_user_error,
     parse_user,
-    same_file_name,
-    trajectories,
 )
 from dphmm.readers.fixes_on_disk import FixesOnDisk
 from dphmm.readers.frames import SOURCE, is_frame, read_frame
 from dphmm.readers.instants import Instants
-from dphmm.readers.table import ParquetFixes, fixes_in
+from dphmm.readers.table import ParquetFixes, count_parquet_rows
 from dphmm.space import OUTSIDE, StateSpace, Trajectory
 from dphmm.space.fix_quality import Region
-from dphmm.validation import checked, setting
+from dphmm.validation import check_arguments, declare_setting
 
 # The reason of skipped records.
 MALFORMED = "malformed records"
@@ -87,7 +87,7 @@ class RegionLoss:
     never_inside: int = 0
 
     @classmethod
-    def of_user(cls, num_fixes: int, num_timesteps: int, num_outside: int) -> RegionLoss:
+    def from_user(cls, num_fixes: int, num_timesteps: int, num_outside: int) -> RegionLoss:
         """Return the numbers of one user."""
         shared = num_fixes - num_timesteps
         return cls(shared, int(shared > 0), num_outside, int(num_outside > 0), int(num_outside == num_timesteps))
@@ -96,7 +96,7 @@ class RegionLoss:
         return RegionLoss(*(getattr(self, name.name) + getattr(other, name.name) for name in fields(self)))
 
     def describe(self, at_border: bool = False) -> tuple[Dropped, ...]:
-        """Return the reasons with at least one fix. See `UserTracks.dropped`."""
+        """Return the reasons with at least one fix. See `UserTracks.count_dropped_fixes`."""
         users = f"{self.never_inside:,} user{'' if self.never_inside == 1 else 's'}"
         where = "moved to its nearest location" if at_border else f"{users} never inside"
         reasons = (
@@ -135,7 +135,9 @@ class UserTracks:
         """The number of fixes of all users."""
         return sum(len(trajectory) for trajectory in self.trajectories)
 
-    def dropped(self, space: StateSpace, step_seconds: float, at_border: bool = False) -> tuple[Dropped, ...]:
+    def count_dropped_fixes(
+        self, space: StateSpace, step_seconds: float, at_border: bool = False
+    ) -> tuple[Dropped, ...]:
         """Return the fixes that did not become a location of the region, by reason. Private.
 
         Parameters
@@ -156,12 +158,12 @@ class UserTracks:
         for trajectory in self.trajectories:
             track = trajectory.resample(step_seconds)
             num_outside = int((space.locate(track.latitude, track.longitude) == OUTSIDE).sum())
-            total += RegionLoss.of_user(len(trajectory), len(track), num_outside)
+            total += RegionLoss.from_user(len(trajectory), len(track), num_outside)
         return (*self.not_read, *total.describe(at_border))
 
     @property
     def not_read(self) -> tuple[Dropped, ...]:
-        """The input that was not read or selected: the first of the reasons of `dropped`. Private."""
+        """The input that was not read or selected. See `count_dropped_fixes`. Private."""
         reasons = (
             Dropped(MALFORMED, self.skipped, None),
             *self.refused,
@@ -194,35 +196,35 @@ class Data:
     skip_bad
         Whether to skip malformed records and count them.
     region
-        The region of the model, if it is known; see `within`.
+        The region of the model, if it is known; see `with_region`.
     time_zone, time_format
         For tables: the zone of times without one, and the form of times that are strings or the unit of numbers since
         1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``); as in `dphmm.read`.
     """
 
     paths: tuple[str | Path | Frame, ...]
-    input_format: str | None = setting(
+    input_format: str | None = declare_setting(
         None, "Format: gpx, fit, tcx, kml, geojson, table, ... [default: detected]", heading=_DATA_HEADING
     )
-    columns: Mapping[str, str] = setting(
+    columns: Mapping[str, str] = declare_setting(
         {}, "Names of columns or keys: user, time, latitude, …", metavar="WHAT=NAME", heading=_DATA_HEADING
     )
-    time_zone: str | None = setting(
+    time_zone: str | None = declare_setting(
         None, "Time zone of times without one. [default: UTC]", metavar="ZONE", heading=_DATA_HEADING
     )
-    time_format: str | None = setting(
+    time_format: str | None = declare_setting(
         None,
         "Form of times: %d.%m.%Y %H:%M:%S, …, or s, ms, us, ns since 1970. [default: ISO 8601]",
         metavar="FORM",
         heading=_DATA_HEADING,
     )
-    user: str | None = setting(None, "User of all of DATA. [default: the users in DATA]", heading=_DATA_HEADING)
-    user_per_file: bool = setting(
+    user: str | None = declare_setting(None, "User of all of DATA. [default: the users in DATA]", heading=_DATA_HEADING)
+    user_per_file: bool = declare_setting(
         False, "Treat each file without user names as a separate user.", heading=_DATA_HEADING
     )
-    users: tuple[str, ...] = setting((), "Only these users.", metavar="A,B,…", heading=_DATA_HEADING)
-    exclude_users: tuple[str, ...] = setting((), "All but these users.", metavar="A,B,…", heading=_DATA_HEADING)
-    skip_bad: bool = setting(False, "Skip malformed records and count them.", heading=_DATA_HEADING)
+    users: tuple[str, ...] = declare_setting((), "Only these users.", metavar="A,B,…", heading=_DATA_HEADING)
+    exclude_users: tuple[str, ...] = declare_setting((), "All but these users.", metavar="A,B,…", heading=_DATA_HEADING)
+    skip_bad: bool = declare_setting(False, "Skip malformed records and count them.", heading=_DATA_HEADING)
     region: Region | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -238,7 +240,7 @@ class Data:
             raise InvalidInputError("paths must name files, folders or archives, got ''")
 
     @classmethod
-    @checked
+    @check_arguments
     def from_any(cls, data: DataLike) -> Data:
         """Convert paths, a table or trajectories to data with all users.
 
@@ -257,7 +259,7 @@ class Data:
         is_single = isinstance(data, str | Path) or is_frame(data)
         return cls((data,) if is_single else tuple(cast(Sequence[str | Path], data)))
 
-    def within(self, region: Region | None) -> Data:
+    def with_region(self, region: Region | None) -> Data:
         """Return the same data with the region of a model.
 
         Parameters
@@ -308,11 +310,11 @@ class Data:
         ConfigurationError
             If a requested user is missing, or no user is left, unless `may_be_empty`.
         """
-        results = [self._result(path, may_be_empty) for path in self.paths]
+        results = [self._read_path(path, may_be_empty) for path in self.paths]
         files: dict[str, str] = {}
         for user, file in (pair for result in results for pair in result.unnamed.items()):
             if user in files:
-                raise same_file_name(file, files[user])
+                raise build_same_name_error(file, files[user])
             files[user] = file
         everyone = [trajectory for result in results for trajectory in result.trajectories]
         merged = sum(result.merged for result in results)
@@ -330,9 +332,9 @@ class Data:
         for result in results:
             refused.update(result.refused)
         dropped = tuple(Dropped(reason, count, None) for reason, count in refused.items())
-        return UserTracks(selected, skipped, merged, self._not_selected(sizes), dropped)
+        return UserTracks(selected, skipped, merged, self._count_unselected_users(sizes), dropped)
 
-    def _not_selected(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
+    def _count_unselected_users(self, sizes: Iterable[tuple[str, int]]) -> tuple[Dropped, ...]:
         """Return the users who were read and not selected, given users and their numbers of fixes."""
         sizes_by_reason: dict[str, list[int]] = {}
         for user, size in sizes:
@@ -341,7 +343,7 @@ class Data:
                 sizes_by_reason.setdefault(f"excluded by {option}", []).append(size)
         return tuple(Dropped(reason, sum(sizes), len(sizes)) for reason, sizes in sizes_by_reason.items() if sum(sizes))
 
-    def one_after_another(
+    def stream_by_path(
         self,
         check: Callable[[Iterable[str]], None] | None = None,
         dropped: list[Dropped] | None = None,
@@ -378,13 +380,13 @@ class Data:
         OutputError
             If a temporary file cannot be written.
         """
-        reads_in_parts = len(self.paths) > 1 or any(self._large(path) is not None for path in self.paths)
+        reads_in_parts = len(self.paths) > 1 or any(self._find_large_file(path) is not None for path in self.paths)
         skipped: Counter[str] = Counter()
         gathered = dict[int, FixesOnDisk]()
-        everyone: Iterable[Trajectory] = self._each(skipped, gathered, may_be_empty)
+        everyone: Iterable[Trajectory] = self._iterate_trajectories(skipped, gathered, may_be_empty)
         everyone = everyone if reads_in_parts else list(everyone)
         if check is not None:
-            names = self._users(gathered, may_be_empty) if reads_in_parts else {t.user for t in everyone}
+            names = self._collect_users(gathered, may_be_empty) if reads_in_parts else {t.user for t in everyone}
             self._check_names(names)
             check(sorted(filter(self._is_selected, names)))
         return self._select(everyone, skipped, dropped)
@@ -412,7 +414,7 @@ class Data:
             If a temporary file cannot be written.
         """
         if len(self.paths) == 1:
-            yield from self.one_after_another(None if may_be_empty else _check_selection, dropped, may_be_empty)
+            yield from self.stream_by_path(None if may_be_empty else _check_selection, dropped, may_be_empty)
             return
         # A user may be in several paths, and is one user.
         user_tracks = self.read(may_be_empty)
@@ -430,16 +432,16 @@ class Data:
                 sizes.append((trajectory.user, len(trajectory)))
         if dropped is not None:
             dropped += [Dropped(reason, count, None) for reason, count in skipped.items() if count]
-            dropped += self._not_selected(sizes)
+            dropped += self._count_unselected_users(sizes)
 
-    def _each(
+    def _iterate_trajectories(
         self, skipped: Counter[str], gathered: dict[int, FixesOnDisk], may_be_empty: bool = False
     ) -> Iterator[Trajectory]:
         """Yield all trajectories, and gather files on disk that are too large for memory."""
         names: set[str] = set()
         for at, path in enumerate(self.paths):
             file = self._gather(at, gathered)
-            whole = [self._result(path, may_be_empty)] if file is None else file.read_by_users(parquet.MAX_FIXES)
+            whole = [self._read_path(path, may_be_empty)] if file is None else file.read_by_users(parquet.MAX_FIXES)
             for result in whole:
                 skipped[MALFORMED] += sum(result.skipped.values())
                 skipped.update(result.refused)
@@ -448,29 +450,29 @@ class Data:
                     _add_user(trajectory.user, names, path)
                     yield trajectory
 
-    def _users(self, gathered: dict[int, FixesOnDisk], may_be_empty: bool) -> set[str]:
+    def _collect_users(self, gathered: dict[int, FixesOnDisk], may_be_empty: bool) -> set[str]:
         """Return the users of all paths, and gather files on disk that are too large for memory."""
         names: set[str] = set()
         for at, path in enumerate(self.paths):
             file = self._gather(at, gathered)
-            users = [t.user for t in self._result(path, may_be_empty).trajectories] if file is None else file.users
+            users = [t.user for t in self._read_path(path, may_be_empty).trajectories] if file is None else file.users
             for user in users:
                 _add_user(user, names, path)
         return names
 
     def _gather(self, at: int, gathered: dict[int, FixesOnDisk]) -> FixesOnDisk | None:
         """Return the fixes of a path on disk. None if it is not too large for memory."""
-        large = None if at in gathered else self._large(self.paths[at])
+        large = None if at in gathered else self._find_large_file(self.paths[at])
         if large is not None:
             gathered[at] = large.gather()
         return gathered.get(at)
 
-    def _large(self, path: str | Path | Frame) -> ParquetFixes | None:
+    def _find_large_file(self, path: str | Path | Frame) -> ParquetFixes | None:
         """Return a Parquet file of several users that is too large for memory, otherwise None."""
         if (
             not isinstance(path, str | Path)
             or self.input_format not in (None, "table")
-            or fixes_in(path) <= parquet.MAX_FIXES
+            or count_parquet_rows(path) <= parquet.MAX_FIXES
         ):
             return None
         if self._get_format(path) != "table":  # a registered reader may recognise it
@@ -490,7 +492,7 @@ class Data:
                 listed = ", ".join(sorted(names)[:8]) + (", …" if len(names) > 8 else "")
                 raise ConfigurationError(f"user {user!r} is not in the data, which contain {len(names)}: {listed}")
 
-    def _result(self, path: str | Path | Frame, may_be_empty: bool = False) -> ReadResult:
+    def _read_path(self, path: str | Path | Frame, may_be_empty: bool = False) -> ReadResult:
         names = ("user", "skip_bad", "time_zone", "time_format")
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options |= {"columns": dict(self.columns) or None, "may_be_empty": may_be_empty, "region": self.region}
@@ -538,7 +540,7 @@ class UserBlock:
     trajectories: tuple[Trajectory, ...] = field(repr=False)
 
 
-def in_blocks(tracks: Iterable[Trajectory]) -> Iterator[UserBlock]:
+def iterate_blocks(tracks: Iterable[Trajectory]) -> Iterator[UserBlock]:
     """Yield blocks of users of bounded size, at least one block."""
     num_fixes = 0
     is_empty = True
@@ -586,7 +588,7 @@ def _add_user(user: str, names: set[str], path: str | Path | Frame) -> None:
 
 def _merge_by_user(everyone: Sequence[Trajectory], region: Region | None) -> tuple[list[Trajectory], int]:
     """Return one trajectory per user, and the number of replaced fixes of the same time."""
-    result = trajectories(
+    result = build_trajectories(
         (
             Fixes(
                 track.user,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.certificate.streams import stream_certificate
+from dphmm.certificate.streams import open_stream_certificate
 from dphmm.errors import (
     ConfigurationError,
     CoordinateError,
@@ -23,12 +23,12 @@ from dphmm.errors import (
     LandmarkError,
     TimeOrderError,
 )
-from dphmm.formatting import Result, factor_in_words, unless_seeded
+from dphmm.formatting import Result, describe_ratio_bound, void_guarantees_if_seeded
 from dphmm.jobs.input_data import SAME_TIMESTEP, Data, DataLike, Dropped, UserTracks
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.mobility import UNKNOWN, Matrix, Mobility, as_matrix
 from dphmm.jobs.model.training_users import read_unseen_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.landmarks import (
     Adaptive,
     LandmarkBudget,
@@ -50,9 +50,9 @@ from dphmm.landmarks.schemes import Change, Rate
 from dphmm.landmarks.series import DEFAULT_SPACING_KM
 from dphmm.landmarks.stays import StayMinutes, StayRadius, UtcOffset
 from dphmm.leakage.loss_function import read_numbers
-from dphmm.leakage.over_time import highest
+from dphmm.leakage.over_time import bound_leakage
 from dphmm.mechanisms.exact import Rational
-from dphmm.model import reverses
+from dphmm.model import reverse_by_step
 from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.trajectory import locate_states
@@ -61,12 +61,12 @@ from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import wrap_longitude
 from dphmm.tables import TimedTable, content_lines, parse_times
 from dphmm.tables.values import Times, shorten
-from dphmm.validation import NoiseEpsilon, Seconds, SeedOrGenerator, checked
+from dphmm.validation import NoiseEpsilon, Seconds, SeedOrGenerator, check_arguments
 
 Rule = Literal["stays", "repeated", "home", "work", "home-and-work"]
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class LandmarkFinder:
     """A rule that finds landmarks in the user's own trajectory. It reads true locations.
@@ -94,7 +94,7 @@ class LandmarkFinder:
     minutes: StayMinutes = 20.0
     utc_offset: UtcOffset = 0.0
 
-    def mask(self, times: npt.ArrayLike, points: FloatArray) -> BoolArray:
+    def find_landmarks(self, times: npt.ArrayLike, points: FloatArray) -> BoolArray:
         """Return a mask of the fixes of a trajectory that are landmarks.
 
         Parameters
@@ -165,7 +165,7 @@ def parse_landmarks(landmarks: LandmarkSource, timestamps: Times, points: FloatA
     if isinstance(landmarks, LandmarkFinder):
         if points is None:
             raise ConfigurationError("landmarks of a table of values must be named: finding them needs locations")
-        return np.asarray(timestamps[landmarks.mask(timestamps, points)])
+        return np.asarray(timestamps[landmarks.find_landmarks(timestamps, points)])
     if isinstance(landmarks, Path):
         file = landmarks
         landmarks = [line for _, line in content_lines(file) if line.lower() != "time"]
@@ -191,7 +191,7 @@ SchemeName = Literal["skip", "uniform", "adaptive"]
 _OUTPUT_COLUMNS = ("landmark", "published", "is_exact", "epsilon", "loss")
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Scheme:
     """The allocation of the budget to landmarks and regular timestamps. See `dphmm.landmarks`.
@@ -260,8 +260,8 @@ class LandmarkResult(Result):
     is_private
         Whether noise came from the operating system. Seeded noise provides no privacy.
     dropped
-        Fixes that were dropped or moved to the border, by reason; see `dphmm.jobs.UserTracks.dropped`. Private, unlike
-        the other fields.
+        Fixes that were dropped or moved to the border, by reason; see `dphmm.jobs.UserTracks.count_dropped_fixes`.
+        Private, unlike the other fields.
     uses_transitions
         Whether the losses include the correlation of successive data in both directions. Without transitions they are
         sums of budgets, which are bounds only if the data of different times are independent.
@@ -305,8 +305,8 @@ class LandmarkResult(Result):
         marks = budget.timeline.landmark
         sums = budget.epsilons[marks].sum() + np.where(marks, 0.0, budget.epsilons)
         are_sums = np.allclose(self.losses, sums, rtol=len(sums) * np.finfo(np.float64).eps, atol=0)
-        with stream_certificate(path, "landmarks", overwrite) as file:
-            file.landmarks(budget.epsilon, budget.epsilons, marks, self.losses if are_sums else None)
+        with open_stream_certificate(path, "landmarks", overwrite) as file:
+            file.certify_landmarks(budget.epsilon, budget.epsilons, marks, self.losses if are_sums else None)
 
     def _derive_fields(self) -> dict[str, Any]:
         budget = self.series.budget
@@ -314,8 +314,8 @@ class LandmarkResult(Result):
         bounded = bool(np.isfinite(worst))
         spent = float(budget.spent)
         promise = {
-            "likelihood_ratio_landmarks_and_one_timestamp": factor_in_words(spent),
-            "likelihood_ratio_all_releases": factor_in_words(worst) if self.uses_transitions else _UNKNOWN_RATIO,
+            "likelihood_ratio_landmarks_and_one_timestamp": describe_ratio_bound(spent),
+            "likelihood_ratio_all_releases": describe_ratio_bound(worst) if self.uses_transitions else _UNKNOWN_RATIO,
         }
         return {
             "scheme": self.scheme.name,
@@ -326,12 +326,12 @@ class LandmarkResult(Result):
             "epsilon_landmarks_and_one_timestamp": spent,
             "max_leakage": worst if bounded and self.uses_transitions else None,
             "is_leakage_bounded": bounded if self.uses_transitions else None,
-            **unless_seeded(promise, self.is_private),
+            **void_guarantees_if_seeded(promise, self.is_private),
         }
 
 
-@checked
-def landmark_series(
+@check_arguments
+def release_landmark_series(
     source: TimedTable | str | Path,
     sensitivity: float,
     epsilon: NoiseEpsilon,
@@ -415,7 +415,7 @@ def landmark_series(
     if initial is not None:
         if past is not None or future is None:
             raise ConfigurationError("initial derives the backward matrices from forward: use forward without backward")
-        past = reverses(future, read_numbers(initial) if isinstance(initial, Path) else initial, len(table))
+        past = reverse_by_step(future, read_numbers(initial) if isinstance(initial, Path) else initial, len(table))
     leakage(
         table.times, marks, np.zeros(len(table)), past if initial is None else None, future
     )  # raises for invalid matrices
@@ -431,8 +431,8 @@ def _check_spacing(mechanism: str, spacing: Rational | None) -> None:
         raise ConfigurationError(f"spacing cannot be combined with mechanism {mechanism!r}: it needs 'lattice'")
 
 
-@checked
-def landmark_planar(
+@check_arguments
+def release_landmarks_with_planar_noise(
     data: DataLike,
     unit_km: float,
     centre: tuple[float, float],
@@ -457,7 +457,7 @@ def landmark_planar(
     centre
         Latitude and longitude of a nearby point, identical for every user.
     epsilon, landmarks, scheme, rng
-        As in `landmark_series`; landmarks can also be found.
+        As in `release_landmark_series`; landmarks can also be found.
     step_seconds
         Resample the trajectory to this clock first, seconds.
     mechanism
@@ -518,7 +518,7 @@ def landmark_planar(
     )
 
 
-def landmark_engine(
+def release_landmarks_with_engine(
     data: DataLike,
     model: Model,
     settings: ReleaseSettings,
@@ -528,7 +528,7 @@ def landmark_engine(
     allow_training_users: bool = False,
     bbox: tuple[float, float, float, float] | None = None,
     rng: SeedOrGenerator | None = None,
-    progress: ProgressCallback = unwatched,
+    progress: ProgressCallback = suppress_progress,
 ) -> LandmarkResult:
     """Release one user's trajectory with the engine, as ``dphmm landmarks --policy`` does.
 
@@ -541,11 +541,11 @@ def landmark_engine(
     settings
         Settings of the engine. Its epsilon is that of all landmarks and any one regular time together.
     landmarks, scheme, rng
-        As in `landmark_planar`.
+        As in `release_landmarks_with_planar_noise`.
     allow_training_users
         Whether users of the training data can be released; see `dphmm.jobs.model.training_users`.
     bbox
-        As in `landmark_planar`.
+        As in `release_landmarks_with_planar_noise`.
     progress
         Shows the progress of the losses; see `dphmm.jobs.ProgressCallback`.
 
@@ -590,11 +590,11 @@ def landmark_engine(
     slots = track.slots[inside]
     points = space.projection.to_plane(track.latitude[inside], track.longitude[inside])
     marks = parse_landmarks(landmarks, times, points)
-    scale = noise_scale(releaser) if scheme.name == "adaptive" else 1.0
+    scale = compute_noise_scale(releaser) if scheme.name == "adaptive" else 1.0
     budget = scheme.allocate(times, marks, settings.epsilon, scale, seed)
     out, costs = release_places(releaser, states[inside], slots, budget)
-    losses = losses_on_clock(out.budget.timeline, slots, costs, mobility, progress)
-    dropped = user_tracks.dropped(space, learned.step, settings.outside == "clamp")
+    losses = bound_losses_on_clock(out.budget.timeline, slots, costs, mobility, progress)
+    dropped = user_tracks.count_dropped_fixes(space, learned.step, settings.outside == "clamp")
     return LandmarkResult(
         scheme, out, _convert_to_degrees(out.values, space.projection, box), losses, seed is None, dropped
     )
@@ -687,7 +687,7 @@ def release_places(
     return release_series(np.arange(true.size), scheme, Noise(releaser.settings.mechanism, draw)), costs
 
 
-def noise_scale(releaser: Releaser) -> float:
+def compute_noise_scale(releaser: Releaser) -> float:
     """Return the RMS radius of the noise body, the length scale of `Adaptive`.
 
     Uses the public body of the first step, in the unit of the measurements. Noise with budget ε is of the order of this
@@ -711,12 +711,12 @@ def noise_scale(releaser: Releaser) -> float:
     return sqrt(squared)
 
 
-def losses_on_clock(
+def bound_losses_on_clock(
     line: Timeline,
     slots: IntArray,
     costs: FloatArray,
     mobility: Mobility = UNKNOWN,
-    progress: ProgressCallback = unwatched,
+    progress: ProgressCallback = suppress_progress,
 ) -> FloatArray:
     """Bound the leakage about all landmarks and each timestamp on the model's clock.
 
@@ -751,7 +751,7 @@ def losses_on_clock(
     if mobility.transition is None:
         return leakage(whole, at[line.landmark], spent)[at]
     first = int(np.argmax(spent > 0))
-    pasts = mobility.pasts(whole.size - first, highest(spent))
+    pasts = mobility.iterate_backward_losses(whole.size - first, bound_leakage(spent))
     # Only the steps before the first landmark are computed.
     num_steps = int(at[line.landmark].min(initial=whole.size - 1)) - first
     backward = chain(repeat(None, first), progress(pasts, "Bounding losses", max(num_steps, 0)))

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.realized_leakage import RealizedLeakage, compute_realized_leakage
 from dphmm.caching import BoundedCache
-from dphmm.certificate.streams import stream_certificate
+from dphmm.certificate.streams import open_stream_certificate
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs.model.loading import Model
 from dphmm.jobs.model.mobility import Matrix, Mobility, as_matrix
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import SettingsLike, check_hash, replay
 from dphmm.leakage import (
     Leakage,
@@ -28,11 +28,11 @@ from dphmm.leakage import (
     compute_population_leakage,
     shared_budget,
 )
-from dphmm.leakage.over_time import as_budgets, as_loss_functions, by_user, highest
+from dphmm.leakage.over_time import apply_to_users, as_budgets, as_loss_functions, bound_leakage
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverse_steps
-from dphmm.tables.values import shown
-from dphmm.validation import Epsilon, PositiveInt, checked
+from dphmm.tables.values import shorten_repr
+from dphmm.validation import Epsilon, PositiveInt, check_arguments
 from dphmm.writers import ReleaseTable, read_releases
 
 # The name of the user if knowledge is specified without a name.
@@ -96,7 +96,7 @@ def compute_stream_leakage(
     adversaries: Adversaries,
     epsilons: npt.ArrayLike,
     certificate: str | Path | None = None,
-    progress: ProgressCallback = unwatched,
+    progress: ProgressCallback = suppress_progress,
 ) -> LeakageResult:
     """Compute the temporal privacy leakage of a stream of budgets, as ``dphmm leak`` does.
 
@@ -134,12 +134,12 @@ def compute_stream_leakage(
     (array([0.1   , 0.1808, 0.2471, 0.3024, 0.3488]), 0.6459)
     """
     budgets = as_budgets(epsilons)
-    users = _users(adversaries)
-    fixed = {name: _matrices(adversary) for name, adversary in users.items() if isinstance(adversary, tuple)}
-    functions: dict[Any, Any] = by_user(fixed, as_loss_functions) if fixed else {}
-    max_leakage = highest(budgets)
+    users = _normalize_adversaries(adversaries)
+    fixed = {name: _load_matrix_pair(adversary) for name, adversary in users.items() if isinstance(adversary, tuple)}
+    functions: dict[Any, Any] = apply_to_users(fixed, as_loss_functions) if fixed else {}
+    max_leakage = bound_leakage(budgets)
     moving = {
-        n: (progress(m.pasts(budgets.size, max_leakage), _STEPS, budgets.size - 1), m.transition)
+        n: (progress(m.iterate_backward_losses(budgets.size, max_leakage), _STEPS, budgets.size - 1), m.transition)
         for n, m in users.items()
         if isinstance(m, Mobility)
     }
@@ -151,14 +151,14 @@ def compute_stream_leakage(
         for n, pair in sides.items()
     }
     if certificate is not None:
-        with stream_certificate(certificate, "leakage") as file:
+        with open_stream_certificate(certificate, "leakage") as file:
             for name, adversary in users.items():
                 past, future = (
                     fixed[name]
                     if isinstance(adversary, tuple)
                     else (_build_backward_matrices(adversary, budgets.size), adversary.transition)
                 )
-                file.leakage(str(name), leakage.by_user[name], past, future, suprema.get(name), max_epsilon)
+                file.certify_leakage(str(name), leakage.by_user[name], past, future, suprema.get(name), max_epsilon)
     return LeakageResult(leakage, max_epsilon, suprema)
 
 
@@ -172,10 +172,10 @@ def _build_backward_matrices(mobility: Mobility, times: int) -> list[Any]:
             f"a certificate of steps with separate backward matrices must have at most {_MAX_CERTIFIED_STEPS:,} steps, "
             f"got {times - 1:,}: use --backward and --forward, or remove --certificate"
         )
-    return list(mobility.backwards(times))
+    return list(mobility.iterate_backward_matrices(times))
 
 
-@checked
+@check_arguments
 def budget(adversaries: Adversaries, alpha: Epsilon, steps: PositiveInt | None = None) -> SharedBudget:
     """Compute budgets that keep temporal leakage at most alpha, as ``dphmm budget`` does.
 
@@ -205,25 +205,27 @@ def budget(adversaries: Adversaries, alpha: Epsilon, steps: PositiveInt | None =
     >>> budget(Mobility.from_source(transition=[[0.8, 0.2], [0.2, 0.8]]), alpha=1, steps=3).budgets.round(4)
     array([0.6299, 0.2598, 0.6299])
     """
-    return shared_budget(knowledge(adversaries), alpha, steps)
+    return shared_budget(load_user_matrices(adversaries), alpha, steps)
 
 
-def knowledge(adversaries: Adversaries) -> dict[str, tuple[Any, Any]]:
+def load_user_matrices(adversaries: Adversaries) -> dict[str, tuple[Any, Any]]:
     """Return each user's matrices of the state before and after, read from files if necessary."""
-    users = _users(adversaries).items()
+    users = _normalize_adversaries(adversaries).items()
     return {
-        name: _matrices(adversary) if isinstance(adversary, tuple) else (adversary.backward, adversary.transition)
+        name: _load_matrix_pair(adversary)
+        if isinstance(adversary, tuple)
+        else (adversary.backward, adversary.transition)
         for name, adversary in users
     }
 
 
-@checked
+@check_arguments
 def compute_release_leakage(
     model: Model,
     releases: ReleaseTable | str | Path,
     user: str | None = None,
     certificate: str | Path | None = None,
-    progress: ProgressCallback = unwatched,
+    progress: ProgressCallback = suppress_progress,
 ) -> LeakageResult:
     """Compute the temporal privacy leakage of one user's releases at every clock step.
 
@@ -335,7 +337,7 @@ def _compute_user_leakage(
 ) -> LeakageResult:
     """Compute the leakage of a user's releases from the budgets at every clock step."""
     if not model.is_plain and not _is_too_large(model):
-        pasts, futures = _build_loss_functions(model, first, budgets.size, highest(as_budgets(budgets)))
+        pasts, futures = _build_loss_functions(model, first, budgets.size, bound_leakage(as_budgets(budgets)))
         watched = progress(pasts, _STEPS, budgets.size - 1)
         return LeakageResult(
             compute_population_leakage({user: (watched, futures)}, budgets), float(budgets.max()), {user: {}}
@@ -387,7 +389,7 @@ def _build_loss_functions(
     functions = {number: LossFunction(model.transitions[number], maximum) for number in np.unique(classes).tolist()}
     start = np.exp(model.initial_logs(first))
 
-    def pasts() -> Iterator[Any]:
+    def iterate_backward_losses() -> Iterator[Any]:
         # The belief converges to a periodic one, bit for bit. Until then no step recurs, and evaluating its matrix
         # once is much faster than computing its loss function.
         by_belief = BoundedCache[tuple[int, bytes], LossFunction | bool](_CACHE_SIZE)
@@ -403,14 +405,14 @@ def _build_loss_functions(
             else:
                 yield by_belief.put(key, LossFunction(matrix, maximum))
 
-    return pasts(), [functions[number] for number in classes.tolist()]
+    return iterate_backward_losses(), [functions[number] for number in classes.tolist()]
 
 
 # Number of cached loss functions. A week by hours has 168 steps with recurring matrices.
 _CACHE_SIZE = 256
 
 
-@checked
+@check_arguments
 def realized_leakage(
     model: Model, releases: str | Path, settings: SettingsLike, user: str | None = None
 ) -> RealizedLeakage:
@@ -463,7 +465,7 @@ def realized_leakage(
     return compute_realized_leakage(replays[0].engine, replays[0].sequence)
 
 
-def _users(adversaries: Adversaries) -> Mapping[str, Adversary]:
+def _normalize_adversaries(adversaries: Adversaries) -> Mapping[str, Adversary]:
     users = adversaries if isinstance(adversaries, Mapping) else {EVERYONE: adversaries}
     return {name: _as_adversary(adversary) for name, adversary in users.items()}
 
@@ -474,12 +476,12 @@ def _as_adversary(adversary: Any) -> Adversary:
     if not isinstance(adversary, tuple | list) or len(adversary) != 2:
         raise InvalidInputError(
             "adversaries must be a Mobility or a pair of matrices of the state before and after, got "
-            f"{shown(adversary)}"
+            f"{shorten_repr(adversary)}"
         )
     return (adversary[0], adversary[1])  # a list, too: JSON and R have no tuples
 
 
-def _matrices(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:
+def _load_matrix_pair(pair: tuple[Matrix | None, Matrix | None]) -> tuple[Any, Any]:
     """Read both matrices. A shared one is read once."""
     past, future = pair
     first = as_matrix(past)

@@ -31,6 +31,6 @@ class ProgressCallback(Protocol):
         """
 
 
-def unwatched(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a ProgressCallback
+def suppress_progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:  # noqa: ARG001 - a ProgressCallback
     """Return the items without displaying progress."""
     return items

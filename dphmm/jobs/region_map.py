@@ -20,7 +20,7 @@ from dphmm.space.world_map import LAND_CREDIT, compute_land_shares
 from dphmm.tables.source import get_suffix
 from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.vector_files import OPENSTREETMAP_SUFFIXES
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The name of the bundled coarse map of coasts and lakes.
 COAST = "coast"
@@ -72,7 +72,7 @@ class RegionMap:
         return bool(np.ptp(self.attraction) == 0)
 
 
-@checked
+@check_arguments
 def build_region_map(source: str | Path, space: StateSpace) -> RegionMap:
     """Read the map of a region.
 
@@ -112,7 +112,7 @@ def build_region_map(source: str | Path, space: StateSpace) -> RegionMap:
         land = 1 - space.share_within(shapely.union_all(shapely.make_valid(street_map.water)))
     credit = get_credit(path)
     credit += "" if street_map.coast else f" {LAND_CREDIT}"
-    return RegionMap(land, credit, _content(space, street_map))
+    return RegionMap(land, credit, _measure_content(space, street_map))
 
 
 def get_credit(path: Path) -> str:
@@ -125,7 +125,7 @@ def get_credit(path: Path) -> str:
 _PIECES_PER_CELL = 10
 
 
-def _content(space: Grid, street_map: StreetMap) -> FloatArray | None:
+def _measure_content(space: Grid, street_map: StreetMap) -> FloatArray | None:
     """Return the content of each state on a map. None if it contains land and water only."""
     if len(street_map.edges):
         count = np.ceil(street_map.lengths_km * _PIECES_PER_CELL / space.cell_km).clip(1).astype(np.int64)
@@ -155,7 +155,7 @@ def _content(space: Grid, street_map: StreetMap) -> FloatArray | None:
 _MIN_ISLAND_CELLS = 4
 
 
-@checked
+@check_arguments
 def restrict_region(
     space: StateSpace, layer: str | Path, region_map: RegionMap | None = None
 ) -> tuple[Grid, tuple[str, ...]]:

@@ -16,12 +16,12 @@ from dphmm.jobs.model.loading import Model
 from dphmm.mechanisms.base import MechanismLike
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyLike, as_policy
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.release.engine import Releaser
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.settings import NoiseKeywords
 from dphmm.tables.values import shorten
-from dphmm.validation import NoiseEpsilon, NonNegativeNumber, checked
+from dphmm.validation import NoiseEpsilon, NonNegativeNumber, check_arguments
 
 # A table of hops ignores coordinates, so one coordinate suffices. A hull of one-hot vectors has too many facets.
 _HOP_MECHANISM = "graph-exponential"
@@ -64,7 +64,7 @@ class StateRelease:
         }
 
 
-@checked
+@check_arguments
 def learn_states(
     sequences: Mapping[str, Sequence[str]], names: Sequence[str], smoothing: NonNegativeNumber = 1.0
 ) -> MarkovModel:
@@ -97,7 +97,7 @@ def learn_states(
     >>> learn_states({"ann": ["home", "news", "home"]}, ["home", "news"]).size
     2
     """
-    numbers = _number(names)
+    numbers = _index_names(names)
     encoded = [_encode(user, states, numbers) for user, states in sequences.items()]
     if not encoded:
         raise StateError("sequences must contain a user, got none")
@@ -105,7 +105,7 @@ def learn_states(
     return MarkovModel.fit(encoded, len(names), smoothing, every_pair)
 
 
-@checked
+@check_arguments
 def release_states(
     sequences: Mapping[str, Sequence[str]],
     names: Sequence[str],
@@ -168,7 +168,7 @@ def release_states(
     True
     """
     names = list(names)  # a pandas.Series is indexed by its labels
-    numbers = _number(names)
+    numbers = _index_names(names)
     learned = model if isinstance(model, MarkovModel) else MarkovModel.load(model)
     if learned.size != len(names):
         raise StateError(f"names must have one entry for each of {learned.size} states, got {len(names)}")
@@ -178,7 +178,7 @@ def release_states(
     if releases_states and len(np.unique(points.points, axis=0)) < points.size:
         raise InvalidInputError("measurements must be distinct for a mechanism that releases states")
     graph = as_policy(policy, len(names), tuple(names))
-    engine = Releaser(learned, points, graph, epsilon, mechanism, rng=random_source(rng), **settings)
+    engine = Releaser(learned, points, graph, epsilon, mechanism, rng=as_random_source(rng), **settings)
     for user, states in encoded.items():
         releaser = engine.spawn()
         for state in states.tolist():
@@ -189,7 +189,7 @@ def release_states(
             top = int(np.argmax(probabilities))
             released = None
             if releases_states and record.released is not None:
-                released = names[_nearest(points.points, record.released)]
+                released = names[_find_released_state(points.points, record.released)]
             yield StateRelease(user, released, names[top], float(probabilities[top]), record)
 
 
@@ -198,11 +198,11 @@ def build_measurements(size: int, mechanism: str = _HOP_MECHANISM) -> Measuremen
     return Measurements(np.arange(size)[:, np.newaxis] if mechanism == _HOP_MECHANISM else np.eye(size))
 
 
-def _nearest(points: FloatArray, released: tuple[float, ...]) -> int:
+def _find_released_state(points: FloatArray, released: tuple[float, ...]) -> int:
     return int(np.flatnonzero((points == np.array(released)).all(axis=1))[0])
 
 
-def _number(names: Sequence[str]) -> dict[str, int]:
+def _index_names(names: Sequence[str]) -> dict[str, int]:
     numbers = {name: number for number, name in enumerate(names)}
     if not numbers or len(numbers) < len(names):
         raise StateError(f"names must be different, got {len(names) - len(numbers)} repeated among {len(names)}")

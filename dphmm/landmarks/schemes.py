@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, frozen, locked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, copy_and_lock, lock_array
 from dphmm.errors import (
     BudgetError,
     BudgetExceededError,
@@ -27,9 +27,9 @@ from dphmm.errors import (
     TimeOrderError,
 )
 from dphmm.leakage.over_time import as_budgets
-from dphmm.mechanisms.exact import rational
-from dphmm.random import Rng, random_source
-from dphmm.validation import Interval, NoiseEpsilon, checked
+from dphmm.mechanisms.exact import parse_rational
+from dphmm.random import Rng, as_random_source
+from dphmm.validation import Interval, NoiseEpsilon, check_arguments
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Timeline:
     landmark: BoolArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "timestamps", frozen(as_times(self.timestamps, "timestamps")))
+        object.__setattr__(self, "timestamps", copy_and_lock(as_times(self.timestamps, "timestamps")))
         try:
-            object.__setattr__(self, "landmark", frozen(self.landmark))
+            object.__setattr__(self, "landmark", copy_and_lock(self.landmark))
         except ValueError as problem:
             raise LandmarkError(f"landmarks must be booleans, one for each timestamp: {problem}") from None
         check_increasing(self.timestamps, "timestamps")
@@ -149,7 +149,7 @@ def check_increasing(times: npt.NDArray[Any], name: str) -> None:
         )
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class LandmarkBudget:
     """A budget for every timestamp, verified at construction.
@@ -179,8 +179,8 @@ class LandmarkBudget:
     epsilon: NoiseEpsilon
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilons", locked(budgets_over(self.timeline, self.epsilons)))
-        if self.spent > rational(self.epsilon):
+        object.__setattr__(self, "epsilons", lock_array(validate_budgets(self.timeline, self.epsilons)))
+        if self.spent > parse_rational(self.epsilon):
             raise BudgetExceededError(
                 f"budgets of the landmarks and one regular timestamp must sum to at most {self.epsilon!r}, "
                 f"got {float(self.spent)!r}"
@@ -190,11 +190,11 @@ class LandmarkBudget:
     def spent(self) -> Fraction:
         """Largest budget of any ``L ∪ {t}``, exact: sum over L plus maximum over regular times."""
         landmark = self.timeline.landmark
-        together = sum((printed(budget) for budget in self.epsilons[landmark]), Fraction(0))
-        return together + printed(self.epsilons[~landmark].max(initial=0.0))
+        together = sum((to_shortest_decimal(budget) for budget in self.epsilons[landmark]), Fraction(0))
+        return together + to_shortest_decimal(self.epsilons[~landmark].max(initial=0.0))
 
 
-def budgets_over(line: Timeline, epsilons: npt.ArrayLike) -> FloatArray:
+def validate_budgets(line: Timeline, epsilons: npt.ArrayLike) -> FloatArray:
     """Return the budgets of all timestamps as an array ``(T,)``.
 
     Raises
@@ -208,7 +208,7 @@ def budgets_over(line: Timeline, epsilons: npt.ArrayLike) -> FloatArray:
     return as_budgets(budgets)
 
 
-def printed(budget: float) -> Fraction:
+def to_shortest_decimal(budget: float) -> Fraction:
     """Return the shortest decimal representation of a budget: 0.1 is one tenth."""
     return Fraction(repr(float(budget)))
 
@@ -216,10 +216,10 @@ def printed(budget: float) -> Fraction:
 def round_down(budget: Fraction) -> float:
     """Return the largest float with a decimal representation of at most ``budget``."""
     value = float(budget)
-    return math.nextafter(value, -math.inf) if printed(value) > budget else value
+    return math.nextafter(value, -math.inf) if to_shortest_decimal(value) > budget else value
 
 
-@checked
+@check_arguments
 def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: NoiseEpsilon) -> LandmarkBudget:
     """Allocate by Skip: the full budget at every regular timestamp, none at landmarks.
 
@@ -249,7 +249,7 @@ def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: No
     return LandmarkBudget(line, np.where(line.landmark, 0.0, whole), whole)
 
 
-@checked
+@check_arguments
 def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: NoiseEpsilon) -> LandmarkBudget:
     """Allocate by Uniform: ``epsilon / (|L| + 1)`` at every timestamp.
 
@@ -276,7 +276,7 @@ def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon:
     line = timeline(timestamps, landmarks)
     whole = float(epsilon)
     parts = int(line.landmark.sum()) + (0 if line.landmark.all() else 1)
-    return LandmarkBudget(line, np.full(len(line), round_down(rational(whole) / parts)), whole)
+    return LandmarkBudget(line, np.full(len(line), round_down(parse_rational(whole) / parts)), whole)
 
 
 # A function from a budget to a release: reads the current timestamp's data and adds noise.
@@ -315,7 +315,7 @@ Rate = Annotated[float, Interval(0, 1, "right", error=ConfigurationError)]
 Change = Annotated[float, Interval(0, 1, "left", error=ConfigurationError)]
 
 
-@checked
+@check_arguments
 class Adaptive:
     """Landmark privacy with a sampling rate that adapts to the released values.
 
@@ -378,8 +378,8 @@ class Adaptive:
         self._rate = float(rate)
         self._min_rate = float(min_rate)
         self._change = float(change)
-        self._source = random_source(rng)
-        self._pool, self._greatest_regular = rational(self._epsilon), Fraction(0)
+        self._source = as_random_source(rng)
+        self._pool, self._greatest_regular = parse_rational(self._epsilon), Fraction(0)
         self._landmarks_ahead = int(self._line.landmark.sum())
         self._regular_ahead = len(self._line) - self._landmarks_ahead
         self._epsilons = np.zeros(len(self._line))
@@ -431,14 +431,14 @@ class Adaptive:
         if self._at == len(self._line):
             raise LandmarkError(f"all {len(self._line)} timestamps are processed: create a new object for a new series")
         at = self._at
-        publish = self._last is None or bool(self._source.uniform(1)[0] < self._rate)
+        publish = self._last is None or bool(self._source.sample_uniform(1)[0] < self._rate)
         share = self.share if publish else 0.0
         if self._line.landmark[at]:
             self._landmarks_ahead -= 1
-            self._pool -= printed(share)
+            self._pool -= to_shortest_decimal(share)
         else:
             self._regular_ahead -= 1
-            self._greatest_regular = max(self._greatest_regular, printed(share))
+            self._greatest_regular = max(self._greatest_regular, to_shortest_decimal(share))
         self._epsilons[at] = share
         self._at += 1
         if publish:

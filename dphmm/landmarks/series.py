@@ -19,12 +19,12 @@ from dphmm.geometry import SensitivityHull
 from dphmm.landmarks.schemes import Adaptive, LandmarkBudget
 from dphmm.mechanisms import LatticeKNormMechanism, PlanarLaplaceMechanism
 from dphmm.mechanisms.base import MechanismLike, is_exact_mechanism
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.exact import Rational, parse_rational
 from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
-from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.mechanisms.norm_noise import sample_laplace
-from dphmm.random import Rng, random_source
-from dphmm.validation import Interval, NoiseEpsilon, checked
+from dphmm.random import Rng, as_random_source
+from dphmm.validation import Interval, NoiseEpsilon, check_arguments
 
 # Default spacing of the lattice of locations, in kilometres.
 DEFAULT_SPACING_KM = Fraction(1, 1000)
@@ -61,7 +61,7 @@ class Noise:
         """Whether noise is sampled with integers only: the guarantee is exact in finite precision."""
         return is_exact_mechanism(self.name)
 
-    @checked
+    @check_arguments
     def __call__(self, value: npt.ArrayLike, epsilon: NoiseEpsilon) -> FloatArray:
         """Release a true value.
 
@@ -115,17 +115,17 @@ def lattice_noise(sensitivity: Rational, spacing: Rational | None = None, rng: R
     >>> noise.exact, noise([71.4], 1.0) % 1
     (True, array([0.]))
     """
-    width = rational(sensitivity, "sensitivity")
+    width = parse_rational(sensitivity, "sensitivity")
     power = Decimal(width.numerator) / Decimal(width.denominator)
     grid = Spacing(Fraction(10) ** (power.adjusted() - 3) if spacing is None else spacing)
-    source = random_source(rng)
+    source = as_random_source(rng)
 
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
         steps = ceil(width / grid.step) + value.size - 1
-        decay = rational(epsilon) / steps
+        decay = parse_rational(epsilon) / steps
         if decay * _MAX_SCALE < 1:
             raise BudgetError(f"noise for epsilon {epsilon} can exceed 64 bits: use a larger spacing")
-        return _locate_published(grid, nearest_steps(value, grid), laplace_steps(decay, value.size, source))
+        return _locate_published(grid, round_to_steps(value, grid), sample_discrete_laplace(decay, value.size, source))
 
     return Noise("lattice", draw)
 
@@ -168,26 +168,28 @@ def planar_lattice(unit: Rational = 1, spacing: Rational = DEFAULT_SPACING_KM, r
     array([1.02, 1.78])
     """
     grid = Spacing(spacing)
-    source = random_source(rng)
-    radius = rational(unit, "unit") / grid.step + _SQRT_2_BOUND
+    source = as_random_source(rng)
+    radius = parse_rational(unit, "unit") / grid.step + _SQRT_2_BOUND
     if radius > 10**8:
         raise InvalidInputError(f"unit must be at most 10**8 steps of {grid.step}, got {unit}: use a larger spacing")
     hull = SensitivityHull(_build_polygon(radius))
 
     @cache
-    def mechanism(epsilon: Fraction) -> LatticeKNormMechanism:
+    def build_mechanism(epsilon: Fraction) -> LatticeKNormMechanism:
         return LatticeKNormMechanism(hull, epsilon)
 
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
         if value.shape != (2,):
             raise CoordinateError(f"planar noise needs two coordinates, got shape {value.shape}")
-        at = nearest_steps(value, grid)
-        return _locate_published(grid, at, mechanism(rational(epsilon)).sample(np.zeros(2, dtype=np.int64), source))
+        at = round_to_steps(value, grid)
+        return _locate_published(
+            grid, at, build_mechanism(parse_rational(epsilon)).sample(np.zeros(2, dtype=np.int64), source)
+        )
 
     return Noise("lattice", draw)
 
 
-@checked
+@check_arguments
 def laplace_noise(sensitivity: _Length, rng: Rng = None) -> Noise:
     """Return independent Laplace noise of scale ``sensitivity / epsilon`` per coordinate.
 
@@ -207,11 +209,11 @@ def laplace_noise(sensitivity: _Length, rng: Rng = None) -> Noise:
         Named ``laplace``.
     """
     width = float(sensitivity)
-    source = random_source(rng)
+    source = as_random_source(rng)
     return Noise("laplace", lambda value, epsilon: value + width / epsilon * sample_laplace(value.shape, source))
 
 
-@checked
+@check_arguments
 def planar_laplace(unit: _Length = 1.0, rng: Rng = None) -> Noise:
     """Return planar Laplace noise for locations ``(k, 2)``, in double precision.
 
@@ -231,11 +233,11 @@ def planar_laplace(unit: _Length = 1.0, rng: Rng = None) -> Noise:
         Named ``planar-laplace``.
     """
     length = float(unit)
-    source = random_source(rng)
+    source = as_random_source(rng)
     return Noise("planar-laplace", lambda value, epsilon: PlanarLaplaceMechanism(epsilon, length).sample(value, source))
 
 
-def nearest_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
+def round_to_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
     """Return the nearest lattice point in steps, rounded half up in rationals.
 
     ``|a - b| < |x - y| / step + 1`` holds for the steps a, b of any two numbers x, y.
@@ -256,7 +258,7 @@ def nearest_steps(value: FloatArray, grid: Spacing) -> npt.NDArray[np.int64]:
 
 
 def _locate_published(grid: Spacing, steps: npt.NDArray[np.int64], noise: npt.NDArray[np.int64]) -> FloatArray:
-    return np.asarray(grid.points(steps + noise), dtype=np.float64)
+    return np.asarray(grid.to_points(steps + noise), dtype=np.float64)
 
 
 def _build_polygon(radius: Fraction) -> npt.NDArray[np.int64]:

@@ -27,7 +27,7 @@ from dphmm.arrays import (
 )
 from dphmm.errors import BudgetError, ConfigurationError, CoordinateError, TimeOrderError
 from dphmm.landmarks.schemes import as_times, check_increasing
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 Times = npt.NDArray[np.datetime64]
 
@@ -90,7 +90,7 @@ class Stays:
         return np.cumsum(inside[:-1]) > 0
 
 
-@checked
+@check_arguments
 def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius_km: StayRadius, minutes: StayMinutes) -> Stays:
     """Find the stay points of a trajectory.
 
@@ -136,7 +136,7 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius_km: StayRadi
     spans = []
     at = 0
     while at < len(stamps):
-        stop = _leaves(where, at, reach)
+        stop = _find_departure(where, at, reach)
         if stamps[stop - 1] - stamps[at] >= needed:
             spans.append((at, stop - 1))
             at = stop
@@ -147,7 +147,7 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius_km: StayRadi
     return Stays(first, last, stamps[first], stamps[last], centre, len(stamps))
 
 
-def _leaves(where: FloatArray, start: int, radius: float) -> int:
+def _find_departure(where: FloatArray, start: int, radius: float) -> int:
     """Return the first index after `start` beyond the radius, searched in growing blocks."""
     block = 16
     at = start + 1
@@ -186,7 +186,7 @@ class RepeatedPlaces:
     work: int
 
 
-@checked
+@check_arguments
 def repeated_places(stays: Stays, radius_km: StayRadius, utc_offset: UtcOffset = 0.0) -> RepeatedPlaces:
     """Group stays into places, and identify home and work by the hours spent there.
 
@@ -228,15 +228,15 @@ def repeated_places(stays: Stays, radius_km: StayRadius, utc_offset: UtcOffset =
     centre = np.column_stack([np.bincount(place, hours * axis, count) / total for axis in stays.centre.T])
     shift = np.timedelta64(round(float(utc_offset) * 3600e6), "us")
     local = stays.start + shift, stays.end + shift
-    night = np.bincount(place, microseconds_within(*local, 22, 30, weekdays=False), count)
+    night = np.bincount(place, compute_daily_overlap(*local, 22, 30, weekdays=False), count)
     home = int(night.argmax()) if night.max() > 0 else -1
-    day = np.bincount(place, microseconds_within(*local, 9, 17, weekdays=True), count)
+    day = np.bincount(place, compute_daily_overlap(*local, 9, 17, weekdays=True), count)
     day[home if home >= 0 else slice(0, 0)] = 0.0
     work = int(day.argmax()) if day.max() > 0 else -1
     return RepeatedPlaces(place, centre, total, np.bincount(place, minlength=count), home, work)
 
 
-def microseconds_within(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> IntArray:
+def compute_daily_overlap(start: Times, end: Times, opens: int, closes: int, weekdays: bool) -> IntArray:
     """Compute the time of each span between two hours of the day.
 
     Times are integers, because rounding errors of hours would decide between places with equal times.

@@ -10,9 +10,9 @@ bounded by
 * two recursions. Conditional on b, the states from i on are a Markov chain with the original matrices, rows reweighted
   (`Tilted`). A recursion from j down bounds the ratio of a and a' at the same b, one from i up bounds that of b and b'
   at the same a', and their sum bounds both. Reweighting changes no cross ratio. With the *spread* of a matrix,
-  ``D = max log (M(a,s) M(a',s')) / (M(a,s') M(a',s))``, a loss α passes with at most
-  ``4 artanh(tanh(D/4) tanh(α/4))`` (`passed`; Birkhoff 1957). If that is below α at one step, every pair (a, b) is
-  possible, as the argument needs. If it is below α at no step, the sum of budgets is below the two recursions.
+  ``D = max log (M(a,s) M(a',s')) / (M(a,s') M(a',s))``, a loss α passes with at most ``4 artanh(tanh(D/4) tanh(α/4))``
+  (`contract_loss`; Birkhoff 1957). If that is below α at one step, every pair (a, b) is possible, as the argument
+  needs. If it is below α at no step, the sum of budgets is below the two recursions.
 
 Three bounds are combined: those of `Steps` and `Tilted` on a stretch without further members; that of a stretch with
 one more member, ``loss(i, j) <= loss(i, v) + epsilon_v + loss(v, j)``, because the likelihood given the ends alone is
@@ -32,15 +32,15 @@ from scipy import sparse
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.landmarks.schemes import budgets_over, timeline
+from dphmm.landmarks.schemes import timeline, validate_budgets
 from dphmm.leakage import backward_leakage as backward_leakage
 from dphmm.leakage import compute_leakage
 from dphmm.leakage import forward_leakage as forward_leakage
-from dphmm.leakage.envelope import largest_loss
+from dphmm.leakage.envelope import find_largest_loss
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix
 from dphmm.leakage.row_pairs import Excess
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The far future is computed up to ``2**29`` steps ahead: that of the first round is one step ahead, and each further
 # round squares the matrix. The remaining change is included as drift.
@@ -101,7 +101,7 @@ class Tilted:
         tilted = cls(matrix, *_find_far_future(matrix), max_steps)
         return None if tilted._loss.is_identity else tilted
 
-    def passed(self, alphas: FloatArray, steps: int, leanings: FloatArray) -> FloatArray:
+    def propagate_losses(self, alphas: FloatArray, steps: int, leanings: FloatArray) -> FloatArray:
         """Return bounds on losses after `steps` steps. Infinite if a leaning is."""
         is_known = np.isfinite(leanings)
         less = np.where(is_known, leanings, 0.0)
@@ -112,10 +112,10 @@ class Tilted:
             less = self._loss(less + drift)
         return np.where(is_known, more + less, np.inf)
 
-    def passed_far(self, alpha: float, steps: int, min_steps: int, max_steps: int) -> float:
+    def propagate_far_loss(self, alpha: float, steps: int, min_steps: int, max_steps: int) -> float:
         """Return the bound on one loss. The conditioning state is `min_steps` to `max_steps` away."""
         leaning = self.leanings[min_steps] + max_steps * self._drift
-        return float(self.passed(np.asarray(alpha), steps, np.asarray(leaning)))
+        return float(self.propagate_losses(np.asarray(alpha), steps, np.asarray(leaning)))
 
 
 def _find_far_future(matrix: FloatArray) -> tuple[FloatArray, float]:
@@ -150,7 +150,7 @@ _BLOCK_STEPS = 32
 _MIN_PRODUCT_PROBABILITY = 1e-150
 
 
-def passed(spread: npt.ArrayLike, alpha: npt.ArrayLike) -> FloatArray:
+def contract_loss(spread: npt.ArrayLike, alpha: npt.ArrayLike) -> FloatArray:
     """Return the largest loss of masses q, d with an odds ratio of ``e^spread``, elementwise.
 
     This is the maximum of ``log (1 + q(e^α − 1)) / (1 + d(e^α − 1))``. It is at most the smaller argument. Either
@@ -189,7 +189,7 @@ class Steps:
         self._tilted: dict[int, Tilted | None] = {}
         self._losses: dict[tuple[int, int, int, float], float] = {}
 
-    def spread(self, start: int, stop: int) -> float:
+    def bound_spread(self, start: int, stop: int) -> float:
         """Return an upper bound on the spread between two times. Infinite if supports differ."""
         start, stop = sorted((start, stop))
         # A gap of months has thousands of blocks. All but the last are usually known: from one time to the next only
@@ -202,21 +202,23 @@ class Steps:
             self._spreads[key] = _compute_spread(*self._multiply(start, stop))
         spread = self._spreads[key]
         for end in reversed(ends):
-            spread = self._spreads[self._get_key(start, end)] = float(passed(spread, self.spread(stop, end)))
+            spread = self._spreads[self._get_key(start, end)] = float(
+                contract_loss(spread, self.bound_spread(stop, end))
+            )
             stop = end
         return spread
 
-    def loss(self, start: int, at: int, stop: int, epsilon: float) -> float:
+    def compute_loss(self, start: int, at: int, stop: int, epsilon: float) -> float:
         """Return the loss of one release between two times by the bridge. At most ``epsilon``."""
         start, stop = sorted((start, stop))
         key = (*self._get_key(start, at), self._get_key(at, stop)[1], epsilon)
         if key not in self._losses:
             rows = _build_bridge(self._multiply(start, at), self._multiply(at, stop))
             used = None if rows is None else np.ascontiguousarray(rows[:, rows.any(axis=0)])
-            self._losses[key] = epsilon if used is None else min(epsilon, largest_loss(Excess(used), epsilon))
+            self._losses[key] = epsilon if used is None else min(epsilon, find_largest_loss(Excess(used), epsilon))
         return self._losses[key]
 
-    def tilted(self, max_steps: int, sign: int) -> Tilted | None:
+    def build_tilted_steps(self, max_steps: int, sign: int) -> Tilted | None:
         """Return the propagation of single steps forward (1) or backward (-1).
 
         The conditioning state is up to `max_steps` steps away. None if the matrix changes with time, or if `Tilted`
@@ -272,7 +274,7 @@ def _build_bridge(before: tuple[FloatArray, BoolArray], after: tuple[FloatArray,
 _ALL_SPLITS_TIMES = 1024
 
 
-def losses_from(budgets: FloatArray, steps: Steps | None, start: int, sign: int = 1) -> FloatArray:
+def bound_losses(budgets: FloatArray, steps: Steps | None, start: int, sign: int = 1) -> FloatArray:
     """Bound the loss of releases strictly between the first time and each other time.
 
     The loss concerns the states at both times.
@@ -298,11 +300,11 @@ def losses_from(budgets: FloatArray, steps: Steps | None, start: int, sign: int 
     if steps is None or not spent[:-1].any():
         return losses
     near = _Stretch(spent[:_ALL_SPLITS_TIMES], steps, start, sign)
-    tilted = steps.tilted(near.size, sign), steps.tilted(near.size, -sign)
+    tilted = steps.build_tilted_steps(near.size, sign), steps.build_tilted_steps(near.size, -sign)
     if steps.is_small or np.isfinite(near.since[1:]).any() or any(tilted):
-        losses[:_ALL_SPLITS_TIMES] = np.minimum(losses[:_ALL_SPLITS_TIMES], near.split(*tilted))
+        losses[:_ALL_SPLITS_TIMES] = np.minimum(losses[:_ALL_SPLITS_TIMES], near.bound_by_splits(*tilted))
     if len(spent) > _ALL_SPLITS_TIMES:
-        far = _Stretch(spent, steps, start, sign).as_one(*tilted)
+        far = _Stretch(spent, steps, start, sign).bound_unsplit(*tilted)
         losses[_ALL_SPLITS_TIMES:] = np.minimum(losses[_ALL_SPLITS_TIMES:], far[_ALL_SPLITS_TIMES:])
     return losses
 
@@ -327,9 +329,9 @@ class _Stretch:
         self.since = np.array([self._compute_spread(a, t) for t, a in enumerate(self.last.tolist())])
 
     def _compute_spread(self, a: int, b: int) -> float:
-        return self.steps.spread(self._start + self._sign * a, self._start + self._sign * b)
+        return self.steps.bound_spread(self._start + self._sign * a, self._start + self._sign * b)
 
-    def as_one(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
+    def bound_unsplit(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Bound the losses of times from `_ALL_SPLITS_TIMES` on without splitting the stretch.
 
         Entries of earlier times are not bounds.
@@ -340,18 +342,18 @@ class _Stretch:
         away: FloatArray = np.zeros(self.size)
         for at in np.flatnonzero(self.spent[:-1])[::-1].tolist():
             loss = self.spent[at] + towards
-            towards = float(passed(self.since[at], loss))
+            towards = float(contract_loss(self.since[at], loss))
             if to is not None and at <= half:  # times from `_ALL_SPLITS_TIMES` on are at least `half` away
-                towards = min(towards, to.passed_far(loss, at - int(self.last[at]), half, self.size))
+                towards = min(towards, to.propagate_far_loss(loss, at - int(self.last[at]), half, self.size))
         for t in np.flatnonzero(self.last).tolist():
             at = int(self.last[t])
             loss = self.spent[at] + away[at]
-            away[t] = passed(self.since[t], loss)
+            away[t] = contract_loss(self.since[t], loss)
             if fro is not None and at >= half:  # and so is the first time
-                away[t] = min(away[t], fro.passed_far(loss, t - at, half, self.size))
+                away[t] = min(away[t], fro.propagate_far_loss(loss, t - at, half, self.size))
         return np.asarray(np.where(self.last > 0, towards + away, 0.0))
 
-    def split(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
+    def bound_by_splits(self, to: Tilted | None, fro: Tilted | None) -> FloatArray:
         """Return the minimum over all splits by members, with the best bound of each stretch."""
         direct = self._bound_directly(to, fro)
         minimum: FloatArray = np.array(direct[0])
@@ -378,28 +380,28 @@ class _Stretch:
         for v in np.flatnonzero(following < size - 1)[::-1]:
             at = int(following[v])
             loss = spent[at] + towards[at, at + 1 :]
-            towards[v, at + 1 :] = passed(ahead[v], loss)
+            towards[v, at + 1 :] = contract_loss(ahead[v], loss)
             if to is not None:
-                seen = to.passed(loss, at - int(v), to.leanings[1 : size - at])
+                seen = to.propagate_losses(loss, at - int(v), to.leanings[1 : size - at])
                 towards[v, at + 1 :] = np.minimum(towards[v, at + 1 :], seen)
         for t in np.flatnonzero(last):
             at = int(last[t])
             loss = spent[at] + away[:at, at]
-            away[:at, t] = passed(since[t], loss)
+            away[:at, t] = contract_loss(since[t], loss)
             if fro is not None:
-                away[:at, t] = np.minimum(away[:at, t], fro.passed(loss, int(t) - at, fro.leanings[at:0:-1]))
+                away[:at, t] = np.minimum(away[:at, t], fro.propagate_losses(loss, int(t) - at, fro.leanings[at:0:-1]))
         sums = np.cumsum(spent)
         direct = np.minimum(np.maximum((sums - spent) - sums[:, None], 0.0), towards + away)
         # One release between the two: the spreads of the steps on both sides of it add up.
         for at in np.flatnonzero(spent[:-1]).tolist():
             starts = np.arange(last[at], at)
             stops = np.arange(at + 1, min(following[at] + 1, size))
-            alone = passed(ahead[starts][:, None] + since[stops], spent[at])
+            alone = contract_loss(ahead[starts][:, None] + since[stops], spent[at])
             if self.steps.is_small:
                 for i in range(max(len(starts) - EXACT_MAX_STEPS, 0), len(starts)):
                     for j in range(min(len(stops), EXACT_MAX_STEPS)):
                         first, middle, end = (self._start + self._sign * int(k) for k in (starts[i], at, stops[j]))
-                        alone[i, j] = min(alone[i, j], self.steps.loss(first, middle, end, float(spent[at])))
+                        alone[i, j] = min(alone[i, j], self.steps.compute_loss(first, middle, end, float(spent[at])))
             part = np.ix_(starts, stops)
             direct[part] = np.minimum(direct[part], alone)
         return direct
@@ -409,7 +411,7 @@ class _Stretch:
 MatricesByTime = MatrixLike | Iterable[MatrixLike | None] | None
 
 
-@checked
+@check_arguments
 def leakage(
     timestamps: npt.ArrayLike,
     landmarks: npt.ArrayLike,
@@ -435,9 +437,9 @@ def leakage(
         ``(T,)`` bounds on the log-likelihood ratio of each release between any two states; zero if no data are read.
     backward, forward
         The adversary's knowledge of backward and forward steps: a row-stochastic matrix for all steps, dense or sparse;
-        one for each of the ``T - 1`` steps in temporal order (see `dphmm.model.reverses` for backward ones); or None.
-        Both describe one chain. Bridges use the forward matrices, or else the backward ones. None means that this side
-        is unknown to the adversary: its leakage into the first or last member is zero.
+        one for each of the ``T - 1`` steps in temporal order (see `dphmm.model.reverse_by_step` for backward ones); or
+        None. Both describe one chain. Bridges use the forward matrices, or else the backward ones. None means that this
+        side is unknown to the adversary: its leakage into the first or last member is zero.
 
     Returns
     -------
@@ -469,7 +471,7 @@ def leakage(
     0.1362494
     """
     line = timeline(timestamps, landmarks)
-    budgets = budgets_over(line, epsilons)
+    budgets = validate_budgets(line, epsilons)
     size = len(line)
     marks = line.indices
     past = _as_knowledge(backward, "backward")
@@ -492,7 +494,7 @@ def leakage(
         sign = 1 if start <= stop else -1
         part = budgets[np.arange(start, stop + sign, sign)]
         independent = past is None and future is None
-        return np.zeros(len(part)) if independent else losses_from(part, steps, start, sign)
+        return np.zeros(len(part)) if independent else bound_losses(part, steps, start, sign)
 
     gaps = [(a, b, run(a, b), run(b, a)[::-1]) for a, b in pairwise(marks.tolist())]
     through = np.cumsum([0.0, *(min(left[-1], right[0]) for _, _, left, right in gaps)])
@@ -554,7 +556,7 @@ def _build_bridges(past: Any, future: Any, count: int) -> Steps | None:
     return Steps(dense[0] if is_single else dense)
 
 
-@checked
+@check_arguments
 def paper_leakage(
     timestamps: npt.ArrayLike,
     landmarks: npt.ArrayLike,
@@ -605,7 +607,7 @@ def paper_leakage(
     0.0082
     """
     line = timeline(timestamps, landmarks)
-    budgets = budgets_over(line, epsilons)
+    budgets = validate_budgets(line, epsilons)
     # For each timestamp the last landmark before it and the first one after it, else -1 and T.
     at = np.arange(len(line))
     marks = np.concatenate([[-1], line.indices, [len(line)]])

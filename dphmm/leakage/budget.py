@@ -18,8 +18,8 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import CorrelationTooStrongError
 from dphmm.leakage.loss_function import Knowledge, LossFunction
-from dphmm.leakage.over_time import as_loss_functions, by_user
-from dphmm.validation import Epsilon, PositiveInt, checked
+from dphmm.leakage.over_time import apply_to_users, as_loss_functions
+from dphmm.validation import Epsilon, PositiveInt, check_arguments
 
 # Budgets aim at this fraction of α, so that rounding does not raise leakage above α.
 _TARGET_FRACTION = 1 - 1e-12
@@ -48,7 +48,7 @@ class SharedBudget:
     composed: Mapping[Hashable, str] = field(default_factory=dict)
 
 
-@checked
+@check_arguments
 def constant_budget(backward: Knowledge, forward: Knowledge, alpha: Epsilon) -> float:
     """Return the largest constant ε that keeps temporal leakage at most α.
 
@@ -88,10 +88,10 @@ def constant_budget(backward: Knowledge, forward: Knowledge, alpha: Epsilon) -> 
     """
     past, future = as_loss_functions(backward, forward)
     level = float(alpha)
-    return _balance(past, future, level)
+    return _find_largest_budget(past, future, level)
 
 
-@checked
+@check_arguments
 def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: Epsilon, steps: PositiveInt) -> FloatArray:
     """Return budgets for T releases under which temporal leakage is α at every time.
 
@@ -130,13 +130,13 @@ def exact_budgets(backward: Knowledge, forward: Knowledge, alpha: Epsilon, steps
     level = float(alpha)
     if steps == 1:
         return np.array([level])
-    epsilon = _balance(past, future, level)
+    epsilon = _find_largest_budget(past, future, level)
     budgets = np.full(steps, epsilon)
     budgets[0], budgets[-1] = past.supremum(epsilon).value, future.supremum(epsilon).value
     return budgets
 
 
-@checked
+@check_arguments
 def shared_budget(
     users: Mapping[Any, tuple[Knowledge, Knowledge]], alpha: Epsilon, steps: PositiveInt | None = None
 ) -> SharedBudget:
@@ -183,7 +183,7 @@ def shared_budget(
         except CorrelationTooStrongError as problem:
             return np.full(steps, alpha / steps * _TARGET_FRACTION), str(problem).partition(";")[0]
 
-    outcomes = by_user(users, compute_budgets)
+    outcomes = apply_to_users(users, compute_budgets)
     budgets_by_user = {name: budgets for name, (budgets, _) in outcomes.items()}
     composed = {name: why for name, (_, why) in outcomes.items() if why is not None}
     budgets = np.min(list(budgets_by_user.values()), axis=0)
@@ -192,7 +192,7 @@ def shared_budget(
     )
 
 
-def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:
+def _find_largest_budget(past: LossFunction, future: LossFunction, alpha: float) -> float:
     """Return the largest float ε with ``sup_B(ε) + sup_F(ε) − ε`` at most α, by bisection."""
     for function, side in ((past, "backward"), (future, "forward")):
         if function.is_identity:
@@ -202,16 +202,16 @@ def _balance(past: LossFunction, future: LossFunction, alpha: float) -> float:
                 "supports, so leakage grows by epsilon at every step; spend alpha / T at each of T steps"
             )
 
-    def level(epsilon: float) -> float:
+    def compute_supremum(epsilon: float) -> float:
         return past.supremum(epsilon).value + (future.supremum(epsilon).value - epsilon)
 
-    if level(alpha) <= alpha:
+    if compute_supremum(alpha) <= alpha:
         return alpha
     low = 0.0
     high = alpha
     while low < (middle := low + (high - low) / 2) < high:
-        low, high = (middle, high) if level(middle) <= alpha * _TARGET_FRACTION else (low, middle)
-    if low <= 0 or not math.isfinite(level(low)):
+        low, high = (middle, high) if compute_supremum(middle) <= alpha * _TARGET_FRACTION else (low, middle)
+    if low <= 0 or not math.isfinite(compute_supremum(low)):
         raise CorrelationTooStrongError(
             f"no constant budget keeps leakage at {alpha}: the matrices are so nearly deterministic that the budget "
             "would be below the smallest float; raise their smallest probabilities"

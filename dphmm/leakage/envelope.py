@@ -28,7 +28,7 @@ _MAX_EXPONENT = 300.0
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def loss_at(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, gap: FloatArray) -> FloatArray:
+def compute_loss(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, gap: FloatArray) -> FloatArray:
     """Return the loss, elementwise, for α from 0 to the largest float."""
     e = np.expm1(np.minimum(alpha, _MAX_EXPONENT))
     small = np.log1p(gap * e / (1 + d * e))
@@ -40,17 +40,17 @@ def loss_at(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, g
     return np.asarray(np.where((d == 0) & (rest == 0), alpha, loss), dtype=np.float64)
 
 
-def slack_at(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, gap: FloatArray) -> FloatArray:
+def compute_slack(alpha: FloatArray, q: FloatArray, d: FloatArray, rest: FloatArray, gap: FloatArray) -> FloatArray:
     """Return ``α − loss``, elementwise, accurate even if the loss is close to α."""
     e = np.expm1(np.minimum(alpha, _MAX_EXPONENT))
     small = np.log1p(e * ((rest + d * (1 + e)) / (1 + q * e)))
     return np.asarray(
-        np.where(alpha <= _MAX_EXPONENT, small, alpha - loss_at(alpha, q, d, rest, gap)),
+        np.where(alpha <= _MAX_EXPONENT, small, alpha - compute_loss(alpha, q, d, rest, gap)),
         dtype=np.float64,
     )
 
 
-def growth(vertex: Vertex, alpha: float) -> float:
+def compute_growth(vertex: Vertex, alpha: float) -> float:
     """Return ``e^loss − 1``, which orders points by loss. It is finite for losses below 700."""
     if vertex.gap == 0:
         return 0.0
@@ -62,7 +62,7 @@ def growth(vertex: Vertex, alpha: float) -> float:
     return vertex.gap / (math.exp(-alpha) + vertex.d)
 
 
-def threshold(vertex: Vertex, alpha: float) -> float:
+def compute_threshold(vertex: Vertex, alpha: float) -> float:
     """Return the excess above which another point has a larger loss: ``growth/(e^α − 1)``."""
     if alpha <= _MAX_EXPONENT:
         return vertex.gap / (1 + vertex.d * math.expm1(alpha))
@@ -70,7 +70,7 @@ def threshold(vertex: Vertex, alpha: float) -> float:
     return vertex.gap if vertex.d == 0 else vertex.gap * (w / (w + vertex.d))
 
 
-def margins(vertex: Vertex, alpha: float) -> tuple[float, float]:
+def compute_margins(vertex: Vertex, alpha: float) -> tuple[float, float]:
     """Return margins in slope and threshold that cover the vertex's own rounding error.
 
     The rounding error of an excess scales with q, not with the excess. If the threshold is much smaller than q, a
@@ -79,10 +79,10 @@ def margins(vertex: Vertex, alpha: float) -> tuple[float, float]:
     """
     e = math.expm1(min(alpha, _MAX_EXPONENT))
     share = 8 * _EPS * vertex.q * e / (1 + vertex.q * e)
-    return share * (1 + growth(vertex, alpha)), share * (threshold(vertex, alpha) + 1 / e)
+    return share * (1 + compute_growth(vertex, alpha)), share * (compute_threshold(vertex, alpha) + 1 / e)
 
 
-def meeting(left: Vertex, right: Vertex) -> float:
+def find_crossing(left: Vertex, right: Vertex) -> float:
     """Return the α at which the curve of ``right`` (smaller d) overtakes ``left``.
 
     The result is 0 if the curve of ``right`` starts above the other.
@@ -99,7 +99,7 @@ def meeting(left: Vertex, right: Vertex) -> float:
     return math.log1p(math.exp(exponent)) if exponent < _MAX_EXPONENT else exponent
 
 
-def supremum_at(epsilon: float, q: float, d: float, rest: float) -> float:
+def solve_supremum(epsilon: float, q: float, d: float, rest: float) -> float:
     """Return the α at which the slack of one curve is ε, or infinity (Theorem 11).
 
     Solves ``d·u² + ((rest + d)·t − q)·u − t = 0`` with ``t = 1/(e^ε − 1)`` and ``u = t·(e^α − 1)``, in the form without
@@ -144,33 +144,33 @@ _SLOPE_MARGIN = 64 * float(np.finfo(np.float64).eps)
 _MIN_PIECE = 1e-13
 
 
-def strongest(excess: Excess, alpha: float) -> Vertex:
+def find_strongest_vertex(excess: Excess, alpha: float) -> Vertex:
     """Return the point with the largest loss at one α (> 0).
 
     Dinkelbach's method on all pairs simultaneously. The best point so far sets a slope and a threshold, and only rows
     with an excess above the threshold can improve on it. A sample of rows sets the first point; then all rows are
     queried.
     """
-    pair = excess.disjoint_rows()
+    pair = excess.find_disjoint_rows()
     if pair is not None:
-        return excess.vertex(pair, math.inf)
+        return excess.build_vertex(pair, math.inf)
     # For large α the point with d = 0 is nearly always the best, and starting at slope 1 would take many queries.
-    best = (excess.unbounded() if alpha > _FAR_ALPHA else None) or NO_LOSS
+    best = (excess.find_unbounded_vertex() if alpha > _FAR_ALPHA else None) or NO_LOSS
     if alpha + math.log(best.q or 1.0) > _MAX_FINITE_LOSS and best.d == 0 and best.gap > 0:
         return best
     # The sample's optimum need not be exact, because a query of all rows follows.
-    q_rows = _sample(excess)
+    q_rows = _select_sample_rows(excess)
     best = _climb(excess, alpha, best, q_rows, q_rows, is_sample=True)
     if best.rest == 0 and best.d == 0:
         return best
     return _climb(excess, alpha, best, excess.everything, excess.everything)
 
 
-def largest_loss(excess: Excess, alpha: float) -> float:
+def find_largest_loss(excess: Excess, alpha: float) -> float:
     """Return the largest loss of any pair of rows at one α (> 0)."""
-    vertex = strongest(excess, alpha)
+    vertex = find_strongest_vertex(excess, alpha)
     point = np.array([alpha, vertex.q, vertex.d, vertex.rest, vertex.gap])
-    return float(loss_at(*point))
+    return float(compute_loss(*point))
 
 
 def _climb(
@@ -178,21 +178,21 @@ def _climb(
 ) -> Vertex:
     """Return the best point among the given rows. For a sample, a nearly best one."""
     while True:
-        steeper, higher = margins(best, alpha)
-        slope = 1 + growth(best, alpha) + steeper
-        level = threshold(best, alpha) + higher
-        level += excess.rounding(level)
-        peaks = excess.peaks(slope, rows, others)
+        steeper, higher = compute_margins(best, alpha)
+        slope = 1 + compute_growth(best, alpha) + steeper
+        level = compute_threshold(best, alpha) + higher
+        level += excess.bound_rounding_error(level)
+        peaks = excess.find_peaks(slope, rows, others)
         if peaks.peak <= level:
             return best
         better = _solve(excess, peaks.best, alpha, slope)
-        if growth(better, alpha) <= growth(best, alpha):
+        if compute_growth(better, alpha) <= compute_growth(best, alpha):
             return best
         best = better
-        if is_sample and 1 + growth(best, alpha) < _NEAR_SLOPE_FACTOR * slope:
+        if is_sample and 1 + compute_growth(best, alpha) < _NEAR_SLOPE_FACTOR * slope:
             return best
         # Excess decreases with the slope and the threshold increases: rows below it now stay below it.
-        level = threshold(best, alpha)
+        level = compute_threshold(best, alpha)
         rows = peaks.rows[peaks.row_peak > level]
         others = peaks.others[peaks.other_peak > level]
         if not (rows.size and others.size):
@@ -202,15 +202,15 @@ def _climb(
 def _solve(excess: Excess, pair: tuple[int, int], alpha: float, slope: float) -> Vertex:
     """Return the best point of one pair, starting from a slope that it exceeds."""
     # Dinkelbach's iteration: growth increases strictly until the set of columns repeats, after a few rounds.
-    vertex = excess.vertex(pair, slope)
+    vertex = excess.build_vertex(pair, slope)
     while True:
-        following = excess.vertex(pair, 1 + growth(vertex, alpha))
-        if growth(following, alpha) <= growth(vertex, alpha):
+        following = excess.build_vertex(pair, 1 + compute_growth(vertex, alpha))
+        if compute_growth(following, alpha) <= compute_growth(vertex, alpha):
             return vertex
         vertex = following
 
 
-def _sample(excess: Excess) -> IntArray:
+def _select_sample_rows(excess: Excess) -> IntArray:
     """Return the rows with the largest single entries, which are likely to exceed others."""
     count = max(8, excess.size // 32)
     highest = excess.matrix.max(axis=1)
@@ -238,7 +238,7 @@ class _Chord:
     others: IntArray
 
 
-def pieces(excess: Excess, limit: float = math.inf) -> tuple[list[Vertex], list[float]]:
+def find_hull_vertices(excess: Excess, limit: float = math.inf) -> tuple[list[Vertex], list[float]]:
     """Return the vertices of the joint hull, and the α at which each takes over.
 
     Parameters
@@ -253,52 +253,52 @@ def pieces(excess: Excess, limit: float = math.inf) -> tuple[list[Vertex], list[
     vertices, starts
         At least one; the first start is 0.
     """
-    pair = excess.disjoint_rows()
+    pair = excess.find_disjoint_rows()
     if pair is not None:
-        return [excess.vertex(pair, math.inf)], [0.0]
-    last = excess.unbounded()
+        return [excess.build_vertex(pair, math.inf)], [0.0]
+    last = excess.find_unbounded_vertex()
     if last is not None and last.rest == 0:
         return [last], [0.0]
-    whole = _first_chord(excess, last)
+    whole = _build_first_chord(excess, last)
     if whole is None:
         return [NO_LOSS], [0.0]
     vertices = [whole.left.vertex]
     open_chords = [whole]
     while open_chords:
         chord = open_chords.pop()
-        if _first_alpha(chord.left) >= limit:
+        if _compute_first_alpha(chord.left) >= limit:
             continue
-        broken = _above(excess, chord)
+        broken = _split_chord(excess, chord)
         if broken is None:
             vertices.append(chord.right.vertex)
         else:
             open_chords += broken
-    return _ordered(vertices)
+    return _order_vertices(vertices)
 
 
-def _first_chord(excess: Excess, last: Vertex | None) -> _Chord | None:
+def _build_first_chord(excess: Excess, last: Vertex | None) -> _Chord | None:
     """Return the chord from the first to the last vertex. None if all rows are equal."""
-    peaks = excess.peaks(1.0)
-    first = excess.vertex(peaks.best, 1.0)
-    if first.gap <= excess.rounding(0.0):
+    peaks = excess.find_peaks(1.0)
+    first = excess.build_vertex(peaks.best, 1.0)
+    if first.gap <= excess.bound_rounding_error(0.0):
         return None
     left = _Support(first, 1.0, peaks.row_peak, peaks.other_peak)
     flat = np.zeros(excess.size)
     if last is None:
-        vertex, slope = excess.steepest()
+        vertex, slope = excess.find_steepest_vertex()
         right = _Support(vertex, slope, flat, flat)
     else:
         right = _Support(last, math.inf, left.row_peak, left.other_peak)
     return _Chord(left, right, excess.everything, excess.everything)
 
 
-def _first_alpha(support: _Support) -> float:
+def _compute_first_alpha(support: _Support) -> float:
     """Return the smallest α at which the tangent has at least the slope of this support."""
     height = support.vertex.q - support.slope * support.vertex.d
     return math.log1p((support.slope - 1) / height) if height > 0 else math.inf
 
 
-def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
+def _split_chord(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
     """Split the chord at the point farthest above it. None if no point lies above it."""
     left, right = chord.left, chord.right
     run = left.vertex.d - right.vertex.d
@@ -308,28 +308,28 @@ def _above(excess: Excess, chord: _Chord) -> tuple[_Chord, _Chord] | None:
     if right.vertex.q < left.vertex.q / 8:  # the rounding error of the left point would mask other points
         slope = min(slope * (1 + _SLOPE_MARGIN), right.slope)
     height = right.vertex.q - slope * right.vertex.d if right.vertex.d else right.vertex.q
-    height += excess.rounding(height, right.vertex.q)
+    height += excess.bound_rounding_error(height, right.vertex.q)
     share = 0.0 if math.isinf(right.slope) else (slope - left.slope) / (right.slope - left.slope)
     rows = np.flatnonzero(left.row_peak + share * (right.row_peak - left.row_peak) > height)
     others = np.flatnonzero(left.other_peak + share * (right.other_peak - left.other_peak) > height)
     if not (rows.size and others.size):
         return None
-    peaks = excess.peaks(slope, chord.rows[rows], chord.others[others])
+    peaks = excess.find_peaks(slope, chord.rows[rows], chord.others[others])
     if peaks.peak <= height:
         return None
-    middle = _Support(excess.vertex(peaks.best, slope), slope, peaks.row_peak, peaks.other_peak)
+    middle = _Support(excess.build_vertex(peaks.best, slope), slope, peaks.row_peak, peaks.other_peak)
     ends = [_Support(end.vertex, end.slope, end.row_peak[rows], end.other_peak[others]) for end in (left, right)]
     return _Chord(ends[0], middle, peaks.rows, peaks.others), _Chord(middle, ends[1], peaks.rows, peaks.others)
 
 
-def _ordered(vertices: list[Vertex]) -> tuple[list[Vertex], list[float]]:
+def _order_vertices(vertices: list[Vertex]) -> tuple[list[Vertex], list[float]]:
     """Return vertices by decreasing d and their starts, without rounding artefacts."""
     kept: list[Vertex] = []
     starts: list[float] = []
     for vertex in sorted(vertices, key=lambda v: (-v.d, -v.gap)):
         start = 0.0
         while kept:
-            start = meeting(kept[-1], vertex)
+            start = find_crossing(kept[-1], vertex)
             if start > starts[-1] + _MIN_PIECE:
                 break
             kept.pop()

@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, frozen
+from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, copy_and_lock
 from dphmm.errors import BudgetError, DataFileError, InvalidInputError, StochasticError
-from dphmm.leakage.envelope import largest_loss, loss_at, pieces, slack_at, supremum_at
+from dphmm.leakage.envelope import compute_loss, compute_slack, find_hull_vertices, find_largest_loss, solve_supremum
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic, build_csr
 from dphmm.tables.binary_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
-from dphmm.tables.table import content_lines, listed
-from dphmm.tables.values import one_line, parse_fraction, parse_number
-from dphmm.validation import Epsilon, Interval, checked
+from dphmm.tables.table import content_lines, join_names
+from dphmm.tables.values import parse_fraction, parse_number, shorten_message
+from dphmm.validation import Epsilon, Interval, check_arguments
 
 # Share of positive entries below which the sparse form is faster.
 SPARSE_MAX_FILL = 0.05
@@ -73,7 +73,7 @@ def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
     return csr
 
 
-@checked
+@check_arguments
 def smooth(matrix: MatrixLike, amount: Annotated[float, Interval(0, MAX_SCALE, error=StochasticError)]) -> FloatArray:
     """Apply Laplacian smoothing to every row: ``(p + amount) / Σ (p + amount)``.
 
@@ -140,7 +140,7 @@ class Supremum:
     rows: tuple[int, int]
 
 
-@checked
+@check_arguments
 class LossFunction:
     """The loss function L(α) of a transition matrix, piecewise and exact for every α.
 
@@ -197,12 +197,12 @@ class LossFunction:
         if matrix is not None:
             excess = Excess(as_transition(matrix, name))
             self.size = excess.size
-            vertices, starts = pieces(excess, self.limit)
-        self.starts: FloatArray = frozen(starts)
-        self.rows: IntArray = frozen([v.rows for v in vertices])
-        points: FloatArray = frozen(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
+            vertices, starts = find_hull_vertices(excess, self.limit)
+        self.starts: FloatArray = copy_and_lock(starts)
+        self.rows: IntArray = copy_and_lock([v.rows for v in vertices])
+        points: FloatArray = copy_and_lock(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
         self.q, self.d, self._rest, self._gap = points
-        self._slack_starts = slack_at(self.starts, *points)
+        self._slack_starts = compute_slack(self.starts, *points)
 
     @overload
     def __call__(self, alpha: float) -> float: ...
@@ -230,7 +230,7 @@ class LossFunction:
 
     def _evaluate(self, values: FloatArray) -> FloatArray:
         at = np.searchsorted(self.starts, values, side="right") - 1
-        return loss_at(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
+        return compute_loss(values, self.q[at], self.d[at], self._rest[at], self._gap[at])
 
     def supremum(self, epsilon: float) -> Supremum:
         """Return the limit of leakage under the same ε at every step.
@@ -258,7 +258,7 @@ class LossFunction:
         at = int(np.searchsorted(self._slack_starts, epsilon, side="right")) - 1
         q = float(self.q[at])
         d = float(self.d[at])
-        value = supremum_at(epsilon, q, d, float(self._rest[at]))
+        value = solve_supremum(epsilon, q, d, float(self._rest[at]))
         if value > self.limit:
             raise InvalidInputError(f"the supremum for epsilon {epsilon} is beyond the limit {self.limit}: raise limit")
         return Supremum(value, q, d, (int(self.rows[at, 0]), int(self.rows[at, 1])))
@@ -268,7 +268,7 @@ class LossFunction:
 Knowledge = MatrixLike | LossFunction | None
 
 
-@checked
+@check_arguments
 def loss(matrix: Knowledge, alpha: Annotated[float, Interval(0, math.inf, "left", error=BudgetError)]) -> float:
     """Return L(α) of a transition matrix at one α, without building the piecewise function.
 
@@ -316,10 +316,10 @@ def loss(matrix: Knowledge, alpha: Annotated[float, Interval(0, math.inf, "left"
     if isinstance(matrix, LossFunction):
         return matrix(alpha)
     excess = Excess(as_transition(matrix))
-    return largest_loss(excess, alpha) if alpha else 0.0
+    return find_largest_loss(excess, alpha) if alpha else 0.0
 
 
-@checked
+@check_arguments
 def supremum(matrix: Knowledge, epsilon: Epsilon) -> float:
     """Return the limit of leakage if every step spends ε. It can be infinite.
 
@@ -384,17 +384,17 @@ def read_matrix(path: str | Path) -> Any:
         return _read_text(path)
     try:
         if path.suffix.lower() == ".npy":
-            return _numbers(read_npy(path))
+            return _convert_to_floats(read_npy(path))
         arrays = read_npz(path)
         if "format" in arrays and "data" in arrays:
             return build_csr(arrays)
         if len(arrays) != 1:
-            raise ValueError(f"it must contain one array, got {len(arrays)} arrays: {listed(list(arrays))}")
-        return _numbers(*arrays.values())
+            raise ValueError(f"it must contain one array, got {len(arrays)} arrays: {join_names(list(arrays))}")
+        return _convert_to_floats(*arrays.values())
     except DataFileError:
         raise
     except ValueError as problem:
-        message = f"not a readable matrix ({one_line(problem)}): save it with numpy or scipy.sparse"
+        message = f"not a readable matrix ({shorten_message(problem)}): save it with numpy or scipy.sparse"
         raise DataFileError(path, message) from None
 
 
@@ -459,7 +459,7 @@ def read_budgets(path: str | Path) -> list[Fraction | float]:
     return budgets
 
 
-def _numbers(array: Any) -> FloatArray:
+def _convert_to_floats(array: Any) -> FloatArray:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"it must contain numbers, got {array.dtype} values")
     return np.asarray(array, dtype=np.float64)
@@ -468,7 +468,7 @@ def _numbers(array: Any) -> FloatArray:
 def _read_text(path: Path) -> FloatArray:
     rows: list[FloatArray] = []
     for line, content in content_lines(path):
-        rows.append(_row(path, line, content.split(",")))
+        rows.append(_parse_row(path, line, content.split(",")))
         if rows[-1].size != rows[0].size:
             raise DataFileError(
                 path, f"each row must have {rows[0].size} numbers, like the first, got {rows[-1].size}", line
@@ -478,7 +478,7 @@ def _read_text(path: Path) -> FloatArray:
     return np.array(rows)
 
 
-def _row(path: Path, line: int, cells: list[str]) -> FloatArray:
+def _parse_row(path: Path, line: int, cells: list[str]) -> FloatArray:
     try:
         return np.array([parse_number(cell.strip(), f"value {at}") for at, cell in enumerate(cells, start=1)])
     except ValueError as problem:

@@ -20,16 +20,16 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, as_floats, frozen, locked
+from dphmm.arrays import FloatArray, as_floats, copy_and_lock, lock_array
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix, loss
-from dphmm.validation import NonNegativeInt, PositiveInt, checked
+from dphmm.validation import NonNegativeInt, PositiveInt, check_arguments
 
 # One matrix for all steps, or one for each of the T − 1 steps from t to t + 1, in temporal order.
 KnowledgeByTime = Knowledge | Iterable[Knowledge]
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Leakage:
     """Privacy leakage of a stream of releases, by time.
@@ -46,7 +46,7 @@ class Leakage:
 
     def __post_init__(self) -> None:
         for name in ("epsilons", "backward", "forward"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+            object.__setattr__(self, name, copy_and_lock(getattr(self, name)))
         shape = self.epsilons.shape
         if len(shape) != 1 or self.backward.shape != shape or self.forward.shape != shape:
             raise InvalidInputError(
@@ -57,7 +57,7 @@ class Leakage:
     def temporal(self) -> FloatArray:
         """Temporal privacy leakage ``(T,)``: ``BPL + FPL − ε``. Infinite if BPL or FPL is."""
         parts = self.backward + self.forward
-        return locked(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
+        return lock_array(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
 
     @property
     def worst(self) -> float:
@@ -69,7 +69,7 @@ class Leakage:
         """The sum of the budgets, the level of differential privacy for all times together."""
         return math.fsum(self.epsilons)
 
-    @checked
+    @check_arguments
     def window(self, start: NonNegativeInt, stop: PositiveInt) -> float:
         """Return the leakage about all states at times ``start … stop − 1`` together.
 
@@ -104,7 +104,7 @@ class Leakage:
         between = math.fsum(self.epsilons[start + 1 : stop - 1])
         return float(self.backward[start] + between + self.forward[stop - 1])
 
-    @checked
+    @check_arguments
     def largest_window(self, times: PositiveInt) -> tuple[float, int]:
         """Return the largest leakage about ``times`` consecutive times, and their start.
 
@@ -143,7 +143,7 @@ class Leakage:
         return self.window(start, start + times), start
 
 
-@checked
+@check_arguments
 def backward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Compute backward privacy leakage: through the releases up to each time.
 
@@ -152,7 +152,7 @@ def backward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatA
     matrix
         ``P^B[i, j] = Pr(before = j | now = i)``: ``(n, n)``, dense or scipy sparse, a `LossFunction`, or None for an
         adversary without it; or an iterable of T − 1 of these, the first for the step from the first time to the
-        second (see `dphmm.model.reverses`).
+        second (see `dphmm.model.reverse_by_step`).
     epsilons
         ``(T,)`` non-negative budgets. 0 denotes a time without a release.
 
@@ -176,7 +176,7 @@ def backward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatA
     return _accumulate(matrix, as_budgets(epsilons), "backward matrix", {})
 
 
-@checked
+@check_arguments
 def forward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Compute forward privacy leakage: through the releases from each time on.
 
@@ -208,10 +208,10 @@ def forward_leakage(matrix: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatAr
     >>> forward_leakage([[.8, .2], [0, 1]], [.1] * 5).round(4)
     array([0.3488, 0.3024, 0.2471, 0.1808, 0.1   ])
     """
-    return _forward(matrix, as_budgets(epsilons), {})
+    return _accumulate_forward(matrix, as_budgets(epsilons), {})
 
 
-@checked
+@check_arguments
 def temporal_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> FloatArray:
     """Compute temporal privacy leakage at each time. `compute_leakage` also returns its parts.
 
@@ -240,7 +240,7 @@ def temporal_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilo
     return compute_leakage(backward, forward, epsilons).temporal
 
 
-@checked
+@check_arguments
 def compute_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilons: npt.ArrayLike) -> Leakage:
     """Compute backward, forward and temporal leakage of a stream.
 
@@ -264,9 +264,9 @@ def compute_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilon
     budgets = as_budgets(epsilons)
     sizes: dict[str, int] = {}
     if backward is forward and _is_single(backward):
-        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", highest(budgets))
+        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", bound_leakage(budgets))
     past = _accumulate(backward, budgets, "backward matrix", sizes)
-    return Leakage(budgets, past, _forward(forward, budgets, sizes))
+    return Leakage(budgets, past, _accumulate_forward(forward, budgets, sizes))
 
 
 class Stream:
@@ -396,7 +396,7 @@ def _is_single(knowledge: KnowledgeByTime) -> bool:
     return knowledge is None or isinstance(knowledge, LossFunction) or is_matrix(knowledge)
 
 
-def highest(budgets: FloatArray) -> float:
+def bound_leakage(budgets: FloatArray) -> float:
     """Return an upper bound on the leakage under these budgets."""
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
@@ -409,7 +409,7 @@ def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, size
     leakage = budgets.tolist()
     passed_on = 0.0
     last: tuple[Knowledge, float] = None, 0.0
-    for t, matrix in enumerate(_matrices(knowledge, budgets, name, sizes), start=1):
+    for t, matrix in enumerate(_iterate_matrices(knowledge, budgets, name, sizes), start=1):
         before = leakage[t - 1]
         # An array can change in place between steps, so only loss functions are reused.
         if not isinstance(matrix, LossFunction) or matrix is not last[0] or before != last[1]:
@@ -419,18 +419,20 @@ def _accumulate(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, size
     return np.array(leakage)
 
 
-def _forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, int]) -> FloatArray:
+def _accumulate_forward(knowledge: KnowledgeByTime, budgets: FloatArray, sizes: dict[str, int]) -> FloatArray:
     if not _is_single(knowledge):
         knowledge = list(cast(Iterable[Knowledge], knowledge))[::-1]
     return _accumulate(knowledge, budgets[::-1], "forward matrix", sizes)[::-1].copy()
 
 
-def _matrices(knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]) -> Iterator[Knowledge]:
+def _iterate_matrices(
+    knowledge: KnowledgeByTime, budgets: FloatArray, name: str, sizes: dict[str, int]
+) -> Iterator[Knowledge]:
     """Yield the matrix of each of the T − 1 steps, or one loss function for all."""
     count = budgets.size - 1
     num_matrices = 0
     if _is_single(knowledge):
-        function = as_loss_function(cast(Knowledge, knowledge), name, highest(budgets))
+        function = as_loss_function(cast(Knowledge, knowledge), name, bound_leakage(budgets))
         _check_size(sizes, name, function.size)
         yield from repeat(function, count)
         return
@@ -470,24 +472,24 @@ class PopulationLeakage:
         Equation 11 of the paper adds the largest backward and the largest forward leakage instead. If these belong to
         different users, the sum exceeds every user's leakage.
         """
-        return locked(np.asarray(self._table().max(axis=0), dtype=np.float64))
+        return lock_array(np.asarray(self._build_table().max(axis=0), dtype=np.float64))
 
     @cached_property
     def most_exposed_users(self) -> tuple[Hashable, ...]:
         """The user with the largest temporal leakage at each time, ``T`` names."""
         names = list(self.by_user)
-        return tuple(names[at] for at in self._table().argmax(axis=0))
+        return tuple(names[at] for at in self._build_table().argmax(axis=0))
 
     @property
     def worst(self) -> float:
         """The largest temporal leakage of any user at any time."""
         return float(self.temporal.max())
 
-    def _table(self) -> FloatArray:
+    def _build_table(self) -> FloatArray:
         return np.array([leakage.temporal for leakage in self.by_user.values()])
 
 
-@checked
+@check_arguments
 def compute_population_leakage(
     users: Mapping[Any, tuple[KnowledgeByTime, KnowledgeByTime]], epsilons: npt.ArrayLike
 ) -> PopulationLeakage:
@@ -518,10 +520,14 @@ def compute_population_leakage(
     >>> population.temporal.round(3).tolist(), population.most_exposed_users
     ([0.1, 0.2, 0.3], ('ann', 'bob', 'bob'))
     """
-    return PopulationLeakage(by_user(users, lambda backward, forward: compute_leakage(backward, forward, epsilons)))
+    return PopulationLeakage(
+        apply_to_users(users, lambda backward, forward: compute_leakage(backward, forward, epsilons))
+    )
 
 
-def by_user(users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], Figure]) -> dict[Hashable, Figure]:
+def apply_to_users(
+    users: Mapping[Any, tuple[Any, Any]], figure: Callable[[Any, Any], Figure]
+) -> dict[Hashable, Figure]:
     """Apply a function to every user's two matrices. With several users, errors name the user.
 
     Raises

@@ -6,10 +6,10 @@ pair lie under its ROC curve (the Neyman-Pearson test of q against d). The large
 over all pairs is one *query*.
 
 Queries of sparse matrices run in one loop in double precision. For a large dense matrix, sums in single precision give
-an interval for the peak of each row, by a proved bound on their error (`short_error`). Only rows with an interval that
-reaches the highest lower end can have the largest excess, and only these are summed in double precision. If the
-intervals exclude too few rows, or the sum in double precision lies outside them, all pairs are summed in double
-precision. Both loops are compiled once the work justifies it.
+an interval for the peak of each row, by a proved bound on their error (`bound_single_precision_error`). Only rows with
+an interval that reaches the highest lower end can have the largest excess, and only these are summed in double
+precision. If the intervals exclude too few rows, or the sum in double precision lies outside them, all pairs are summed
+in double precision. Both loops are compiled once the work justifies it.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _PARALLEL_MIN_TERMS = 1_000_000
 _CHUNK_TERMS = 1 << 16
 
 
-def short_error(width: int) -> float:
+def bound_single_precision_error(width: int) -> float:
     """Return the error bound of ``Σ_j min(q_j, λ d_j)`` summed in single precision.
 
-    The bound applies to the summation of `_min_shared`. Let ``u = 2^-24`` be the unit roundoff and ``k`` the length
-    of a stretch. All terms are at most ``q_j``, and the sum of ``q_j`` is at most 1. Rounding is monotone: the minimum
-    of two rounded numbers is the rounded minimum. Its relative error is at most ``u``, or for subnormal numbers its
-    absolute error is at most ``2^-150``. A stretch is summed by at most ``k − 1`` additions in any order, each with a
-    relative error of at most ``u``. Its relative error is at most ``(1 + u)^k − 1 <= γ_k = k u / (1 − k u)``, plus
+    The bound applies to the summation of `_find_min_shared_sums`. Let ``u = 2^-24`` be the unit roundoff and ``k`` the
+    length of a stretch. All terms are at most ``q_j``, and the sum of ``q_j`` is at most 1. Rounding is monotone: the
+    minimum of two rounded numbers is the rounded minimum. Its relative error is at most ``u``, or for subnormal numbers
+    its absolute error is at most ``2^-150``. A stretch is summed by at most ``k − 1`` additions in any order, each with
+    a relative error of at most ``u``. Its relative error is at most ``(1 + u)^k − 1 <= γ_k = k u / (1 − k u)``, plus
     ``2^-150 (1 + γ_k)`` for each term; this also bounds the error of all stretches together (Higham, *Accuracy and
     Stability of Numerical Algorithms*, section 4.2). The operations in double precision (the product, the sum of the
     stretches, the normalisation of rows within `width` roundings, the compared sum) add less than ``4 · width + 8``
@@ -153,17 +153,17 @@ class Excess:
         self.everything = np.arange(self.size, dtype=np.int64)
         self._columns: Any = matrix.tocsc() if self.is_sparse else None
 
-    def row(self, index: int) -> FloatArray:
+    def get_row(self, index: int) -> FloatArray:
         """Return one row as a dense array ``(width,)``."""
         return np.asarray(self.matrix[[index]].toarray()[0] if self.is_sparse else self.matrix[index])
 
-    def rounding(self, value: float, q: float = 0.0) -> float:
+    def bound_rounding_error(self, value: float, q: float = 0.0) -> float:
         """Return the rounding error of an excess with terms of size ``q``."""
         eps = float(np.finfo(np.float64).eps)
         terms = 8 * eps * (1.0 if self.is_sparse else q)
         return terms + (4 + self.width / 8) * eps * abs(value)
 
-    def peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
+    def find_peaks(self, slope: float, rows: IntArray | None = None, others: IntArray | None = None) -> Peaks:
         """Return the largest ``Σ_j (q_j − slope·d_j)₊`` by q row and by d row.
 
         For a large dense matrix, sums in single precision select the rows that can attain the largest excess. Only
@@ -180,10 +180,10 @@ class Excess:
         rows = self.everything if rows is None else rows
         others = self.everything if others is None else others
         if self.is_sparse:
-            return self._sparse_peaks(slope, rows, others)
+            return self._find_sparse_peaks(slope, rows, others)
         work = rows.size * others.size * self.width
         if work >= _SINGLE_PRECISION_MIN_TERMS and self._stands_out(slope, rows):
-            row_peak, other_peak = self._bounds(slope, rows, others)
+            row_peak, other_peak = self._bound_excesses(slope, rows, others)
             highest = row_peak.max()
             surely = highest - self.interval  # lower bound on the largest excess
             (q_rows,) = (row_peak >= surely).nonzero()
@@ -192,10 +192,10 @@ class Excess:
                 self.interval < _MAX_INTERVAL_FRACTION * highest
                 and 2 * q_rows.size * d_rows.size < rows.size * others.size
             ):
-                exact = self._dense_peaks(slope, rows[q_rows], others[d_rows])
+                exact = self._find_dense_peaks(slope, rows[q_rows], others[d_rows])
                 if surely <= exact.peak <= highest:
                     return Peaks(rows, others, row_peak, other_peak, exact.best, exact.peak)
-        return self._dense_peaks(slope, rows, others)
+        return self._find_dense_peaks(slope, rows, others)
 
     def _stands_out(self, slope: float, rows: IntArray) -> bool:
         """Return whether enough entries of the q rows can contribute to an excess."""
@@ -206,7 +206,7 @@ class Excess:
         """Return rows of a dense matrix. All rows (always in order) without a copy."""
         return matrix if rows.size == self.size else matrix[rows]
 
-    def _dense_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
+    def _find_dense_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
         """Query in double precision. Sum only columns with an entry that can contribute."""
         # An entry of q that is at most `slope` times its column's minimum exceeds no d: skip such columns.
         scaled = slope * self._select(self.matrix, others)
@@ -232,10 +232,10 @@ class Excess:
                 row_peak[block] = excess.max(axis=1)
             return other_peak
 
-        other_peak = _in_runs(run, rows.size, rows.size * scaled.size > _PARALLEL_MIN_TERMS, np.maximum)
-        return Peaks(rows, others, row_peak, other_peak, *_best(rows, row_peak, partner))
+        other_peak = _run_in_parts(run, rows.size, rows.size * scaled.size > _PARALLEL_MIN_TERMS, np.maximum)
+        return Peaks(rows, others, row_peak, other_peak, *_select_best_pair(rows, row_peak, partner))
 
-    def _bounds(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _bound_excesses(self, slope: float, rows: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return upper bounds on the excess of each row, from single precision.
 
         The largest excess of each row lies in the interval of width `interval` below its bound.
@@ -247,15 +247,15 @@ class Excess:
 
         def run(part: slice) -> FloatArray:
             other_min = np.full(others.size, np.inf)
-            _min_shared(ones[part], scaled, minimum[part], other_min)
+            _find_min_shared_sums(ones[part], scaled, minimum[part], other_min)
             return other_min
 
         work = rows.size * scaled.size
-        other_min = _in_runs(run, rows.size, work > 8 * _PARALLEL_MIN_TERMS, np.minimum)
-        top = self._masses[1] + short_error(self.width)
+        other_min = _run_in_parts(run, rows.size, work > 8 * _PARALLEL_MIN_TERMS, np.minimum)
+        top = self._masses[1] + bound_single_precision_error(self.width)
         return top - minimum, top - other_min
 
-    def _sparse_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
+    def _find_sparse_peaks(self, slope: float, rows: IntArray, others: IntArray) -> Peaks:
         """Query a sparse matrix, each q row against all d rows."""
         by_row, by_column = ((m.data, m.indices, m.indptr) for m in (self.matrix, self._columns))
         row_peak = np.full(rows.size, -1.0)
@@ -267,14 +267,14 @@ class Excess:
             return other_peak
 
         work = rows.size * self.size * self.width
-        other_peak = _in_runs(run, rows.size, work > _PARALLEL_MIN_TERMS, np.maximum)[others]
-        return Peaks(rows, others, row_peak, other_peak, *_best(rows, row_peak, partner))
+        other_peak = _run_in_parts(run, rows.size, work > _PARALLEL_MIN_TERMS, np.maximum)[others]
+        return Peaks(rows, others, row_peak, other_peak, *_select_best_pair(rows, row_peak, partner))
 
-    def vertex(self, pair: tuple[int, int], slope: float) -> Vertex:
+    def build_vertex(self, pair: tuple[int, int], slope: float) -> Vertex:
         """Return the point of a pair with the largest ``q_S − slope·d_S``, each sum rounded once."""
         # Exactly rounded sums: points of different pairs are compared, and the result must not depend on their order.
-        q = self.row(pair[0])
-        d = self.row(pair[1])
+        q = self.get_row(pair[0])
+        d = self.get_row(pair[1])
         chosen = (d == 0) & (q > 0) if math.isinf(slope) else q > slope * d
         inside = math.fsum(q[chosen].tolist())
         rest = math.fsum(q[~chosen].tolist())
@@ -282,7 +282,7 @@ class Excess:
         mass = math.fsum(d[chosen].tolist())
         return Vertex(inside if rest else 1.0, mass, rest, gap, pair)
 
-    def disjoint_rows(self) -> tuple[int, int] | None:
+    def find_disjoint_rows(self) -> tuple[int, int] | None:
         """Return the point with d = 0 and the largest q. None if all supports are equal.
 
         The rows that overlap with the fewest others are tried; for a mobility matrix these suffice. None does not
@@ -295,42 +295,42 @@ class Excess:
         for i in np.argsort(reach, kind="stable")[:8]:
             met = np.zeros(self.size, dtype=np.bool_)
             for j in matrix.indices[matrix.indptr[i] : matrix.indptr[i + 1]]:
-                met[self._holders(j)] = True
+                met[self._get_positive_rows(j)] = True
             if not met.all():
                 return int(i), int(np.flatnonzero(~met)[0])
         return None
 
-    def unbounded(self) -> Vertex | None:
+    def find_unbounded_vertex(self) -> Vertex | None:
         """Return the point with d = 0 and the largest q, or None if all rows have equal supports.
 
         It determines the growth of the loss for large α, and whether leakage is bounded.
         """
         if self.is_sparse:
-            return self._unbounded_sparse()
+            return self._find_sparse_unbounded_vertex()
         support = (self.matrix > 0).astype(np.float64)
         if support.all():
             return None
-        best = self.vertex(_find_smallest(self.matrix, support), math.inf)
+        best = self.build_vertex(_find_smallest(self.matrix, support), math.inf)
         if best.rest > 0.5:
-            best = self.vertex(_find_smallest(self.matrix, support - 1.0), math.inf)
+            best = self.build_vertex(_find_smallest(self.matrix, support - 1.0), math.inf)
         return best if best.q > 0 else None
 
-    def _unbounded_sparse(self) -> Vertex | None:
+    def _find_sparse_unbounded_vertex(self) -> Vertex | None:
         counts = np.diff(self._columns.indptr)
         if (counts == self.size).all():
             return None
-        best = self.vertex(self.peaks(math.inf).best, math.inf)
+        best = self.build_vertex(self.find_peaks(math.inf).best, math.inf)
         at = int(np.argmax(np.where(counts[self.matrix.indices] < self.size, self.matrix.data, 0.0)))
         row = int(np.searchsorted(self.matrix.indptr, at, side="right")) - 1
-        missing = int(np.setdiff1d(self.everything, self._holders(self.matrix.indices[at]))[0])
-        return max(best, self.vertex((row, missing), math.inf), key=lambda vertex: vertex.q)
+        missing = int(np.setdiff1d(self.everything, self._get_positive_rows(self.matrix.indices[at]))[0])
+        return max(best, self.build_vertex((row, missing), math.inf), key=lambda vertex: vertex.q)
 
-    def _holders(self, column: int) -> IntArray:
+    def _get_positive_rows(self, column: int) -> IntArray:
         """Return the rows of a sparse matrix that are positive in a column."""
         start, stop = self._columns.indptr[column : column + 2]
         return np.asarray(self._columns.indices[start:stop])
 
-    def steepest(self) -> tuple[Vertex, float]:
+    def find_steepest_vertex(self) -> tuple[Vertex, float]:
         """Return the point with the largest ratio q/d, and that ratio, for a matrix without zeros."""
         matrix = self.matrix
         high = matrix.max(axis=0)
@@ -358,20 +358,20 @@ class Excess:
     def interval(self) -> float:
         """Width of the intervals that single precision gives for the excesses of a dense matrix."""
         smallest, largest = self._masses
-        return largest - smallest + 2 * short_error(self.width)
+        return largest - smallest + 2 * bound_single_precision_error(self.width)
 
     @cached_property
     def _short(self) -> Short:
         return np.asarray(self.matrix, dtype=np.float32)
 
 
-def _best(rows: IntArray, row_peak: FloatArray, partner: IntArray) -> tuple[tuple[int, int], float]:
+def _select_best_pair(rows: IntArray, row_peak: FloatArray, partner: IntArray) -> tuple[tuple[int, int], float]:
     """Return the pair of rows with the largest excess, and that excess."""
     at = int(row_peak.argmax())
     return (int(rows[at]), int(partner[at])), float(row_peak[at])
 
 
-def _in_runs(
+def _run_in_parts(
     run: Callable[[slice], FloatArray],
     count: int,
     is_shared: bool,
@@ -381,17 +381,17 @@ def _in_runs(
     if not is_shared or count <= _ROWS_PER_TASK:
         return run(slice(0, count))
     parts = [slice(start, start + _ROWS_PER_TASK) for start in range(0, count, _ROWS_PER_TASK)]
-    with ThreadPoolExecutor(_processors()) as pool:
+    with ThreadPoolExecutor(_count_processors()) as pool:
         return reduce(combine, pool.map(run, parts))
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else (os.cpu_count() or 1)
 
 
-def _min_shared_loop(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
-    """Compute `_min_shared` in blocks of four q rows by two d rows."""
+def _find_min_shared_sums_loop(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
+    """Compute `_find_min_shared_sums` in blocks of four q rows by two d rows."""
     last = len(ones) - 1
     other_last = len(scaled) - 1
     width = scaled.shape[1]
@@ -438,13 +438,13 @@ def _min_shared_loop(ones: Short, scaled: Short, minimum: FloatArray, other_min:
             other_min[k1] = min(other_min[k1], more0, more1, more2, more3)
 
 
-@compile_if_hot(_min_shared_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
-def _min_shared(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
+@compile_if_hot(_find_min_shared_sums_loop, lambda ones, scaled, *_: ones.size * len(scaled), reorder=True)
+def _find_min_shared_sums(ones: Short, scaled: Short, minimum: FloatArray, other_min: FloatArray) -> None:
     """Compute the smallest ``Σ_j min(q_j, λ d_j)`` of each row in single precision.
 
     ``scaled`` contains the d rows multiplied by λ. The excess is the row's mass minus this sum, so the smallest sum
-    gives the largest excess. No term exceeds ``q_j``. Therefore the error of a sum is at most `short_error` for every
-    slope.
+    gives the largest excess. No term exceeds ``q_j``. Therefore the error of a sum is at most
+    `bound_single_precision_error` for every slope.
     """
     width = scaled.shape[1]
     several = max(1, 2 * _CHUNK_TERMS // (len(scaled) * min(width, _SINGLE_PRECISION_COLUMNS)))

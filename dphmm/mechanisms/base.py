@@ -481,7 +481,7 @@ def find_mechanism(setting: str) -> type[Mechanism]:
 
 
 @contextmanager
-def named_failures(mechanism: str, is_private: bool = False) -> Iterator[None]:
+def translate_mechanism_errors(mechanism: str, is_private: bool = False) -> Iterator[None]:
     """Raise a `GuaranteeError` that names a registered mechanism if the block fails.
 
     Parameters
@@ -518,7 +518,7 @@ def _is_known(value: Any) -> bool:
     # One with a version, as in a file, is refused later with the reason: it is missing, or of another version.
     if not isinstance(value, str) or value in MECHANISMS:
         return isinstance(value, str)
-    return "@" in value or value in MECHANISM_REGISTRY.names()
+    return "@" in value or value in MECHANISM_REGISTRY.list_names()
 
 
 # A `MechanismName`, or the name of a registered mechanism, with or without its version: ``"elliptic@1.0"``.

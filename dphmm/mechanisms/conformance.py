@@ -17,8 +17,8 @@ from dphmm.errors import GuaranteeError, InvalidInputError
 from dphmm.mechanisms import noise_tables, norm_noise
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, MECHANISMS, Mechanism, SampleSize
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from dphmm.random import random_source
-from dphmm.validation import checked
+from dphmm.random import as_random_source
+from dphmm.validation import check_arguments
 
 # The probability that the statistical check rejects a sampler that follows its density.
 ALPHA = 1e-9
@@ -104,7 +104,7 @@ def check_origin(mechanism: Mechanism, name: str) -> bool:
     )
 
 
-@checked
+@check_arguments
 def check_mechanism(
     mechanism: Mechanism,
     points: npt.ArrayLike,
@@ -227,7 +227,7 @@ def _check_samples(
     if loss > 1.0 and mechanism.rank == mechanism.dimension and first.dtype.kind == "f":
         y = x + (y - x) / loss
         loss = float(mechanism.privacy_loss(x, y))
-    source = random_source(np.random.default_rng(_SEED))
+    source = as_random_source(np.random.default_rng(_SEED))
     outputs = np.array([mechanism.draw(x, source) for _ in range(draws)])
     batch = mechanism.sample(x, np.random.default_rng(_SEED), samples)
     for drawn in (outputs, batch):

@@ -20,26 +20,26 @@ import numpy as np
 from dphmm.arrays import MAX_SCALE, MIN_SCALE
 from dphmm.errors import BudgetError
 from dphmm.random import RandomSource
-from dphmm.tables.values import parse_fraction, shown
+from dphmm.tables.values import parse_fraction, shorten_repr
 
 
-def decimal_context(digits: int) -> Context:
+def make_decimal_context(digits: int) -> Context:
     """Return a decimal context of some digits without underflow."""
     return Context(prec=digits, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
-def decimal_power(x: Fraction) -> Decimal:
+def compute_exp(x: Fraction) -> Decimal:
     """Return ``exp(x)`` in the current decimal context."""
     return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
 
 
-def decimal_exp(exponent: Fraction, digits: int) -> Decimal:
+def compute_negative_exp(exponent: Fraction, digits: int) -> Decimal:
     """Return ``exp(-exponent)``, ``exponent >= 0``, to a relative error below ``10**-digits``."""
-    with localcontext(decimal_context(digits + 5 + whole_digits(exponent))):
-        return decimal_power(-exponent)
+    with localcontext(make_decimal_context(digits + 5 + count_integer_digits(exponent))):
+        return compute_exp(-exponent)
 
 
-def whole_digits(x: Fraction) -> int:
+def count_integer_digits(x: Fraction) -> int:
     """Return the number of decimal digits of the integer part."""
     return len(str(int(x)))
 
@@ -61,22 +61,22 @@ class RandomBits:
     Parameters
     ----------
     source
-        The source of bytes; see `dphmm.random.random_source`.
+        The source of bytes; see `dphmm.random.as_random_source`.
     """
 
     def __init__(self, source: RandomSource) -> None:
         self.source = source
-        self._words = chain.from_iterable(_blocks(source))
+        self._words = chain.from_iterable(_iterate_blocks(source))
 
-    def word(self) -> int:
+    def sample_word(self) -> int:
         """Return the next word: an integer uniform in ``0 .. 2**62 - 1``."""
         return next(self._words)
 
-    def bit(self) -> int:
+    def sample_bit(self) -> int:
         """Return one fair bit."""
         return next(self._words) & 1
 
-    def below(self, bound: int) -> int:
+    def sample_below(self, bound: int) -> int:
         """Return an integer uniform in ``0 .. bound - 1``, by rejection.
 
         Raises
@@ -97,7 +97,7 @@ class RandomBits:
             if value < bound:
                 return value
 
-    def successes(self, num: int, den: int, step: int = 0, maximum: int | None = 1) -> int:
+    def count_successes(self, num: int, den: int, step: int = 0, maximum: int | None = 1) -> int:
         """Return the number of successes before the first failure, at most ``most``.
 
         Flip ``k`` succeeds with probability exactly ``num / (den + k step)``, for ``0 <= num <= den``, ``den >= 1`` and
@@ -119,7 +119,7 @@ class RandomBits:
         return count
 
 
-def _blocks(source: RandomSource) -> Iterator[list[int]]:
+def _iterate_blocks(source: RandomSource) -> Iterator[list[int]]:
     size = _MIN_BLOCK_WORDS
     while True:
         words = np.frombuffer(source.bytes(8 * size), dtype=np.uint64)
@@ -127,7 +127,7 @@ def _blocks(source: RandomSource) -> Iterator[list[int]]:
         size = min(2 * size, _MAX_BLOCK_WORDS)
 
 
-def rational(value: Rational, name: str = "epsilon", low: float = MIN_SCALE, high: float = MAX_SCALE) -> Fraction:
+def parse_rational(value: Rational, name: str = "epsilon", low: float = MIN_SCALE, high: float = MAX_SCALE) -> Fraction:
     """Return the positive rational number that a budget was written as.
 
     ``0.1`` means one tenth, not the nearest binary number.
@@ -143,11 +143,11 @@ def rational(value: Rational, name: str = "epsilon", low: float = MIN_SCALE, hig
     Fraction(1, 10)
     """
     again = isinstance(value, float | int)  # cached: the same few budgets are read at every step
-    return (_read if again else _read.__wrapped__)(value, name, low, high)
+    return (_parse_uncached if again else _parse_uncached.__wrapped__)(value, name, low, high)
 
 
 @lru_cache(maxsize=256, typed=True)
-def _read(value: Rational, name: str, low: float, high: float) -> Fraction:
+def _parse_uncached(value: Rational, name: str, low: float, high: float) -> Fraction:
     try:
         # Others are converted exactly, or refused; the text of a boolean is no number, unlike its value.
         written = isinstance(value, bool | str | float | np.floating | Decimal)
@@ -159,12 +159,12 @@ def _read(value: Rational, name: str, low: float, high: float) -> Fraction:
         fraction = Fraction(0)
     # As a double, the bound can be above the decimal number that the message contains.
     if not Fraction(str(low)) <= fraction <= high:
-        text = value if isinstance(value, float) else shown(value)
+        text = value if isinstance(value, float) else shorten_repr(value)
         raise BudgetError(f"{name} must be in [{low:g}, {high:g}], got {text}")
     return fraction
 
 
-def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
+def sample_geometric(num: int, den: int, bits: RandomBits) -> int:
     """Sample ``k >= 0`` with probability exactly ``(1 - q) q**k``, ``q = exp(-num / den)``.
     Canonne, Kamath and Steinke (2020), the inner part of Algorithm 2.
 
@@ -184,19 +184,19 @@ def geometric_exp(num: int, den: int, bits: RandomBits) -> int:
         raise BudgetError(f"the decay must be a positive fraction, got {num}/{den}")
     # A count of decay 1 / den has a uniform digit below den, kept with probability exp(-low / den), and a count of
     # decay 1 above it; its quotient by num has decay num / den.
-    low = bits.below(den)
-    while bits.successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
-        low = bits.below(den)
+    low = bits.sample_below(den)
+    while bits.count_successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
+        low = bits.sample_below(den)
     high = 0
-    while bits.successes(1, 1, 1, None) & 1 == 0:  # each with probability exp(-1)
+    while bits.count_successes(1, 1, 1, None) & 1 == 0:  # each with probability exp(-1)
         high += 1
     return (low + den * high) // num
 
 
-def cut_off_exp(num: int, den: int, size: int, bits: RandomBits) -> int:
+def sample_truncated_geometric(num: int, den: int, size: int, bits: RandomBits) -> int:
     """Sample ``0 <= k < size``, with probability exactly proportional to ``exp(-num/den k)``.
 
-    The remainder of a count of `geometric_exp` after division by the size has this distribution: the remainders have
+    The remainder of a count of `sample_geometric` after division by the size has this distribution: the remainders have
     the same probability ratios for every quotient.
 
     Parameters
@@ -211,6 +211,6 @@ def cut_off_exp(num: int, den: int, size: int, bits: RandomBits) -> int:
     if size == 1:
         return 0
     if num == 0:
-        return bits.below(size)
-    left = geometric_exp(abs(num), den, bits) % size
+        return bits.sample_below(size)
+    left = sample_geometric(abs(num), den, bits) % size
     return left if num > 0 else size - 1 - left

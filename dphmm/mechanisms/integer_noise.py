@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import IntArray
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.random import RandomSource
 
 # Upper bound on the scale of the noise; larger noise may exceed 64 bits.
@@ -64,7 +64,7 @@ class CountNoise:
         self.left -= epsilon
         self.spent[name] = self.spent.get(name, Fraction(0)) + epsilon
         true = np.asarray(counts, dtype=np.int64)
-        return true + laplace_steps(epsilon / sensitivity, true.size, self.source).reshape(true.shape)
+        return true + sample_discrete_laplace(epsilon / sensitivity, true.size, self.source).reshape(true.shape)
 
 
 def laplace_variance(decay: float) -> float:
@@ -72,7 +72,7 @@ def laplace_variance(decay: float) -> float:
     return 2.0 * exp(-decay) / expm1(-decay) ** 2  # 1 - exp(-decay) would cancel with a small decay
 
 
-def laplace_within(decay: float, confidence: float) -> int:
+def bound_laplace_noise(decay: float, confidence: float) -> int:
     """Return the smallest k such that discrete Laplace noise is within k of zero.
 
     It is so with probability at least `confidence`. The probability beyond k is ``2 q^(k+1) / (1 + q)``, where

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import IntArray
-from dphmm.mechanisms.exact import decimal_context, decimal_power, whole_digits
+from dphmm.mechanisms.exact import compute_exp, count_integer_digits, make_decimal_context
 from dphmm.random import RandomSource
 
 Words = npt.NDArray[np.uint32]
@@ -75,11 +75,11 @@ class Thresholds:
         equal = self._table[np.maximum(places, 1) - 1] == open_words if len(open_words) else np.zeros(0, dtype=np.bool_)
         for at in np.flatnonzero(equal).tolist():
             first = int(np.searchsorted(self._table, open_words[at]))
-            places[at] = self.settled(int(open_words[at]), _WORD_BITS, source, first)
+            places[at] = self.resolve_sample(int(open_words[at]), _WORD_BITS, source, first)
         result[among] = places
         return np.asarray(result)
 
-    def settled(self, number: int, bits: int, source: RandomSource, place: int = 0) -> int:
+    def resolve_sample(self, number: int, bits: int, source: RandomSource, place: int = 0) -> int:
         """Return the sample for a number with known first binary digits and random further digits.
 
         Parameters
@@ -118,9 +118,9 @@ class Geometric:
     def __init__(self, rate: Fraction) -> None:
         self._digits: list[Thresholds] = []
         while rate * _MAX_TABLE_SIZE < _MAX_EXPONENT:
-            self._digits.append(_cut_off(rate, _MAX_TABLE_SIZE))
+            self._digits.append(_build_truncated_thresholds(rate, _MAX_TABLE_SIZE))
             rate *= _MAX_TABLE_SIZE
-        self._digits.append(_endless(rate))
+        self._digits.append(_build_geometric_thresholds(rate))
 
     def draw(self, count: int, source: RandomSource, modulus: int | None = None) -> IntArray:
         """Sample independently, ``(count,)``, modulo a number below ``2**50`` if it is set."""
@@ -149,7 +149,7 @@ class CutOff:
     def __init__(self, rate: Fraction, size: int) -> None:
         self._size = size
         self._falls = rate >= 0
-        self._table = _cut_off(abs(rate), size) if 1 < size <= _MAX_TABLE_SIZE else None
+        self._table = _build_truncated_thresholds(abs(rate), size) if 1 < size <= _MAX_TABLE_SIZE else None
         self._geometric = Geometric(abs(rate)) if size > _MAX_TABLE_SIZE and rate else None
 
     def draw(self, count: int, source: RandomSource) -> IntArray:
@@ -161,11 +161,11 @@ class CutOff:
         elif self._geometric is not None:
             drawn = self._geometric.draw(count, source, self._size)
         else:
-            drawn = _uniform(self._size, count, source)
+            drawn = _sample_uniform(self._size, count, source)
         return drawn if self._falls else self._size - 1 - drawn
 
 
-def choice(weights: Callable[[int], list[Decimal]], count: int) -> Thresholds:
+def build_choice_thresholds(weights: Callable[[int], list[Decimal]], count: int) -> Thresholds:
     """Return a sampler of indices with probability exactly proportional to their weights.
 
     Parameters
@@ -178,21 +178,21 @@ def choice(weights: Callable[[int], list[Decimal]], count: int) -> Thresholds:
     """
 
     @cache
-    def sums(digits: int) -> list[Decimal]:
+    def sum_weights(digits: int) -> list[Decimal]:
         return list(accumulate(weights(digits + 2)))
 
-    def threshold(place: int, digits: int) -> Decimal:
-        with localcontext(decimal_context(digits + 10)):
-            return sums(digits)[place] / sums(digits)[-1]
+    def compute_threshold(place: int, digits: int) -> Decimal:
+        with localcontext(make_decimal_context(digits + 10)):
+            return sum_weights(digits)[place] / sum_weights(digits)[-1]
 
-    def digits(place: int, bits: int) -> int:
-        return whole_part(lambda wanted: threshold(place, wanted), bits)
+    def compute_digits(place: int, bits: int) -> int:
+        return compute_integer_part(lambda wanted: compute_threshold(place, wanted), bits)
 
-    table = np.array([digits(place, _WORD_BITS) for place in range(count - 1)], dtype=np.uint32)
-    return Thresholds(digits, table, count - 1)
+    table = np.array([compute_digits(place, _WORD_BITS) for place in range(count - 1)], dtype=np.uint32)
+    return Thresholds(compute_digits, table, count - 1)
 
 
-def whole_part(value: Callable[[int], Decimal], bits: int) -> int:
+def compute_integer_part(value: Callable[[int], Decimal], bits: int) -> int:
     """Return the integer part of ``2**bits`` times a number in [0, 1].
 
     The number is computed with more digits until the result is certain.
@@ -206,7 +206,7 @@ def whole_part(value: Callable[[int], Decimal], bits: int) -> int:
     """
     digits = bits // 3 + 8
     while True:
-        with localcontext(decimal_context(2 * digits)):
+        with localcontext(make_decimal_context(2 * digits)):
             near = value(digits) * 2**bits
             error = near * Decimal(10) ** -digits
             low = int(near - error)
@@ -216,58 +216,64 @@ def whole_part(value: Callable[[int], Decimal], bits: int) -> int:
         digits *= 2
 
 
-def _endless(rate: Fraction) -> Thresholds:
-    def digits(place: int, bits: int) -> int:
+def _build_geometric_thresholds(rate: Fraction) -> Thresholds:
+    def compute_digits(place: int, bits: int) -> int:
         exponent = rate * (place + 1)
         if exponent > bits:  # it is closer to one than a unit of the last digit: all digits are ones
             return (1 << bits) - 1
-        return whole_part(lambda wanted: _one_less_power(exponent, wanted), bits)
+        return compute_integer_part(lambda wanted: _compute_exp_complement(exponent, wanted), bits)
 
-    powers, error = _powers(rate, ceil(_MAX_EXPONENT / rate) + 1)
+    powers, error = _compute_powers(rate, ceil(_MAX_EXPONENT / rate) + 1)
     unit = 1 << _POWER_BITS
-    return Thresholds(digits, _table([unit - power for power in powers[1:]], error, digits), None)
+    return Thresholds(compute_digits, _build_table([unit - power for power in powers[1:]], error, compute_digits), None)
 
 
-def _cut_off(rate: Fraction, size: int) -> Thresholds:
+def _build_truncated_thresholds(rate: Fraction, size: int) -> Thresholds:
     if not rate:
 
-        def even(place: int, bits: int) -> int:
+        def compute_even_digits(place: int, bits: int) -> int:
             return (place + 1 << bits) // size
 
-        return Thresholds(even, np.array([even(k, _WORD_BITS) for k in range(size - 1)], dtype=np.uint32), size - 1)
+        return Thresholds(
+            compute_even_digits,
+            np.array([compute_even_digits(k, _WORD_BITS) for k in range(size - 1)], dtype=np.uint32),
+            size - 1,
+        )
 
-    def digits(place: int, bits: int) -> int:
+    def compute_digits(place: int, bits: int) -> int:
         if rate * (place + 1) > bits:  # as for an infinite count, which is further from one
             return (1 << bits) - 1
 
-        def value(wanted: int) -> Decimal:
-            part, whole = (_one_less_power(rate * k, wanted + 2) for k in (place + 1, size))
-            with localcontext(decimal_context(wanted + 10)):
+        def compute_threshold(wanted: int) -> Decimal:
+            part, whole = (_compute_exp_complement(rate * k, wanted + 2) for k in (place + 1, size))
+            with localcontext(make_decimal_context(wanted + 10)):
                 return part / whole
 
-        return whole_part(value, bits)
+        return compute_integer_part(compute_threshold, bits)
 
-    powers, error = _powers(rate, size)
+    powers, error = _compute_powers(rate, size)
     unit = 1 << _POWER_BITS
     whole = unit - powers[size]
     near = [(unit - power << _POWER_BITS) // whole for power in powers[1:size]]
-    return Thresholds(digits, _table(near, (3 * error << _POWER_BITS) // whole + 1, digits), size - 1)
+    return Thresholds(
+        compute_digits, _build_table(near, (3 * error << _POWER_BITS) // whole + 1, compute_digits), size - 1
+    )
 
 
-def _one_less_power(exponent: Fraction, digits: int) -> Decimal:
+def _compute_exp_complement(exponent: Fraction, digits: int) -> Decimal:
     """Return ``1 - exp(-exponent)`` for an exponent > 0, to a relative ``10**-digits``."""
-    with localcontext(decimal_context(digits + 5 + whole_digits(1 / exponent))):
-        return 1 - decimal_power(-exponent)
+    with localcontext(make_decimal_context(digits + 5 + count_integer_digits(1 / exponent))):
+        return 1 - compute_exp(-exponent)
 
 
-def _powers(rate: Fraction, count: int) -> tuple[list[int], int]:
+def _compute_powers(rate: Fraction, count: int) -> tuple[list[int], int]:
     """Return ``exp(-rate k)``, ``0 <= k <= count``, in units of ``2**-256``, with a bound.
 
     Each is a product of two earlier ones. If these have errors of ``a`` and ``b`` units, the product, truncated to
     units, has an error of at most ``a + b + 2``. Therefore the power of ``k`` has an error of at most ``4 k`` units.
     """
-    with localcontext(decimal_context(_POWER_BITS // 3 + 10)):
-        first = int(decimal_power(-rate) * (1 << _POWER_BITS))
+    with localcontext(make_decimal_context(_POWER_BITS // 3 + 10)):
+        first = int(compute_exp(-rate) * (1 << _POWER_BITS))
     powers = [1 << _POWER_BITS, first]
     # Doubling: the number of roundings of a power grows only with the logarithm of its exponent.
     while len(powers) <= count:
@@ -276,7 +282,7 @@ def _powers(rate: Fraction, count: int) -> tuple[list[int], int]:
     return powers[: count + 1], 4 * (count + 1)
 
 
-def _table(near: list[int], error: int, digits: Callable[[int, int], int]) -> Words:
+def _build_table(near: list[int], error: int, digits: Callable[[int, int], int]) -> Words:
     """Return integer parts of ``2**32 x``. ``x`` is in units of ``2**-256``, with an error."""
     shift = _POWER_BITS - _WORD_BITS
     table = np.empty(len(near), dtype=np.uint32)
@@ -287,7 +293,7 @@ def _table(near: list[int], error: int, digits: Callable[[int, int], int]) -> Wo
     return table
 
 
-def _uniform(size: int, count: int, source: RandomSource) -> IntArray:
+def _sample_uniform(size: int, count: int, source: RandomSource) -> IntArray:
     """Sample numbers uniform in ``0 .. size - 1``, ``(count,)``, by rejection."""
     shift = np.uint64(64 - (size - 1).bit_length())
     result = np.zeros(0, dtype=np.int64)

@@ -16,13 +16,13 @@ from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.span import exact_product, largest
+from dphmm.geometry.span import compute_max_abs, exact_product
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
-from dphmm.mechanisms.exact import Rational, decimal_context, decimal_exp, rational
+from dphmm.mechanisms.exact import Rational, compute_negative_exp, make_decimal_context, parse_rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
-from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, half_sails
-from dphmm.random import RandomSource, Rng, random_source
-from dphmm.validation import Integers, checked
+from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, list_half_sail_edges
+from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.validation import Integers, check_arguments
 
 # Maximum distance of points from the origin in steps: beyond it doubles do not distinguish all neighbours.
 STEP_LIMIT = 2**52
@@ -52,11 +52,11 @@ class Spacing:
 
     def __init__(self, step: Rational = 1) -> None:
         try:
-            self.step = rational(step, "spacing")
+            self.step = parse_rational(step, "spacing")
         except BudgetError as error:
             raise InvalidInputError(str(error)) from error
 
-    def steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
+    def to_steps(self, points: npt.ArrayLike, name: str = "points") -> IntArray:
         """Convert points of the lattice to integer numbers of steps, in the same shape.
 
         Parameters
@@ -80,17 +80,17 @@ class Spacing:
         if array.dtype.kind not in "iufO":
             raise CoordinateError(f"{name} must be numbers, got type {array.dtype}")
         if array.dtype.kind in "iu" and self.step == 1:
-            return self._checked(array, name)
+            return self._check_steps(array, name)
         steps: npt.NDArray[Any]
         if array.dtype.kind == "f":
-            steps, on = self._rounded(array.astype(np.float64), name)
+            steps, on = self._round_floats(array.astype(np.float64), name)
         else:
-            steps, on = self._divided(array, name)
+            steps, on = self._divide_exactly(array, name)
         if not on.all():
             self._refuse(array, steps, on, name)
-        return self._checked(steps, name)
+        return self._check_steps(steps, name)
 
-    def nearest(self, points: FloatArray, name: str = "points") -> IntArray:
+    def round_to_steps(self, points: FloatArray, name: str = "points") -> IntArray:
         """Return the nearest lattice points as integer numbers of steps, in the same shape.
 
         Raises
@@ -98,14 +98,14 @@ class Spacing:
         CoordinateError
             If a point is not finite, or too far away.
         """
-        return self._checked(self._rounded(points, name)[0], name)
+        return self._check_steps(self._round_floats(points, name)[0], name)
 
-    def _checked(self, steps: npt.NDArray[Any], name: str) -> IntArray:
+    def _check_steps(self, steps: npt.NDArray[Any], name: str) -> IntArray:
         if steps.size and max(int(steps.max()), -int(steps.min())) > STEP_LIMIT:
             raise CoordinateError(f"{name} must be within 2**52 steps of {self.step}: use a wider spacing")
         return steps.astype(np.int64, copy=False)
 
-    def _rounded(self, values: FloatArray, name: str) -> tuple[npt.NDArray[Any], BoolArray]:
+    def _round_floats(self, values: FloatArray, name: str) -> tuple[npt.NDArray[Any], BoolArray]:
         if not np.isfinite(values).all():
             raise CoordinateError(f"{name} must be finite, got NaN or infinity")
         width = float(self.step)
@@ -114,7 +114,7 @@ class Spacing:
         tolerance = np.minimum(RELATIVE_TOLERANCE * np.maximum(np.abs(values), width), width / 4)
         return steps, np.asarray(np.abs(values - steps * width) <= tolerance)
 
-    def _divided(self, values: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any], BoolArray]:
+    def _divide_exactly(self, values: npt.NDArray[Any], name: str) -> tuple[npt.NDArray[Any], BoolArray]:
         try:
             ratios = [Fraction(x) / self.step for x in values.ravel().tolist()]
         except (TypeError, ValueError, OverflowError) as error:
@@ -131,7 +131,7 @@ class Spacing:
             f"{name} must lie on the lattice with spacing {self.step}, got ({place}); the nearest point is ({near})"
         )
 
-    def points(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_points(self, steps: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert integer numbers of steps to points.
 
         Points are integers if the step is one, otherwise the nearest doubles. The result is a function of the steps
@@ -152,7 +152,7 @@ _ROW_BLOCK = 1 << 14
 # Number of heights (vectors times forms) in a block, for the same reason.
 _MAX_HEIGHTS = 1 << 18
 
-# Maximum number of digits: the time of `dphmm.mechanisms.exact.decimal_exp` grows faster than linearly.
+# Maximum number of digits: the time of `dphmm.mechanisms.exact.compute_negative_exp` grows faster than linearly.
 _MAX_DIGITS = 10_000
 
 # Largest ratio of the hull's coordinates to epsilon: noise then exceeds 64 bits with probability below ``exp(-10**5)``.
@@ -168,7 +168,7 @@ class LatticeKNormMechanism(Mechanism):
     ----------
     hull
         The body ``K``, with integer vertices: differences counted **in lattice steps**, whatever ``spacing`` is. Use
-        `in_units_of_points` for a hull in the unit of the measurements. Its dimension is at most two; the space may
+        `from_hull_in_units` for a hull in the unit of the measurements. Its dimension is at most two; the space may
         have more.
     epsilon
         The budget: a positive rational. A float is read as its shortest decimal: ``0.3`` means three tenths. Other
@@ -215,11 +215,11 @@ class LatticeKNormMechanism(Mechanism):
         # The body, in lattice steps.
         self.hull = hull
         # The budget.
-        self.epsilon: Fraction = rational(epsilon)
+        self.epsilon: Fraction = parse_rational(epsilon)
         self.dimension = hull.ambient_dimension
         # The published lattice.
         self.lattice = Spacing(spacing)
-        vertices = _integer_vertices(hull) if hull.corners is None else hull.corners
+        vertices = _get_integer_vertices(hull) if hull.corners is None else hull.corners
         if int(np.abs(vertices).max()) * self.epsilon.denominator > _MAX_REACH * self.epsilon.numerator:
             raise BudgetError(f"epsilon is {epsilon}, and noise of this hull may exceed 64 bits: use a larger epsilon")
         self._sublattice = Sublattice(vertices, hull.dimension)
@@ -230,16 +230,18 @@ class LatticeKNormMechanism(Mechanism):
         self._decay_float = float(self.decay)
         self._decay_per_epsilon = 1 / divisor
         # ``(h, 2)``: the corners of the reduced polygon, in the basis of the sublattice. Noise and norm use them.
-        self._tips = _counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
-        self._sum = LatticeSum(hull.dimension, half_sails(self._tips.tolist()), self._sublattice.basis)
+        self._tips = (
+            _orient_counter_clockwise(corners // divisor) if hull.dimension == 2 else np.zeros((0, 2), dtype=np.int64)
+        )
+        self._sum = LatticeSum(hull.dimension, list_half_sail_edges(self._tips.tolist()), self._sublattice.basis)
         self._noise = LatticeNoise(self._sum, self.decay, self._sublattice.basis)
 
     @classmethod
-    def in_units_of_points(cls, hull: SensitivityHull, epsilon: Rational, spacing: Rational) -> LatticeKNormMechanism:
+    def from_hull_in_units(cls, hull: SensitivityHull, epsilon: Rational, spacing: Rational) -> LatticeKNormMechanism:
         """Build the mechanism for a hull in the unit of the measurements, such as kilometres.
 
         The differences of the hull are divided by the spacing and must be integer numbers of steps, by the rules of
-        `Spacing.steps`. The hull is then rebuilt from integers.
+        `Spacing.to_steps`. The hull is then rebuilt from integers.
 
         Parameters
         ----------
@@ -267,7 +269,7 @@ class LatticeKNormMechanism(Mechanism):
         differences = hull.differences
         if hull.norm_form.exact is not None and hull.norm_form.exact.denominator != 1:
             differences = differences.astype(object) * Fraction(1, hull.norm_form.exact.denominator)
-        steps = Spacing(spacing).steps(differences, "the hull's differences")
+        steps = Spacing(spacing).to_steps(differences, "the hull's differences")
         return cls(SensitivityHull(steps.reshape(-1, hull.ambient_dimension)), epsilon, spacing)
 
     @property
@@ -290,7 +292,7 @@ class LatticeKNormMechanism(Mechanism):
         """The length of a lattice step in the unit of the points."""
         return self.lattice.step
 
-    @checked
+    @check_arguments
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> npt.NDArray[Any]:
         """Sample exact releases of ``x``.
 
@@ -299,7 +301,8 @@ class LatticeKNormMechanism(Mechanism):
         x
             A lattice point ``(d,)``, or one per row ``(n, d)``, each with independent noise.
         rng
-            The randomness; see `dphmm.random.random_source`. A seed or generator is for experiments: it is not private.
+            The randomness; see `dphmm.random.as_random_source`. A seed or generator is for experiments: it is not
+            private.
         size
             Number of independent releases of ``x``. Defaults to one, without an additional axis.
 
@@ -316,10 +319,10 @@ class LatticeKNormMechanism(Mechanism):
         InvalidInputError
             If ``size`` is negative.
         """
-        steps = self._steps(x, "x")
+        steps = self._convert_points(x, "x")
         shape = steps.shape if size is None else (size, *steps.shape)
-        noise = self._noise.draw(prod(shape[:-1]), random_source(rng))
-        return self.lattice.points(steps + noise.reshape(shape))
+        noise = self._noise.draw(prod(shape[:-1]), as_random_source(rng))
+        return self.lattice.to_points(steps + noise.reshape(shape))
 
     def draw(self, value: IntArray, source: RandomSource) -> IntArray:
         """Sample one exact release of a validated true value ``(d,)``, both in steps."""
@@ -345,11 +348,11 @@ class LatticeKNormMechanism(Mechanism):
         CoordinateError
             If a point is off the lattice or of another dimension than the hull.
         """
-        return self.unchecked_log_density(self._steps(z, "z"), self._steps(x, "x"))
+        return self.unchecked_log_density(self._convert_points(z, "z"), self._convert_points(x, "x"))
 
     def unchecked_log_density(self, z: IntArray, values: IntArray) -> FloatArray:
         """Return `log_density` of validated points in steps."""
-        return -self._losses(z, values) - self.log_normaliser
+        return -self._compute_losses(z, values) - self.log_normaliser
 
     def planar_law(self, reach: float) -> PlanarLaw | None:
         """Return the density by the hull's half-spaces, for vectors of up to ``reach`` steps.
@@ -386,9 +389,9 @@ class LatticeKNormMechanism(Mechanism):
         CoordinateError
             If a point is off the lattice or of another dimension than the hull.
         """
-        return self._losses(self._steps(x, "x"), self._steps(y, "y"))
+        return self._compute_losses(self._convert_points(x, "x"), self._convert_points(y, "y"))
 
-    def _losses(self, first: IntArray, second: IntArray) -> FloatArray:
+    def _compute_losses(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = second.shape if first.ndim == 1 else np.broadcast_shapes(first.shape, second.shape)
         norms = np.empty(shape[0] if len(shape) == 2 else 1)
         rows = min(_ROW_BLOCK, max(1, _MAX_HEIGHTS // max(1, len(self._forms[0]))))
@@ -398,11 +401,11 @@ class LatticeKNormMechanism(Mechanism):
             vectors = np.empty((shape[-1], len(norms[block])), dtype=np.int64)
             for axis, column in enumerate(vectors):  # two long differences are faster than many short ones
                 np.subtract(left[:, axis], right[:, axis], out=column)
-            norms[block] = self._norms(vectors.T)
+            norms[block] = self._compute_norms(vectors.T)
         norms *= self._decay_float
         return norms.reshape(shape[:-1])
 
-    @checked
+    @check_arguments
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
         """Return the differences in steps with bounded loss, from the sampler's cones.
 
@@ -418,12 +421,12 @@ class LatticeKNormMechanism(Mechanism):
         else:
             cones = np.empty((len(self._tips), 2, 2))
             cones[:, 0] = self._tips
-            cones[:, 1] = planar.following(self._tips)
+            cones[:, 1] = planar.get_next_vertices(self._tips)
         if not self._sublattice.is_everything:
             cones = cones @ self._sublattice.basis.astype(np.float64)
-        return Gauge.of_cones(cones, loss / self._decay_float, rounding)
+        return Gauge.from_cones(cones, loss / self._decay_float, rounding)
 
-    def _norms(self, vectors: IntArray) -> FloatArray:
+    def _compute_norms(self, vectors: IntArray) -> FloatArray:
         """Return norms of vectors in steps ``(n, d)``, in the reduced hull.
 
         The reduced hull is the hull divided by the common divisor of its vertices.
@@ -435,7 +438,7 @@ class LatticeKNormMechanism(Mechanism):
         in_floats, divisors, longest = self._forms_in_floats
         if not len(forms):
             norms = np.zeros(len(vectors))
-        elif largest(coordinates) * longest * 2 < 2**53:  # sums of two products are exact
+        elif compute_max_abs(coordinates) * longest * 2 < 2**53:  # sums of two products are exact
             heights = in_floats @ coordinates.T.astype(np.float64)
             np.abs(heights, out=heights)
             heights /= divisors[:, np.newaxis]
@@ -456,13 +459,13 @@ class LatticeKNormMechanism(Mechanism):
             rank = self.hull.dimension
             return np.ones((rank, 1), dtype=np.int64), np.ones(rank, dtype=np.int64)
         tips = self._tips
-        return planar.half_planes(tips if largest(tips) <= planar.COORDINATE_LIMIT else tips.astype(object))
+        return planar.half_planes(tips if compute_max_abs(tips) <= planar.COORDINATE_LIMIT else tips.astype(object))
 
     @cached_property
     def _forms_in_floats(self) -> tuple[FloatArray, FloatArray, int]:
         """The forms and offsets of `_forms` as doubles, and the largest entry of a form."""
         forms, offsets = self._forms
-        return forms.astype(np.float64), offsets.astype(np.float64), largest(forms)
+        return forms.astype(np.float64), offsets.astype(np.float64), compute_max_abs(forms)
 
     def exponent(self, z: npt.ArrayLike, x: npt.ArrayLike) -> Fraction | None:
         """Return the rational ``epsilon ‖z - x‖_K`` of two lattice points. None if infinite.
@@ -479,7 +482,7 @@ class LatticeKNormMechanism(Mechanism):
         Fraction or None
             The exact exponent.
         """
-        vector = (self._steps(z, "z") - self._steps(x, "x")).reshape(1, -1)
+        vector = (self._convert_points(z, "z") - self._convert_points(x, "x")).reshape(1, -1)
         if not self._sublattice.contains(vector)[0]:
             return None
         place = self._sublattice.coordinates(vector)[0]
@@ -487,7 +490,7 @@ class LatticeKNormMechanism(Mechanism):
         heights = [Fraction(abs(int(exact_product(place, form))), int(offset)) for form, offset in pairs]
         return self.decay * max(heights, default=Fraction(0))
 
-    @checked
+    @check_arguments
     def probability(
         self, z: npt.ArrayLike, x: npt.ArrayLike, digits: Annotated[int, Integers(1, _MAX_DIGITS)] = 30
     ) -> Decimal:
@@ -508,11 +511,11 @@ class LatticeKNormMechanism(Mechanism):
         exponent = self.exponent(z, x)
         if exponent is None:
             return Decimal(0)
-        context = _result_context(digits)
+        context = _make_result_context(digits)
         # Two more digits for each factor, as their relative errors add up.
-        return context.divide(decimal_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
+        return context.divide(compute_negative_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
-    @checked
+    @check_arguments
     def normaliser(self, digits: Annotated[int, Integers(1, _MAX_DIGITS)] = 30) -> Decimal:
         """Return the sum of ``exp(-epsilon ‖z - x‖_K)`` over all outputs.
 
@@ -528,7 +531,7 @@ class LatticeKNormMechanism(Mechanism):
         Decimal
             The sum.
         """
-        return _result_context(digits).plus(self._sum.total(self.decay, digits + 2))
+        return _make_result_context(digits).plus(self._sum.total(self.decay, digits + 2))
 
     @cached_property
     def log_normaliser(self) -> float:
@@ -544,8 +547,8 @@ class LatticeKNormMechanism(Mechanism):
         """Return the squared error with another budget in closed form. See `Mechanism`."""
         return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._decay_per_epsilon)
 
-    def _steps(self, points: npt.ArrayLike, name: str) -> IntArray:
-        steps = self.lattice.steps(points, name)
+    def _convert_points(self, points: npt.ArrayLike, name: str) -> IntArray:
+        steps = self.lattice.to_steps(points, name)
         if steps.ndim not in (1, 2) or steps.shape[-1] != self.hull.ambient_dimension:
             raise CoordinateError(
                 f"{name} must have shape ({self.hull.ambient_dimension},) or one such row per point, got {steps.shape}"
@@ -556,11 +559,11 @@ class LatticeKNormMechanism(Mechanism):
         return f"LatticeKNormMechanism({self.hull!r}, epsilon={self.epsilon}, spacing={self.spacing})"
 
 
-def _result_context(digits: int) -> Context:
-    return decimal_context(digits + 2)
+def _make_result_context(digits: int) -> Context:
+    return make_decimal_context(digits + 2)
 
 
-def _integer_vertices(hull: SensitivityHull) -> IntArray:
+def _get_integer_vertices(hull: SensitivityHull) -> IntArray:
     """Return the hull's vertices ``(h, d)`` as integers, after checking that they are exact."""
     if hull.dimension > 2:
         raise InvalidInputError(
@@ -578,7 +581,7 @@ def _integer_vertices(hull: SensitivityHull) -> IntArray:
     return vertices
 
 
-def _counter_clockwise(corners: npt.NDArray[Any]) -> IntArray:
+def _orient_counter_clockwise(corners: npt.NDArray[Any]) -> IntArray:
     """Return a polygon's integer corners, given in cyclic order, counter-clockwise."""
     points = corners.astype(np.int64)
     (a, b), (c, d) = points[:2].tolist()

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import IntArray
-from dphmm.mechanisms.exact import RandomBits, cut_off_exp, geometric_exp
-from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
+from dphmm.mechanisms.exact import RandomBits, sample_geometric, sample_truncated_geometric
+from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, build_choice_thresholds
 from dphmm.mechanisms.lattice_sum import LatticeSum
 from dphmm.random import RandomSource
 
@@ -80,22 +80,22 @@ class LatticeNoise:
         return result
 
     def _draw_singly(self, bits: RandomBits) -> list[int]:
-        place = self._place(bits)
+        place = self._sample_signed_edge(bits)
         if place == 2 * len(self._weights.edges):
             return [0] * self.dimension
         which, sign = divmod(place, 2)
         # The unique representation is ± ((1 + a) start + k step + b end): see the module.
         (first, slope, last), count = self._rates(which)
-        a = 1 + geometric_exp(first[0], first[1], bits)
-        k = cut_off_exp(slope[0], slope[1], count, bits)
-        b = geometric_exp(last[0], last[1], bits) if last[0] else 0
+        a = 1 + sample_geometric(first[0], first[1], bits)
+        k = sample_truncated_geometric(slope[0], slope[1], count, bits)
+        b = sample_geometric(last[0], last[1], bits) if last[0] else 0
         if sign:
             a = -a
             k = -k
             b = -b
         return [a * along + k * step + b * across for along, step, across in self._axes(which)]
 
-    def _place(self, bits: RandomBits) -> int:
+    def _sample_signed_edge(self, bits: RandomBits) -> int:
         """Return twice the index of an edge plus its sign bit.
 
         The origin has twice the number of edges as its index.
@@ -104,11 +104,11 @@ class LatticeNoise:
         The remaining words are decided with as many decimals as necessary.
         """
         # A word has 62 bits.
-        word = bits.word() << 2 | bits.word() & 3
+        word = bits.sample_word() << 2 | bits.sample_word() & 3
         low = bisect_right(self._rough, word - _WEIGHT_ERROR)
         if low == bisect_right(self._rough, word + _WEIGHT_ERROR):
             return low
-        return self._exact.settled(word, 64, bits.source)
+        return self._exact.resolve_sample(word, 64, bits.source)
 
     def _list_axes(self, which: int) -> list[list[int]]:
         """Return the coordinates of an edge's start, step and end, axis by axis."""
@@ -131,11 +131,11 @@ class LatticeNoise:
 
     @cached_property
     def _exact(self) -> Thresholds:
-        def weights(digits: int) -> list[Decimal]:
+        def list_weights(digits: int) -> list[Decimal]:
             masses = self._weights.masses(self._decay, digits)
             return [mass for mass in masses for _ in range(2)] + [Decimal(1)]
 
-        return choice(weights, 2 * len(self._weights.edges) + 1)
+        return build_choice_thresholds(list_weights, 2 * len(self._weights.edges) + 1)
 
     def _list_rates(self, which: int) -> tuple[list[tuple[int, int]], int]:
         """Return the rates of an edge's counts a, k and b in lowest terms, and the bound on k.
@@ -174,17 +174,17 @@ class LatticeNoise:
             out[order[start:end]] = points.T
 
 
-def laplace_steps(decay: Fraction, count: int, source: RandomSource) -> IntArray:
+def sample_discrete_laplace(decay: Fraction, count: int, source: RandomSource) -> IntArray:
     """Sample ``count`` integers with probability exactly proportional to ``exp(-decay |x|)``.
 
     This is discrete Laplace noise: added to an integer query of sensitivity ``D`` it provides
     ``D * decay``-differential privacy. It is the lattice noise of the line, the only edge of
     which leads from 1 by steps of 1.
     """
-    return _line_noise(decay).draw(count, source)[:, 0]
+    return _build_line_noise(decay).draw(count, source)[:, 0]
 
 
 @lru_cache(maxsize=64)
-def _line_noise(decay: Fraction) -> LatticeNoise:
+def _build_line_noise(decay: Fraction) -> LatticeNoise:
     # A stream samples one number at a time, nearly always with the same few decays.
     return LatticeNoise(LatticeSum(1, ()), decay, np.ones((1, 1), dtype=object))

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, locked
+from dphmm.arrays import BoolArray, FloatArray, lock_array
 from dphmm.geometry.span import exact_product
-from dphmm.mechanisms.exact import decimal_context, decimal_power, whole_digits
+from dphmm.mechanisms.exact import compute_exp, count_integer_digits, make_decimal_context
 
 Point = tuple[int, int]
 
@@ -67,11 +67,11 @@ class SailEdge(NamedTuple):
         """
         rate = decay / self.unit
         slope = abs(self.slope)
-        t = decimal_power(-rate * self.first)
-        u = decimal_power(-rate * self.last)
-        largest = t if self.slope >= 0 else decimal_power(-rate * (self.last + slope))
-        run = decimal_power(-rate * slope * self.count)
-        step = decimal_power(-rate * slope)
+        t = compute_exp(-rate * self.first)
+        u = compute_exp(-rate * self.last)
+        largest = t if self.slope >= 0 else compute_exp(-rate * (self.last + slope))
+        run = compute_exp(-rate * slope * self.count)
+        step = compute_exp(-rate * slope)
         return largest * ((1 - run) / (1 - step) if slope else self.count) / ((1 - t) * (1 - u))
 
 
@@ -80,16 +80,16 @@ def cross(a: Point, b: Point) -> int:
     return a[0] * b[1] - a[1] * b[0]
 
 
-def sail(v: Point, w: Point) -> Iterator[SailEdge]:
+def iterate_sail_edges(v: Point, w: Point) -> Iterator[SailEdge]:
     """Yield the edges of the sail of the cone from ``v`` to ``w``, counter-clockwise.
 
     There are at most ``2 + log2(det(v, w))``. The norm is the linear form with value one at ``v`` and at ``w``.
     """
     unit = cross(v, w)
     (across, along) = (w[1] - v[1], v[0] - w[0])
-    first = _primitive(v)
-    (end_x, end_y) = _primitive(w)
-    complement = _complement(first)
+    first = _find_primitive_point(v)
+    (end_x, end_y) = _find_primitive_point(w)
+    complement = _find_complement(first)
     while (area := first[0] * end_y - first[1] * end_x) > 0:
         (x, y) = first
         # ``complement`` completes ``first`` to a basis. The step is ``complement`` minus the fewest multiples of
@@ -103,7 +103,7 @@ def sail(v: Point, w: Point) -> Iterator[SailEdge]:
         complement = dx - first[0], dy - first[1]
 
 
-def half_sails(corners: list[list[int]] | list[Point]) -> list[SailEdge]:
+def list_half_sail_edges(corners: list[list[int]] | list[Point]) -> list[SailEdge]:
     """Return edges of half-open cones with one of each pair ``z, -z`` of non-zero points.
 
     Parameters
@@ -112,16 +112,16 @@ def half_sails(corners: list[list[int]] | list[Point]) -> list[SailEdge]:
         Corners of a symmetric polygon around the origin, counter-clockwise; the unit ball of the norm.
     """
     points = [(x, y) for x, y in corners[: len(corners) // 2 + 1]]
-    return [edge for v, w in pairwise(points) for edge in sail(v, w)]
+    return [edge for v, w in pairwise(points) for edge in iterate_sail_edges(v, w)]
 
 
-def _primitive(z: Point) -> Point:
+def _find_primitive_point(z: Point) -> Point:
     """Return the first lattice point on the ray of ``z``."""
     divisor = gcd(*z)
     return z[0] // divisor, z[1] // divisor
 
 
-def _complement(p: Point) -> Point:
+def _find_complement(p: Point) -> Point:
     """Return ``q`` with ``det(p, q) = 1`` for a primitive ``p``, by Euclid's algorithm."""
     (a, b) = p
     row = (1, 0)
@@ -145,7 +145,7 @@ class LatticeSum:
     rank
         The dimension ``r <= 2``: 0 for the origin only, 1 for ``‖z‖ = |z|`` on the integers, 2 for a polygon.
     edges
-        `half_sails` of the polygon if ``r = 2``, otherwise empty.
+        `list_half_sail_edges` of the polygon if ``r = 2``, otherwise empty.
     basis
         ``(r, d)`` integers: the basis of the lattice. Defaults to the axes.
     """
@@ -157,37 +157,37 @@ class LatticeSum:
 
     def log_masses(self, decay: float) -> FloatArray:
         """Return the log sums over the half-open cones of the edges, one of each pair ``z, -z``."""
-        return self._sums(decay)[1]
+        return self._get_sums(decay)[1]
 
     def log_total(self, decay: float) -> float:
         """Return the log of the sum.
 
         The error is a few units in the last place of the sum's largest terms.
         """
-        return self._sums(decay)[2][0]
+        return self._get_sums(decay)[2][0]
 
     def mean_square(self, decay: float) -> float:
         """Return ``E|y|²`` of ``y = z basis`` with ``P(z)`` proportional to ``exp(-decay ‖z‖)``."""
-        return self._sums(decay)[2][1]
+        return self._get_sums(decay)[2][1]
 
-    def _sums(self, decay: float) -> tuple[float, FloatArray, tuple[float, float]]:
+    def _get_sums(self, decay: float) -> tuple[float, FloatArray, tuple[float, float]]:
         """Return all three, cached for the last decay."""
         # The sample, the density and the error of a release use the same decay.
         cached = self._known
         if cached is None or cached[0] != decay:
-            masses, sums = self._on_a_line(decay) if self.rank == 1 else self._over_edges(decay)
+            masses, sums = self._sum_line(decay) if self.rank == 1 else self._sum_edges(decay)
             masses.setflags(write=False)
             cached = self._known = (decay, masses, sums)
         return cached
 
-    def _on_a_line(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
+    def _sum_line(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
         complement = -expm1(-decay)
         mass = -decay - (log(complement) if decay < 1.0 else log1p(-exp(-decay)))
         line = self._basis[0].astype(np.float64)
         square = 2.0 * exp(-decay) / complement**2 * float(line @ line)
         return np.array([mass]), (float(np.logaddexp(0.0, log(2.0) + mass)), square)
 
-    def _over_edges(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
+    def _sum_edges(self, decay: float) -> tuple[FloatArray, tuple[float, float]]:
         """Return log masses and sums over edges, from two geometric counts and a truncated one."""
         numbers, corners = self._numbers
         count, first, slope, unit = numbers
@@ -199,7 +199,7 @@ class LatticeSum:
         with np.errstate(divide="ignore", invalid="ignore"):
             along = np.log(np.expm1(-size * count) / np.expm1(-size))
         along = np.where(step == 0.0, np.log(count), along + np.where(step < 0.0, size * (count - 1), 0.0))
-        masses = along - start - _log_of_one_less_exp(start) - _log_of_one_less_exp(end)
+        masses = along - start - _compute_log1mexp(start) - _compute_log1mexp(end)
         # The origin adds 1. Terms are relative to the largest, so that none overflows.
         top = max(0.0, log(2.0) + float(masses.max(initial=-inf)))
         total = top + log(exp(-top) + float(np.exp(log(2.0) + masses - top).sum()))
@@ -208,7 +208,7 @@ class LatticeSum:
         for row, rate in ((0, start), (2, end)):
             means[row] = np.exp(-rate) / -np.expm1(-rate)
             variances[row] = means[row] / -np.expm1(-rate)
-        means[1], variances[1] = _truncated_moments(step, count)
+        means[1], variances[1] = _compute_mean_and_variance(step, count)
         means[0] += 1.0
         places = np.einsum("ke,ekd->ed", means, corners)
         squares = np.square(places).sum(axis=1) + np.einsum("ke,ekd,ekd->e", variances, corners, corners)
@@ -216,18 +216,18 @@ class LatticeSum:
 
     def masses(self, decay: Fraction, digits: int) -> list[Decimal]:
         """Return the sums in `log_masses` themselves, with relative errors below ``10**-digits``."""
-        with localcontext(self._context(decay, digits)):
+        with localcontext(self._make_context(decay, digits)):
             if self.rank == 1:
-                q = decimal_power(-decay)
+                q = compute_exp(-decay)
                 return [q / (1 - q)]
             return [edge.mass(decay) for edge in self.edges]
 
     def total(self, decay: Fraction, digits: int) -> Decimal:
         """Return the sum with a relative error below ``10**-digits``."""
-        with localcontext(self._context(decay, digits)):
+        with localcontext(self._make_context(decay, digits)):
             return 1 + 2 * sum(self.masses(decay, digits + 2), Decimal(0))
 
-    def _context(self, decay: Fraction, digits: int) -> Context:
+    def _make_context(self, decay: Fraction, digits: int) -> Context:
         """Return a context with enough working digits for the extreme exponents and the sum."""
         # A factor ``1 - exp(-x)`` loses the digits of ``1 / x``, and ``exp(x)`` needs the whole digits of its exponent.
         # A mass has several such factors: twice the digits of the smallest exponent, and ten more for the rounding of
@@ -236,8 +236,12 @@ class LatticeSum:
         for edge in self.edges:
             norms = (edge.first, edge.last, edge.slope, edge.count * edge.slope)
             exponents += [decay * abs(x) / edge.unit for x in norms if x]
-        guard = whole_digits(max(exponents)) + 2 * whole_digits(1 / min(exponents)) + len(str(len(exponents)))
-        return decimal_context(digits + 10 + guard)
+        guard = (
+            count_integer_digits(max(exponents))
+            + 2 * count_integer_digits(1 / min(exponents))
+            + len(str(len(exponents)))
+        )
+        return make_decimal_context(digits + 10 + guard)
 
     @cached_property
     def _numbers(self) -> tuple[FloatArray, FloatArray]:
@@ -253,13 +257,13 @@ class LatticeSum:
         return numbers, np.asarray((points @ self._basis).astype(np.float64))
 
 
-def _log_of_one_less_exp(t: FloatArray) -> FloatArray:
+def _compute_log1mexp(t: FloatArray) -> FloatArray:
     """Return ``log(1 - exp(-t))`` for positive numbers."""
     with np.errstate(divide="ignore"):
         return np.where(t < 1.0, np.log(-np.expm1(-t)), np.log1p(-np.exp(-t)))
 
 
-def _truncated_moments(step: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _compute_mean_and_variance(step: FloatArray, count: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return mean and variance of ``0 <= k < count``, ``P(k) ~ exp(-step k)``.
 
     They are differences between those of two geometric counts, the poles of which at zero cancel. Near zero the Taylor
@@ -322,9 +326,9 @@ class Sublattice:
         dimension = vectors.shape[1]
         span_rank = dimension
         if rank != dimension:
-            columns, inverse, span_rank = _column_reduction(vectors.astype(object))
+            columns, inverse, span_rank = _reduce_columns(vectors.astype(object))
         if span_rank == dimension:  # the axes are a basis, too, and need no products
-            columns = inverse = _identity(dimension)
+            columns = inverse = _build_identity(dimension)
         # The dimension ``r`` of the span.
         self.rank: int = span_rank
         # ``(r, d)`` Python integers: every integer point of the span is a unique integer combination of these rows.
@@ -350,12 +354,12 @@ class Sublattice:
 
 
 @lru_cache(maxsize=8)
-def _identity(dimension: int) -> npt.NDArray[Any]:
-    matrix: npt.NDArray[Any] = locked(np.eye(dimension, dtype=object))
+def _build_identity(dimension: int) -> npt.NDArray[Any]:
+    matrix: npt.NDArray[Any] = lock_array(np.eye(dimension, dtype=object))
     return matrix
 
 
-def _column_reduction(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
+def _reduce_columns(vectors: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
     """Return the columns of ``U``, the rows of its inverse, and the rank (Euclid)."""
     dimension = vectors.shape[1]
     columns = np.eye(dimension, dtype=object)

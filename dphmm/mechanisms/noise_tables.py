@@ -29,17 +29,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, as_integers, as_points, check_budget
-from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError, need
+from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError, import_library
 from dphmm.mechanisms.base import Mechanism, SampleSize, Table
-from dphmm.mechanisms.exact import decimal_context
-from dphmm.random import RandomSource, Rng, random_source
-from dphmm.validation import checked
+from dphmm.mechanisms.exact import make_decimal_context
+from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.validation import check_arguments
 
 # Smaller cliques save no conditions: ``m (m - 1)`` is larger than ``2 m`` from four on.
 _MIN_CLIQUE_SIZE = 4
 
 
-def hops_between(size: int, edges: IntArray) -> IntArray:
+def count_hops(size: int, edges: IntArray) -> IntArray:
     """Return the number of edges between any two states of a connected graph, ``(n, n)``."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import shortest_path
@@ -90,7 +90,7 @@ _MAX_UNIFORM_SHARE = 0.01
 MIN_RATIO_EXCESS = 1e-6
 
 
-def ratio_below(epsilon: float) -> tuple[int, int]:
+def compute_max_ratio(epsilon: float) -> tuple[int, int]:
     """Return a fraction of at most ``exp(epsilon)``.
 
     Its numerator and denominator are below ``2**31``.
@@ -107,7 +107,7 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
     ((2147483647, 1), (1, 1))
     """
     exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal
-    with localcontext(decimal_context(60)):
+    with localcontext(make_decimal_context(60)):
         # The exponential of 22 exceeds the largest fraction, and a larger one could exceed the range of decimals.
         power = min(exact, Decimal(22)).exp()
         if power > _LIMB_MASK:
@@ -117,7 +117,7 @@ def ratio_below(epsilon: float) -> tuple[int, int]:
     return (over, under) if over > under else (1, 1)
 
 
-def broken(weights: IntArray, edges: IntArray, ratio: tuple[int, int]) -> BoolArray:
+def find_violated_edges(weights: IntArray, edges: IntArray, ratio: tuple[int, int]) -> BoolArray:
     """Return which edges have an output with a ratio above the bound, ``(m,)``, exactly.
 
     Parameters
@@ -134,22 +134,22 @@ def broken(weights: IntArray, edges: IntArray, ratio: tuple[int, int]) -> BoolAr
     step = max(1, _MAX_COMPARISONS // max(1, weights.shape[1]))
     high = weights >> _LIMB_BITS
     low = weights & _LIMB_MASK
-    tops = _times(high, low, under)
-    limits = _times(high, low, over)
+    tops = _multiply_limbs(high, low, under)
+    limits = _multiply_limbs(high, low, over)
     for start in range(0, len(edges), step):
         first, second = edges[start : start + step].T
         for left, right in ((first, second), (second, first)):
-            result[start : start + step] |= _above(tops, left, limits, right).any(axis=1)
+            result[start : start + step] |= _exceeds_limits(tops, left, limits, right).any(axis=1)
     return result
 
 
-def _times(high: IntArray, low: IntArray, factor: int) -> tuple[IntArray, IntArray]:
+def _multiply_limbs(high: IntArray, low: IntArray, factor: int) -> tuple[IntArray, IntArray]:
     """Return products as a part in units of ``2**31`` and a remainder, which fit into 64 bits."""
     product = low * factor
     return high * factor + (product >> _LIMB_BITS), product & _LIMB_MASK
 
 
-def _above(
+def _exceeds_limits(
     tops: tuple[IntArray, IntArray], rows: IntArray, limits: tuple[IntArray, IntArray], others: IntArray
 ) -> BoolArray:
     high = tops[0][rows]
@@ -157,7 +157,7 @@ def _above(
     return np.asarray((high > limit) | ((high == limit) & (tops[1][rows] > limits[1][others])))
 
 
-def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, int]) -> tuple[IntArray, float]:
+def build_integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, int]) -> tuple[IntArray, float]:
     """Convert approximate probabilities to integers that satisfy the guarantee on every edge.
 
     Rounding violates the condition of a tight edge. Therefore the uniform table, in which outputs reveal nothing and
@@ -168,7 +168,7 @@ def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, i
     probabilities
         ``(n, outputs)``, not negative; rows sum to about one.
     edges, ratio
-        As for `broken`.
+        As for `find_violated_edges`.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def integer_rows(probabilities: FloatArray, edges: IntArray, ratio: tuple[int, i
     mixed = outputs * 2.0**-50 / max(room, MIN_RATIO_EXCESS)
     while mixed < _MAX_UNIFORM_SHARE:
         weights = _round_to_integers((1 - mixed) * rows + mixed / outputs)
-        if not broken(weights, edges, ratio).any():
+        if not find_violated_edges(weights, edges, ratio).any():
             return weights, mixed
         mixed *= 4
     raise GuaranteeError(
@@ -254,21 +254,21 @@ class Conditions:
         parts = np.concatenate(greater), np.concatenate(smaller), np.concatenate(factors)
         return cls(size, size + len(cliques), *parts, ratio, bool(cliques) and len(cliques[0]) == size)
 
-    def even(self, outputs: int) -> FloatArray:
+    def build_uniform_table(self, outputs: int) -> FloatArray:
         """Return the uniform table ``(u, outputs)``, which leaves every condition room."""
         table = np.full((self.unknowns, outputs), 1.0 / outputs)
         table[self.size :] /= np.sqrt(self.ratio)
         return table
 
-    def room(self, entries: FloatArray) -> FloatArray:
+    def compute_slack(self, entries: FloatArray) -> FloatArray:
         """Return the slack ``(c, outputs)`` of each condition for entries ``(u, outputs)``."""
         return self.factors[:, None] * entries[self.smaller] - entries[self.greater]
 
-    def pulled(self, multipliers: FloatArray) -> FloatArray:
-        """Apply the transpose of `room` to multipliers ``(c, outputs)``: ``(u, outputs)``."""
+    def apply_transpose(self, multipliers: FloatArray) -> FloatArray:
+        """Apply the transpose of `compute_slack` to multipliers. Return ``(u, outputs)``."""
         return np.asarray(self._transposed @ multipliers)
 
-    def bound(self, costs: FloatArray, multipliers: FloatArray) -> float:
+    def bound_cost(self, costs: FloatArray, multipliers: FloatArray) -> float:
         """Return a lower bound on the cost of every table from multipliers ``(c, outputs)`` >= 0.
 
         ``sum c k >= sum (c - A' l) k >= sum_s min_z (c - A' l)`` holds, because smallest entries have no cost and,
@@ -281,7 +281,7 @@ class Conditions:
                 above = self.smaller == minimum
                 below = self.greater == minimum
                 held[above] *= np.minimum(1.0, held[below].sum(axis=0) / (self.ratio * held[above].sum(axis=0)))
-        return float((costs - self.pulled(held)[: self.size]).min(axis=1).sum())
+        return float((costs - self.apply_transpose(held)[: self.size]).min(axis=1).sum())
 
     @cached_property
     def _transposed(self) -> Any:
@@ -341,7 +341,7 @@ class Graph:
         """Return the solutions ``(u, outputs)`` for right sides of the same shape."""
         return np.asarray((self._inverses @ wanted.T[:, :, None])[:, :, 0].T)
 
-    def coupling(self) -> FloatArray:
+    def sum_inverses(self) -> FloatArray:
         """Return the states' part of the sum of the inverses, ``(n, n)``."""
         return np.asarray(self._inverses[:, : self._states, : self._states].sum(axis=0))
 
@@ -370,7 +370,7 @@ class Clique:
         minimum = (wanted[-1] + (self._border * wanted[:-1]).sum(axis=0)) / self._corner
         return np.concatenate([wanted[:-1] / self._diagonal + self._border * minimum, minimum[None]])
 
-    def coupling(self) -> FloatArray:
+    def sum_inverses(self) -> FloatArray:
         """Return the sum of the inverses, see `Graph`."""
         sums = (self._border / self._corner) @ self._border.T
         sums[np.diag_indices(len(sums))] += (1.0 / self._diagonal).sum(axis=1)
@@ -453,7 +453,7 @@ def compute_min_error_table(
     solve = _solve_with_cvxopt if solver == "cvxopt" else _solve_directly
     with np.errstate(all="ignore"):  # a step that exceeds the range of doubles is the last one
         table, error, bound, multipliers = solve(costs / unit, conditions)
-        proven = conditions.bound(true_costs / unit, multipliers)
+        proven = conditions.bound_cost(true_costs / unit, multipliers)
     if not error - bound <= max(_MAX_GAP * error, _ZERO_ERROR):
         raise GuaranteeError(
             f"the program of the optimal table of {size} states was not solved (error in [{bound * unit:.6g}, "
@@ -471,9 +471,9 @@ def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArr
     ``further``. ``aim`` is the target of the products of ``held`` and ``room``, which are zero at the optimum.
     """
     size, outputs = costs.shape
-    entries = conditions.even(outputs)
+    entries = conditions.build_uniform_table(outputs)
     prices = np.zeros(size)
-    room = conditions.room(entries)
+    room = conditions.compute_slack(entries)
     held = float(np.mean(costs)) * size / len(room) / room
     all_costs = np.concatenate([costs, np.zeros((len(entries) - size, outputs))])
     table = entries[:size]
@@ -486,7 +486,7 @@ def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArr
         # Rows that nearly sum to one become a table after division by their sums; ratios on edges change as little.
         reached = entries[:size] / sums[:, None]
         value = float((costs * reached).sum())
-        proven = conditions.bound(costs, held)
+        proven = conditions.bound_cost(costs, held)
         better = np.abs(sums - 1.0).max() <= _MAX_SUM_ERROR and value < error
         has_progress = (better and value < (1 - _TARGET_GAP) * error) or proven > bound + _TARGET_GAP * value
         waited = 0 if has_progress else waited + 1
@@ -503,18 +503,18 @@ def _solve_directly(costs: FloatArray, conditions: Conditions) -> tuple[FloatArr
         # Mehrotra's predictor, with the aim 0, shows the possible decrease of the mean product. The corrector aims
         # there, with the predictor's second-order term.
         for corrected in (False, True):
-            moved, change = newton(conditions.pulled(aim / room) - reduced, 1.0 - sums)
-            opened = conditions.room(moved)
+            moved, change = newton(conditions.apply_transpose(aim / room) - reduced, 1.0 - sums)
+            opened = conditions.compute_slack(moved)
             grown = aim / room - held * (1.0 + opened / room)
-            far = _reach(room, opened)
-            further = _reach(held, grown)
+            far = _compute_max_step(room, opened)
+            further = _compute_max_step(held, grown)
             if not corrected:
                 later = float(((held + further * grown) * (room + far * opened)).mean())
                 aim = (later / mean) ** 3 * mean - grown * opened
         entries = entries + _STEP_SHARE * far * moved
         held = held + _STEP_SHARE * further * grown
         prices = prices + _STEP_SHARE * further * change
-        room = conditions.room(entries)
+        room = conditions.compute_slack(entries)
     return table, error, bound, proof
 
 
@@ -523,7 +523,7 @@ def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[Float
 
     The bound is computed from CVXOPT's multipliers. It therefore holds regardless of CVXOPT's accuracy.
     """
-    cvxopt = need("cvxopt", None)
+    cvxopt = import_library("cvxopt", None)
     matrix = cvxopt.matrix
     solvers = cvxopt.solvers
     spmatrix = cvxopt.spmatrix
@@ -547,12 +547,12 @@ def _solve_with_cvxopt(costs: FloatArray, conditions: Conditions) -> tuple[Float
         matrix(all_costs), ordered, matrix(0.0, (count * outputs, 1)), sums, matrix(1.0, (size, 1)), options=options
     )
     if solution["x"] is None:
-        even = conditions.even(outputs)[:size]
+        even = conditions.build_uniform_table(outputs)[:size]
         return even, float((costs * even).sum()), 0.0, np.zeros((count, outputs))  # without a proven bound
     table = np.maximum(np.array(solution["x"]).reshape(unknowns, outputs)[:size], 0.0)
     table /= table.sum(axis=1, keepdims=True)
     multipliers = np.maximum(np.array(solution["z"]).reshape(count, outputs), 0.0)
-    return table, float((costs * table).sum()), conditions.bound(costs, multipliers), multipliers
+    return table, float((costs * table).sum()), conditions.bound_cost(costs, multipliers), multipliers
 
 
 class _Newton:
@@ -562,17 +562,17 @@ class _Newton:
         self._conditions = conditions
         self._blocks = blocks
         self._weights = weights
-        self._coupling = blocks.coupling()
+        self._coupling = blocks.sum_inverses()
 
     def __call__(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Solve ``H x - E' y = wanted`` for each output and ``sum E x = lacking``."""
-        moved, change = self._once(wanted, lacking)
-        left = wanted - self._conditions.pulled(self._weights * self._conditions.room(moved))
+        moved, change = self._solve_once(wanted, lacking)
+        left = wanted - self._conditions.apply_transpose(self._weights * self._conditions.compute_slack(moved))
         left[: len(lacking)] += change[:, None]
-        more, again = self._once(left, lacking - moved[: len(lacking)].sum(axis=1))
+        more, again = self._solve_once(left, lacking - moved[: len(lacking)].sum(axis=1))
         return moved + more, change + again
 
-    def _once(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _solve_once(self, wanted: FloatArray, lacking: FloatArray) -> tuple[FloatArray, FloatArray]:
         size = len(lacking)
         right = wanted.copy()
         change = np.linalg.solve(self._coupling, lacking - self._blocks.solve(wanted)[:size].sum(axis=1))
@@ -580,7 +580,7 @@ class _Newton:
         return self._blocks.solve(right), np.asarray(change)
 
 
-def _reach(positive: FloatArray, change: FloatArray) -> float:
+def _compute_max_step(positive: FloatArray, change: FloatArray) -> float:
     """Return the share of a change, at most all, that keeps all numbers positive."""
     fastest = float((-change / positive).max())
     return min(1.0 / _STEP_SHARE, 1.0 / fastest) if fastest > 0 else 1.0 / _STEP_SHARE
@@ -611,7 +611,8 @@ class TableMechanism(Mechanism):
     epsilon
         The budget of an edge.
     probabilities
-        ``(n, n)``: row by true location. They are rounded to integers that satisfy the guarantee; see `integer_rows`.
+        ``(n, n)``: row by true location. They are rounded to integers that satisfy the guarantee; see
+        `build_integer_rows`.
     prior
         ``(n,)``: the prior probability of each location, for `squared_error`.
     optimum
@@ -637,17 +638,17 @@ class TableMechanism(Mechanism):
         self.edges = edges
         self.dimension = points.shape[1]
         # Two integers, the quotient of which bounds every ratio on an edge; at most ``exp(epsilon)``.
-        self.ratio = ratio_below(self.epsilon)
-        self.weights, self.mixed = integer_rows(probabilities, edges, self.ratio)
+        self.ratio = compute_max_ratio(self.epsilon)
+        self.weights, self.mixed = build_integer_rows(probabilities, edges, self.ratio)
         self.weights.setflags(write=False)
         apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
         self._squared_error = float(prior / prior.sum() @ (self.weights / ROW_WEIGHT * apart).sum(axis=1))
         self.optimum = optimum
         self._sums = np.cumsum(self.weights, axis=1)
-        self._rows = {_key(point): row for row, point in enumerate(points)}
+        self._rows = {_make_key(point): row for row, point in enumerate(points)}
 
     @classmethod
-    @checked
+    @check_arguments
     def optimal(
         cls,
         f: npt.ArrayLike,
@@ -687,8 +688,8 @@ class TableMechanism(Mechanism):
         >>> bool((table.privacy_loss([[0.0], [1.0]], [[1.0], [2.0]]) <= 1.0).all())
         True
         """
-        points, pairs, weights = _places(f, edges, prior)
-        over, under = ratio_below(check_budget(epsilon))
+        points, pairs, weights = _merge_equal_states(f, edges, prior)
+        over, under = compute_max_ratio(check_budget(epsilon))
         if len(points) == 1:
             return cls(points, pairs, epsilon, np.ones((1, 1)), weights, 0.0)
         if len(points) > MAX_PROGRAM_LOCATIONS and not is_clique(len(points), pairs):
@@ -700,7 +701,7 @@ class TableMechanism(Mechanism):
         return cls(points, pairs, epsilon, table, weights, optimum)
 
     @classmethod
-    @checked
+    @check_arguments
     def graph_exponential(
         cls, f: npt.ArrayLike, edges: npt.ArrayLike, epsilon: float, prior: npt.ArrayLike | None = None
     ) -> TableMechanism:
@@ -719,8 +720,8 @@ class TableMechanism(Mechanism):
         TableMechanism
             The table.
         """
-        points, pairs, weights = _places(f, edges, prior)
-        rows = np.exp(-check_budget(epsilon) / 2 * hops_between(len(points), pairs))
+        points, pairs, weights = _merge_equal_states(f, edges, prior)
+        rows = np.exp(-check_budget(epsilon) / 2 * count_hops(len(points), pairs))
         return cls(points, pairs, epsilon, rows / rows.sum(axis=1, keepdims=True), weights)
 
     @property
@@ -758,8 +759,8 @@ class TableMechanism(Mechanism):
         Fraction
             The probability; 0 if the release is not a location of the table.
         """
-        row = self._row(x)
-        column = self._rows.get(_key(np.asarray(z, dtype=np.float64)))
+        row = self._find_row(x)
+        column = self._rows.get(_make_key(np.asarray(z, dtype=np.float64)))
         return Fraction(0) if column is None else Fraction(int(self.weights[row, column]), ROW_WEIGHT)
 
     def squared_error_at(self, epsilon: float) -> NoReturn:
@@ -770,15 +771,15 @@ class TableMechanism(Mechanism):
 
     def squared_error_from(self, x: npt.ArrayLike) -> float:
         """Return the expected squared error for one true location ``(d,)``."""
-        row = self._row(x)
+        row = self._find_row(x)
         apart = np.square(self.points - self.points[row]).sum(axis=1)
         return float(self.weights[row] / ROW_WEIGHT @ apart)
 
-    @checked
+    @check_arguments
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> FloatArray:
         """Sample releases of true locations: see `Mechanism.sample`."""
         true = as_floats(x, "values", CoordinateError)
-        source = random_source(rng)
+        source = as_random_source(rng)
         rows = self._find_rows(true)
         count = 1 if size is None else size
         # A number below 2**62 is uniform, and the sum of every row's weights is 2**62: nothing is rejected.
@@ -817,7 +818,7 @@ class TableMechanism(Mechanism):
         """Raise an error: the loss of a table is not a function of the difference."""
         raise InvalidInputError(f"a table has no gauge (loss {loss}, rounding {rounding}): use its privacy_loss")
 
-    def _row(self, x: npt.ArrayLike) -> int:
+    def _find_row(self, x: npt.ArrayLike) -> int:
         return int(self._find_rows(np.asarray(x, dtype=np.float64)))
 
     def _find_rows(self, values: FloatArray, must: bool = True) -> IntArray:
@@ -825,18 +826,18 @@ class TableMechanism(Mechanism):
         if values.ndim == 0 or values.shape[-1] != self.dimension:
             raise CoordinateError(f"values must have {self.dimension} as the last axis, got shape {values.shape}")
         flat = values.reshape(-1, self.dimension)
-        rows = np.array([self._rows.get(_key(value), -1) for value in flat], dtype=np.int64)
+        rows = np.array([self._rows.get(_make_key(value), -1) for value in flat], dtype=np.int64)
         if must and (rows < 0).any():
             missing = flat[int(np.argmin(rows))].tolist()
             raise CoordinateError(f"values must be among the {len(self.points)} locations of the table, got {missing}")
         return rows.reshape(values.shape[:-1])
 
 
-def _key(point: FloatArray) -> bytes:
+def _make_key(point: FloatArray) -> bytes:
     return (point + 0.0).tobytes()  # minus zero is zero
 
 
-def _places(
+def _merge_equal_states(
     f: npt.ArrayLike, edges: npt.ArrayLike, prior: npt.ArrayLike | None
 ) -> tuple[FloatArray, IntArray, FloatArray]:
     """Return distinct locations, the edges between them, and the prior mass of each."""

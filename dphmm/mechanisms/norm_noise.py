@@ -14,8 +14,8 @@ from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
-from dphmm.random import RandomSource, Rng, random_source
-from dphmm.validation import NoiseEpsilon, PositiveInt, PositiveNumber, checked
+from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.validation import NoiseEpsilon, PositiveInt, PositiveNumber, check_arguments
 
 # Rounding of a sum of doubles, relative to the largest coordinate: rounding moves a release off a flat body.
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
@@ -84,12 +84,12 @@ class NormMechanism(Mechanism):
             The vectors.
         """
 
-    @checked
+    @check_arguments
     def sample(self, x: npt.ArrayLike, rng: Rng = None, size: SampleSize | None = None) -> FloatArray:
         """Sample releases of true values: see `Mechanism.sample`."""
-        true, _ = self._coordinates(x)
+        true, _ = self._check_coordinates(x)
         shape = true.shape if size is None else (size, *true.shape)
-        noise = self.noise(prod(shape[:-1]), random_source(rng))
+        noise = self.noise(prod(shape[:-1]), as_random_source(rng))
         return true + noise.reshape(shape)
 
     def draw(self, value: FloatArray, source: RandomSource) -> FloatArray:
@@ -106,13 +106,13 @@ class NormMechanism(Mechanism):
 
     def privacy_loss(self, x: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
         """Return the largest log ratio of the densities for ``x`` and ``y``: ``epsilon ‖x - y‖``."""
-        (first, size) = self._coordinates(x)
-        (second, other) = self._coordinates(y)
+        (first, size) = self._check_coordinates(x)
+        (second, other) = self._check_coordinates(y)
         difference = first - second
         norms = self.norm(difference.reshape(-1, self.dimension), _ROUNDING * max(size, other))
         return self.epsilon * norms.reshape(difference.shape[:-1])
 
-    def _coordinates(self, values: npt.ArrayLike) -> tuple[FloatArray, float]:
+    def _check_coordinates(self, values: npt.ArrayLike) -> tuple[FloatArray, float]:
         """Return values as finite coordinates, and the largest absolute coordinate."""
         array = as_floats(values, "values", CoordinateError)
         if array.ndim == 0 or array.shape[-1] != self.dimension:
@@ -123,7 +123,7 @@ class NormMechanism(Mechanism):
         return array, largest
 
 
-@checked
+@check_arguments
 class KNormMechanism(NormMechanism):
     """The mechanism with density proportional to ``exp(-epsilon ‖z - x‖_K)`` (Definition 3.3).
 
@@ -195,22 +195,22 @@ class KNormMechanism(NormMechanism):
         """``(r + 1)(r + 2) E|u|² / epsilon²`` with ``u`` uniform in the hull."""
         return self.hull.squared_error / self.epsilon**2
 
-    @checked
+    @check_arguments
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
         """Return the gauge from the cones of `noise`."""
-        return Gauge.of_cones(self.hull.cones, loss / self.epsilon, rounding)
+        return Gauge.from_cones(self.hull.cones, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Sample independent noise vectors, ``(count, d)``."""
         if self.hull.dimension == 0:
             return np.zeros((count, self.dimension))
-        uniform = source.uniform(count * (1 + self.hull.dimension))  # a single read is faster
+        uniform = source.sample_uniform(count * (1 + self.hull.dimension))  # a single read is faster
         cone = np.searchsorted(self._cumulative[:-1], uniform[:count])
         lengths = np.log(uniform[count:]).reshape(count, 1, self.hull.dimension) / -self.epsilon
         return np.asarray((lengths @ self.hull.cones[cone])[:, 0])
 
 
-@checked
+@check_arguments
 class LaplaceMechanism(NormMechanism):
     """Laplace noise of scale ``sensitivity / epsilon`` on every coordinate.
 
@@ -257,10 +257,10 @@ class LaplaceMechanism(NormMechanism):
         """``2 d`` times the square of the scale."""
         return 2 * self.dimension * self.scale**2
 
-    @checked
+    @check_arguments
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
         """Return the cross-polytope of the scale."""
-        return Gauge.of_ball(1, loss * self.scale, self.dimension, rounding)
+        return Gauge.from_ball(1, loss * self.scale, self.dimension, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Sample independent noise vectors, ``(count, d)``."""
@@ -271,7 +271,7 @@ class LaplaceMechanism(NormMechanism):
 _MIN_MOMENT_RATIO = 1e-10
 
 
-@checked
+@check_arguments
 class PlanarIsotropicMechanism(KNormMechanism):
     """The planar isotropic mechanism, PIM (Xiao and Xiong, CCS 2015).
 
@@ -306,12 +306,12 @@ class PlanarIsotropicMechanism(KNormMechanism):
         moved = (variances != 1.0).any()
         self._isotropic = KNormMechanism(SensitivityHull(hull.vertices @ self.to_isotropic), epsilon) if moved else None
 
-    @checked
+    @check_arguments
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
         """Return the gauge from the cones of `noise`, mapped back."""
         if self._isotropic is None:
             return super().gauge(loss, rounding)
-        return Gauge.of_cones(self._isotropic.hull.cones @ self.from_isotropic, loss / self.epsilon, rounding)
+        return Gauge.from_cones(self._isotropic.hull.cones @ self.from_isotropic, loss / self.epsilon, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Sample noise vectors, ``(count, 2)``, in isotropic position and map them back."""
@@ -320,7 +320,7 @@ class PlanarIsotropicMechanism(KNormMechanism):
         return np.asarray(self._isotropic.noise(count, source) @ self.from_isotropic)
 
 
-@checked
+@check_arguments
 class PlanarLaplaceMechanism(NormMechanism):
     """Noise with density proportional to ``exp(-epsilon |z - x| / unit)`` in the plane.
 
@@ -353,21 +353,21 @@ class PlanarLaplaceMechanism(NormMechanism):
         """``6 (unit / epsilon)²``."""
         return self.body.squared_error / self.epsilon**2
 
-    @checked
+    @check_arguments
     def gauge(self, loss: float, rounding: float = 0.0) -> Gauge:
         """Return the disc with radius loss times the noise's scale."""
-        return Gauge.of_ball(2, loss * self.body.radius / self.epsilon, 2, rounding)
+        return Gauge.from_ball(2, loss * self.body.radius / self.epsilon, 2, rounding)
 
     def noise(self, count: int, source: RandomSource) -> FloatArray:
         """Sample noise vectors, ``(count, 2)``: a uniform angle and a Gamma(2) length."""
         # The sum of two exponentials is Gamma(2), the radius of the density exp(-r) r in the plane.
-        angle = 2 * pi * source.uniform(count)
-        length = -np.log(source.uniform((count, 2))).sum(axis=1) * self.body.radius / self.epsilon
+        angle = 2 * pi * source.sample_uniform(count)
+        length = -np.log(source.sample_uniform((count, 2))).sum(axis=1) * self.body.radius / self.epsilon
         return np.stack([length * np.cos(angle), length * np.sin(angle)], axis=1)
 
 
 def sample_laplace(shape: tuple[int, ...], source: RandomSource) -> FloatArray:
     """Sample independent standard Laplace numbers by inversion, precise in both tails."""
     # Each tail is the logarithm of a separate small number: 1 - u is exact for doubles u from one half on.
-    uniform = source.uniform(shape)
+    uniform = source.sample_uniform(shape)
     return np.where(uniform < 0.5, 1.0, -1.0) * np.log(2.0 * np.minimum(uniform, 1.0 - uniform))

@@ -13,7 +13,7 @@
 - `filter`, `smooth`, `most_probable_path`: inference on plain arrays. `filter_releases`, `smooth_releases` and
   `find_release_path` work on beliefs, which distinguish improbable states from impossible ones and allow gaps in time.
 - `learn_from_releases`: learns a model from `Observations` alone, by expectation maximisation.
-- `reverse`, `reverses`, `stationary`: properties of a transition matrix.
+- `reverse`, `reverse_by_step`, `compute_stationary_distribution`: properties of a transition matrix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shanno
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence, state_sequences
 from dphmm.model.path_sampling import sample_paths, sample_paths_like
-from dphmm.model.reversal import reverse, reverses, stationary
+from dphmm.model.reversal import compute_stationary_distribution, reverse, reverse_by_step
 from dphmm.model.speed_limit import MAX_SPEED_KMH, SpeedLimit
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.viterbi import MostProbablePath, find_release_path, most_probable_path
@@ -47,6 +47,7 @@ __all__ = [
     "SpeedLimit",
     "TimeClasses",
     "compare_crowds",
+    "compute_stationary_distribution",
     "extend",
     "filter",
     "filter_releases",
@@ -58,12 +59,11 @@ __all__ = [
     "move_probabilities",
     "region_prior",
     "reverse",
-    "reverses",
+    "reverse_by_step",
     "sample_paths",
     "sample_paths_like",
     "smooth",
     "smooth_releases",
     "state_sequence",
     "state_sequences",
-    "stationary",
 ]

@@ -7,14 +7,14 @@ from math import log
 
 import numpy as np
 
-from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, locked
+from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, lock_array
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief, OutsideStates
 from dphmm.model.point_estimate import Inference
-from dphmm.model.transition_operator import linear_masses, normalize_logs
+from dphmm.model.transition_operator import exponentiate_logs, normalize_logs
 from dphmm.tables.values import shorten
-from dphmm.validation import Delta, checked
+from dphmm.validation import Delta, check_arguments
 
 # The first number of `Belief.to_bytes`; bytes that begin with another one are refused.
 _FORMAT = 1
@@ -50,7 +50,7 @@ class Belief:
             raise StochasticError("support must contain at least one state, and log_mass one entry for every state")
         if not np.array_equal(possible, logs > -np.inf) or not (logs < np.inf).all():
             raise StochasticError("log_mass must be finite on the support and minus infinity off it")
-        self._logs: FloatArray = locked(normalize_logs(logs)[0])
+        self._logs: FloatArray = lock_array(normalize_logs(logs)[0])
 
     # The contexts of the masses. `None` if the masses belong to states.
     outside: OutsideStates | None = None
@@ -73,7 +73,7 @@ class Belief:
         """
         # Skip the constructor: its checks would cost as much as a step, and the masses are normalised already.
         belief = cls.__new__(cls)
-        belief._logs = locked(logs)
+        belief._logs = lock_array(logs)
         belief.outside = outside
         return belief
 
@@ -137,22 +137,22 @@ class Belief:
     @property
     def outside_belief(self) -> OutsideBelief | None:
         """The belief about a user outside the region. `None` if the model has no outside states."""
-        return None if self.outside is None else self.outside.outside_belief(self._logs)
+        return None if self.outside is None else self.outside.build_outside_belief(self._logs)
 
     @cached_property
     def log_mass(self) -> FloatArray:
         """The log probabilities, ``(N,)``. Minus infinity exactly off the support."""
-        return self._logs if self.outside is None else locked(self.outside.sum_contexts(self._logs))
+        return self._logs if self.outside is None else lock_array(self.outside.sum_contexts(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
         """The mask of the possible states, ``(N,)``."""
-        return locked(self.log_mass > -np.inf)
+        return lock_array(self.log_mass > -np.inf)
 
     @cached_property
     def probabilities(self) -> FloatArray:
         """The probabilities, ``(N,)``. Possible states below about ``1e-304`` appear as zero."""
-        return locked(linear_masses(self.log_mass))
+        return lock_array(exponentiate_logs(self.log_mass))
 
     def to_bytes(self) -> bytes:
         """Return the exact log masses as bytes, 8 for each state of the chain.
@@ -166,7 +166,7 @@ class Belief:
         return header + self._logs.astype("<f8").tobytes()
 
     @classmethod
-    @checked
+    @check_arguments
     def from_bytes(cls, data: bytes) -> Belief:
         """Return the belief encoded by `to_bytes`.
 
@@ -232,7 +232,7 @@ class Belief:
                 f"the belief has {len(self._logs)} states and the model has {model.chain_size}: use the model that "
                 "the belief was created with"
             )
-        logs = model.operator(int(steps), since).forward(self._logs)
+        logs = model.operator(int(steps), since).propagate_forward(self._logs)
         # Rows sum to one within rounding: normalise after several steps only, which would drift otherwise.
         return Belief.from_normalized_logs(logs if steps < 2 else normalize_logs(logs)[0], model.outside)
 
@@ -269,17 +269,17 @@ class Belief:
                 "the observation is impossible in every possible state: model and release do not match"
             )
         joint -= top
-        masses = linear_masses(joint)
+        masses = exponentiate_logs(joint)
         total = float(masses.sum())
         joint -= log(total)
         belief = Belief.from_normalized_logs(joint, self.outside)
         # Cache: the next step reads the probabilities.
         if self.outside is None:
             masses /= total  # in place: large arrays take long to allocate
-            vars(belief)["probabilities"] = locked(masses)
+            vars(belief)["probabilities"] = lock_array(masses)
         return belief
 
-    @checked
+    @check_arguments
     def delta_location_set(self, delta: Delta) -> BoolArray:
         """Return the smallest set of states with probability at least ``1 - delta`` (Theorem 4.1).
 

@@ -35,7 +35,7 @@ from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.validation import Seconds, checked
+from dphmm.validation import Seconds, check_arguments
 
 # Densities are integrated over geometrically growing intervals, up to half the circumference of the Earth.
 _NUM_INTERVALS = 8192
@@ -122,7 +122,7 @@ def get_kind(name: str) -> Kind:
     return KINDS[name]
 
 
-@checked
+@check_arguments
 def region_prior(
     space: StateSpace,
     step_seconds: Seconds,
@@ -172,7 +172,7 @@ def region_prior(
         is_uniform = not isinstance(space, Streets)
         assumed = "uniform attraction" if is_uniform else "attraction by length of street"
         attraction = space.lengths_km if isinstance(space, Streets) else np.ones(space.size)
-    kernel = RegionKernel(reach, _ring_shares(reach, parameters), attraction)
+    kernel = RegionKernel(reach, _compute_ring_shares(reach, parameters), attraction)
     model = MarkovModel(reach.with_data(kernel.data()), kernel.attraction, space, float(step_seconds))
     return model.with_provenance(
         {
@@ -188,7 +188,7 @@ def region_prior(
     )
 
 
-def _ring_shares(reach: SpeedLimit, kind: Kind) -> FloatArray:
+def _compute_ring_shares(reach: SpeedLimit, kind: Kind) -> FloatArray:
     """Return the probability of each ring of distances, ``(rings,)``, staying first.
 
     A user who moves less than the width of their cell may still be in it (the Buffon–Laplace needle problem).

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from dphmm.errors import InvalidInputError
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The share of timesteps, on average over users, at which the radius must contain the user.
 COVERAGE = 0.9
@@ -24,7 +24,7 @@ USER_COVERAGE = 0.8
 HOURS_SINCE_RELEASE = (0.0, 1.0, 3.0)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class CalibratedRadii:
     """The factors between the expected error of an estimate and calibrated values.
@@ -105,7 +105,7 @@ class CalibratedRadii:
         return {**asdict(self), "factors": list(self.factors), "error_factors": list(self.error_factors)}
 
     @classmethod
-    @checked
+    @check_arguments
     def from_dict(cls, values: Mapping[str, Any]) -> CalibratedRadii:
         """Return the factors from the fields that `to_dict` returned.
 

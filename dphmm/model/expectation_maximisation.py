@@ -11,10 +11,16 @@ from scipy.sparse import csr_array
 
 from dphmm.arrays import MAX_SCALE, FloatArray
 from dphmm.errors import InvalidInputError
-from dphmm.model.forward_backward import Observations, backward_pass, chain_log_likelihoods, forward_pass, initial_logs
+from dphmm.model.forward_backward import (
+    Observations,
+    compute_initial_logs,
+    expand_log_likelihoods,
+    run_backward_pass,
+    run_forward_pass,
+)
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import normalize_logs
-from dphmm.validation import Interval, PositiveInt, checked
+from dphmm.validation import Interval, PositiveInt, check_arguments
 
 # Floor of the probabilities of possible transitions: a transition that underflows to zero could never recover.
 _MIN_PROBABILITY = 1e-200
@@ -45,7 +51,7 @@ class LearnedModel:
     converged: bool
 
 
-@checked
+@check_arguments
 def learn_from_releases(
     model: MarkovModel,
     sequences: Sequence[Observations],
@@ -94,7 +100,7 @@ def learn_from_releases(
     smoothing = float(smoothing)
     history: list[float] = []
     for _ in range(rounds):
-        counts, first, evidence = _expected_counts(model, sequences)
+        counts, first, evidence = _compute_expected_counts(model, sequences)
         history.append(evidence)
         if len(history) > 1 and evidence - history[-2] <= tolerance * abs(history[-2]):
             return LearnedModel(model, tuple(history), True)
@@ -102,7 +108,9 @@ def learn_from_releases(
     return LearnedModel(model, tuple(history), False)
 
 
-def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> tuple[FloatArray, FloatArray, float]:
+def _compute_expected_counts(
+    model: MarkovModel, sequences: Sequence[Observations]
+) -> tuple[FloatArray, FloatArray, float]:
     """Return expected transitions, expected first states, and the log evidence (E-step).
 
     The transitions are the smoothed pairs ``p(s_t, s_t+1 | z_1..T)``, summed over time, one for each stored entry.
@@ -113,10 +121,10 @@ def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> t
     step = model.operator()
     for observed in sequences:
         operators = model.operators(observed.gaps)
-        rows = chain_log_likelihoods(model, observed)
-        start = initial_logs(model, observed, None)
-        filtered, sums = forward_pass(operators, rows, start)
-        later = backward_pass(operators, rows)
+        rows = expand_log_likelihoods(model, observed)
+        start = compute_initial_logs(model, observed, None)
+        filtered, sums = run_forward_pass(operators, rows, start)
+        later = run_backward_pass(operators, rows)
         ahead = later + rows
         evidence += float(sums.sum())
         first += np.exp(normalize_logs(filtered[0] + later[0])[0])
@@ -130,11 +138,11 @@ def _expected_counts(model: MarkovModel, sequences: Sequence[Observations]) -> t
                 forwards = [filtered[t]]
                 backwards = [ahead[t + 1]]
                 for _ in range(steps - 1):
-                    forwards.append(normalize_logs(step.forward(forwards[-1]))[0])
-                    backwards.append(normalize_logs(step.backward(backwards[-1]))[0])
+                    forwards.append(normalize_logs(step.propagate_forward(forwards[-1]))[0])
+                    backwards.append(normalize_logs(step.propagate_backward(backwards[-1]))[0])
                 pairs.add(np.array(forwards), np.array(backwards[::-1]))
             begin = t + 1
-    return pairs.counts(), first, evidence
+    return pairs.compute_counts(), first, evidence
 
 
 class _Pairs:
@@ -174,7 +182,7 @@ class _Pairs:
             logs = filtered[t][self._sources] + self._back.log_shares + ahead[t][self._targets]
             self._log_domain_sums += np.exp(normalize_logs(logs)[0])
 
-    def counts(self) -> FloatArray:
+    def compute_counts(self) -> FloatArray:
         """Return the sums, one for each stored entry of the transition matrix."""
         sums = self._sums[self._sources, self._targets] if self._is_dense else self._sums
         return np.asarray(sums * self._matrix.data + self._log_domain_sums)

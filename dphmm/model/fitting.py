@@ -34,17 +34,17 @@ from dphmm.model.moves import (
     Moves,
     MoveTable,
     StateSequence,
-    best_weight,
     concatenate_moves,
     encode_rows,
     extract_moves,
+    find_best_weight,
     sum_others,
 )
 from dphmm.model.outside_states import OutsideStates, shrink_shares
 from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
-from dphmm.validation import Interval, PositiveInt, Seconds, checked
+from dphmm.validation import Interval, PositiveInt, Seconds, check_arguments
 
 # The share of the attraction, and of the initial distribution, that is uniform over all states.
 UNIFORM_SHARE = 0.3
@@ -79,7 +79,7 @@ class RegionKernel:
         If an array has another length than there are rings or states, or a number is not positive and finite.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self, reach: SpeedLimit, shares: npt.ArrayLike, attraction: npt.ArrayLike, stays: npt.ArrayLike | None = None
     ) -> None:
@@ -91,9 +91,9 @@ class RegionKernel:
             raise InvalidInputError(
                 f"stays must be {reach.size} numbers between 0 and 1, got shape {self.stays.shape} or one out of range"
             )
-        self.shares = _positive(shares, "shares", reach.ring_count)
-        self.attraction = _positive(attraction, "attraction", reach.size)
-        self._weights = self._ring_weights()
+        self.shares = _normalize_positive_values(shares, "shares", reach.ring_count)
+        self.attraction = _normalize_positive_values(attraction, "attraction", reach.size)
+        self._weights = self._compute_ring_weights()
 
     @classmethod
     def fit(
@@ -127,7 +127,7 @@ class RegionKernel:
         arrivals = np.bincount(reach.targets[entries[is_departure]], weights[is_departure], reach.size)
         return cls(reach, shares, compute_attraction(arrivals, base))
 
-    def _ring_weights(self) -> FloatArray:
+    def _compute_ring_weights(self) -> FloatArray:
         """Return the factor of the attraction of targets in each ring, ``(N, rings)``."""
         reach = self.reach
         sums = np.zeros((reach.size, reach.ring_count))
@@ -203,7 +203,7 @@ class ShrunkModel:
     rare: int = field(default=0, metadata=exported("num_moves_too_rare"))
 
 
-@checked
+@check_arguments
 def fit_shrunk(
     sequences: Iterable[StateSequence],
     space: StateSpace,
@@ -286,7 +286,7 @@ def fit_shrunk_counts(
     state_of_context = np.arange(space.size) if outside is None else outside.state_of_context
     if not (moves.visits < space.size).any():
         raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
-    base = None if attraction is None else _positive(attraction, "attraction", space.size)
+    base = None if attraction is None else _normalize_positive_values(attraction, "attraction", space.size)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
     entries = reach.find(state_of_context[moves.sources], state_of_context[moves.targets])
     is_visited = _has_min_users(moves.visitors, moves.visits, min_users)
@@ -299,7 +299,7 @@ def fit_shrunk_counts(
         kernel = RegionKernel.fit(reach, entries[selected], base, counts)
         sources = state_of_context[moves.sources[selected]]
         chosen = (
-            _best_weight(kernel, moves.owners[selected], sources, entries[selected], counts)
+            _find_kernel_weight(kernel, moves.owners[selected], sources, entries[selected], counts)
             if weight is None
             else float(weight)
         )
@@ -309,7 +309,7 @@ def fit_shrunk_counts(
     kernel, chosen, matrix = fit_rows(common & inside)
     if outside is not None:
         arrival_shares = (
-            _outside_shares(moves.targets[common & part], moves.counts[common & part], outside)
+            _compute_outside_shares(moves.targets[common & part], moves.counts[common & part], outside)
             for part in (inside, ~inside)
         )
         matrix = outside.build_chain(matrix, fit_rows(common & ~inside)[2], *arrival_shares)
@@ -318,7 +318,7 @@ def fit_shrunk_counts(
     return ShrunkModel(model, kernel, chosen, num_moves, num_fast, num_rare)
 
 
-def _outside_shares(targets: IntArray, counts: IntArray, outside: OutsideStates) -> FloatArray:
+def _compute_outside_shares(targets: IntArray, counts: IntArray, outside: OutsideStates) -> FloatArray:
     """Return the share of arrivals at each border state that end outside, ``(m,)``."""
     arrivals = np.bincount(targets, counts, len(outside))
     return shrink_shares(arrivals[outside.size :], arrivals[outside.border])
@@ -350,7 +350,7 @@ def compute_attraction(counts: npt.NDArray[Any], base: FloatArray | None = None)
     return base if total == 0 else np.asarray(UNIFORM_SHARE * base + (1 - UNIFORM_SHARE) * counts / total)
 
 
-def _best_weight(
+def _find_kernel_weight(
     kernel: RegionKernel, owner: IntArray, sources: IntArray, entries: IntArray, counts: IntArray
 ) -> float:
     """Return the weight with the largest leave-one-user-out log likelihood."""
@@ -368,7 +368,7 @@ def _best_weight(
     return CANDIDATE_WEIGHTS[int(np.argmax(scores))]
 
 
-def _positive(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
+def _normalize_positive_values(values: npt.ArrayLike, name: str, count: int) -> FloatArray:
     numbers = as_floats(values, name)
     if numbers.shape != (count,) or not ((numbers > 0) & (numbers <= MAX_SCALE)).all():
         raise InvalidInputError(
@@ -408,7 +408,7 @@ class Extension:
     impossible: int
 
 
-@checked
+@check_arguments
 def extend(
     model: MarkovModel,
     sequences: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
@@ -469,17 +469,17 @@ def extend(
             f"{time_classes.count * table.matrix.nnz}: use larger cells or fewer classes"
         )
     classes = time_classes.get_classes(moves.slots)
-    restlessness = _restlessness(table, moves, user, classes, time_classes.count)
+    restlessness = _compute_restlessness(table, moves, user, classes, time_classes.count)
     tilt = _Tilt(moves.sources, restlessness[classes], table.stay_probabilities[moves.sources])
-    shares = table.values_at(moves.sources, moves.targets)
+    shares = table.get_values(moves.sources, moves.targets)
     finer = classes * model.chain_size + moves.sources
-    class_weight = _weight(user, moves.sources, finer, moves.targets, shares, tilt)
+    class_weight = _find_parent_weight(user, moves.sources, finer, moves.targets, shares, tilt)
     chosen = [classes == number for number in range(time_classes.count)]
     matrices = [
         table.tilt(float(factor)).mix(moves.sources[sequence], moves.targets[sequence], class_weight).matrix
         for sequence, factor in zip(chosen, restlessness, strict=True)
     ]
-    initial_by_class = _initial_by_class(model, listed, time_classes)
+    initial_by_class = _estimate_initial_by_class(model, listed, time_classes)
     extended = MarkovModel(matrices, initial_by_class, model.states, model.step_seconds, time_classes, model.outside)
     provenance = {"guarantee": "none: moves were counted without noise", "extended": extended.describe()}
     vars(extended).update(provenance={**(model.provenance or {}), **provenance})
@@ -495,7 +495,7 @@ class _Tilt:
     stays: FloatArray
 
 
-def _restlessness(table: MoveTable, moves: Moves, user: IntArray, classes: IntArray, count: int) -> FloatArray:
+def _compute_restlessness(table: MoveTable, moves: Moves, user: IntArray, classes: IntArray, count: int) -> FloatArray:
     """Return the factor of the odds of leaving a state in each class, ``(K,)``.
 
     This is the Mantel–Haenszel odds ratio of the class relative to all classes: departures are weighted by the
@@ -517,7 +517,7 @@ def _restlessness(table: MoveTable, moves: Moves, user: IntArray, classes: IntAr
     leaves, remains = ((counts.sum(axis=0) - counts).ravel() for counts in sums)
     odds = overall * (1.0 - stays) / np.maximum(stays, _MIN_SHARE)
 
-    def score(added: float) -> float:
+    def score_pseudo_count(added: float) -> float:
         factor = 1.0 if added == inf else ((leaves + added) / (remains + added))[cells]
         return float(np.log(np.where(left, factor * odds, 1.0) / (1.0 + factor * odds)).sum())
 
@@ -525,12 +525,12 @@ def _restlessness(table: MoveTable, moves: Moves, user: IntArray, classes: IntAr
     odds = odds[possible]
     left = left[possible]
     cells = cells[possible]
-    added = best_weight(_EXTENSION_WEIGHTS, score)
+    added = find_best_weight(_EXTENSION_WEIGHTS, score_pseudo_count)
     total = [counts.sum(axis=0) for counts in sums]
     return np.ones(count) if added == inf else np.asarray((total[0] + added) / (total[1] + added))
 
 
-def _weight(
+def _find_parent_weight(
     user: IntArray, parent: IntArray, row: IntArray, column: IntArray, shares: FloatArray, tilt: _Tilt | None = None
 ) -> float:
     """Return the parent-row weight that best predicts each user from all others.
@@ -552,13 +552,13 @@ def _weight(
         staying = (sum_others(values * stayed, user, parent) + _SOURCE_ROW_MOVES * tilt.stays[first]) / total
         prior *= np.where(stayed, 1.0, factor) / (staying + (1.0 - staying) * factor)
 
-    def score(weight: float) -> float:
+    def score_weight(weight: float) -> float:
         return float(values @ np.log(prior if weight == inf else (child + weight * prior) / (child_total + weight)))
 
-    return best_weight(_EXTENSION_WEIGHTS, score)
+    return find_best_weight(_EXTENSION_WEIGHTS, score_weight)
 
 
-def _initial_by_class(
+def _estimate_initial_by_class(
     model: MarkovModel, sequences: Iterable[tuple[IntArray, ...]], time_classes: TimeClasses
 ) -> FloatArray:
     """Return the distribution of the state in each class, shrunk towards the overall one."""
@@ -570,7 +570,7 @@ def _initial_by_class(
     slots = slots[good]
     states = states[good]
     classes = time_classes.get_classes(slots)
-    weight = _weight(user, np.zeros_like(states), classes, states, model.initial[states])
+    weight = _find_parent_weight(user, np.zeros_like(states), classes, states, model.initial[states])
     if weight == inf:
         return np.repeat(model.initial[np.newaxis], time_classes.count, axis=0)
     seen = np.bincount(classes * model.size + states, minlength=time_classes.count * model.size)

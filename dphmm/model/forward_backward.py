@@ -1,7 +1,7 @@
 """The forward–backward algorithm over arbitrary transition operators.
 
-`forward_pass` is the filter, `backward_pass` the second half of the smoother. Both take one operator for each time and
-work on log masses. No possible state is therefore lost to underflow, and no impossible state gains mass.
+`run_forward_pass` is the filter, `run_backward_pass` the second half of the smoother. Both take one operator for each
+time and work on log masses. No possible state is therefore lost to underflow, and no impossible state gains mass.
 `filter_releases` and `smooth_releases` work on a `MarkovModel` and beliefs, `filter` and `smooth` on plain arrays.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, locked
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, lock_array
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.model.belief import Belief
@@ -27,12 +27,12 @@ from dphmm.model.transition_operator import (
     LOG_RANGE,
     Operator,
     as_linear_masses,
-    linear_masses,
+    exponentiate_logs,
     normalize_logs,
 )
 from dphmm.stochastic_matrix import MatrixLike
-from dphmm.threads import one_thread
-from dphmm.validation import checked
+from dphmm.threads import limit_to_one_thread
+from dphmm.validation import check_arguments
 
 # Approximate number of densities that are exponentiated at a time.
 _CHUNK_DENSITIES = 1 << 16
@@ -60,7 +60,7 @@ class ForwardPass(NamedTuple):
     log_sums: FloatArray
 
 
-def forward_pass(
+def run_forward_pass(
     operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray, num_before: int = 0
 ) -> ForwardPass:
     """Run the forward pass: the filter.
@@ -88,19 +88,19 @@ def forward_pass(
     """
     after = np.empty(log_likelihoods.shape)
     sums = np.empty(len(log_likelihoods))
-    _pass(operators, False, log_likelihoods, start, None, after, sums, num_before)
+    _run_pass(operators, False, log_likelihoods, start, None, after, sums, num_before)
     return ForwardPass(after, sums)
 
 
-def backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) -> FloatArray:
+def run_backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) -> FloatArray:
     """Run the backward pass: log likelihoods of all later observations.
 
     Parameters
     ----------
     operators
-        See `forward_pass`. The first operator is not used.
+        See `run_forward_pass`. The first operator is not used.
     log_likelihoods
-        See `forward_pass`.
+        See `run_forward_pass`.
 
     Returns
     -------
@@ -112,15 +112,17 @@ def backward_pass(operators: Sequence[Operator], log_likelihoods: FloatArray) ->
     StochasticError
         If an observation is impossible in every state.
     """
-    return _backward_part([*operators[1:], IDENTITY], log_likelihoods, _uniform_logs(log_likelihoods.shape[1]))[0]
+    return _run_backward_part(
+        [*operators[1:], IDENTITY], log_likelihoods, _build_uniform_logs(log_likelihoods.shape[1])
+    )[0]
 
 
-def _uniform_logs(size: int) -> FloatArray:
+def _build_uniform_logs(size: int) -> FloatArray:
     """Return the likelihood of no observation, up to a constant."""
     return np.full(size, -np.log(size))
 
 
-def _backward_part(
+def _run_backward_part(
     operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Run the backward pass over a part of the observations.
@@ -130,7 +132,7 @@ def _backward_part(
     """
     # The forward pass in reversed time.
     before, after = np.empty((2, *log_likelihoods.shape))
-    _pass(operators[::-1], True, log_likelihoods[::-1], start, before, after, np.empty(len(after)))
+    _run_pass(operators[::-1], True, log_likelihoods[::-1], start, before, after, np.empty(len(after)))
     return before[::-1], after[-1].copy()
 
 
@@ -141,12 +143,12 @@ def combine_passes(filtered: FloatArray, later: FloatArray) -> FloatArray:
     tops = logs.max(axis=1, keepdims=True)
     logs -= np.where(tops > -np.inf, tops, 0.0)
     with np.errstate(divide="ignore"):
-        totals = np.log(linear_masses(logs).sum(axis=1, keepdims=True))
+        totals = np.log(exponentiate_logs(logs).sum(axis=1, keepdims=True))
     logs -= np.where(totals > -np.inf, totals, 0.0)
     return logs
 
 
-def _pass(
+def _run_pass(
     operators: Sequence[Operator],
     back: bool,
     log_rows: FloatArray,
@@ -174,7 +176,7 @@ def _pass(
         values = None if operator.linear_products is None else as_linear_masses(now)
         if operator.linear_products is not None and values is not None:
             product = operator.linear_products[back]
-            run = partial(_run, product.multiply) if product.dense is None else partial(_dense_run, product.dense)
+            run = partial(_run, product.multiply) if product.dense is None else partial(_run_dense, product.dense)
             part = slice(t, t + ahead)
             done = _run_in_floats(run, values / values.sum(), log_rows[part], before, after, sums, part)
             # Exponentials of rows after a failure are wasted. Chunks therefore grow from 1, and restart after a
@@ -184,7 +186,7 @@ def _pass(
             if done:
                 now = after[t - 1]
                 continue
-        moved = operator.backward(now) if back else operator.forward(now)
+        moved = operator.propagate_backward(now) if back else operator.propagate_forward(now)
         updated, sums[t] = normalize_logs(moved + log_rows[t])
         if sums[t] == -np.inf:
             raise StochasticError(
@@ -229,8 +231,8 @@ def _run_in_floats(
     return done
 
 
-def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
-    """Form of `_dense_run` that numba can compile."""
+def _run_dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
+    """Form of `_run_dense` that numba can compile."""
     before, after, sums = out
     # Four rows of the matrix at a time: each entry of `moved` is loaded and stored once for four products.
     size = start.size
@@ -268,8 +270,8 @@ def _dense_loop(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_
     return int(weights.shape[0])
 
 
-@compile_if_hot(_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
-def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
+@compile_if_hot(_run_dense_loop, lambda _, start, weights, *__: weights.size * len(start))
+def _run_dense(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_share: float, out: Run) -> int:
     """Run steps in plain floats until a mass becomes too small. Return their number.
 
     A step multiplies ``start`` by the transposed ``matrix`` into a row of ``before``, and the result by a row of
@@ -283,15 +285,17 @@ def _dense_run(matrix: FloatArray, start: FloatArray, weights: FloatArray, min_s
 def _run(
     product: Callable[[FloatArray], FloatArray], start: FloatArray, weights: FloatArray, min_share: float, out: Run
 ) -> int:
-    """Run steps as `_dense_run` does, with an arbitrary product."""
+    """Run steps as `_run_dense` does, with an arbitrary product."""
     before, after, sums = out
-    with one_thread():
+    with limit_to_one_thread():
         for t, weight in enumerate(weights):
             moved = product(start)
             row = after[t]
             np.multiply(moved, weight, out=row)
             total = float(row.sum())
-            if not total > 0.0 or (row.min() < min_share * total and _loses(row, moved, weight, min_share * total)):
+            if not total > 0.0 or (
+                row.min() < min_share * total and _underflows(row, moved, weight, min_share * total)
+            ):
                 return t
             row /= total
             before[t if len(before) > 1 else 0] = moved
@@ -300,12 +304,12 @@ def _run(
     return len(weights)
 
 
-def _loses(products: FloatArray, first: FloatArray, second: FloatArray, minimum: float) -> bool:
+def _underflows(products: FloatArray, first: FloatArray, second: FloatArray, minimum: float) -> bool:
     """Return whether a product of two positive numbers is below the minimum."""
     return bool(((products < minimum) & (first > 0) & (second > 0)).any())
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class Observations:
     """A sequence of releases, represented by their log densities.
@@ -346,7 +350,7 @@ class Observations:
             raise InvalidInputError(
                 f"steps must be {len(rows)} non-negative integers, got shape {steps.shape} or a negative one"
             )
-        vars(self).update(log_likelihood=locked(rows), steps=locked(steps))
+        vars(self).update(log_likelihood=lock_array(rows), steps=lock_array(steps))
 
     def __len__(self) -> int:
         return len(self.log_likelihood)
@@ -401,13 +405,13 @@ class Beliefs(Sequence[Belief]):
             return Beliefs(self._logs, self._outside, self.indices[t])
         return Belief.from_normalized_logs(self._logs[self.indices[t]], self._outside)
 
-    def probabilities(self, rows: IntArray) -> FloatArray:
+    def get_probabilities(self, rows: IntArray) -> FloatArray:
         """Return the probabilities of the states in selected rows of the log masses, ``(k, N)``."""
         if self._outside is None:
             return np.asarray(np.exp(self._logs[rows]))
         return np.array([np.exp(self._outside.sum_contexts(self._logs[row])) for row in rows.tolist()])
 
-    def outside_beliefs(self, rows: IntArray) -> list[OutsideBelief | None]:
+    def get_outside_beliefs(self, rows: IntArray) -> list[OutsideBelief | None]:
         """Return the beliefs about a user outside in selected rows. See `Belief.outside_belief`."""
         return [Belief.from_normalized_logs(self._logs[row], self._outside).outside_belief for row in rows.tolist()]
 
@@ -467,7 +471,7 @@ class Filtering:
         """
         logs = np.array([belief.chain_logs for belief in filtered])
         rows = zip(predicted, filtered, observations.log_likelihood, strict=True)
-        log_evidence = sum(_log_evidence(*row) for row in rows)
+        log_evidence = sum(_compute_log_evidence(*row) for row in rows)
         filtering = cls(model, observations, predicted[0].chain_logs, logs, log_evidence)
         # Fill the cached properties, which would compute the beliefs again.
         vars(filtering).update(filtered=tuple(filtered), predicted=tuple(predicted))
@@ -505,13 +509,13 @@ class Filtering:
         return (first, *later)
 
 
-def _log_evidence(prior: Belief, posterior: Belief, log_likelihood: FloatArray) -> float:
+def _compute_log_evidence(prior: Belief, posterior: Belief, log_likelihood: FloatArray) -> float:
     """Return ``log p(z)``, by Bayes' rule in the most probable state of the posterior."""
     state = int(posterior.log_mass.argmax())
     return float(prior.log_mass[state] - posterior.log_mass[state] + log_likelihood[state])
 
 
-@checked
+@check_arguments
 def filter_releases(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None) -> Filtering:
     """Compute the filtered belief at each release.
 
@@ -538,13 +542,13 @@ def filter_releases(model: MarkovModel, observations: Observations, initial: npt
     ConfigurationError
         If the model varies with time, and the observations have no first slot.
     """
-    first = initial_logs(model, observations, initial)
+    first = compute_initial_logs(model, observations, initial)
     operators = model.operators(observations.gaps, observations.slots)
-    logs, log_sums = forward_pass(operators, chain_log_likelihoods(model, observations), first)
+    logs, log_sums = run_forward_pass(operators, expand_log_likelihoods(model, observations), first)
     return Filtering(model, observations, first, logs, float(log_sums.sum()))
 
 
-@checked
+@check_arguments
 def smooth_releases(
     model: MarkovModel, observations: Observations, filtering: Filtering, times: Sequence[int] | None = None
 ) -> Beliefs:
@@ -570,7 +574,7 @@ def smooth_releases(
 def compute_smoothed_logs(model: MarkovModel, observations: Observations, filtered: FloatArray) -> FloatArray:
     """Return the log masses of `smooth_releases`, ``(T, P)``, from those of the filter."""
     operators = model.operators(observations.gaps, observations.slots)
-    return combine_passes(filtered, backward_pass(operators, chain_log_likelihoods(model, observations)))
+    return combine_passes(filtered, run_backward_pass(operators, expand_log_likelihoods(model, observations)))
 
 
 def smooth_in_blocks(
@@ -609,17 +613,17 @@ def smooth_in_blocks(
     while (start := len(filtered)) < len(gaps):
         state = filtered.read(start - 1, start)[0] if start else model.initial_logs(first)
         rows = read_block(start)
-        for row in forward_pass(operators[start : start + len(rows)], rows, state, start).logs:
+        for row in run_forward_pass(operators[start : start + len(rows)], rows, state, start).logs:
             filtered.append(row)
-    later = _uniform_logs(model.chain_size)
+    later = _build_uniform_logs(model.chain_size)
     for start in reversed(range(0, len(gaps), length)):
         rows = read_block(start)
         stop = start + len(rows)
-        likelihoods, later = _backward_part(operators[start + 1 : stop + 1], rows, later)
+        likelihoods, later = _run_backward_part(operators[start + 1 : stop + 1], rows, later)
         yield start, combine_passes(filtered.read(start, stop), likelihoods)
 
 
-def initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
+def compute_initial_logs(model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None) -> FloatArray:
     """Return the log masses before the first release. See `filter_releases`."""
     if observations.size != model.size:
         raise InvalidInputError(
@@ -629,13 +633,13 @@ def initial_logs(model: MarkovModel, observations: Observations, initial: npt.Ar
     return model.initial_logs(observations.first, distribution)
 
 
-def chain_log_likelihoods(model: MarkovModel, observations: Observations) -> FloatArray:
+def expand_log_likelihoods(model: MarkovModel, observations: Observations) -> FloatArray:
     """Return the log densities of the releases in every state of the chain."""
     rows = observations.log_likelihood
     return rows if model.outside is None else np.ascontiguousarray(model.outside.expand(rows))
 
 
-@checked
+@check_arguments
 def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
     """Filter plain arrays: return the rows ``p(s_t | z_1..t)``.
 
@@ -671,7 +675,7 @@ def filter(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.
     return np.asarray(np.exp(filtering.logs))
 
 
-@checked
+@check_arguments
 def smooth(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> FloatArray:
     """Smooth plain arrays: return the rows ``p(s_t | z_1..T)``.
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
 from dphmm.model.transition_operator import (
     LogProduct,
     Operator,
@@ -35,7 +35,7 @@ from dphmm.model.transition_operator import (
     log_sum,
     normalize_logs,
 )
-from dphmm.threads import one_thread
+from dphmm.threads import limit_to_one_thread
 
 # Powers of any number of steps, which are dense, are used for models with at most this number of states.
 POWERS_MAX_STATES = 2048
@@ -98,11 +98,11 @@ class Gap(Operator):
         self._powers = powers
         self._limit = limit
 
-    def forward(self, logs: FloatArray) -> FloatArray:
+    def propagate_forward(self, logs: FloatArray) -> FloatArray:
         """Propagate a distribution forward through all steps."""
         return self._step_through(logs, False) if self._limit is None else self._limit + log_sum(logs)
 
-    def backward(self, logs: FloatArray) -> FloatArray:
+    def propagate_backward(self, logs: FloatArray) -> FloatArray:
         """Propagate likelihoods backward through all steps."""
         if self._limit is None:
             return self._step_through(logs, True)
@@ -110,7 +110,7 @@ class Gap(Operator):
 
     @property
     def max_seconds(self) -> float:
-        """An estimate of the largest time that `forward` takes, in seconds, on any machine."""
+        """An upper estimate of the seconds that `propagate_forward` takes."""
         if self._limit is not None:
             return 0.0
         if self._powers is not None:
@@ -141,7 +141,7 @@ def _estimate_step_seconds(operator: TransitionOperator) -> float:
     return _STEP_COST + _ENTRY_COST * float(operator.matrix.nnz)
 
 
-def homogeneous_gap(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
+def build_homogeneous_gap(operator: TransitionOperator, steps: int, powers: Powers | None = None) -> Gap:
     """Return the gap of several steps of one matrix, by its powers if they are faster."""
     period = _LONG_PERIOD_STEPS if steps > 512 * _PERIOD_STEPS else _PERIOD_STEPS
     whole, left = divmod(steps, period)
@@ -190,7 +190,7 @@ class Powers:
         if top == -np.inf:
             return logs
         values = np.exp(logs - top)
-        with one_thread():
+        with limit_to_one_thread():
             if self._size > POWERS_MAX_STATES:
                 values, left = self._apply_strides(values, steps, back)
             else:
@@ -198,7 +198,7 @@ class Powers:
         # A product of powers sums 0 where every term underflows, although the state is possible by structure.
         low = values < _MIN_PLAIN_MASS
         if low.any():
-            if (low & self._support(logs > -np.inf, steps - left, back)).any():
+            if (low & self._propagate_support(logs > -np.inf, steps - left, back)).any():
                 return None
             values = np.where(low, 0.0, values)
         with np.errstate(divide="ignore"):
@@ -237,24 +237,24 @@ class Powers:
         return values, left
 
     def _multiply(self, values: FloatArray, k: int, back: bool) -> FloatArray:
-        return self._power(k) @ values if back else values @ self._power(k)
+        return self._get_power(k) @ values if back else values @ self._get_power(k)
 
     def _get_side(self, back: bool) -> LogProduct:
         return self._operator.backward_product if back else self._operator.forward_product
 
-    def _power(self, k: int) -> FloatArray:
+    def _get_power(self, k: int) -> FloatArray:
         """Return the matrix of ``_BASE**k`` steps."""
         while len(self._matrices) <= k:
             power = self._matrices[-1] if self._matrices else self._operator.matrix.toarray()
             if self._matrices and not _has_equal_rows(power):
-                with one_thread():
+                with limit_to_one_thread():
                     for _ in range(int(log2(_BASE))):
                         power = power @ power
                         power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
-            self._matrices.append(locked(power))
+            self._matrices.append(lock_array(power))
         return self._matrices[k]
 
-    def _support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
+    def _propagate_support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
         """Return the possible states after the steps. Supports that cycle are reused."""
         side = self._get_side(back)
         first_index = dict[bytes, int]()
@@ -265,7 +265,7 @@ class Powers:
                 first = first_index[key]
                 return supports[first + (steps - first) % (len(supports) - 1 - first)]
             first_index[key] = len(supports) - 1
-            supports.append(side.support(supports[-1]))
+            supports.append(side.propagate_support(supports[-1]))
         return supports[steps]
 
 
@@ -304,8 +304,8 @@ class LimitDistributions:
             return self._by_ending[key]
         logs = self._find_limit(runs)
         if logs is not None and rest:
-            logs = Gap([(self._build_operators(later), times) for later, times in rest]).forward(logs)
-        logs = None if logs is None else locked(normalize_logs(logs)[0])
+            logs = Gap([(self._build_operators(later), times) for later, times in rest]).propagate_forward(logs)
+        logs = None if logs is None else lock_array(normalize_logs(logs)[0])
         if len(self._by_ending) >= _CACHE_SIZE:
             self._by_ending.pop(next(iter(self._by_ending)), None)
         self._by_ending[key] = logs
@@ -325,22 +325,22 @@ class LimitDistributions:
         cycle = np.roll(classes, -start)
         key = cycle.tobytes()
         if key not in self._cycles:
-            self._cycles[key] = self._mix(_run_lengths(cycle))
+            self._cycles[key] = self._compute_limit_row(_list_runs(cycle))
         logs = self._cycles[key]
         if logs is None or not start:
             return logs
         return walk(
-            logs, [(self._operators[number].forward_product, count) for number, count in _run_lengths(classes[start:])]
+            logs, [(self._operators[number].forward_product, count) for number, count in _list_runs(classes[start:])]
         )
 
-    def _mix(self, runs: Sequence[tuple[int, int]]) -> FloatArray | None:
+    def _compute_limit_row(self, runs: Sequence[tuple[int, int]]) -> FloatArray | None:
         """Return a row of the matrix of `_LIMIT_PERIODS` periods. None if rows differ."""
         squarings = _LIMIT_PERIODS.bit_length() - 1
         products = squarings + sum(count.bit_length() + count.bit_count() - 1 for _, count in runs)
         steps = sum(count * (_STEP_COST + _ENTRY_COST * self._operators[k].matrix.nnz) for k, count in runs)
         if products * self._size**3 * _POWER_COST > _LIMIT_PERIODS * steps:
             return None
-        with one_thread():
+        with limit_to_one_thread():
             matrices = (np.linalg.matrix_power(self._operators[k].matrix.toarray(), count) for k, count in runs)
             power = reduce(np.matmul, matrices)
             for _ in range(squarings):
@@ -352,7 +352,7 @@ class LimitDistributions:
         return np.asarray(np.log(power[0]))
 
 
-def _run_lengths(classes: IntArray) -> list[tuple[int, int]]:
+def _list_runs(classes: IntArray) -> list[tuple[int, int]]:
     """Return the runs of equal classes: class and length."""
     starts = np.flatnonzero(np.diff(classes, prepend=-1))
     return list(zip(classes[starts].tolist(), np.diff(starts, append=len(classes)).tolist(), strict=True))
@@ -370,21 +370,21 @@ def _repeat_period(logs: FloatArray, sides: Sides, times: int) -> FloatArray:
         if done < times:
             # The matrix of a period is non-negative. If it changes all masses by nearly the same factor, every further
             # period does, and the rest of the gap needs no steps.
-            growth = _growth(logs, later)
+            growth = _compute_growth(logs, later)
             if growth is not None and _is_steady(growth, before, later, sides):
-                steady_growth = np.where(np.abs(growth) <= _tolerance(later), 0.0, growth)
+                steady_growth = np.where(np.abs(growth) <= _compute_tolerance(later), 0.0, growth)
                 return np.asarray(later + (times - done) * steady_growth)
             before = growth
         logs = later
     return logs
 
 
-def _tolerance(logs: FloatArray) -> FloatArray:
+def _compute_tolerance(logs: FloatArray) -> FloatArray:
     """Return the largest change of log masses in a period that rounding may cause."""
     return np.asarray(_STEADY_TOLERANCE + _ROUNDING * np.abs(np.where(logs > -np.inf, logs, 0.0)))
 
 
-def _growth(logs: FloatArray, later: FloatArray) -> FloatArray | None:
+def _compute_growth(logs: FloatArray, later: FloatArray) -> FloatArray | None:
     """Return the change of log masses in a period. None if the support changes."""
     possible = logs > -np.inf
     if not np.array_equal(possible, later > -np.inf):
@@ -399,7 +399,7 @@ def _is_steady(growth: FloatArray, before: FloatArray | None, logs: FloatArray, 
     They do if all masses change by one factor. If factors differ, they must equal those of the previous period, and no
     state may receive mass from a state that decays more slowly.
     """
-    tolerance = _tolerance(logs)
+    tolerance = _compute_tolerance(logs)
     possible = logs > -np.inf
     if not possible.any():
         return True
@@ -427,7 +427,7 @@ def walk(logs: FloatArray, sides: Sides) -> FloatArray:
         if values is not None and _is_closed(logs > -np.inf, left):
             # Take several steps in plain floats, and check afterwards that no mass came near underflow. The number of
             # steps doubles after each success and is halved after a failure. Failures at most double the cost.
-            taken, rest = _split(left, width)
+            taken, rest = _split_steps(left, width)
             later = values
             for side, count in taken:
                 for _ in range(count):
@@ -443,7 +443,7 @@ def walk(logs: FloatArray, sides: Sides) -> FloatArray:
             if width > 1:
                 continue
         # The support still changes, or masses are too far apart: take one step in logs, which cannot underflow.
-        ((side, _),), left = _split(left, 1)
+        ((side, _),), left = _split_steps(left, 1)
         logs = side(logs)
     return logs
 
@@ -451,12 +451,12 @@ def walk(logs: FloatArray, sides: Sides) -> FloatArray:
 def _is_closed(possible: BoolArray, sides: Sides) -> bool:
     """Return whether none of the steps changes the set of possible states."""
     return all(
-        np.array_equal(side.support(possible), possible)
+        np.array_equal(side.propagate_support(possible), possible)
         for side in {id(product): product for product, _ in sides}.values()
     )
 
 
-def _split(sides: Sides, steps: int) -> tuple[list[tuple[LogProduct, int]], list[tuple[LogProduct, int]]]:
+def _split_steps(sides: Sides, steps: int) -> tuple[list[tuple[LogProduct, int]], list[tuple[LogProduct, int]]]:
     """Split off the first steps of a walk. Return them and the remaining ones."""
     taken = []
     left = list(sides)

@@ -14,8 +14,8 @@ from dphmm.arrays import FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import MoveTable, best_weight, extract_moves, sum_others
-from dphmm.validation import checked
+from dphmm.model.moves import MoveTable, extract_moves, find_best_weight, sum_others
+from dphmm.validation import check_arguments
 
 # The candidate weights of the model of all users, in moves and timesteps.
 CANDIDATE_WEIGHTS = (*(float(2**k) for k in range(-2, 13)), inf)
@@ -43,7 +43,7 @@ class Habits:
     days: int = field(metadata=exported())
 
 
-@checked
+@check_arguments
 def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps: int) -> Habits:
     """Learn the model of one user, shrunk towards the model of all users.
 
@@ -82,11 +82,11 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
     for number, table in enumerate(tables):
         members = np.flatnonzero(classes == number)
         members = members[table.contains(moves.sources[members], moves.targets[members])]
-        possible[members], shares[members] = True, table.values_at(moves.sources[members], moves.targets[members])
+        possible[members], shares[members] = True, table.get_values(moves.sources[members], moves.targets[members])
     kept = moves.select(possible)
     classes = classes[possible]
     shares = shares[possible]
-    weight = _best_weight(kept.slots // day_steps, classes * size + kept.sources, kept.targets, shares)
+    weight = _find_habit_weight(kept.slots // day_steps, classes * size + kept.sources, kept.targets, shares)
     matrices = [
         table.mix(kept.sources[classes == number], kept.targets[classes == number], weight).matrix
         for number, table in enumerate(tables)
@@ -98,7 +98,9 @@ def with_habits(model: MarkovModel, slots: IntArray, states: IntArray, day_steps
     known_states = known_states[is_possible]
     known_classes = known_classes[is_possible]
     day = slots[is_known][is_possible] // day_steps
-    start_weight = _best_weight(day, known_classes, known_states, model.initial_by_class[known_classes, known_states])
+    start_weight = _find_habit_weight(
+        day, known_classes, known_states, model.initial_by_class[known_classes, known_states]
+    )
     initial = model.initial_by_class
     if start_weight < inf:
         counts = np.zeros(initial.shape)
@@ -114,7 +116,7 @@ NIGHT_HOURS = (0, 6)
 WORK_HOURS = (9, 17)
 
 
-@checked
+@check_arguments
 def find_usual_state(model: MarkovModel, slots: IntArray, states: IntArray, place: str) -> int:
     """Return the most frequent state of a user at night or during work hours.
 
@@ -159,7 +161,7 @@ def find_usual_state(model: MarkovModel, slots: IntArray, states: IntArray, plac
 MEAN_RETURN_HOURS = 12.0
 
 
-@checked
+@check_arguments
 def with_return_bias(model: MarkovModel, places: npt.ArrayLike, hours: float = MEAN_RETURN_HOURS) -> MarkovModel:
     """Condition a model on the user's return to one of several states within a random time.
 
@@ -222,13 +224,13 @@ def with_return_bias(model: MarkovModel, places: npt.ArrayLike, hours: float = M
 _MIN_HITTING_PROBABILITY = 1e-9
 
 
-def _best_weight(days: IntArray, rows: IntArray, columns: IntArray, shares: FloatArray) -> float:
+def _find_habit_weight(days: IntArray, rows: IntArray, columns: IntArray, shares: FloatArray) -> float:
     """Return the weight with the largest leave-one-day-out likelihood."""
     ones = np.ones(len(days))
     count = sum_others(ones, days, rows, columns)
     total = sum_others(ones, days, rows)
 
-    def score(weight: float) -> float:
+    def score_weight(weight: float) -> float:
         return float(np.log(shares if weight == inf else (count + weight * shares) / (total + weight)).sum())
 
-    return best_weight(CANDIDATE_WEIGHTS, score)
+    return find_best_weight(CANDIDATE_WEIGHTS, score_weight)

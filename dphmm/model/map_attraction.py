@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
 from dphmm.model.model import MarkovModel
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The smallest attraction of a state, as a share of the mean.
 MIN_RELATIVE_ATTRACTION = 0.02
@@ -24,7 +24,7 @@ MIN_RELATIVE_ATTRACTION = 0.02
 _EMPTY_LAND = 0.05
 
 
-@checked
+@check_arguments
 def compute_map_attraction(land: npt.ArrayLike, content: npt.ArrayLike | None = None) -> FloatArray:
     """Compute the attraction of states from a map.
 
@@ -66,7 +66,7 @@ def compute_map_attraction(land: npt.ArrayLike, content: npt.ArrayLike | None = 
     return np.asarray(np.maximum(attraction / mean, MIN_RELATIVE_ATTRACTION))
 
 
-@checked
+@check_arguments
 def with_map(model: MarkovModel, attraction: npt.ArrayLike) -> MarkovModel:
     """Return the model of an adversary who combines a model with a map.
 

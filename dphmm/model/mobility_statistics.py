@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, as_points
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.model import MarkovModel
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The number of buckets of equal width for lengths, up to the largest of the reference group.
 BUCKETS = 20
@@ -62,7 +62,7 @@ class Crowd:
     hours: FloatArray = field(repr=False)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_paths(
         cls, paths: Sequence[npt.ArrayLike], points: npt.ArrayLike, classes: Sequence[npt.ArrayLike] | None = None
     ) -> Crowd:
@@ -106,8 +106,8 @@ class Crowd:
             np.bincount(visited, minlength=size).astype(np.float64),
             np.stack([pairs, counts]).astype(np.float64),
             np.add.reduceat(np.append(steps, 0.0), begins),
-            np.array([_gyration(places[sequence]) for sequence in listed]),
-            np.array([_diameter(places[np.unique(sequence)]) for sequence in listed]),
+            np.array([_compute_gyration_radius(places[sequence]) for sequence in listed]),
+            np.array([_compute_diameter(places[np.unique(sequence)]) for sequence in listed]),
             np.bincount(zones[visited[begins]] * ZONES**2 + zones[visited[ends]], minlength=ZONES**4).astype(
                 np.float64
             ),
@@ -134,7 +134,7 @@ def _pad(counts: FloatArray, length: int) -> FloatArray:
     return np.pad(counts, (0, length - len(counts)))
 
 
-@checked
+@check_arguments
 def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
     """Compute measures of similarity between two crowds.
 
@@ -158,18 +158,18 @@ def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
     length = max(len(crowd.hours), len(wanted.hours))
     return {
         "visits": jensen_shannon(crowd.visits, wanted.visits),
-        "moves": jensen_shannon(*_aligned(crowd, wanted)),
-        "trip_length": _in_buckets(crowd.lengths, wanted.lengths),
-        "radius_of_gyration": _in_buckets(crowd.radii, wanted.radii),
-        "diameter": _in_buckets(crowd.diameters, wanted.diameters),
+        "moves": jensen_shannon(*_align_moves(crowd, wanted)),
+        "trip_length": _compare_in_buckets(crowd.lengths, wanted.lengths),
+        "radius_of_gyration": _compare_in_buckets(crowd.radii, wanted.radii),
+        "diameter": _compare_in_buckets(crowd.diameters, wanted.diameters),
         "origin_destination": jensen_shannon(crowd.trips, wanted.trips),
         "hours": jensen_shannon(*(_pad(side.hours, length) for side in (crowd, wanted))),
-        "top_places": _shared_top(crowd.visits, wanted.visits),
-        "rank_correlation": _tau(crowd.visits, wanted.visits),
+        "top_places": _compare_top_places(crowd.visits, wanted.visits),
+        "rank_correlation": _compute_rank_correlation(crowd.visits, wanted.visits),
     }
 
 
-@checked
+@check_arguments
 def jensen_shannon(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Compute the Jensen–Shannon divergence of two histograms, in bits.
 
@@ -220,7 +220,7 @@ def _check_paths(paths: Sequence[npt.ArrayLike], size: int) -> tuple[list[IntArr
     return listed, states
 
 
-def _aligned(first: Crowd, second: Crowd) -> tuple[FloatArray, FloatArray]:
+def _align_moves(first: Crowd, second: Crowd) -> tuple[FloatArray, FloatArray]:
     keys = np.union1d(first.moves[0], second.moves[0])
     aligned = [np.zeros(len(keys)) for _ in range(2)]
     for counts, crowd in zip(aligned, (first, second), strict=True):
@@ -228,7 +228,7 @@ def _aligned(first: Crowd, second: Crowd) -> tuple[FloatArray, FloatArray]:
     return aligned[0], aligned[1]
 
 
-def _in_buckets(first: FloatArray, second: FloatArray) -> float:
+def _compare_in_buckets(first: FloatArray, second: FloatArray) -> float:
     edges = np.linspace(0.0, max(float(second.max()), 1e-9), BUCKETS + 1)
     return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (first, second)))
 
@@ -241,11 +241,11 @@ def _find_zones(points: FloatArray) -> IntArray:
     return np.asarray(at[:, 1] * ZONES + at[:, 0])
 
 
-def _gyration(places: FloatArray) -> float:
+def _compute_gyration_radius(places: FloatArray) -> float:
     return float(np.sqrt(((places - places.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
 
-def _diameter(places: FloatArray) -> float:
+def _compute_diameter(places: FloatArray) -> float:
     """Return the largest distance between two points."""
     if len(places) > 50:
         import shapely
@@ -254,13 +254,13 @@ def _diameter(places: FloatArray) -> float:
     return float(np.linalg.norm(places[:, np.newaxis] - places, axis=2).max())
 
 
-def _shared_top(first: FloatArray, second: FloatArray) -> float:
+def _compare_top_places(first: FloatArray, second: FloatArray) -> float:
     count = max(1, int((second > 0).sum()) // 10)
     tops = [set(np.argsort(-visits, kind="stable")[:count].tolist()) for visits in (first, second)]
     return len(tops[0] & tops[1]) / count
 
 
-def _tau(first: FloatArray, second: FloatArray) -> float:
+def _compute_rank_correlation(first: FloatArray, second: FloatArray) -> float:
     from scipy.stats import kendalltau
 
     either = (first > 0) | (second > 0)
@@ -269,7 +269,7 @@ def _tau(first: FloatArray, second: FloatArray) -> float:
     return float(kendalltau(first[either], second[either]).statistic)
 
 
-@checked
+@check_arguments
 def move_probabilities(
     model: MarkovModel, paths: Sequence[npt.ArrayLike], firsts: npt.ArrayLike | None = None
 ) -> FloatArray:

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_distribution, as_floats, as_integers, content_hash, locked
+from dphmm.arrays import (
+    MAX_SCALE,
+    FloatArray,
+    IntArray,
+    as_distribution,
+    as_floats,
+    as_integers,
+    hash_content,
+    lock_array,
+)
 from dphmm.errors import (
     ConfigurationError,
     DataFileError,
@@ -24,19 +33,19 @@ from dphmm.errors import (
     StochasticError,
 )
 from dphmm.model.calibrated_radii import CalibratedRadii
-from dphmm.model.gaps import Gap, LimitDistributions, Powers, homogeneous_gap
-from dphmm.model.moves import MoveCounts, StateSequence, check_states, extract_moves, pair_counts
+from dphmm.model.gaps import Gap, LimitDistributions, Powers, build_homogeneous_gap
+from dphmm.model.moves import MoveCounts, StateSequence, check_states, count_pairs, extract_moves
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import microseconds
+from dphmm.space.trajectory import round_to_microseconds
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic, build_csr
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.output import new_file
-from dphmm.tables.values import as_number, one_line, shorten
-from dphmm.validation import Integers, Interval, Seconds, checked
+from dphmm.tables.output import write_new_file
+from dphmm.tables.values import as_number, shorten, shorten_message
+from dphmm.validation import Integers, Interval, Seconds, check_arguments
 
 # The format of model files. Files with another format are rejected.
 _FORMAT = "dphmm-markov-model-1"
@@ -47,7 +56,7 @@ _OUTSIDE_ARRAYS = ("border", "mean_distances", "mean_squares", "outside_shares")
 _MAX_GAP_MICROSECONDS = 100 * 366 * 86_400_000_000
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class MarkovModel:
     """A Markov model over states, with optional classes of time and outside states.
@@ -128,7 +137,7 @@ class MarkovModel:
             )
         name = "transition matrix" if count == 1 else "transition matrix {}"
         transitions = [
-            locked(as_stochastic(matrix, name.format(i), compressed=True)) for i, matrix in enumerate(matrices)
+            lock_array(as_stochastic(matrix, name.format(i), compressed=True)) for i, matrix in enumerate(matrices)
         ]
         chain = int(transitions[0].shape[0])
         size = chain if outside is None else outside.size
@@ -145,13 +154,13 @@ class MarkovModel:
         if states is not None and states.size != size:
             raise StateError(f"states must be a space of the model's {size} states, got {states.size} states")
         if step_seconds is not None:
-            microseconds(step_seconds, "step_seconds")
+            round_to_microseconds(step_seconds, "step_seconds")
         # A step of unknown class belongs to a random hour of the week.
         average = initial_by_class[0] if time_classes is None else time_classes.shares @ initial_by_class
         vars(self).update(
             transitions=tuple(transitions),
-            initial_by_class=locked(initial_by_class),
-            initial=locked(average),
+            initial_by_class=lock_array(initial_by_class),
+            initial=lock_array(average),
             states=states,
             step_seconds=step_seconds,
             time_classes=time_classes,
@@ -166,7 +175,7 @@ class MarkovModel:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         for array in (*self.transitions, self.initial_by_class, self.initial):
-            locked(array)  # pickling loses it
+            lock_array(array)  # pickling loses it
 
     @property
     def transition(self) -> csr_array:
@@ -197,7 +206,7 @@ class MarkovModel:
         """
         if self.outside is None or self.time_classes is not None:
             return self.transition
-        return self.outside.inside_transition(self.transitions[0])
+        return self.outside.build_inside_transition(self.transitions[0])
 
     @property
     def is_plain(self) -> bool:
@@ -268,7 +277,7 @@ class MarkovModel:
         moves = csr_array(self.transitions[0].astype(np.bool_))
         for matrix in self.transitions[1:]:
             moves = csr_array(moves + matrix.astype(np.bool_))
-        return locked(moves if self.outside is None else self.outside.moves(moves))
+        return lock_array(moves if self.outside is None else self.outside.project_moves(moves))
 
     @cached_property
     def content_hash(self) -> str:
@@ -279,10 +288,10 @@ class MarkovModel:
             parts += [matrix.indptr, matrix.indices, matrix.data]
         about = (None if self.states is None else self.states.content_hash, self.step_seconds)
         if self.is_plain:
-            return content_hash(self.size, *parts, self.initial, *about)
+            return hash_content(self.size, *parts, self.initial, *about)
         # The verifier of certificates computes the same hash. The format distinguishes it from that of a plain model.
         others = (None if part is None else part.content_hash for part in (self.time_classes, self.outside))
-        return content_hash(_FORMAT, self.size, *parts, self.initial_by_class, *about, *others)
+        return hash_content(_FORMAT, self.size, *parts, self.initial_by_class, *about, *others)
 
     # ---- transition operators --------------------------------------------------------------------------------------
 
@@ -372,12 +381,12 @@ class MarkovModel:
             return (
                 self.one_step_operators[0]
                 if steps == 1
-                else homogeneous_gap(self.one_step_operators[0], steps, self._powers)
+                else build_homogeneous_gap(self.one_step_operators[0], steps, self._powers)
             )
         since = _require_slot(slot)
         if steps == 1:
             return self.one_step_operators[self.time_classes.get_class(since + 1)]
-        if steps * microseconds(self.step, "step") > _MAX_GAP_MICROSECONDS:
+        if steps * round_to_microseconds(self.step, "step") > _MAX_GAP_MICROSECONDS:
             raise InvalidInputError(
                 f"steps must span at most a hundred years, got {steps} steps of {self.step:g} s: restart after the gap"
             )
@@ -510,7 +519,7 @@ class MarkovModel:
         )
 
     @classmethod
-    @checked
+    @check_arguments
     def fit(
         cls,
         sequences: Iterable[StateSequence],
@@ -587,19 +596,19 @@ class MarkovModel:
         targets = moves.targets
         if not occupancy.any():
             raise InvalidInputError("no sequence visits a state: check the region, the step and the times of the data")
-        counts = pair_counts(sources, targets, size, moves.counts)
+        counts = count_pairs(sources, targets, size, moves.counts)
         if smoothing > 0:
-            left, right = (sources, targets) if neighbours is None else _neighbours(neighbours)
+            left, right = (sources, targets) if neighbours is None else _split_neighbours(neighbours)
             check_states(np.concatenate([left, right]), size)
             reached = np.unique(np.concatenate([left, right, np.flatnonzero(occupancy)]))
             both = np.concatenate([left, right, reached]), np.concatenate([right, left, reached])
-            pseudo_counts = pair_counts(*both, size)
+            pseudo_counts = count_pairs(*both, size)
             pseudo_counts.data[:] = smoothing
             counts = counts + pseudo_counts
             occupancy[reached] += smoothing
         # States that are never left become absorbing: a row without counts could not be normalised.
         never_left = np.flatnonzero(np.diff(counts.indptr) == 0)
-        counts = counts + pair_counts(never_left, never_left, size)
+        counts = counts + count_pairs(never_left, never_left, size)
         counts.data /= np.repeat(counts.sum(axis=1), np.diff(counts.indptr))
         return cls(counts, occupancy / occupancy.sum(), states, step_seconds)
 
@@ -641,11 +650,11 @@ class MarkovModel:
             about["provenance"] = self.provenance
         if self.calibrated_radii is not None:
             about["calibrated_radii"] = self.calibrated_radii.to_dict()
-        with new_file(path, overwrite, private) as part, part.open("wb") as file:
+        with write_new_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
 
     @classmethod
-    @checked
+    @check_arguments
     def load(cls, path: str | Path) -> MarkovModel:
         """Read a model that `save` wrote.
 
@@ -684,7 +693,7 @@ class MarkovModel:
             ) from None
         except ValueError as problem:
             raise DataFileError(
-                path, f"is not a Markov model ({one_line(problem)}): create one with 'dphmm learn'"
+                path, f"is not a Markov model ({shorten_message(problem)}): create one with 'dphmm learn'"
             ) from None
 
     def __repr__(self) -> str:
@@ -768,7 +777,7 @@ def _get_array(arrays: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray
     return arrays[name]
 
 
-def _neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+def _split_neighbours(neighbours: npt.ArrayLike) -> tuple[IntArray, IntArray]:
     pairs = as_integers(neighbours, "neighbours", StateError)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise StateError(f"neighbours must have shape (m, 2), got {pairs.shape}")

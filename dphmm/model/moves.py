@@ -15,8 +15,8 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.model.outside_states import OutsideStates
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
-from dphmm.validation import Seconds, checked
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory, round_to_microseconds
+from dphmm.validation import Seconds, check_arguments
 
 # States one timestep apart, -1 if unknown; or a pair of slots (increasing) and the states at these slots.
 StateSequence = npt.ArrayLike | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -63,9 +63,9 @@ class Moves:
         sources, targets = state_of_context[self.sources], state_of_context[self.targets]
         return Moves(state_of_context[self.visits], sources, targets, self.slots)
 
-    def counts(self, size: int) -> csr_array:
+    def build_count_matrix(self, size: int) -> csr_array:
         """Return the number of moves between each pair of states, ``(N, N)``."""
-        return pair_counts(self.sources, self.targets, size)
+        return count_pairs(self.sources, self.targets, size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,7 @@ class MoveTable:
         """Return which pairs of row and column have an entry."""
         return np.asarray(self._keys[self._find_entries(rows, columns)] == rows * self.matrix.shape[1] + columns)
 
-    def values_at(self, rows: IntArray, columns: IntArray) -> FloatArray:
+    def get_values(self, rows: IntArray, columns: IntArray) -> FloatArray:
         """Return the entries of pairs of row and column that have one."""
         return np.asarray(self.matrix.data[self._find_entries(rows, columns)])
 
@@ -257,13 +257,13 @@ def sum_others(values: FloatArray, owner: IntArray, *names: IntArray) -> FloatAr
     return np.asarray(np.bincount(group, values)[group] - np.bincount(owner_group, values)[owner_group])
 
 
-def best_weight(weights: Sequence[float], score: Callable[[float], float]) -> float:
+def find_best_weight(weights: Sequence[float], score: Callable[[float], float]) -> float:
     """Return the weight with the highest score. Weights ascend, and ties take the largest."""
     scores = [score(weight) for weight in weights]
     return weights[len(scores) - 1 - int(np.argmax(scores[::-1]))]
 
 
-def pair_counts(sources: IntArray, targets: IntArray, size: int, counts: IntArray | None = None) -> csr_array:
+def count_pairs(sources: IntArray, targets: IntArray, size: int, counts: IntArray | None = None) -> csr_array:
     """Return the number of occurrences of each pair of states, as a sparse matrix.
 
     Each pair counts once, or as often as stated.
@@ -279,7 +279,7 @@ def check_states(states: IntArray, size: int) -> None:
         raise StateError(f"states must be from 0 to {size - 1}, got {int(outside[0])}")
 
 
-@checked
+@check_arguments
 def state_sequence(
     trajectory: Trajectory,
     space: StateSpace,
@@ -324,14 +324,14 @@ def fill_gaps(track: SlottedTrajectory, states: IntArray, gap_seconds: float | N
     slots = track.slots
     if gap_seconds is None:
         return slots, states
-    max_gap_steps = microseconds(gap_seconds, "gap") // microseconds(track.step_seconds, "step")
+    max_gap_steps = round_to_microseconds(gap_seconds, "gap") // round_to_microseconds(track.step_seconds, "step")
     lengths = np.append(np.where(track.steps <= max_gap_steps, track.steps, 1), 1)
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     filled: IntArray = np.repeat(slots, lengths) + np.arange(lengths.sum()) - first
     return filled, np.repeat(states, lengths)
 
 
-@checked
+@check_arguments
 def state_sequences(
     trajectories: Iterable[Trajectory],
     space: StateSpace,

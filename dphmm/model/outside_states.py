@@ -19,13 +19,13 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 from scipy.special import erf
 
-from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, content_hash, locked
+from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, hash_content, lock_array
 from dphmm.errors import StateError, StochasticError
 from dphmm.model.transition_operator import log_sums
 from dphmm.space.grid import Grid
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import SlottedTrajectory, Trajectory
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The weight of all border states, in timesteps, to which the distances and shares of each one are shrunk.
 PRIOR_TIMESTEPS = 10.0
@@ -53,7 +53,7 @@ class OutsideBelief(NamedTuple):
     mean_deviations: FloatArray
 
 
-@checked
+@check_arguments
 class OutsideStates:
     """The outside states of a region, one for each border state.
 
@@ -92,7 +92,7 @@ class OutsideStates:
         outside_shares: npt.ArrayLike,
     ) -> None:
         self.size = int(size)
-        self.border: IntArray = locked(as_integers(border, "border states", StateError).copy())
+        self.border: IntArray = lock_array(as_integers(border, "border states", StateError).copy())
         borders = self.border
         if (
             borders.ndim != 1
@@ -108,7 +108,7 @@ class OutsideStates:
             "outside_shares": (outside_shares, 1),
         }
         self.mean_distances, self.mean_squares, self.outside_shares = (
-            locked(as_floats(values, name, StochasticError).copy()) for name, (values, _) in parameters.items()
+            lock_array(as_floats(values, name, StochasticError).copy()) for name, (values, _) in parameters.items()
         )
         for name, (_, upper) in parameters.items():
             values = getattr(self, name)
@@ -117,12 +117,12 @@ class OutsideStates:
                     f"{name} must be {len(borders)} numbers above 0 and below {upper:g}, one for each border state"
                 )
         # The state that each context is released as, ``(P,)``.
-        self.state_of_context: IntArray = locked(np.concatenate([np.arange(self.size), borders]))
+        self.state_of_context: IntArray = lock_array(np.concatenate([np.arange(self.size), borders]))
 
     @property
     def content_hash(self) -> str:
         """A hash of the border states and their parameters."""
-        return content_hash("away", self.size, self.border, self.mean_distances, self.mean_squares, self.outside_shares)
+        return hash_content("away", self.size, self.border, self.mean_distances, self.mean_squares, self.outside_shares)
 
     @property
     def inside_state(self) -> IntArray:
@@ -137,7 +137,7 @@ class OutsideStates:
         mean²)`` the deviation is ``mean erf(s / √2)``.
         """
         variances = np.log(np.maximum(self.mean_squares / self.mean_distances**2, 1.0))
-        return locked(self.mean_distances * erf(np.sqrt(variances / 2)))
+        return lock_array(self.mean_distances * erf(np.sqrt(variances / 2)))
 
     def __len__(self) -> int:
         return len(self.state_of_context)
@@ -193,7 +193,7 @@ class OutsideStates:
         order, starts = self._order
         return log_sums(logs[order], starts)
 
-    def moves(self, structure: csr_array) -> csr_array:
+    def project_moves(self, structure: csr_array) -> csr_array:
         """Project moves between contexts to moves between their states.
 
         Parameters
@@ -234,7 +234,9 @@ class OutsideStates:
         """
         contexts = space.locate(latitude, longitude)
         out = np.flatnonzero(contexts == OUTSIDE)
-        contexts[out] = self.size + np.searchsorted(self.border, space.nearest(latitude[out], longitude[out]))
+        contexts[out] = self.size + np.searchsorted(
+            self.border, space.find_nearest_states(latitude[out], longitude[out])
+        )
         return contexts
 
     def observe(self, trajectory: Trajectory, space: StateSpace, step_seconds: float) -> tuple[IntArray, FloatArray]:
@@ -265,7 +267,7 @@ class OutsideStates:
         distances[out] = np.linalg.norm(places - space.points[self.state_of_context[contexts[out]]], axis=1)
         return contexts, distances
 
-    def outside_belief(self, logs: FloatArray) -> OutsideBelief:
+    def build_outside_belief(self, logs: FloatArray) -> OutsideBelief:
         """Return the part of a belief that concerns a user outside.
 
         Parameters
@@ -284,7 +286,7 @@ class OutsideStates:
         """Return the part of a belief about a user outside from its masses ``(m,)``."""
         return OutsideBelief(self.border, masses, self.mean_distances, self.mean_squares, self.mean_deviations)
 
-    def inside_transition(self, matrix: csr_array) -> csr_array:
+    def build_inside_transition(self, matrix: csr_array) -> csr_array:
         """Return the transition matrix of users inside the region.
 
         A user who leaves the region counts as in the border state.

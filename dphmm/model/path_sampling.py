@@ -8,8 +8,8 @@ import numpy.typing as npt
 from dphmm.arrays import IntArray, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.model.model import MarkovModel
-from dphmm.random import Rng, random_source
-from dphmm.validation import PositiveInt, checked
+from dphmm.random import Rng, as_random_source
+from dphmm.validation import PositiveInt, check_arguments
 
 _MAX_SLOT = 2**40
 _MAX_STATES = 1 << 27
@@ -35,7 +35,7 @@ class PathSampler:
             starts = np.array([model.outside.split_initial(row) for row in starts])
         self._time_classes = model.time_classes
         self._state_of = model.state_of_context.astype(np.int32)
-        self._source = random_source(rng)
+        self._source = as_random_source(rng)
         self._chain = model.chain_size
         self._starts = np.cumsum(starts, axis=1)
         self._starts /= self._starts[:, -1:]
@@ -57,31 +57,31 @@ class PathSampler:
         self._thresholds, self._row_ends = np.concatenate(thresholds), np.concatenate(pointers)
         self._targets = np.concatenate([matrix.indices for matrix in matrices])
 
-    def paths(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
+    def sample_state_paths(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
         """Sample paths, ``(n, length)``, that start in the slots ``firsts``, ``(n,)``."""
-        return np.asarray(self._state_of[self.contexts(firsts, length)])
+        return np.asarray(self._state_of[self.sample_context_paths(firsts, length)])
 
-    def contexts(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
-        """Sample `paths` of contexts, which distinguish users outside the region."""
+    def sample_context_paths(self, firsts: IntArray, length: int) -> npt.NDArray[np.int32]:
+        """Sample `sample_state_paths` of contexts, which distinguish users outside the region."""
         count = len(firsts)
         contexts = np.empty((length, count), dtype=np.int32)
-        classes = self._classes(firsts, 0)
+        classes = self._get_classes(firsts, 0)
         now = self._begin(classes, count)
         contexts[0] = now
         for k in range(1, length):
-            now = self.step(now, self._classes(firsts, k))
+            now = self.step(now, self._get_classes(firsts, k))
             contexts[k] = now
         return np.ascontiguousarray(contexts.T)
 
     def step(self, now: IntArray, classes: IntArray | int) -> IntArray:
         """Sample the next state of the chain for each path."""
         rows = now + classes * self._chain
-        at = np.searchsorted(self._thresholds, rows + self._source.uniform(len(now)), side="right")
+        at = np.searchsorted(self._thresholds, rows + self._source.sample_uniform(len(now)), side="right")
         return np.asarray(self._targets[np.minimum(at, self._row_ends[rows])])
 
     def _begin(self, classes: IntArray | int, count: int) -> IntArray:
         """Sample the first state of each path."""
-        uniforms = self._source.uniform(count)
+        uniforms = self._source.sample_uniform(count)
         if isinstance(classes, int):
             states = np.searchsorted(self._starts[classes], uniforms, side="right")
         else:
@@ -91,7 +91,7 @@ class PathSampler:
                 states[members] = np.searchsorted(self._starts[number], uniforms[members], side="right")
         return np.asarray(np.minimum(states, self._last[classes]))
 
-    def _classes(self, firsts: IntArray, k: int) -> IntArray | int:
+    def _get_classes(self, firsts: IntArray, k: int) -> IntArray | int:
         if self._time_classes is None:
             return 0
         if (firsts == firsts[0]).all():
@@ -99,7 +99,7 @@ class PathSampler:
         return self._time_classes.get_classes(firsts + k)
 
 
-@checked
+@check_arguments
 def sample_paths(
     model: MarkovModel, num_users: PositiveInt, length: PositiveInt, first: int | None = None, rng: Rng = None
 ) -> npt.NDArray[np.int32]:
@@ -149,10 +149,10 @@ def sample_contexts(
         raise ConfigurationError("a time-dependent model needs the slot of the first state: pass first")
     if first is not None and abs(first) > _MAX_SLOT:
         raise InvalidInputError(f"first must be a slot between -2**40 and 2**40, got {first}")
-    return PathSampler(model, rng).contexts(np.full(num_users, 0 if first is None else first), int(length))
+    return PathSampler(model, rng).sample_context_paths(np.full(num_users, 0 if first is None else first), int(length))
 
 
-@checked
+@check_arguments
 def sample_paths_like(
     model: MarkovModel, firsts: npt.ArrayLike, lengths: npt.ArrayLike, rng: Rng = None
 ) -> list[IntArray]:
@@ -191,7 +191,7 @@ def sample_paths_like(
     order = np.argsort(counts, kind="stable")
     for part in np.array_split(order, max(1, int(counts.max()) * len(counts) // (4 * int(counts.sum()) + 1))):
         if len(part):
-            paths = sampler.paths(begins[part], int(counts[part].max()))
+            paths = sampler.sample_state_paths(begins[part], int(counts[part].max()))
             for row, at in enumerate(part.tolist()):
                 sampled[at] = paths[row, : counts[at]].astype(np.int64)
     return sampled

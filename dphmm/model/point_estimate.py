@@ -59,10 +59,10 @@ def expected_distance(
     vectors = points - (probabilities @ points if estimate is None else estimate)
     distances = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     distance = float(probabilities @ np.sqrt(distances**2 + cell_rms_distance(cell) ** 2))
-    return distance if outside is None else distance + _outside_excess(distances[outside.states], cell, outside)
+    return distance if outside is None else distance + _compute_outside_excess(distances[outside.states], cell, outside)
 
 
-def _outside_excess(distances: FloatArray, cell: float, outside: OutsideBelief) -> float:
+def _compute_outside_excess(distances: FloatArray, cell: float, outside: OutsideBelief) -> float:
     """Return the excess of the expected distance due to outside states."""
     inside = np.sqrt(distances**2 + cell_rms_distance(cell) ** 2)
     return float(outside.masses @ np.maximum(distances + outside.mean_distances - inside, 0.0))
@@ -109,11 +109,11 @@ class Inference:
 
     @cached_property
     def _center(self) -> FloatArray:
-        return _mean(*self._masses)
+        return _compute_mean(*self._masses)
 
     @cached_property
     def _mean_sums(self) -> _PointSums:
-        return _sum_about(*self._masses, self._center)
+        return _build_point_sums(*self._masses, self._center)
 
     @cached_property
     def _border_distances(self) -> FloatArray:
@@ -137,7 +137,7 @@ class Inference:
         return (
             error
             if self._outside is None
-            else error + _outside_excess(self._border_distances, self._cell, self._outside)
+            else error + _compute_outside_excess(self._border_distances, self._cell, self._outside)
         )
 
     @cached_property
@@ -192,23 +192,23 @@ class Inference:
             p, columns = p[p > 0.0], columns[:, p > 0.0]
             if not len(p):
                 return min(error_outside, self.mean_error)
-            about = _mean(p, columns)
+            about = _compute_mean(p, columns)
             p, columns = read_only(p), read_only(columns)
-            sums = _sum_about(p, columns, about)
+            sums = _build_point_sums(p, columns, about)
         if len(columns) == 1:
-            bound = _median_error(p, columns[0])
+            bound = _compute_median_error(p, columns[0])
         elif len(p) <= _EXACT_SEARCH_MAX_STATES:
-            bound = _search(p, columns, about, sums)
+            bound = _find_lower_bound(p, columns, about, sums)
         else:
             kept = np.flatnonzero(p > _NEGLIGIBLE_MASS / len(p))
             p = read_only(p[kept])
             columns = read_only(columns.take(kept, axis=1))
-            middle = _mean(p, columns)
-            bound = _search(p, columns, middle, _sum_about(p, columns, middle))
+            middle = _compute_mean(p, columns)
+            bound = _find_lower_bound(p, columns, middle, _build_point_sums(p, columns, middle))
         inside = 1.0 if self._outside is None else float(p.sum())
         return min(max(bound, _UNIT_CELL_MEAN * self._cell * inside) + error_outside, self.mean_error)
 
-    def sampled_error(self, place: FloatArray) -> float:
+    def compute_sampled_error(self, place: FloatArray) -> float:
         """Return the mean error of a state sampled from the belief (Shokri et al., S&P 2011).
 
         Parameters
@@ -224,7 +224,7 @@ class Inference:
         return float(self._probabilities @ np.linalg.norm(self._points - place, axis=1))
 
 
-def _median_error(p: FloatArray, x: FloatArray) -> float:
+def _compute_median_error(p: FloatArray, x: FloatArray) -> float:
     """Return the expected distance from the median of points in one dimension."""
     order = np.argsort(x)
     median = x[order[int(np.searchsorted(np.cumsum(p[order]), 0.5 * float(p.sum()))) % len(x)]]
@@ -264,14 +264,14 @@ class _PointSums(NamedTuple):
     xy: float
 
 
-def _sum_about(p: FloatArray, columns: FloatArray, at: FloatArray) -> _PointSums:
+def _build_point_sums(p: FloatArray, columns: FloatArray, at: FloatArray) -> _PointSums:
     """Compute the sums for masses ``(N,)`` at points ``(d, N)``, relative to a point."""
     force = np.empty(len(columns))
-    near, nearest, mass, error, square, weight, xx, xy = _sums_about(p, columns, at, force)
+    near, nearest, mass, error, square, weight, xx, xy = _compute_point_sums(p, columns, at, force)
     return _PointSums(near, nearest, mass, error, square, weight, force, xx, xy)
 
 
-def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSums) -> float:
+def _find_lower_bound(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSums) -> float:
     """Return a lower bound of the expected distance from masses to any point.
 
     The search starts at the mean. Each iteration computes the sums at a search point, the dual bound that follows, and
@@ -283,7 +283,7 @@ def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSu
     best_error = inf
     for iteration in range(_MAX_ITERATIONS + 1):
         if iteration:
-            sums = _sum_about(p, columns, at)
+            sums = _build_point_sums(p, columns, at)
         rest = sums.force
         mass = sums.mass
         nearest = sums.nearest
@@ -320,12 +320,12 @@ def _search(p: FloatArray, columns: FloatArray, mean: FloatArray, sums: _PointSu
     return bound
 
 
-# The result of `_sums_about`: near, nearest, mass, error, square, weight, xx and xy of `_PointSums`.
+# The result of `_compute_point_sums`: near, nearest, mass, error, square, weight, xx and xy of `_PointSums`.
 Sums = tuple[int, float, float, float, float, float, float, float]
 
 
-def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
-    """Form of `_sums_about` that numba can compile. Results are equal to the last bit."""
+def _compute_point_sums_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
+    """Form of `_compute_point_sums` that numba can compile. Results are equal to the last bit."""
     dimension, size = columns.shape
     last = dimension - 1
     sums = np.zeros((5 + dimension, _LANES))
@@ -384,8 +384,8 @@ def _sums_about_loop(p: FloatArray, columns: FloatArray, at: FloatArray, force: 
     return near, nearest, mass, totals[0], totals[1], totals[2], totals[3], totals[4]
 
 
-@compile_if_hot(_sums_about_loop)
-def _sums_about(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
+@compile_if_hot(_compute_point_sums_loop)
+def _compute_point_sums(p: FloatArray, columns: FloatArray, at: FloatArray, force: FloatArray) -> Sums:
     """Compute the sums of `_PointSums`. ``force`` is an output array."""
     offsets = columns - at[:, np.newaxis]
     squares = np.add.reduce(offsets * offsets)
@@ -415,6 +415,6 @@ def _sum_in_lanes(terms: FloatArray) -> FloatArray:
     return sums
 
 
-def _mean(p: FloatArray, columns: FloatArray) -> FloatArray:
+def _compute_mean(p: FloatArray, columns: FloatArray) -> FloatArray:
     """Return the mean of points ``(d, N)``. The sums do not depend on the number of threads."""
     return np.asarray(np.einsum("n,dn->d", p, columns) / p.sum())

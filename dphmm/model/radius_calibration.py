@@ -15,7 +15,7 @@ from dphmm.model.calibrated_radii import COVERAGE, HOURS_SINCE_RELEASE, USER_COV
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief
 from dphmm.model.point_estimate import expected_distance
-from dphmm.model.speed_limit import spacing
+from dphmm.model.speed_limit import compute_spacing
 from dphmm.space.trajectory import Trajectory
 
 # Radii are not calibrated with fewer users.
@@ -86,21 +86,23 @@ def compute_calibrated_radii(
         # The noise of a later release is not known: the factor suffices for each scale, not only on average over them.
         ratios = errors / expected
         parts = [members & (scales == scale) for scale in np.unique(scales[members])]
-        factors.append(max(_quantile(ratios[part], owners[part]) for part in parts))
+        factors.append(max(_find_quantile(ratios[part], owners[part]) for part in parts))
         # Users have equal weights. No adversary's best point estimate errs more than the published one, so the error
         # under the model, which is at least the adversary's, is never reduced.
-        ratio = _user_mean(errors[members], owners[members]) / _user_mean(expected[members], owners[members])
+        ratio = _average_over_users(errors[members], owners[members]) / _average_over_users(
+            expected[members], owners[members]
+        )
         error_factors.append(max(ratio, 1.0))
     return CalibratedRadii(tuple(factors), count, error_factors=tuple(error_factors))
 
 
-def _user_mean(values: FloatArray, owners: IntArray) -> float:
+def _average_over_users(values: FloatArray, owners: IntArray) -> float:
     """Return the mean over users of the mean of each."""
     _, user_index, counts = np.unique(owners, return_inverse=True, return_counts=True)
     return float((np.bincount(user_index, values) / counts).mean())
 
 
-def _quantile(ratios: FloatArray, owners: IntArray) -> float:
+def _find_quantile(ratios: FloatArray, owners: IntArray) -> float:
     """Return the smallest ratio with the required coverage over timesteps and over users.
 
     Users have equal weights. See `COVERAGE`, `USER_SHARE` and `USER_COVERAGE`.
@@ -207,7 +209,7 @@ def _simulate(fold: Fold) -> FoldErrors:
         points = model.space.points
         chain = model.chain_size
         folds = csr_array((np.ones(chain), (model.state_of_context, np.arange(chain))), shape=(model.size, chain))
-        stride = _stride(model)
+        stride = _compute_stride(model)
         first_slots = np.array([day.first_slot for day in days])
         last_timesteps = np.array([day.timesteps[-1] for day in days])
         rows = np.stack([np.exp(model.initial_logs(int(slot))) for slot in first_slots], axis=1)
@@ -232,7 +234,9 @@ def _simulate(fold: Fold) -> FoldErrors:
                         rows[:, column] = posterior / posterior.sum()
                         last_release[column] = t
                 belief = np.asarray(folds @ rows[:, column])
-                expected = expected_distance(belief, points, model.space.cell_km, _outside(model, rows[:, column]))
+                expected = expected_distance(
+                    belief, points, model.space.cell_km, _get_outside_belief(model, rows[:, column])
+                )
                 if expected > 0:
                     error = float(np.linalg.norm(belief @ points - day.places[fix]))
                     hours = float(t - last_release[column]) * stride * model.step / 3600
@@ -259,10 +263,12 @@ def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: n
     offset = 240.0 * float(space.projection.longitude)
     dates = np.floor((track.slots * model.step + offset) / _DAY_SECONDS).astype(np.int64)
     candidates = np.unique(dates[is_inside])
-    stride = _stride(model)
-    planes, states = (of(track.latitude, track.longitude) for of in (space.projection.to_plane, space.nearest))
+    stride = _compute_stride(model)
+    planes, states = (
+        of(track.latitude, track.longitude) for of in (space.projection.to_plane, space.find_nearest_states)
+    )
     days = []
-    side = space.cell_km or spacing(space.points)
+    side = space.cell_km or compute_spacing(space.points)
     for scale_index, scale in enumerate(_NOISE_SCALES):
         for rate in _RELEASE_RATES:
             for date in rng.choice(candidates, min(_NUM_DAYS, len(candidates)), replace=False).tolist():
@@ -289,7 +295,7 @@ def _sample_days(model: MarkovModel, number: int, trajectory: Trajectory, rng: n
     return days
 
 
-def _stride(model: MarkovModel) -> int:
+def _compute_stride(model: MarkovModel) -> int:
     """Return the number of steps of the model in a timestep of the simulation."""
     return max(1, ceil(_DAY_SECONDS / (model.step * _MAX_DAY_TIMESTEPS)))
 
@@ -304,7 +310,7 @@ def _predict(model: MarkovModel, rows: FloatArray, slots: IntArray) -> FloatArra
     return moved
 
 
-def _outside(model: MarkovModel, row: FloatArray) -> OutsideBelief | None:
+def _get_outside_belief(model: MarkovModel, row: FloatArray) -> OutsideBelief | None:
     """Return the belief about a user outside the region."""
     outside = model.outside
     if outside is None:

@@ -13,10 +13,10 @@ import scipy.sparse as sp
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.errors import StochasticError
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic
-from dphmm.validation import PositiveInt, checked
+from dphmm.validation import PositiveInt, check_arguments
 
 
-@checked
+@check_arguments
 def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     """Compute the backward transition matrix by Bayes' rule.
 
@@ -29,7 +29,7 @@ def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
         ``(n, n)`` row-stochastic, dense or scipy sparse.
     distribution
         ``(n,)``: the distribution of the *previous* state. Unless it is stationary it belongs to one timestep only; see
-        `reverses`.
+        `reverse_by_step`.
 
     Returns
     -------
@@ -54,8 +54,8 @@ def reverse(forward: MatrixLike, distribution: npt.ArrayLike) -> Any:
     return _reverse(matrix, as_distribution(distribution, matrix.shape[0]))[0]
 
 
-@checked
-def reverses(forward: MatrixLike, initial: npt.ArrayLike, steps: PositiveInt) -> Iterator[Any]:
+@check_arguments
+def reverse_by_step(forward: MatrixLike, initial: npt.ArrayLike, steps: PositiveInt) -> Iterator[Any]:
     """Compute the backward matrices of a chain, one for each step from t to t + 1.
 
     The chain need not be stationary.
@@ -132,8 +132,8 @@ def _fill_sparse(backward: Any, positive: BoolArray) -> Any:
 _MAX_ELIMINATED_STATES = 600
 
 
-@checked
-def stationary(transition: MatrixLike) -> FloatArray:
+@check_arguments
+def compute_stationary_distribution(transition: MatrixLike) -> FloatArray:
     """Compute the stationary distribution ``p P = p`` of a chain with a uniform start.
 
     Parameters
@@ -192,18 +192,18 @@ def stationary(transition: MatrixLike) -> FloatArray:
         if states.size == 1 or not closed[member[states[0]]]:
             continue
         if states.size <= _MAX_ELIMINATED_STATES:
-            shares = _stationary_shares(moves[states][:, states].toarray())
+            shares = _compute_stationary_shares(moves[states][:, states].toarray())
         else:
             balance: Any = leaving[states][:, states].T.tocsr()
             shares = np.append(1.0, _solve_sparse(balance[1:, 1:], -balance[1:, [0]].toarray().ravel()))
         masses_at_rest[states] = masses[member[states[0]]] * shares / shares.sum()
     masses_at_rest /= masses_at_rest.sum()
     if not np.allclose(masses_at_rest @ moves, masses_at_rest * moves.sum(axis=1), rtol=1e-6, atol=1e-15):
-        raise _too_rare()
+        raise _build_rarity_error()
     return np.asarray(masses_at_rest)
 
 
-def _stationary_shares(moves: FloatArray) -> FloatArray:
+def _compute_stationary_shares(moves: FloatArray) -> FloatArray:
     """Return the stationary distribution of one closed class, up to a factor."""
     # Grassmann, Taksar and Heyman: states are censored one by one from the last on, in O(n³) time and in place. Shares
     # are divided by their largest after each state, because their ratios may exceed the range of floats.
@@ -215,7 +215,7 @@ def _stationary_shares(moves: FloatArray) -> FloatArray:
             shares[state] = shares[:state] @ moves[:state, state]
             shares[: state + 1] /= shares[: state + 1].max()
     if not np.isfinite(shares).all():
-        raise _too_rare()
+        raise _build_rarity_error()
     return shares
 
 
@@ -230,7 +230,7 @@ def _absorb(moves: Any, passing: IntArray, masses: FloatArray) -> FloatArray:
             shares = _eliminate(rows, last)
             passed[order[:last]] += passed[order[last]] * shares
     if not np.isfinite(passed).all():
-        raise _too_rare()
+        raise _build_rarity_error()
     return passed
 
 
@@ -256,13 +256,13 @@ def _solve_sparse(matrix: Any, right: FloatArray) -> FloatArray:
     try:
         solution = splu(sp.csc_array(matrix)).solve(right)
     except RuntimeError:  # SciPy reports a singular factor in no other way
-        raise _too_rare() from None
+        raise _build_rarity_error() from None
     if not np.abs(solution).max() < 1 / MIN_PROBABILITY:
-        raise _too_rare()
+        raise _build_rarity_error()
     return np.maximum(solution, 0.0)  # rounding may make rarely visited states slightly negative
 
 
-def _too_rare() -> StochasticError:
+def _build_rarity_error() -> StochasticError:
     return StochasticError(
         "the transition matrix has moves that are too rare to compute its stationary distribution in floating point: "
         "raise its smallest probabilities or set them to 0"

@@ -47,7 +47,7 @@ class RowFile:
             self._file.seek(self._count * self._row_bytes)
             self._file.write(row.astype(np.float64, copy=False).tobytes())
         except OSError as problem:
-            raise _refusal(problem) from None
+            raise _build_error(problem) from None
         self._count += 1
 
     def read(self, start: int, stop: int) -> FloatArray:
@@ -63,7 +63,7 @@ class RowFile:
             self._file.seek(start * self._row_bytes)
             self._file.readinto(rows.reshape(-1).view(np.uint8).data)
         except OSError as problem:
-            raise _refusal(problem) from None
+            raise _build_error(problem) from None
         return rows
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class RowFile:
             self.close()
 
 
-def _refusal(problem: OSError) -> OutputError:
+def _build_error(problem: OSError) -> OutputError:
     return OutputError(
         f"the smoothed metrics need a temporary file, which failed ({problem.strerror or problem}): set TMPDIR to a "
         "folder with enough space"

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_integers, locked
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_integers, lock_array
 from dphmm.errors import ConfigurationError, StateError
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.space.trajectory import microseconds
-from dphmm.validation import Interval, Seconds, checked
+from dphmm.space.trajectory import round_to_microseconds
+from dphmm.validation import Interval, Seconds, check_arguments
 
 # The default speed limit. It exceeds the speed of travel in and around a city, trains included.
 MAX_SPEED_KMH = 150.0
@@ -68,9 +68,9 @@ class SpeedLimit:
     SpeedLimit(11648 moves among 368 states within 1 km)
     """
 
-    @checked
+    @check_arguments
     def __init__(self, space: StateSpace, step_seconds: Seconds, max_speed_kmh: Speed = MAX_SPEED_KMH) -> None:
-        microseconds(step_seconds, "step_seconds")
+        round_to_microseconds(step_seconds, "step_seconds")
         speed = float(max_speed_kmh)
         self.space = space
         self.size = space.size
@@ -78,12 +78,12 @@ class SpeedLimit:
         self.max_speed_kmh = speed
         # The distance that can be covered within a step, in kilometres.
         self.distance_km = speed * float(step_seconds) / 3600.0
-        prepare = next((value for kind, value in _FINDERS.items() if isinstance(space, kind)), _among_places)
+        prepare = next((value for kind, value in _FINDERS.items() if isinstance(space, kind)), _build_place_finder)
         find_moves, rows, ends, unit = prepare(space, self.distance_km)
         # The number of rings. It is public, and does not depend on whether every ring contains a move.
         self.ring_count = len(ends) + 2
         # ``(ring_count - 2,)``: the upper end of each ring except the first (staying) and the last, in kilometres.
-        self.ring_ends_km: FloatArray = locked(ends * unit)
+        self.ring_ends_km: FloatArray = lock_array(ends * unit)
         blocks = []
         total = 0
         for first in range(0, self.size, rows):
@@ -92,9 +92,9 @@ class SpeedLimit:
             _check_count(total, min(first + rows, self.size), self.size)
         counts, targets, rings = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         # `MAX_MOVES` is below 2**31.
-        self._indptr, self._indices = locked(np.cumsum([0, *counts]).astype(np.int32)), locked(targets)
+        self._indptr, self._indices = lock_array(np.cumsum([0, *counts]).astype(np.int32)), lock_array(targets)
         # ``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying.
-        self.rings: npt.NDArray[np.uint8] = locked(rings)
+        self.rings: npt.NDArray[np.uint8] = lock_array(rings)
 
     @cached_property
     def moves(self) -> csr_array:
@@ -148,7 +148,7 @@ class SpeedLimit:
             yield part, sources, cells
             first = last
 
-    @checked
+    @check_arguments
     def find(self, sources: npt.ArrayLike, targets: npt.ArrayLike) -> IntArray:
         """Return the index of each move among the possible moves.
 
@@ -201,7 +201,7 @@ class SpeedLimit:
 _MoveFinder = Callable[[slice], tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]]
 
 
-def _on_grid(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
+def _build_grid_finder(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
     """Return a function that finds the moves between grid cells within the distance.
 
     Distances are between nearest corners. Also return the number of states to process at a time, the ends of the rings,
@@ -214,8 +214,8 @@ def _on_grid(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray,
     within = np.maximum(np.abs(dx) - 1, 0) ** 2 + np.maximum(np.abs(dy) - 1, 0) ** 2 <= cells * cells
     dx = dx[within]
     dy = dy[within]
-    ends = _ring_ends(min(cells, float(np.hypot(*widest))))
-    ring = _rings(np.hypot(dx, dy), (dx == 0) & (dy == 0), ends)
+    ends = _compute_ring_ends(min(cells, float(np.hypot(*widest))))
+    ring = _find_rings(np.hypot(dx, dy), (dx == 0) & (dy == 0), ends)
     state_of = np.full((space.rows + 2 * widest[1], space.columns + 2 * widest[0]), -1, dtype=np.int32)
     column, row = space.lattice.T
     state_of[row + widest[1], column + widest[0]] = np.arange(space.size)
@@ -232,47 +232,49 @@ def _on_grid(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray,
     return find_moves, max(1, _BLOCK_MOVES // len(shifts)), ends, space.cell_km
 
 
-def _among_places(space: StateSpace, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
-    """Return a function that finds the moves between named places. See `_on_grid`."""
+def _build_place_finder(space: StateSpace, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
+    """Return a function that finds the moves between named places. See `_build_grid_finder`."""
     width = float(getattr(space, "within_km", 0.0))
     far = (distance + 2 * width) * (1 + RELATIVE_TOLERANCE)
     points = space.points
-    unit = spacing(space.points)
-    ends = _ring_ends(min(far, float(np.hypot(*np.ptp(points, axis=0)))) / unit)
+    unit = compute_spacing(space.points)
+    ends = _compute_ring_ends(min(far, float(np.hypot(*np.ptp(points, axis=0)))) / unit)
 
     def find_moves(states: slice) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
         differences = points[states, None] - points
         lengths = np.hypot(differences[..., 0], differences[..., 1])
         sources, targets = np.nonzero(lengths <= far)
-        ring = _rings(lengths[sources, targets] / unit, sources + states.start == targets, ends)
+        ring = _find_rings(lengths[sources, targets] / unit, sources + states.start == targets, ends)
         return np.bincount(sources, minlength=len(differences)), targets.astype(np.int32), ring
 
     return find_moves, max(1, _BLOCK_MOVES // space.size), ends, unit
 
 
-def _on_streets(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
-    """Return a function that finds the moves between segments of streets. See `_on_grid`.
+def _build_street_finder(space: Any, distance: float) -> tuple[_MoveFinder, int, FloatArray, float]:
+    """Return a function that finds moves between street segments. See `_build_grid_finder`.
 
     Distances are those of the nearest ends along streets; rings are of the distances of middles.
     """
-    unit = spacing(space.points)
+    unit = compute_spacing(space.points)
     # The total length exceeds every distance, also if the speed limit allows all moves.
     far = min(distance, float(space.lengths_km.sum()))
-    ends = _ring_ends((far + space.extent_km) / unit)
+    ends = _compute_ring_ends((far + space.extent_km) / unit)
 
     def find_moves(states: slice) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-        first, second, lengths = (np.concatenate(parts) for parts in zip(*space.near(far, states), strict=True))
+        first, second, lengths = (
+            np.concatenate(parts) for parts in zip(*space.iterate_pairs_within(far, states), strict=True)
+        )
         sources = first - states.start
         counts = np.bincount(sources, minlength=min(states.stop, space.size) - states.start)
-        return counts, second.astype(np.int32), _rings(lengths / unit, first == second, ends)
+        return counts, second.astype(np.int32), _find_rings(lengths / unit, first == second, ends)
 
     return find_moves, _STREET_BLOCK, ends, unit
 
 
-_FINDERS = {Grid: _on_grid, Streets: _on_streets}
+_FINDERS = {Grid: _build_grid_finder, Streets: _build_street_finder}
 
 
-def spacing(points: FloatArray) -> float:
+def compute_spacing(points: FloatArray) -> float:
     """Return the median distance to the nearest other point. 1 for a single point."""
     from scipy.spatial import cKDTree
 
@@ -282,7 +284,7 @@ def spacing(points: FloatArray) -> float:
     return nearest if nearest > 0 else 1.0
 
 
-def _ring_ends(furthest: float) -> FloatArray:
+def _compute_ring_ends(furthest: float) -> FloatArray:
     """Return the ends of all bounded rings, in units of the smallest distance."""
     ends = list(_RING_ENDS)
     while ends[-1] < furthest and len(ends) < _MAX_RINGS:
@@ -290,7 +292,7 @@ def _ring_ends(furthest: float) -> FloatArray:
     return np.array([end for end in ends if end < furthest])
 
 
-def _rings(lengths: FloatArray, is_same: BoolArray, ends: FloatArray) -> npt.NDArray[np.uint8]:
+def _find_rings(lengths: FloatArray, is_same: BoolArray, ends: FloatArray) -> npt.NDArray[np.uint8]:
     rings = (1 + np.searchsorted(ends, lengths)).astype(np.uint8)
     rings[is_same] = 0
     return rings

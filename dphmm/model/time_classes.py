@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray, content_hash
+from dphmm.arrays import FloatArray, IntArray, hash_content
 from dphmm.errors import ConfigurationError
-from dphmm.space.trajectory import microseconds, time_zone
+from dphmm.space.trajectory import parse_time_zone, round_to_microseconds
 from dphmm.tables.values import shorten
-from dphmm.validation import Seconds, checked
+from dphmm.validation import Seconds, check_arguments
 
 # The named schemes of classes: hours of the day, or hours of weekdays and of weekends.
 ClassScheme = Literal["hour", "weekday-hour"]
@@ -35,7 +35,7 @@ _MAX_MICROSECONDS = 250_000_000_000_000_000
 _CHUNK_STEPS = 1 << 16
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class TimeClasses:
     """A public mapping of timesteps to classes of time.
@@ -68,7 +68,7 @@ class TimeClasses:
     zone: str = "UTC"
 
     def __post_init__(self) -> None:
-        microseconds(self.step_seconds, "step_seconds")
+        round_to_microseconds(self.step_seconds, "step_seconds")
         hours: Any = self.classes
         classes = tuple(hours.tolist()) if isinstance(hours, np.ndarray) and hours.ndim == 1 else hours
         good = isinstance(classes, tuple) and len(classes) == HOURS_PER_WEEK
@@ -79,7 +79,7 @@ class TimeClasses:
                 f"gaps, got {shorten(hours)}"
             )
         object.__setattr__(self, "classes", classes)
-        time_zone(self.zone)
+        parse_time_zone(self.zone)
 
     @classmethod
     def from_name(cls, name: ClassScheme, step_seconds: float, zone: str = "UTC") -> TimeClasses:
@@ -125,7 +125,7 @@ class TimeClasses:
     @property
     def content_hash(self) -> str:
         """A hash of the classes, the step and the zone's name."""
-        return content_hash(np.array(self.classes), self.step_seconds, self.zone)
+        return hash_content(np.array(self.classes), self.step_seconds, self.zone)
 
     def get_name(self, number: int) -> str:
         """Return the name of a class: its days and hours.
@@ -161,7 +161,7 @@ class TimeClasses:
         int
             The index of the class.
         """
-        local = (int(slot) - 1) * self._step + self._offset_at(int(slot) - 1)
+        local = (int(slot) - 1) * self._step + self._get_offset(int(slot) - 1)
         return self.classes[(local // _HOUR_US + _HOURS_SINCE_MONDAY) % HOURS_PER_WEEK]
 
     def get_classes(self, slots: IntArray) -> IntArray:
@@ -183,7 +183,7 @@ class TimeClasses:
         if int(slots.max()) * self._step > _MAX_MICROSECONDS or int(slots.min() - 1) * self._step < -_MAX_MICROSECONDS:
             return np.array([self.get_class(int(slot)) for slot in slots.ravel()]).reshape(slots.shape)
         start = (slots - 1) * self._step
-        local = start + utc_offsets(start, self.zone)
+        local = start + get_utc_offsets(start, self.zone)
         return np.asarray(self._table[(local // _HOUR_US + _HOURS_SINCE_MONDAY) % HOURS_PER_WEEK])
 
     def runs(self, after: int, steps: int) -> Iterator[tuple[int, int]]:
@@ -245,7 +245,7 @@ class TimeClasses:
         while whole and done + whole <= steps:
             since = after + done
             # Offsets are checked once a day: no zone changes its offset and back within a day.
-            period_offsets = {self._offset_at(since + k * whole // days) for k in range(days + 1)}
+            period_offsets = {self._get_offset(since + k * whole // days) for k in range(days + 1)}
             offset = period_offsets.pop() if len(period_offsets) == 1 else None
             if offset is not None and offset == last:
                 parts[-1] = parts[-1][0], parts[-1][1] + 1
@@ -270,7 +270,7 @@ class TimeClasses:
         # between two offsets within a shift only if a multiple of `resolution` lies between them.
         shift = gcd(self._step, 7 * _DAY_US)
         resolution = gcd(shift, _HOUR_US)
-        offsets = utc_offsets(np.arange(_NUM_WEEKS) * 7 * _DAY_US, self.zone)
+        offsets = get_utc_offsets(np.arange(_NUM_WEEKS) * 7 * _DAY_US, self.zone)
         # Only Liberia, until 1972, had an offset with seconds.
         minutes = list(dict.fromkeys((offsets // _MINUTE_US).tolist()))
         by_phase = {offset * _MINUTE_US % shift // resolution: offset for offset in reversed(minutes)}
@@ -288,9 +288,11 @@ class TimeClasses:
     def _days(self) -> int:
         return 1 if self.classes[:24] * 7 == self.classes and _DAY_US % self._step == 0 else 7
 
-    def _offset_at(self, slot: int) -> int:
+    def _get_offset(self, slot: int) -> int:
         """Return the UTC offset at a slot, where the step that ends at the next slot begins."""
-        return _offset(self.zone, min(max(slot * self._step, -_MAX_MICROSECONDS), _MAX_MICROSECONDS) // _QUARTER_US)
+        return _get_zone_offset(
+            self.zone, min(max(slot * self._step, -_MAX_MICROSECONDS), _MAX_MICROSECONDS) // _QUARTER_US
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON values, which `from_dict` reads.
@@ -332,14 +334,14 @@ class TimeClasses:
 
     @cached_property
     def _step(self) -> int:
-        return microseconds(self.step_seconds, "step_seconds")
+        return round_to_microseconds(self.step_seconds, "step_seconds")
 
     @cached_property
     def _table(self) -> IntArray:
         return np.array(self.classes, dtype=np.int64)
 
 
-def utc_offsets(instants: IntArray, zone: str) -> IntArray:
+def get_utc_offsets(instants: IntArray, zone: str) -> IntArray:
     """Return the UTC offsets of a time zone, in microseconds.
 
     The offset is computed once for a day on which it does not change, otherwise for each quarter of an hour.
@@ -357,23 +359,23 @@ def utc_offsets(instants: IntArray, zone: str) -> IntArray:
         The offsets, with the shape of ``instants``.
     """
     days, at = np.unique(instants // _DAY_US, return_inverse=True)
-    ends = [[_offset(zone, (day + end) * _DAY_US // _QUARTER_US) for end in (0, 1)] for day in days.tolist()]
+    ends = [[_get_zone_offset(zone, (day + end) * _DAY_US // _QUARTER_US) for end in (0, 1)] for day in days.tolist()]
     both = np.array(ends, dtype=np.int64).reshape(-1, 2)
     values = both[at.reshape(instants.shape), 0]
     changing = (both[:, 0] != both[:, 1])[at.reshape(instants.shape)]
     quarters, at = np.unique(instants[changing] // _QUARTER_US, return_inverse=True)
     if len(quarters):
-        values[changing] = np.array([_offset(zone, quarter) for quarter in quarters.tolist()])[at]
+        values[changing] = np.array([_get_zone_offset(zone, quarter) for quarter in quarters.tolist()])[at]
     return np.asarray(values)
 
 
 @lru_cache(maxsize=1 << 16)
-def _offset(zone: str, quarter: int) -> int:
+def _get_zone_offset(zone: str, quarter: int) -> int:
     """Return the UTC offset of a zone, in microseconds, at a quarter of an hour since 1970."""
     instant = (
         _EPOCH
         + timedelta(microseconds=min(max(quarter * _QUARTER_US, -_MAX_MICROSECONDS_BEFORE_1970), _MAX_MICROSECONDS))
-    ).astimezone(time_zone(zone))
+    ).astimezone(parse_time_zone(zone))
     offset = instant.utcoffset()
     assert offset is not None, "a zone has an offset"
     return offset // timedelta(microseconds=1)

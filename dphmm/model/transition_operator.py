@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, locked
+from dphmm.arrays import BoolArray, FloatArray, lock_array
 from dphmm.compilation import compile_if_hot
 from dphmm.stochastic_matrix import MatrixLike, as_csr
-from dphmm.threads import one_thread
+from dphmm.threads import limit_to_one_thread
 
 # Masses within ``e**LOG_RANGE`` of the largest can be propagated by one step of plain sums without underflow.
 LOG_RANGE = 600.0
@@ -61,7 +61,7 @@ class Operator(ABC):
     periods: Sequence[tuple[Runs, int]] = ()
 
     @abstractmethod
-    def forward(self, logs: FloatArray) -> FloatArray:
+    def propagate_forward(self, logs: FloatArray) -> FloatArray:
         """Propagate a distribution one step forward.
 
         Parameters
@@ -76,7 +76,7 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def backward(self, logs: FloatArray) -> FloatArray:
+    def propagate_backward(self, logs: FloatArray) -> FloatArray:
         """Propagate likelihoods one step backward.
 
         Parameters
@@ -94,10 +94,10 @@ class Operator(ABC):
 class _Identity(Operator):
     """The operator of zero steps."""
 
-    def forward(self, logs: FloatArray) -> FloatArray:
+    def propagate_forward(self, logs: FloatArray) -> FloatArray:
         return logs
 
-    def backward(self, logs: FloatArray) -> FloatArray:
+    def propagate_backward(self, logs: FloatArray) -> FloatArray:
         return logs
 
 
@@ -123,7 +123,7 @@ class LogProduct:
     def __init__(self, matrix: csr_array) -> None:
         indices, starts = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         narrow = csr_array((matrix.data, indices, starts), shape=matrix.shape)
-        self.matrix: csr_array = locked(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
+        self.matrix: csr_array = lock_array(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
         # Whether plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only.
         self.is_linear_safe = bool(matrix.nnz) and float(matrix.data.min()) >= _MIN_SHARE
         rows, columns = matrix.shape
@@ -137,14 +137,14 @@ class LogProduct:
             return np.full(self.matrix.shape[0], -np.inf)
         below = logs - top
         if not self.is_linear_safe:
-            return self._log_domain_sums(below) + top
+            return self._sum_in_logs(below) + top
         if _exceeds_float_range(below):
-            return self._by_levels(below, top)
-        sums = _log_of_sums(self.multiply(linear_masses(below)))
+            return self._sum_by_levels(below, top)
+        sums = _take_logs(self.multiply(exponentiate_logs(below)))
         sums += top
         return sums
 
-    def _by_levels(self, logs: FloatArray, top: float) -> FloatArray:
+    def _sum_by_levels(self, logs: FloatArray, top: float) -> FloatArray:
         """Return the sums of masses that exceed the range of floats.
 
         Each mass is a float times a power of ``e**LOG_RANGE``. ``logs`` are relative to ``top``, and overwritten.
@@ -154,13 +154,13 @@ class LogProduct:
         _split_levels(logs, levels)
         totals = np.empty(self.matrix.shape[0])
         top_logs = np.empty_like(totals)
-        _sums_by_levels(self.rows, np.exp(logs, out=logs), levels, totals, top_logs)
-        sums = _log_of_sums(totals)
+        _sum_terms_by_levels(self.rows, np.exp(logs, out=logs), levels, totals, top_logs)
+        sums = _take_logs(totals)
         sums += top_logs
         sums += top
         return sums
 
-    def _log_domain_sums(self, logs: FloatArray) -> FloatArray:
+    def _sum_in_logs(self, logs: FloatArray) -> FloatArray:
         """Return the sums for arbitrary entries, each relative to its largest term."""
         # An entry below 2**-100 times a mass of e**-LOG_RANGE may underflow, so each sum is computed in logs here. This
         # costs an exponential for each entry of the matrix instead of one for each state.
@@ -176,15 +176,15 @@ class LogProduct:
         # One thread: the order of additions, and therefore the last bits of releases, must not depend on their number.
         if self.dense is None or (values.ndim == 1 and self.matrix.nnz < _DENSE_MIN_ENTRIES):
             return np.asarray(self.matrix @ values)
-        with one_thread():
+        with limit_to_one_thread():
             return np.asarray(self.dense.T @ values)
 
     @cached_property
     def dense(self) -> FloatArray | None:
         """The transposed dense matrix ``(n, m)``. `None` if it is too large or too sparse."""
-        return locked(np.ascontiguousarray(self.matrix.toarray().T)) if self._is_full else None
+        return lock_array(np.ascontiguousarray(self.matrix.toarray().T)) if self._is_full else None
 
-    def support(self, possible: BoolArray) -> BoolArray:
+    def propagate_support(self, possible: BoolArray) -> BoolArray:
         """Return which sums ``(m,)`` have a positive term, for a mask ``(n,)`` of positive masses."""
         # Counts in single precision may saturate at 2**24, but never become 0.
         return np.asarray(self._pattern @ possible.astype(np.float32) > 0)
@@ -198,7 +198,7 @@ class LogProduct:
     @cached_property
     def log_shares(self) -> FloatArray:
         """The logarithms of the matrix's entries, in storage order."""
-        return locked(np.log(self.matrix.data))
+        return lock_array(np.log(self.matrix.data))
 
     @cached_property
     def rows(self) -> SparseRows:
@@ -231,10 +231,10 @@ def _split_levels(logs: FloatArray, levels: FloatArray) -> None:
     np.fmin(logs, 0.0, out=logs)
 
 
-def _sums_by_levels_loop(
+def _sum_terms_by_levels_loop(
     lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, top_logs: FloatArray
 ) -> None:
-    """Form of `_sums_by_levels` that numba can compile."""
+    """Form of `_sum_terms_by_levels` that numba can compile."""
     starts, states, shares = lists
     for row in range(totals.size):
         level = _NO_LEVEL
@@ -258,8 +258,8 @@ def _sums_by_levels_loop(
         top_logs[row] = level * LOG_RANGE
 
 
-@compile_if_hot(_sums_by_levels_loop, lambda lists, *_: 8 * len(lists[1]))
-def _sums_by_levels(
+@compile_if_hot(_sum_terms_by_levels_loop, lambda lists, *_: 8 * len(lists[1]))
+def _sum_terms_by_levels(
     lists: SparseRows, values: FloatArray, levels: FloatArray, totals: FloatArray, top_logs: FloatArray
 ) -> None:
     """Compute sums of entries times masses, relative to the highest level of each sum.
@@ -286,7 +286,7 @@ def _sums_by_levels(
     np.multiply(tops, LOG_RANGE, out=top_logs)
 
 
-def _log_of_sums(sums: FloatArray) -> FloatArray:
+def _take_logs(sums: FloatArray) -> FloatArray:
     """Return the logarithms of sums, which are overwritten. Minus infinity for 0."""
     # NumPy's logarithm takes four times as long for 0 as for other numbers.
     is_positive = sums > 0.0
@@ -338,11 +338,11 @@ class TransitionOperator(Operator):
         """The forward and the backward product if plain floats suffice, otherwise `None`."""
         return (self.forward_product, self.backward_product) if self.backward_product.is_linear_safe else None
 
-    def forward(self, logs: FloatArray) -> FloatArray:
+    def propagate_forward(self, logs: FloatArray) -> FloatArray:
         """Propagate a distribution one step forward."""
         return self.forward_product(logs)
 
-    def backward(self, logs: FloatArray) -> FloatArray:
+    def propagate_backward(self, logs: FloatArray) -> FloatArray:
         """Propagate likelihoods one step backward."""
         return self.backward_product(logs)
 
@@ -359,7 +359,7 @@ def normalize_logs(logs: FloatArray) -> tuple[FloatArray, float]:
 def log_sum(logs: FloatArray) -> float:
     """Compute ``log sum exp(logs)`` of ``(N,)``. Minus infinity if all are."""
     top = float(logs.max(initial=-np.inf))
-    return top if top == -np.inf else top + log(float(linear_masses(logs - top).sum()))
+    return top if top == -np.inf else top + log(float(exponentiate_logs(logs - top).sum()))
 
 
 def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
@@ -371,7 +371,7 @@ def log_sums(terms: FloatArray, starts: npt.NDArray[Any]) -> FloatArray:
         return np.asarray(np.log(sums) + tops)
 
 
-def linear_masses(logs: FloatArray) -> FloatArray:
+def exponentiate_logs(logs: FloatArray) -> FloatArray:
     """Compute ``exp(logs)``, zero below ``e**-700``: NumPy takes much longer for these."""
     # A mask takes as long as the exponentials, so it is used only if needed.
     if logs.min(initial=0.0) >= _MIN_LOG:
@@ -385,4 +385,4 @@ def as_linear_masses(logs: FloatArray) -> FloatArray | None:
     if top == -np.inf:
         return None
     below = logs - top
-    return None if _exceeds_float_range(below) else linear_masses(below)
+    return None if _exceeds_float_range(below) else exponentiate_logs(below)

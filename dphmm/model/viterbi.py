@@ -16,11 +16,11 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, IntArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import StochasticError
-from dphmm.model.forward_backward import Observations, chain_log_likelihoods, initial_logs
+from dphmm.model.forward_backward import Observations, compute_initial_logs, expand_log_likelihoods
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import Operator, SparseRows, TransitionOperator
 from dphmm.stochastic_matrix import MatrixLike
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Growths with a smaller relative difference are equal up to rounding.
 _GROWTH_TOLERANCE = 1e-15
@@ -45,7 +45,7 @@ class MostProbablePath:
     log_probability: float
 
 
-@checked
+@check_arguments
 def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likelihoods: npt.ArrayLike) -> IntArray:
     """Compute the most probable path from plain arrays.
 
@@ -79,7 +79,7 @@ def most_probable_path(transition: MatrixLike, initial: npt.ArrayLike, log_likel
     return find_release_path(model, Observations(np.asarray(log_likelihoods))).states
 
 
-@checked
+@check_arguments
 def find_release_path(
     model: MarkovModel, observations: Observations, initial: npt.ArrayLike | None = None
 ) -> MostProbablePath:
@@ -103,19 +103,19 @@ def find_release_path(
     StochasticError
         If a release is impossible on every possible path.
     """
-    rows = chain_log_likelihoods(model, observations)
-    first = initial_logs(model, observations, initial)
-    path = viterbi(model.operators(observations.gaps, observations.slots), rows, first)
+    rows = expand_log_likelihoods(model, observations)
+    first = compute_initial_logs(model, observations, initial)
+    path = find_chain_path(model.operators(observations.gaps, observations.slots), rows, first)
     return replace(path, states=model.state_of_context[path.states])
 
 
-def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:
+def find_chain_path(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:
     """Compute the most probable path over operators that consist of single steps.
 
     Parameters
     ----------
     operators, log_likelihoods, start
-        See `dphmm.model.forward_backward.forward_pass`.
+        See `dphmm.model.forward_backward.run_forward_pass`.
 
     Returns
     -------
@@ -131,20 +131,20 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
     scores = np.empty(log_likelihoods.shape)
     matrices = dict[int, _Maxima]()
 
-    def maxima(operator: TransitionOperator) -> _Maxima:
+    def get_maxima(operator: TransitionOperator) -> _Maxima:
         return matrices.setdefault(id(operator), _Maxima(operator))
 
-    stretches = _stretches(operators)
+    stretches = _find_stretches(operators)
     origins = list[IntArray]()
     for begin, stop, operator in stretches:
         before = start if begin == 0 else scores[begin - 1]
         came = np.arange(rows.shape[1])
         for runs, times in operators[begin].periods:
-            before, came = _repeat_period([(maxima(step), count) for step, count in runs], times, before, came)
+            before, came = _repeat_period([(get_maxima(step), count) for step, count in runs], times, before, came)
         origins.append(came)
         np.add(before, rows[begin], out=scores[begin])
         if operator is not None:
-            maxima(operator).run(rows[begin:stop], scores[begin:stop])
+            get_maxima(operator).run(rows[begin:stop], scores[begin:stop])
     impossible = scores.max(axis=1) == -np.inf
     if impossible.any():
         raise StochasticError(
@@ -154,13 +154,13 @@ def viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: F
     states[-1] = int(scores[-1].argmax())
     for (begin, stop, operator), came in zip(reversed(stretches), reversed(origins), strict=True):
         if operator is not None:
-            maxima(operator).trace(scores[begin:stop], states[begin:stop])
+            get_maxima(operator).trace(scores[begin:stop], states[begin:stop])
         if begin:
             states[begin - 1] = came[states[begin]]
     return MostProbablePath(states, float(scores[-1].max()))
 
 
-def _stretches(operators: Sequence[Operator]) -> list[tuple[int, int, TransitionOperator | None]]:
+def _find_stretches(operators: Sequence[Operator]) -> list[tuple[int, int, TransitionOperator | None]]:
     """Return ranges of observations that are one step of the same operator apart.
 
     Ranges are maximal: first, end and operator, which is None for a range of a single observation.
@@ -186,19 +186,19 @@ def _repeat_period(
         later = scores
         came = np.arange(len(scores))
         for maxima, count in runs:
-            later, came = maxima.steps(count, later, came)
+            later, came = maxima.take_steps(count, later, came)
         # Max-plus matrices become periodic: once a period adds the same number to all scores, so do all further ones,
         # with the same predecessors.
-        growth = _common_growth(scores, later) if done < times else None
+        growth = _compute_common_growth(scores, later) if done < times else None
         scores = later
         origins = origins[came]
         if growth is not None:
             left = times - done
-            return scores + growth * left, origins[_iterate(came, left)]
+            return scores + growth * left, origins[_compose_steps(came, left)]
     return scores, origins
 
 
-def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
+def _compute_common_growth(before: FloatArray, after: FloatArray) -> float | None:
     """Return the common growth of all finite scores. None if there is none."""
     finite = before > -np.inf
     if not np.array_equal(finite, after > -np.inf) or not finite.any():
@@ -209,7 +209,7 @@ def _common_growth(before: FloatArray, after: FloatArray) -> float | None:
     return (low + high) / 2 if high - low <= _GROWTH_TOLERANCE * float(np.abs(after[finite]).max()) else None
 
 
-def _iterate(sources: IntArray, times: int) -> IntArray:
+def _compose_steps(sources: IntArray, times: int) -> IntArray:
     """Return the origin of each state after several steps with the same predecessors."""
     # Repeated squaring of the map from state to predecessor: O(N log times) instead of O(N times).
     first = np.arange(len(sources))
@@ -242,28 +242,28 @@ class _Maxima:
     def run(self, rows: FloatArray, scores: FloatArray) -> None:
         """Fill the scores ``(T, N)`` after the first row, given log densities ``rows``."""
         if self._dense is None:
-            _gathered_scores(self._lists, rows, scores)
+            _compute_sparse_scores(self._lists, rows, scores)
         else:
-            _dense_scores(*self._dense, rows, scores)
+            _compute_dense_scores(*self._dense, rows, scores)
 
     def trace(self, scores: FloatArray, path: IntArray) -> None:
         """Fill the states ``(T,)`` of the best path to the last one."""
-        _gathered_sources(self._lists, scores, path)
+        _trace_path(self._lists, scores, path)
 
-    def steps(self, count: int, scores: FloatArray, origins: IntArray) -> tuple[FloatArray, IntArray]:
+    def take_steps(self, count: int, scores: FloatArray, origins: IntArray) -> tuple[FloatArray, IntArray]:
         """Return the scores ``(N,)`` and origins after steps without observations."""
         later = scores.copy()
         came = origins.copy()
         sources = np.empty(len(scores), dtype=np.int64)
-        done, growth = _gap_steps(self._lists, count, later, came, sources)
+        done, growth = _take_gap_steps(self._lists, count, later, came, sources)
         if done < count:
             later += growth * (count - done)
-            came = came[_iterate(sources, count - done)]
+            came = came[_compose_steps(sources, count - done)]
         return later, came
 
 
-def _dense_scores_loop(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
-    """Form of `_dense_scores` that numba can compile."""
+def _compute_dense_scores_loop(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+    """Form of `_compute_dense_scores` that numba can compile."""
     size = rows.shape[1]
     chosen = np.empty(size, dtype=np.int64)
     for t in range(1, rows.shape[0]):
@@ -296,8 +296,8 @@ def _dense_scores_loop(logs: FloatArray, maximum: FloatArray, rows: FloatArray, 
             out[j] += rows[t, j]
 
 
-@compile_if_hot(_dense_scores_loop, lambda logs, _, rows, __: logs.size * len(rows))
-def _dense_scores(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
+@compile_if_hot(_compute_dense_scores_loop, lambda logs, _, rows, __: logs.size * len(rows))
+def _compute_dense_scores(logs: FloatArray, maximum: FloatArray, rows: FloatArray, scores: FloatArray) -> None:
     """Compute the best scores of each time.
 
     They are ``scores[t, j] = max_i scores[t - 1, i] + logs[i, j] + rows[t, j]``. The first row of ``scores`` is an
@@ -314,8 +314,8 @@ def _dense_scores(logs: FloatArray, maximum: FloatArray, rows: FloatArray, score
         out += rows[t]
 
 
-def _gathered_scores_loop(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
-    """Form of `_gathered_scores` that numba can compile."""
+def _compute_sparse_scores_loop(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
+    """Form of `_compute_sparse_scores` that numba can compile."""
     starts, states, logs = lists
     for t in range(1, rows.shape[0]):
         before = scores[t - 1]
@@ -333,9 +333,9 @@ def _gathered_scores_loop(lists: SparseRows, rows: FloatArray, scores: FloatArra
             scores[t, j] = max(max(a, b), max(c, d)) + rows[t, j]
 
 
-@compile_if_hot(_gathered_scores_loop, lambda lists, rows, _: len(lists[2]) * len(rows))
-def _gathered_scores(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
-    """Compute the scores of `_dense_scores` from sparse rows."""
+@compile_if_hot(_compute_sparse_scores_loop, lambda lists, rows, _: len(lists[2]) * len(rows))
+def _compute_sparse_scores(lists: SparseRows, rows: FloatArray, scores: FloatArray) -> None:
+    """Compute the scores of `_compute_dense_scores` from sparse rows."""
     starts, states, logs = lists
     entered = np.flatnonzero(np.diff(starts))
     scores[1:] = -np.inf
@@ -344,8 +344,8 @@ def _gathered_scores(lists: SparseRows, rows: FloatArray, scores: FloatArray) ->
         scores[t] += rows[t]
 
 
-def _gathered_sources_loop(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
-    """Form of `_gathered_sources` that numba can compile."""
+def _trace_path_loop(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
+    """Form of `_trace_path` that numba can compile."""
     starts, states, logs = lists
     for t in range(path.size - 1, 0, -1):
         best = -np.inf
@@ -359,8 +359,8 @@ def _gathered_sources_loop(lists: SparseRows, scores: FloatArray, path: IntArray
         path[t - 1] = source
 
 
-@compile_if_hot(_gathered_sources_loop, lambda _, scores, path: scores.size)  # noqa: ARG005
-def _gathered_sources(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
+@compile_if_hot(_trace_path_loop, lambda _, scores, path: scores.size)  # noqa: ARG005
+def _trace_path(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
     """Fill the states of the best path to the last one of ``path``.
 
     Ties are broken by the lower state. Entries of each row must be in the order of their states.
@@ -373,10 +373,10 @@ def _gathered_sources(lists: SparseRows, scores: FloatArray, path: IntArray) -> 
         path[t - 1] = state = int(near[(scores[t - 1].take(near) + logs[part]).argmax()])
 
 
-def _gap_steps_loop(
+def _take_gap_steps_loop(
     lists: SparseRows, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray
 ) -> tuple[int, float]:
-    """Form of `_gap_steps` that numba can compile."""
+    """Form of `_take_gap_steps` that numba can compile."""
     starts, states, logs = lists
     size = scores.size
     later = np.empty(size)
@@ -411,8 +411,8 @@ def _gap_steps_loop(
     return steps, 0.0
 
 
-@compile_if_hot(_gap_steps_loop, lambda lists, steps, *_: len(lists[2]) * steps)
-def _gap_steps(
+@compile_if_hot(_take_gap_steps_loop, lambda lists, steps, *_: len(lists[2]) * steps)
+def _take_gap_steps(
     lists: SparseRows, steps: int, scores: FloatArray, origins: IntArray, sources: IntArray
 ) -> tuple[int, float]:
     """Propagate scores and origins ``(N,)`` in place, through steps without observations.
@@ -436,7 +436,7 @@ def _gap_steps(
         firsts = np.where(terms == np.repeat(later[entered], counts), states, np.iinfo(np.uint32).max)
         sources[:] = 0
         sources[entered] = np.minimum.reduceat(firsts, starts[entered])
-        growth = _common_growth(scores, later)
+        growth = _compute_common_growth(scores, later)
         scores[:] = later
         origins[:] = origins[sources]
         if growth is not None:

@@ -2,12 +2,12 @@
 from .attack import build_attack_sections, draw_attack_figure, summarize_attack
 from .audit import draw_event_probability
 from .audit_report import build_audit_sections
-from .basemap import Basemap, PlaceName, extract_basemap, read_basemap, shipped_basemap
+from .basemap import Basemap, PlaceName, build_world_basemap, extract_basemap, read_basemap
 from .calibrate import draw_calibration_figure, draw_trade_off
 from .canvas import draw_steps
-from .evaluation import draw_figure, evaluation_figures
-from .landmarks import budget_and_loss
-from .leakage import approach_to_supremum, budgets_over_time, leakage_over_time, loss_pieces
+from .evaluation import draw_evaluation_figures, draw_figure
+from .landmarks import draw_landmark_budget
+from .leakage import draw_leakage, draw_leakage_budgets, draw_loss_function, draw_supremum
 from .maps import (
     draw_basemap,
     draw_density,
@@ -20,10 +20,10 @@ from .maps import (
     draw_space,
     draw_track,
 )
-from .model import model_figure
+from .model import draw_model_figure
 from .release import ReleaseMap, show
 from .release_report import report
-from .webmap import MapLayer, MapPolicy, web_map
+from .webmap import MapLayer, MapPolicy, build_web_map
 
 __all__ = [
     "Basemap",
@@ -31,36 +31,36 @@ __all__ = [
     "MapPolicy",
     "PlaceName",
     "ReleaseMap",
-    "approach_to_supremum",
-    "budget_and_loss",
-    "budgets_over_time",
     "build_attack_sections",
     "build_audit_sections",
+    "build_web_map",
+    "build_world_basemap",
     "draw_attack_figure",
     "draw_basemap",
     "draw_calibration_figure",
     "draw_density",
     "draw_edges",
     "draw_estimates",
+    "draw_evaluation_figures",
     "draw_event_probability",
     "draw_figure",
     "draw_hull",
+    "draw_landmark_budget",
+    "draw_leakage",
+    "draw_leakage_budgets",
+    "draw_loss_function",
+    "draw_model_figure",
     "draw_noise",
     "draw_outlines",
     "draw_releases",
     "draw_space",
     "draw_steps",
+    "draw_supremum",
     "draw_track",
     "draw_trade_off",
-    "evaluation_figures",
     "extract_basemap",
-    "leakage_over_time",
-    "loss_pieces",
-    "model_figure",
     "read_basemap",
     "report",
-    "shipped_basemap",
     "show",
     "summarize_attack",
-    "web_map",
 ]

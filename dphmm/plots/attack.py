@@ -17,7 +17,7 @@ from dphmm.html_report import Cell, Picture, Section
 from dphmm.jobs.attack.tracks import MIN_HABIT_DAYS, AttackResult
 from dphmm.plots import canvas
 from dphmm.plots.canvas import Axes
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 _ERROR_MARKERS = (
     ("released_error_m", "release", "s", canvas.GREY),
@@ -28,7 +28,7 @@ _ERROR_MARKERS = (
 _MIN_ERROR_M = 10.0
 
 
-@checked
+@check_arguments
 def draw_attack_figure(result: AttackResult) -> Any:
     """Plot the errors of releases and adversaries, the homes found, and the frontier.
 
@@ -49,12 +49,12 @@ def draw_attack_figure(result: AttackResult) -> Any:
     """
     height = 1.6 + 0.34 * len(result.results)
     measures = ["smoothed_error_m", "informed_error_m"][: 1 + bool(result.num_users_with_habits)]
-    figure, _ = canvas.new_panels(7.2, height + 4.9, rows=0)
+    figure, _ = canvas.create_panels(7.2, height + 4.9, rows=0)
     above, below = figure.subfigures(2, 1, height_ratios=(height, 4.9))
     left, right = above.subplots(1, 2, sharey=True, width_ratios=(3, 1))
     draw_errors(left, result.results)
     draw_homes(right, result.results)
-    canvas.legend_below(left, columns=2)
+    canvas.place_legend_below(left, columns=2)
     panels = below.subplots(1, len(measures), sharex=True, sharey=True, squeeze=False)[0]
     default = find_default_result(result.results)
     for ax, measure in zip(panels, measures, strict=True):
@@ -64,7 +64,7 @@ def draw_attack_figure(result: AttackResult) -> Any:
             else (default.estimate_mean("filtered_error_m").mean, default.estimate_mean(measure).mean)
         )
         draw_frontier(ax, build_frontier_lines(result.results, measure), ADVERSARY_PHRASES[measure], at)
-    canvas.legend_below(panels[0], 3, size=7)
+    canvas.place_legend_below(panels[0], 3, size=7)
     return figure
 
 
@@ -116,7 +116,7 @@ def draw_frontier(
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     marks = (1, 3) if ends[1] > 30 * ends[0] else (1, 2, 5)
     for axis in (ax.xaxis, ax.yaxis):
-        canvas.tick_powers(axis, ends, marks, lambda metres: format_length(metres / 1000))
+        canvas.set_power_ticks(axis, ends, marks, lambda metres: format_length(metres / 1000))
     ax.set_aspect("equal")
     error = fill(f"error of {adversary}", _LABEL_WIDTH)
     canvas.label_curves(ax, "error of recipients (past releases)", f"{error}\n(all releases)")
@@ -183,7 +183,7 @@ def _style_axes(ax: Axes, count: int) -> None:
     canvas.open_frame(ax)
 
 
-@checked
+@check_arguments
 def summarize_attack(result: AttackResult) -> tuple[str, bool]:
     """Summarize an attack in a sentence.
 
@@ -207,7 +207,7 @@ def summarize_attack(result: AttackResult) -> tuple[str, bool]:
     return text, bool(revealing)
 
 
-@checked
+@check_arguments
 def build_attack_sections(result: AttackResult) -> list[Section]:
     """Build the sections of the report: figures, table, channels and method.
 
@@ -253,11 +253,11 @@ def build_attack_sections(result: AttackResult) -> list[Section]:
         Section(
             "Result",
             result.advice,
-            pictures=[Picture(canvas.png(draw_attack_figure(result)), caption, wide=True)],
+            pictures=[Picture(canvas.render_png(draw_attack_figure(result)), caption, wide=True)],
         ),
         Section("Metrics", header=header, rows=rows),
         Section("Channels", header=("channel", "source"), rows=sources),
-        Section("Method", [*result.warnings(), *method]),
+        Section("Method", [*result.list_warnings(), *method]),
     ]
 
 

@@ -32,13 +32,13 @@ from dphmm.plots.canvas import (
     Axes,
     draw_steps,
     label_map,
-    show_around,
+    set_limits,
 )
 from dphmm.plots.maps import MAX_CELLS, MAX_EDGES, draw_body, draw_cells, draw_edges
 from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
-from dphmm.validation import Probability, checked
+from dphmm.validation import Probability, check_arguments
 
 _GREY_COLOUR = "#bbbbbb"
 _LIGHT_COLOUR = "#dfe6ea"
@@ -107,12 +107,12 @@ def draw_exposure(
     middle = points[possible].mean(axis=0)
     centre = body.exposed[0] if body.exposed else possible[np.linalg.norm(points[possible] - middle, axis=1).argmin()]
     label = f"noise body around {'an exposed' if body.exposed else 'a'} state"
-    draw_body(ax, _body_outline(body), HULL_COLOUR, label, points[centre])
+    draw_body(ax, _build_body_outline(body), HULL_COLOUR, label, points[centre])
     if len(possible) <= _MAX_NAMED_STATES:
         for state in possible.tolist():
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
     span = max(float(np.ptp(points, axis=0).max()), 1e-9)
-    show_around(ax, points, _MAP_MARGIN * span)
+    set_limits(ax, points, _MAP_MARGIN * span)
     _title_map(ax, f"{body.mechanism}: {len(body.exposed)} of {len(possible)} possible states exposed")
 
 
@@ -135,7 +135,7 @@ def draw_components(ax: Axes, points: FloatArray, audit: ConstraintAudit) -> Non
     import matplotlib as mpl
 
     assert audit.labels is not None, "an audit contains its components"
-    size = _marker_size(int(audit.constraint.sum()))
+    size = _compute_marker_size(int(audit.constraint.sum()))
     ax.plot(*points[~audit.constraint].T, ".", color=_GREY_COLOUR, ms=size / 3, zorder=0)
     unprotected, exposed = (np.array(states, dtype=np.int64) for states in (audit.unprotected, audit.bodies[0].exposed))
     if len(unprotected):
@@ -167,7 +167,7 @@ def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
     audit
         The audit.
     """
-    size = _marker_size(len(points))
+    size = _compute_marker_size(len(points))
     ax.plot(*points[audit.unprotected].T, "s", color=_LIGHT_COLOUR, ms=size, mew=0, zorder=0, label="unprotected")
     ax.plot(
         *points[~audit.unprotected].T, "s", color=HULL_COLOUR, ms=size, mew=0, alpha=0.45, zorder=1, label="protected"
@@ -181,11 +181,11 @@ def draw_entries(ax: Axes, points: FloatArray, audit: EntryAudit) -> None:
     entries = ax.scatter(x, y, c=level[order], label="entries", **look, **edge)
     ax.figure.colorbar(entries, ax=ax, shrink=0.7, label="posterior of the true state, 90 % quantile")
     around = points[np.concatenate([places, np.flatnonzero(~audit.unprotected)])]
-    show_around(ax, around, 0.15 * float(np.ptp(around, axis=0).max()) + 1e-9)
+    set_limits(ax, around, 0.15 * float(np.ptp(around, axis=0).max()) + 1e-9)
     _title_map(ax, "Disclosure by the last unprotected release")
 
 
-def _marker_size(count: int) -> float:
+def _compute_marker_size(count: int) -> float:
     """Return the size of square markers for `count` places, such that neighbours nearly touch."""
     return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
@@ -201,7 +201,7 @@ def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
         The audit under one constraint set.
     """
     for body, colour in reversed(list(zip(audit.bodies, (HULL_COLOUR, ESTIMATE_COLOUR, RELEASE_COLOUR), strict=False))):
-        draw_body(ax, _body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
+        draw_body(ax, _build_body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
     ax.plot([0], [0], "+", color=TRUE_COLOUR, ms=6)
     _title_map(ax, "Noise bodies before the repair")
 
@@ -349,7 +349,7 @@ def draw_belief_map(ax: Axes, points: FloatArray, audit: SequenceAudit, released
             zorder=3,
             label="most probable path",
         )
-    show_around(ax, points[shown], 0.3 * max(float(np.ptp(points[shown], axis=0).max()), 1e-9))
+    set_limits(ax, points[shown], 0.3 * max(float(np.ptp(points[shown], axis=0).max()), 1e-9))
     _title_map(ax, "Inference from all releases")
 
 
@@ -373,7 +373,7 @@ def _pad_to_plane(rows: FloatArray) -> FloatArray:
     return np.pad(rows, ((0, 0), (0, 2 - rows.shape[1])))
 
 
-def _body_outline(audit: BodyAudit) -> FloatArray:
+def _build_body_outline(audit: BodyAudit) -> FloatArray:
     """Return the corners ``(k, 2)`` of a mechanism's noise body."""
     if not isinstance(audit.body, Disc):
         return audit.body.vertices
@@ -484,7 +484,7 @@ _MIN_CHANGE = 0.005
 _SETTLED_SHARE = 0.7
 
 
-@checked
+@check_arguments
 def draw_event_probability(
     ax: Axes,
     audit: EventAudit,

@@ -11,7 +11,7 @@ from dphmm.arrays import FloatArray
 from dphmm.audit.blowfish import SecretsAudit
 from dphmm.audit.policy import ConstraintAudit, EntryAudit
 from dphmm.audit.sequence import ReleasedSequence, SequenceAudit
-from dphmm.formatting import upper_bound
+from dphmm.formatting import format_upper_bound
 from dphmm.html_report import Picture, Section
 from dphmm.jobs.audit.events import EventAudits
 from dphmm.jobs.audit.identity import IdentityAudit
@@ -22,8 +22,8 @@ from dphmm.jobs.audit.session import SessionAudit
 from dphmm.jobs.audit.target import AuditTarget
 from dphmm.plots import audit as pictures
 from dphmm.plots.audit import draw_event_probability
-from dphmm.plots.canvas import label_map, legend_below, new_figure, png
-from dphmm.validation import checked
+from dphmm.plots.canvas import create_figure, label_map, place_legend_below, render_png
+from dphmm.validation import check_arguments
 
 # Audits with a report.
 Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit | IdentityAudit | MembershipAudit
@@ -32,7 +32,7 @@ Audit = PolicyAudit | SecretsAudit | SessionAudit | EventAudits | MechanismAudit
 _MAX_SECTIONS = 12
 
 
-@checked
+@check_arguments
 def build_audit_sections(audit: Audit, include_users: bool = True) -> list[Section]:
     """Build the sections of an audit's report.
 
@@ -276,7 +276,8 @@ def _build_sequence_section(
             )
     cost = (
         f"The total epsilon of {stated['num_releases']:,} releases at {stated['num_timesteps']:,} timesteps is "
-        f"{upper_bound(audit.epsilon)} (Theorem 7.1). Any two possible sequences of states are distinguished by a "
+        f"{format_upper_bound(audit.epsilon)} (Theorem 7.1). Any two possible sequences of states are distinguished "
+        "by a "
         f"log-likelihood ratio of at most {_format_bound(audit.constrained_epsilon)} (Theorem 7.2)."
     )
     if stated.get("randomness_was_private") is False:
@@ -315,10 +316,10 @@ def _build_event_sections(event_audits: EventAudits) -> list[Section]:
             )
             seconds = replay.engine.model.step_seconds or 0.0
             times: Any = (np.array(replay.slots) * round(seconds * 1_000_000)).astype("M8[us]") if seconds else None
-            figure, ax = new_figure(8.0, 4.4)
+            figure, ax = create_figure(8.0, 4.4)
             draw_event_probability(ax, audit, event_audits.max_posterior, event_audits.min_posterior, times)
-            legend_below(ax, columns=3)
-            picture = Picture(png(figure), "Probability of the event after each timestep", wide=True)
+            place_legend_below(ax, columns=3)
+            picture = Picture(render_png(figure), "Probability of the event after each timestep", wide=True)
             header = ("timestep", "change of log odds", "probability before", "probability after")
             sections.append(Section(f"User {audit.user}: {audit.wording}", [text], header, rows, [picture]))
     return sections
@@ -339,7 +340,7 @@ def _build_mechanism_section(audit: MechanismAudit, stated: list[dict[str, Any]]
 def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], include_users: bool) -> Section:
     forms = ["{user}", "{num_timesteps:,}", "{epsilon}", "{rank}", "{posterior:.3g}"]
     forms += ["{most_probable_candidate}", "{max_posterior:.3g}"]
-    users = [{**user, "epsilon": upper_bound(user["epsilon"])} for user in stated["users"]]
+    users = [{**user, "epsilon": format_upper_bound(user["epsilon"])} for user in stated["users"]]
     rows = [[form.format(**user) for form in forms] for user in users]
     header = ("user", "timesteps", "epsilon", "rank", "posterior", "most probable candidate", "its posterior")
     sentences = [
@@ -359,16 +360,16 @@ def _build_identity_section(audit: IdentityAudit, stated: dict[str, Any], includ
 
 def _build_picture(caption: str, draw: Callable[..., object], *what: Any, unit: str = "") -> Picture:
     """Draw a picture with a legend. Axes of a map in kilometres are labelled."""
-    figure, ax = new_figure(4.8, 4.4)
+    figure, ax = create_figure(4.8, 4.4)
     draw(ax, *what)
     if unit:
         label_map(ax)
-    legend_below(ax, columns=2)
-    return Picture(png(figure), caption)
+    place_legend_below(ax, columns=2)
+    return Picture(render_png(figure), caption)
 
 
 def _format_bound(value: float) -> str:
-    return upper_bound(value) if np.isfinite(value) else "∞"
+    return format_upper_bound(value) if np.isfinite(value) else "∞"
 
 
 def _format_number(value: float | None) -> str:

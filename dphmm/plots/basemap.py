@@ -25,9 +25,9 @@ from dphmm.space.grid import Box
 from dphmm.space.projection import unwrap_longitudes, wrap_longitude
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.space.world_map import CREDIT, get_sea, land_within, names_within, outlines, polygons
+from dphmm.space.world_map import CREDIT, get_land, get_sea, list_polygons, load_outlines, select_names
 from dphmm.space.world_map import PlaceName as PlaceName
-from dphmm.tables.output import check_output, new_file
+from dphmm.tables.output import check_output, write_new_file
 from dphmm.tables.source import get_suffix
 from dphmm.tables.vector_files import (
     GEOMETRY_TYPES,
@@ -37,7 +37,7 @@ from dphmm.tables.vector_files import (
     read_layers,
     to_degrees,
 )
-from dphmm.validation import NonNegativeInt, checked
+from dphmm.validation import NonNegativeInt, check_arguments
 
 # The kinds of lines on a basemap. A lane is a small street, and a line of unknown type is a ``line``.
 LINES = ("road", "street", "lane", "stream", "border", "line")
@@ -74,8 +74,8 @@ class Basemap:
 NO_BASEMAP = "No basemap is drawn across the date line."
 
 
-@checked
-def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
+@check_arguments
+def build_world_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     """Return the part of the shipped map of the world within a box.
 
     Parameters
@@ -99,15 +99,15 @@ def shipped_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     if east <= west:
         return Basemap(credit=NO_BASEMAP)
     frame = shapely.box(west, south, east, north)
-    land = land_within(frame)
+    land = get_land(frame)
     if land.is_empty:  # only sea
         return Basemap()
-    water = polygons(shapely.difference(frame, land))
-    borders = {"border": pieces(outlines()["border"].within(frame), frame)}
-    return Basemap(water, borders, names_within(frame, max_names), CREDIT)
+    water = list_polygons(shapely.difference(frame, land))
+    borders = {"border": clip_lines(load_outlines()["border"].select_in_frame(frame), frame)}
+    return Basemap(water, borders, select_names(frame, max_names), CREDIT)
 
 
-@checked
+@check_arguments
 def check_box(box: Box) -> Box:
     """Validate a box in degrees and return it as numbers.
 
@@ -123,7 +123,7 @@ def check_box(box: Box) -> Box:
     return south, west, north, east
 
 
-def pieces(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArray]:
+def clip_lines(lines: Iterable[FloatArray], frame: shapely.Polygon) -> list[FloatArray]:
     """Return the parts of lines ``(k, 2)`` within a rectangle."""
     inside = shapely.get_parts(shapely.clip_by_rect([shapely.LineString(line) for line in lines], *frame.bounds))
     return [shapely.get_coordinates(part) for part in inside if part.geom_type == "LineString"]
@@ -177,7 +177,7 @@ _OPENSTREETMAP_FILTERS: Mapping[str, str] = {
 }
 
 
-@checked
+@check_arguments
 def read_basemap(path: str | Path, box: Box) -> Basemap:
     """Read the part of a map in a vector file that lies within a box.
 
@@ -223,13 +223,13 @@ def _read(path: Path, box: Box, max_points: int) -> Basemap:
                 raise DataFileError(path, f"has an unknown reference system ({problem})") from None
             for feature in layer.features:
                 collector.add(words & _LAYERS, feature, convert)
-    basemap = collector.basemap(_OPENSTREETMAP if is_openstreetmap else f"Basemap: {path.name}.", max_points)
+    basemap = collector.make_basemap(_OPENSTREETMAP if is_openstreetmap else f"Basemap: {path.name}.", max_points)
     if basemap.is_empty:
         raise DataFileError(path, "contains no map of the region: use another extract, or no basemap")
     return basemap
 
 
-@checked
+@check_arguments
 def build_basemap(path: str | Path | None, box: Box, max_points: int = MAX_POINTS) -> Basemap:
     """Return the map in a file, completed by the shipped map.
 
@@ -249,7 +249,7 @@ def build_basemap(path: str | Path | None, box: Box, max_points: int = MAX_POINT
     DataFileError, CoordinateError, MissingDependencyError
         As `read_basemap`.
     """
-    world = shipped_basemap(box)
+    world = build_world_basemap(box)
     if path is None:
         return world
     basemap = _read(Path(path), check_box(box), max_points)
@@ -259,7 +259,7 @@ def build_basemap(path: str | Path | None, box: Box, max_points: int = MAX_POINT
     return replace(basemap, water=basemap.water or world.water, names=basemap.names or world.names, credit=credit)
 
 
-def around(space: StateSpace, share: float) -> Box:
+def compute_bounding_box(space: StateSpace, share: float) -> Box:
     """Return the bounding box of states, extended at each end by a share of its longer side.
 
     The west of a region across the date line is greater than its east.
@@ -297,7 +297,7 @@ def extend_box(box: Box, margin: float) -> Box:
 _REGION_MARGIN = 0.15
 
 
-@checked
+@check_arguments
 def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrite: bool = False) -> dict[str, Any]:
     """Extract a small map of a model's region from a large one.
 
@@ -329,7 +329,7 @@ def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrit
     output = check_output(output, overwrite)
     if get_suffix(output) != ".geojson":
         raise ConfigurationError(f"output must be a .geojson or .geojson.gz file, got {output.name}")
-    basemap = _read(Path(path), around(load_model(model).space, _REGION_MARGIN), MAX_EXTRACT_POINTS)
+    basemap = _read(Path(path), compute_bounding_box(load_model(model).space, _REGION_MARGIN), MAX_EXTRACT_POINTS)
     write_basemap(output, basemap, overwrite)
     counts = {kind: len(lines) for kind, lines in basemap.lines.items()}
     return {"water": len(basemap.water), **counts, "names": len(basemap.names), "bytes": output.stat().st_size}
@@ -337,8 +337,8 @@ def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrit
 
 def write_basemap(path: Path, basemap: Basemap, overwrite: bool = False) -> None:
     """Write a map as GeoJSON for `read_basemap`, compressed if the name ends with ``.gz``."""
-    text = json.dumps(_collection(basemap), ensure_ascii=False, separators=(",", ":")).encode()
-    with new_file(path, overwrite) as part:
+    text = json.dumps(_build_collection(basemap), ensure_ascii=False, separators=(",", ":")).encode()
+    with write_new_file(path, overwrite) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix.lower() == ".gz" else text)
 
 
@@ -349,17 +349,17 @@ _WORD_OF_KIND = {
 }  # fmt: skip
 
 
-def _collection(basemap: Basemap) -> dict[str, Any]:
+def _build_collection(basemap: Basemap) -> dict[str, Any]:
     """Return a basemap as a GeoJSON collection, which preserves it to a metre."""
 
-    def feature(kind: str, shapes: Sequence[Any]) -> dict[str, Any]:
+    def build_feature(kind: str, shapes: Sequence[Any]) -> dict[str, Any]:
         shape = shapely.multipolygons(shapes) if kind == "water" else shapely.multilinestrings(shapes)
         geometry = json.loads(shapely.to_geojson(shapely.set_precision(shape, 1e-5, mode="pointwise")))
         return {"type": "Feature", "properties": {"kind": kind, "credit": basemap.credit}, "geometry": geometry}
 
-    features = [feature("water", basemap.water)] if basemap.water else []
+    features = [build_feature("water", basemap.water)] if basemap.water else []
     for kind, lines in basemap.lines.items():
-        features.append(feature(_WORD_OF_KIND[kind], [*map(shapely.LineString, lines)]))
+        features.append(build_feature(_WORD_OF_KIND[kind], [*map(shapely.LineString, lines)]))
     for name in basemap.names:
         properties = {"place": "locality", "name": name.name, "population": 10 ** (name.rank / 10)}
         point = {"type": "Point", "coordinates": [round(name.longitude, 5), round(name.latitude, 5)]}
@@ -377,7 +377,7 @@ def add_credit(basemap: Basemap, credit: str) -> Basemap:
     return basemap if credit in basemap.credit else replace(basemap, credit=f"{basemap.credit} {credit}".strip())
 
 
-def coded_basemap(basemap: Basemap) -> dict[str, Any]:
+def encode_basemap(basemap: Basemap) -> dict[str, Any]:
     """Return a basemap in the compact JSON form of the pages' scripts.
 
     Water is a list of polygons, each a list of rings. Lines are grouped by kind. A ring or a line is a list of
@@ -385,7 +385,7 @@ def coded_basemap(basemap: Basemap) -> dict[str, Any]:
     Names are text, latitude, longitude and rank.
     """
 
-    def moves(points: FloatArray) -> list[int]:
+    def encode_moves(points: FloatArray) -> list[int]:
         if not np.isfinite(points).all():
             raise InvalidInputError("points of a basemap must be finite")
         steps = np.round(points[:, ::-1] * 1e5).astype(np.int64)
@@ -393,9 +393,10 @@ def coded_basemap(basemap: Basemap) -> dict[str, Any]:
 
     return {
         "water": [
-            [moves(shapely.get_coordinates(ring)) for ring in shapely.get_rings(polygon)] for polygon in basemap.water
+            [encode_moves(shapely.get_coordinates(ring)) for ring in shapely.get_rings(polygon)]
+            for polygon in basemap.water
         ],
-        "lines": {kind: [moves(line) for line in lines] for kind, lines in basemap.lines.items()},
+        "lines": {kind: [encode_moves(line) for line in lines] for kind, lines in basemap.lines.items()},
         "names": [[name.name, round(name.latitude, 5), round(name.longitude, 5), name.rank] for name in basemap.names],
         "credit": basemap.credit,
     }
@@ -416,31 +417,31 @@ class _FeatureCollector:
 
     def add(self, layer: set[str], feature: Feature, convert: Callable[..., Any] | None) -> None:
         """Add a feature if its type is shown on a map."""
-        shape = _shape(feature.geometry, convert)
+        shape = _parse_shape(feature.geometry, convert)
         if shape is None or not shapely.intersects(shapely.box(*shape.bounds), self._frame):
             return
-        words = _words(layer, feature.properties)
+        words = _collect_words(layer, feature.properties)
         self._credit = self._credit or str(feature.properties.get("credit") or "")
-        kinds = {"Polygon": self._area, "LineString": self._line, "Point": self._place}
+        kinds = {"Polygon": self._add_area, "LineString": self._add_line, "Point": self._add_place}
         kinds[shape.geom_type.removeprefix("Multi")](shape, words, feature.properties)
 
-    def _area(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
+    def _add_area(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
         if words & _WATER:
             inside = shapely.intersection(shapely.make_valid(shapely.simplify(shape, self._tolerance)), self._frame)
-            self._water += polygons(inside)
+            self._water += list_polygons(inside)
         elif not words:
             self._keep("line", [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(shape))])
             middle = shape.representative_point()
-            self._name(properties, middle.x, middle.y, 0.0)
+            self._add_name(properties, middle.x, middle.y, 0.0)
 
-    def _line(self, shape: Any, words: set[str], _: Mapping[str, Any]) -> None:
+    def _add_line(self, shape: Any, words: set[str], _: Mapping[str, Any]) -> None:
         if words & _PATHS:
             return
         kind = next((kind for kind, kind_words in _KINDS_OF_LINES.items() if words & kind_words), "line")
         kept = self._keep(kind, [shapely.get_coordinates(part) for part in shapely.get_parts(shape)])
         self._coast += kept if "coastline" in words else ()
 
-    def _place(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
+    def _add_place(self, shape: Any, words: set[str], properties: Mapping[str, Any]) -> None:
         kinds = [number for number, word in enumerate(_PLACES) if word in words]
         if not kinds and words:
             return
@@ -450,21 +451,21 @@ class _FeatureCollector:
             rank = 10 * math.log10(population)
         for point in shapely.get_parts(shape):
             if shapely.intersects(point, self._frame):
-                self._name(properties, point.x, point.y, rank)
+                self._add_name(properties, point.x, point.y, rank)
 
-    def _name(self, properties: Mapping[str, Any], east: float, north: float, rank: float) -> None:
+    def _add_name(self, properties: Mapping[str, Any], east: float, north: float, rank: float) -> None:
         name = next((properties[key] for key in ("name:en", "name_en", "name", "NAME") if properties.get(key)), None)
         if isinstance(name, str) and name.isprintable():
             key = (name, round(east, 2), round(north, 2))  # another layer may contain the same name
             self._names[key] = PlaceName(name[:80], north, east, rank)
 
     def _keep(self, kind: str, lines: Iterable[FloatArray]) -> list[FloatArray]:
-        inside = pieces((line for line in lines if len(line) > 1), self._frame)
+        inside = clip_lines((line for line in lines if len(line) > 1), self._frame)
         kept = [shapely.get_coordinates(shapely.simplify(shapely.LineString(line), self._tolerance)) for line in inside]
         self._lines[kind] += kept
         return kept
 
-    def basemap(self, credit: str, max_points: int) -> Basemap:
+    def make_basemap(self, credit: str, max_points: int) -> Basemap:
         lines = {kind: kind_lines for kind, kind_lines in self._lines.items() if kind_lines}
         for kind in ("lane", "street", "road", "stream", "line"):
             if sum(len(line) for kind_lines in lines.values() for line in kind_lines) > max_points:
@@ -473,7 +474,7 @@ class _FeatureCollector:
         return Basemap(self._water + get_sea(self._coast, self._frame), lines, names, self._credit or credit)
 
 
-def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
+def _parse_shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
     """Return a feature's geometry in degrees. None if it is missing or invalid."""
     try:
         shape = parse_geometry(geometry, GEOMETRY_TYPES) if isinstance(geometry, Mapping | bytes) else None
@@ -487,7 +488,7 @@ def _shape(geometry: Any, convert: Callable[..., Any] | None) -> Any:
     return shape if is_valid.all() else None
 
 
-def _words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
+def _collect_words(layer: set[str], properties: Mapping[str, Any]) -> set[str]:
     """Return the words that describe the type of a feature, including those of its layer."""
     words = set(layer)
     for key in _TYPE_PROPERTIES:

@@ -9,7 +9,7 @@ import numpy as np
 from dphmm.errors import InvalidInputError
 from dphmm.plots import canvas
 from dphmm.plots.canvas import BLUE, GREEN, GREY, ORANGE, RED, Axes
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     from dphmm.jobs.calibrate.results import CalibrationResult
@@ -23,7 +23,7 @@ _ERROR_CURVES = {
 }
 
 
-@checked
+@check_arguments
 def draw_trade_off(ax: Axes, result: CalibrationResult) -> None:
     """Plot the errors of release, estimate and adversary by epsilon, on logarithmic axes.
 
@@ -64,12 +64,12 @@ def draw_trade_off(ax: Axes, result: CalibrationResult) -> None:
     ax.set_yscale("log")
     plotted = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in ax.lines[:-1]])
     ax.set_ylim(float(np.nanmin(plotted)) / 3, 1.5 * float(np.nanmax(plotted)))  # an interval may extend to 0
-    canvas.tick_powers(ax.xaxis, (min(epsilons), max(epsilons)), (1, 3), "{:g}".format)
+    canvas.set_power_ticks(ax.xaxis, (min(epsilons), max(epsilons)), (1, 3), "{:g}".format)
     canvas.label_curves(ax, "ε of a release", "error (m)")
     ax.legend(fontsize="small")
 
 
-@checked
+@check_arguments
 def draw_calibration_figure(result: CalibrationResult) -> Any:
     """Plot the errors by epsilon, and the filtered error against the protection.
 
@@ -90,7 +90,7 @@ def draw_calibration_figure(result: CalibrationResult) -> Any:
     MissingDependencyError
         If matplotlib is not installed.
     """
-    figure, panels = canvas.new_panels(
+    figure, panels = canvas.create_panels(
         11.0 if result.channel_results else 7.0, 4.8, columns=2 if result.channel_results else 1
     )
     draw_trade_off(panels[0], result)
@@ -108,5 +108,5 @@ def draw_calibration_figure(result: CalibrationResult) -> Any:
             "the budget found",
         )
         panels[1].set_title(result.channel_population, fontsize=9)
-        canvas.legend_below(panels[1], 3)
+        canvas.place_legend_below(panels[1], 3)
     return figure

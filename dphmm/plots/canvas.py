@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, as_floats, runs
+from dphmm.arrays import FloatArray, as_floats, find_runs
 from dphmm.errors import ConfigurationError, InvalidInputError, MissingDependencyError, check_installed
-from dphmm.tables import check_output, new_file
-from dphmm.validation import checked
+from dphmm.tables import check_output, write_new_file
+from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -42,7 +42,7 @@ EXPOSED_COLOUR = "#b00020"
 EDGE_COLOUR = "#7fb8a4"
 
 
-def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
+def create_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
     """Create a figure without a window, with one `ax`.
 
     Parameters
@@ -60,11 +60,13 @@ def new_figure(width: float = 8.0, height: float = 7.0) -> tuple[Any, Axes]:
     MissingDependencyError
         If matplotlib is not installed.
     """
-    figure, axes = new_panels(width, height)
+    figure, axes = create_panels(width, height)
     return figure, axes[0]
 
 
-def new_panels(width: float, height: float, rows: int = 1, columns: int = 1, **layout: Any) -> tuple[Any, list[Axes]]:
+def create_panels(
+    width: float, height: float, rows: int = 1, columns: int = 1, **layout: Any
+) -> tuple[Any, list[Axes]]:
     """Create a figure without a window, with several axes.
 
     Parameters
@@ -98,7 +100,7 @@ def new_panels(width: float, height: float, rows: int = 1, columns: int = 1, **l
     return figure, list(figure.subplots(rows, columns, squeeze=False, **layout).flat)
 
 
-def png(figure: Any, dpi: int = 150) -> bytes:
+def render_png(figure: Any, dpi: int = 150) -> bytes:
     """Return a figure as the bytes of a PNG file.
 
     Parameters
@@ -219,7 +221,7 @@ def save_picture(figure: Any, path: Path, overwrite: bool = False, private: bool
     OutputError
         If the file exists and may not be replaced, or cannot be written.
     """
-    with new_file(path, overwrite, private) as part:
+    with write_new_file(path, overwrite, private) as part:
         save(figure, part, dpi=150, bbox_inches="tight")
 
 
@@ -239,7 +241,7 @@ def label_curves(ax: Axes, x: str, y: str) -> None:
     ax.set_axisbelow(True)
 
 
-def tick_powers(axis: Any, ends: tuple[float, float], marks: Sequence[int], text: Callable[[float], str]) -> None:
+def set_power_ticks(axis: Any, ends: tuple[float, float], marks: Sequence[int], text: Callable[[float], str]) -> None:
     """Set the ticks of a logarithmic axis to multiples of powers of ten.
 
     If the axis contains fewer than two of them, round numbers are used.
@@ -281,7 +283,7 @@ def label_map(ax: Axes) -> None:
     ax.ticklabel_format(useOffset=False)
 
 
-def show_around(ax: Axes, points: Any, margin: float = 0.0) -> None:
+def set_limits(ax: Axes, points: Any, margin: float = 0.0) -> None:
     """Set the limits of the axes to points ``(n, 2)`` and a margin.
 
     Parameters
@@ -308,7 +310,7 @@ def show_dates(axis: Any) -> None:
     axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
 
 
-def legend_above(ax: Axes, columns: int, **style: Any) -> None:
+def place_legend_above(ax: Axes, columns: int, **style: Any) -> None:
     """Place the legend of axes above them.
 
     Parameters
@@ -323,7 +325,7 @@ def legend_above(ax: Axes, columns: int, **style: Any) -> None:
     ax.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=columns, frameon=False, **style)
 
 
-def legend_below(ax: Axes, columns: int | None = None, size: float = 8, others: Sequence[Axes] = ()) -> None:
+def place_legend_below(ax: Axes, columns: int | None = None, size: float = 8, others: Sequence[Axes] = ()) -> None:
     """Place the legend of axes below their figure. Without labels there is no legend.
 
     Parameters
@@ -343,17 +345,17 @@ def legend_below(ax: Axes, columns: int | None = None, size: float = 8, others: 
     entries = [each.get_legend_handles_labels() for each in (ax, *others)]
     unique = {label: handle for handles, labels in entries for label, handle in zip(labels, handles, strict=True)}
     if unique:
-        fit = max(1, int(inches_wide(ax) / (0.6 + 0.068 * max(map(len, unique)))))
+        fit = max(1, int(get_width_inches(ax) / (0.6 + 0.068 * max(map(len, unique)))))
         position: dict[str, Any] = {"loc": "outside lower center", "ncols": columns or min(len(unique), fit)}
         figure.legend(list(unique.values()), list(unique), frameon=False, fontsize=size, **position)
 
 
-def inches_wide(ax: Axes) -> float:
+def get_width_inches(ax: Axes) -> float:
     """Return the width of the figure of axes, inches."""
     return float(ax.figure.bbox.width) / float(ax.figure.dpi)
 
 
-def halo(width: float) -> list[Any]:
+def build_halo(width: float) -> list[Any]:
     """Return path effects for a white edge around a text or a line, `width` points wide."""
     from matplotlib.patheffects import Normal, Stroke
 
@@ -373,7 +375,7 @@ MAX_BARS = 120
 _NUM_PIECES = 160
 
 
-@checked
+@check_arguments
 def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: str, label: str, **style: Any) -> None:
     """Plot a value at each step as a line, or as bands for more than `MAX_STEPS` steps.
 
@@ -411,7 +413,7 @@ def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: st
     index = list[int]()
     rows = list[FloatArray]()
     dots = list[int]()
-    for first, last in np.reshape(runs(np.isfinite(numbers)), (-1, 2)).tolist():
+    for first, last in np.reshape(find_runs(np.isfinite(numbers)), (-1, 2)).tolist():
         if index:  # the rows of two runs are not connected
             index.append(last)
             rows.append(np.full(len(levels), np.nan))

@@ -14,18 +14,18 @@ from dphmm.evaluation.noise_comparison import NoiseRow
 from dphmm.evaluation.panels import (
     METRICS,
     Curves,
-    curves_by_epsilon,
-    curves_by_radius,
-    curves_over_time,
+    build_curves_by_epsilon,
+    build_curves_by_radius,
+    build_curves_over_time,
     label_policy,
     make_panels,
 )
-from dphmm.evaluation.report import total
+from dphmm.evaluation.report import compute_overall_mean
 from dphmm.evaluation.run import StepTable
 from dphmm.plots import canvas, maps
 from dphmm.plots.canvas import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Axes
 from dphmm.space.states import StateSpace
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 _COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, "#56b4e9", GREY, "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
@@ -40,7 +40,7 @@ _PANEL_INCHES = 4.6
 _MAX_SCATTERED_SIZE = 25
 
 
-@checked
+@check_arguments
 def draw_figure(figure: PaperFigure) -> Any:
     """Draw a figure of a paper with one legend below all panels.
 
@@ -70,7 +70,7 @@ def draw_figure(figure: PaperFigure) -> Any:
     width = max(_PANEL_INCHES * columns, 6.6)
     labels_per_row = max(1, int(width / (0.6 + 0.075 * max(map(len, styles), default=0))))
     height = (tallest + 0.75) * rows + 0.3 + 0.2 * -(-len(styles) // labels_per_row)
-    drawing, axes = canvas.new_panels(width + 0.4, height, rows=rows, columns=columns)
+    drawing, axes = canvas.create_panels(width + 0.4, height, rows=rows, columns=columns)
     for ax, panel, view in zip(axes, figure.panels, views, strict=False):
         draw_panel(ax, panel, styles)
         if view is not None:
@@ -182,11 +182,11 @@ def _label_powers(axis: Any, ends: tuple[float, float]) -> None:
     """Label a logarithmic axis without overlaps: a longer axis has fewer multiples."""
     decades = math.log10(ends[1] / ends[0])
     marks = (1,) if decades > 2.5 else (1, 3) if decades > 1.5 else (1, 2, 5)
-    canvas.tick_powers(axis, ends, marks, lambda value: f"{value:,g}")
+    canvas.set_power_ticks(axis, ends, marks, lambda value: f"{value:,g}")
 
 
-@checked
-def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
+@check_arguments
+def draw_evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateSpace) -> dict[str, Any]:
     """Draw the figures of an evaluation.
 
     Parameters
@@ -210,7 +210,7 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
     """
     both = ("protection", "rms_error_km")
     compared = ("rms_error_km", "estimate_error_km", "adversary_error_km", "protection")
-    settings, axes = canvas.new_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(compared), sharey=True)
+    settings, axes = canvas.create_panels(14.0, 1.6 + 0.28 * len(config.settings()), columns=len(compared), sharey=True)
     settings.get_layout_engine().set(w_pad=0.15)  # inches: the last number of an axis is next to the first of another
     for ax, metric in zip(axes, compared, strict=True):
         draw_settings(ax, table, config, metric)
@@ -221,15 +221,15 @@ def evaluation_figures(table: StepTable, config: EvaluationConfig, space: StateS
 
     figures = {
         "settings": settings,
-        "figure-10-runtime": draw(("runtime_s",), curves_over_time, "timestep"),
-        "figure-11-over-time": draw(both, curves_over_time, "timestep"),
-        "possible-and-estimate": draw(("num_possible_states", "estimate_error_km"), curves_over_time, "timestep"),
+        "figure-10-runtime": draw(("runtime_s",), build_curves_over_time, "timestep"),
+        "figure-11-over-time": draw(both, build_curves_over_time, "timestep"),
+        "possible-and-estimate": draw(("num_possible_states", "estimate_error_km"), build_curves_over_time, "timestep"),
     }
     if len(config.epsilons) > 1:
-        figures["figure-12-epsilon"] = draw(both, curves_by_epsilon, "ε")
+        figures["figure-12-epsilon"] = draw(both, build_curves_by_epsilon, "ε")
     if len(config.radii_km) > 1 and "utility" in config.policies:
-        figures["figure-13-radius"] = draw(both, curves_by_radius, "radius of the utility policy (km)")
-    figures["map"], ax = canvas.new_figure()
+        figures["figure-13-radius"] = draw(both, build_curves_by_radius, "radius of the utility policy (km)")
+    figures["map"], ax = canvas.create_figure()
     draw_sequences(ax, table, config, space)
     return figures
 
@@ -254,17 +254,17 @@ def draw_settings(ax: Axes, table: StepTable, config: EvaluationConfig, metric: 
     label, factor = METRICS[metric]
     labels = list[str]()
     for row, setting in enumerate(settings):
-        interval = total(table, setting, metric)
+        interval = compute_overall_mean(table, setting, metric)
         reach = factor * np.maximum([[interval.mean - interval.low], [interval.high - interval.mean]], 0.0)
         colour = _COLOURS[config.policies.index(setting.policy) % len(_COLOURS)]
-        withheld = float(table.where(setting)["withheld"].mean())
+        withheld = float(table.select_rows(setting)["withheld"].mean())
         style: dict[str, Any] = {"marker": "o", "ms": 4, "mfc": "white" if withheld == 1 else colour, "color": colour}
         ax.errorbar([factor * interval.mean], [row], xerr=reach, capsize=2, lw=1.2, **style)
         labels.append(_label_setting(setting, settings) + (f" ({100 * withheld:.3g} % withheld)" if withheld else ""))
     ax.set_yticks(range(len(settings)), labels, fontsize=8)
     ax.set_ylim(len(settings) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    _finish(ax, label, "")
+    _finish_axes(ax, label, "")
 
 
 def _label_setting(setting: Setting, settings: Sequence[Setting]) -> str:
@@ -297,7 +297,7 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
     count
         Maximum number of sequences.
     """
-    rows = table.where(config.base(config.policies[0]))
+    rows = table.select_rows(config.get_default_setting(config.policies[0]))
     maps.draw_space(ax, space)
     sequences = np.unique(rows["sequence"])[:count]
     points = {
@@ -314,10 +314,10 @@ def draw_sequences(ax: Axes, table: StepTable, config: EvaluationConfig, space: 
     title = f"{len(sequences)} sequences under {policy} with true locations (private)"
     ax.set_title(title + (f"\n{outside} releases are outside the picture" if outside else ""), fontsize=10)
     canvas.label_map(ax)
-    canvas.legend_below(ax)
+    canvas.place_legend_below(ax)
 
 
-def _finish(ax: Axes, x: str, y: str) -> None:
+def _finish_axes(ax: Axes, x: str, y: str) -> None:
     canvas.label_curves(ax, x, y)
     canvas.open_frame(ax)
 
@@ -326,7 +326,7 @@ _BARS = (("released", "release", "#bbbbbb"), ("estimate", "posterior mean", canv
 _MARK = ("smoothed", "adversary (all releases)", canvas.RED)
 
 
-def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
+def draw_noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
     """Draw the errors of noises at equal budgets and at equal guarantees, one panel each.
 
     Parameters
@@ -350,7 +350,7 @@ def noise_figure(rows: Sequence[NoiseRow], title: str = "") -> Any:
         equal: [row for row in rows if row.equal == equal and row.releases] for equal in ("edge", "any two")
     }
     panels = [equal for equal, panel_rows in rows_by_panel.items() if panel_rows]
-    figure, axes = canvas.new_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
+    figure, axes = canvas.create_panels(5.5 * max(1, len(panels)), 4.5, columns=max(1, len(panels)))
     for ax, equal in zip(axes, panels, strict=False):
         draw_noises(ax, rows_by_panel[equal])
         subtitle = "equal budget on every edge" if equal == "edge" else "equal guarantee for any two states"
@@ -378,4 +378,4 @@ def draw_noises(ax: Axes, rows: Sequence[NoiseRow]) -> None:
     ax.invert_yaxis()
     ax.set_xlim(left=0)
     ax.set_xlabel("root mean square error (km)")
-    canvas.legend_below(ax)
+    canvas.place_legend_below(ax)

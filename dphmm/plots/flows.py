@@ -15,27 +15,27 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import CoordinateError
 from dphmm.flows.noisy_tables import get_units
 from dphmm.html_report import Picture, Section, html_page
-from dphmm.plots.basemap import extend_box, shipped_basemap
+from dphmm.plots.basemap import build_world_basemap, extend_box
 from dphmm.plots.canvas import (
     BLUE,
     GREY,
     RED,
     Axes,
-    halo,
+    build_halo,
+    create_figure,
     is_page,
     label_map,
-    new_figure,
-    png,
+    render_png,
     save_picture,
-    show_around,
+    set_limits,
 )
 from dphmm.plots.maps import draw_basemap, draw_scale
-from dphmm.plots.webmap import MapLayer, web_map
-from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes, wrap_longitude
-from dphmm.space.world_map import polygons
+from dphmm.plots.webmap import MapLayer, build_web_map
+from dphmm.space.projection import LocalProjection, build_centred_projection, unwrap_longitudes, wrap_longitude
+from dphmm.space.world_map import list_polygons
 from dphmm.tables import check_output, write_text
-from dphmm.tables.values import writable
-from dphmm.validation import checked
+from dphmm.tables.values import replace_surrogates
+from dphmm.validation import check_arguments
 from dphmm.writers.flows import MEASURES, FlowRows
 
 # Maximum number of plotted flows.
@@ -78,7 +78,7 @@ class _PlottedFlows:
         # Longitudes are around the middle of the areas, so that areas across the date line are adjacent.
         points = np.array(list(rows.places.values()))[:, ::-1]
         try:
-            self._middle = centre_projection(*points.T).longitude
+            self._middle = build_centred_projection(*points.T).longitude
         except CoordinateError:  # areas all around the Earth
             self._middle = 0.0
         unwrapped = unwrap_longitudes(points, self._middle)
@@ -117,7 +117,7 @@ class _PlottedFlows:
     def outlines(self) -> list[tuple[str, FloatArray]]:
         """Names and outer rings of the areas, ``(k, 2)`` in longitude and latitude."""
         shapes = [(feature["properties"]["name"], feature["geometry"]) for feature in self.rows.features]
-        parts = [(name, part) for name, geometry in shapes for part in polygons(shapely.geometry.shape(geometry))]
+        parts = [(name, part) for name, geometry in shapes for part in list_polygons(shapely.geometry.shape(geometry))]
         rings = [(name, shapely.get_coordinates(part.exterior)) for name, part in parts]
         # A ring is moved as a whole, so that one of any extent stays connected.
         turns = [[360.0 * round((ring[:, 0].mean() - self._middle) / 360.0), 0.0] for _, ring in rings]
@@ -127,11 +127,11 @@ class _PlottedFlows:
     def note(self) -> str:
         """The description of the map, with the guarantee."""
         parts = [
-            f"Noisy counts. {coverage_sentence(self.rows.summary)}",
+            f"Noisy counts. {describe_coverage(self.rows.summary)}",
             self.flows_sentence,
             self.rest_sentence,
             self.days_sentence,
-            guarantee_sentences(self.rows.summary),
+            describe_guarantee(self.rows.summary),
         ]
         return " ".join(part for part in parts if part)
 
@@ -147,7 +147,7 @@ class _PlottedFlows:
             return ""
         verb = "has" if len(self.flows) <= 1 else "have"
         cut = f" The {self.num_omitted:,} smallest of them are not drawn." if self.num_omitted else ""
-        count = _count(len(self.flows), "flow") if self.flows else "No flow"
+        count = _format_count(len(self.flows), "flow") if self.flows else "No flow"
         return f"{count} between areas {verb} an interval above zero.{cut}"
 
     @property
@@ -157,7 +157,7 @@ class _PlottedFlows:
             return ""
         if self.rest.low is None:
             return f"The other pairs of areas (up to {self.rest.num_values:,} a day): together {self.rest} trips."
-        return f"The other {_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
+        return f"The other {_format_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
 
     @property
     def days_sentence(self) -> str:
@@ -180,7 +180,7 @@ class _PlottedFlows:
         return float(south), float(west), float(north), float(east)
 
 
-def coverage_sentence(summary: Mapping[str, Any]) -> str:
+def describe_coverage(summary: Mapping[str, Any]) -> str:
     """Return the statement about the intervals of a file of flows, from its summary."""
     return (
         "All intervals of the file hold simultaneously with probability at least "
@@ -188,11 +188,11 @@ def coverage_sentence(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def guarantee_sentences(summary: Mapping[str, Any]) -> str:
+def describe_guarantee(summary: Mapping[str, Any]) -> str:
     """Return the guarantee of flow tables as sentences.
 
     Parameters
@@ -246,8 +246,8 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
 
     margin = _MAP_MARGIN * max(north - south, east - west, 0.01)
     sides = (west - margin, east + margin), (max(south - margin, -90.0), min(north + margin, 90.0))
-    show_around(ax, to_plane(np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)))
-    draw_basemap(ax, replace(shipped_basemap(extend_box(drawn.box, margin)), names=()), projection)
+    set_limits(ax, to_plane(np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)))
+    draw_basemap(ax, replace(build_world_basemap(extend_box(drawn.box, margin)), names=()), projection)
     rings = [to_plane(ring) for _, ring in drawn.outlines]
     ax.add_collection(PolyCollection(rings, facecolors="none", edgecolors=GREY, linewidths=0.5))
     handles = _draw_visits(ax, drawn, to_plane)
@@ -261,7 +261,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
         ax.add_collection(LineCollection(strokes, **style))
         starts = np.array([line[1] for line in lines])
         ax.scatter(starts[:, 0], starts[:, 1], (widths + 1.5) ** 2, RED, zorder=3, linewidths=0)
-    handles += _width_handles(drawn)
+    handles += _build_width_handles(drawn)
     by_area = drawn.of_areas["visits"] or drawn.of_areas["departures"]
     named = sorted(by_area, key=lambda area: -by_area[area].whole)[:_NAMED_AREAS]
     written = list[FloatArray]()
@@ -273,7 +273,7 @@ def draw_flows(ax: Axes, rows: FlowRows) -> None:
             written.append(place)
             # In front of the scale bar, which can lie on an area in the corner.
             ax.annotate(
-                _shorten(name), place, fontsize=6.5, ha="center", color="#333", path_effects=halo(1.5), zorder=12
+                _shorten(name), place, fontsize=6.5, ha="center", color="#333", path_effects=build_halo(1.5), zorder=12
             )
     spacing = {"labelspacing": 2.0, "borderpad": 1.2}
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small", **spacing)
@@ -294,7 +294,7 @@ def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray]
     places = to_plane(np.array([drawn.places[name] for name in largest_first]))
     numbers = np.array([drawn.visits[name] for name in largest_first])
     sizes = _MAX_CIRCLE**2 * numbers / maximum
-    shades = np.array([_shade(number, maximum) for number in numbers])
+    shades = np.array([_find_shade(number, maximum) for number in numbers])
     ax.scatter(
         places[:, 0],
         places[:, 1],
@@ -309,14 +309,14 @@ def _draw_visits(ax: Axes, drawn: _PlottedFlows, to_plane: Callable[[FloatArray]
     )
     return [
         Line2D(
-            [], [], ls="", marker="o", label=_count(number, "visit"), alpha=0.75, markeredgecolor="white",
-            markersize=_MAX_CIRCLE * np.sqrt(number / maximum), color=colours(_shade(number, maximum)),
+            [], [], ls="", marker="o", label=_format_count(number, "visit"), alpha=0.75, markeredgecolor="white",
+            markersize=_MAX_CIRCLE * np.sqrt(number / maximum), color=colours(_find_shade(number, maximum)),
         )
-        for number in _examples(maximum)
+        for number in _choose_examples(maximum)
     ]  # fmt: skip
 
 
-def _shade(number: int, maximum: int) -> int:
+def _find_shade(number: int, maximum: int) -> int:
     """Return the index of the shade of a number of visits, 0 for the lightest."""
     return next(len(_SHADES) - 1 - at for at, (part, _) in enumerate(_SHADES) if number >= -(-maximum // part))
 
@@ -326,7 +326,7 @@ def _shorten(name: str) -> str:
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
 
 
-def _width_handles(drawn: _PlottedFlows) -> list[Any]:
+def _build_width_handles(drawn: _PlottedFlows) -> list[Any]:
     from matplotlib.lines import Line2D
 
     maximum = int(drawn.counts.max(initial=0))
@@ -341,20 +341,20 @@ def _width_handles(drawn: _PlottedFlows) -> list[Any]:
             color=RED,
             alpha=_MAX_ALPHA,
             lw=max(_MAX_WIDTH * number / maximum, _MIN_WIDTH),
-            label=_count(number, "trip"),
+            label=_format_count(number, "trip"),
         )
-        for number in _examples(maximum)
+        for number in _choose_examples(maximum)
     ] + (omitted if drawn.num_omitted else [])
 
 
-def _examples(maximum: int) -> list[int]:
+def _choose_examples(maximum: int) -> list[int]:
     """Return the largest number, a half and a tenth of it, rounded to one digit, for a legend."""
     parts = [maximum / 2, maximum / 10]
     rounded = [int(float(f"{part:.0e}")) for part in parts if part >= 1]
     return list(dict.fromkeys([maximum, *rounded]))
 
 
-def flow_map(rows: FlowRows, title: str = "Flows") -> str:
+def build_flow_map(rows: FlowRows, title: str = "Flows") -> str:
     """Return an offline HTML map of flows by width and visits as circles.
 
     Numbers with intervals are shown at the pointer.
@@ -376,7 +376,7 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
     counts = drawn.counts
     names = [name for name, _ in drawn.outlines]
     layers = [MapLayer("areas", "outlines", "#777777", [ring[:, ::-1] for _, ring in drawn.outlines], {"name": names})]
-    layers += _visit_layers(drawn)
+    layers += _build_visit_layers(drawn)
     maximum = int(counts.max()) if len(counts) else 0
     above = np.inf
     strokes = list[MapLayer]()
@@ -384,7 +384,9 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
         minimum = max(-(-maximum // part), 1)
         selected = [line for line, count in zip(lines, counts, strict=True) if minimum <= count < above]
         if selected:
-            strokes.insert(0, MapLayer(f"flows: {_range(minimum, above)} trips", "strokes", RED, selected, width=width))
+            strokes.insert(
+                0, MapLayer(f"flows: {_format_range(minimum, above)} trips", "strokes", RED, selected, width=width)
+            )
         above = minimum
     pointed = [(*pair, str(number)) for pair, number in drawn.flows[:_MAX_LABELLED_FLOWS]]
     facts = {name: [flow[at] for flow in pointed] for at, name in enumerate(("from", "to", "trips"))}
@@ -397,10 +399,10 @@ def flow_map(rows: FlowRows, title: str = "Flows") -> str:
     points = np.array(list(drawn.places.values()))[:, ::-1]
     values = {"area": names, **_describe_areas(drawn, names)}
     layers.append(MapLayer("areas: point at one", "dots", BLUE, points, values))
-    return web_map(layers, title, drawn.note, basemap=shipped_basemap(extend_box(drawn.box, _WEB_MAP_MARGIN)))
+    return build_web_map(layers, title, drawn.note, basemap=build_world_basemap(extend_box(drawn.box, _WEB_MAP_MARGIN)))
 
 
-def _visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
+def _build_visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
     """Return circles with an area in proportion to visits, by colour."""
     maximum = max(drawn.visits.values(), default=0)
     south, _, north, _ = drawn.box
@@ -413,13 +415,13 @@ def _visit_layers(drawn: _PlottedFlows) -> list[MapLayer]:
         if selected:
             points = np.array([drawn.places[name] for name in selected])[:, ::-1]
             radii = largest * np.sqrt([drawn.visits[name] / maximum for name in selected])
-            text = f"circles: {_range(minimum, above)} visits"
+            text = f"circles: {_format_range(minimum, above)} visits"
             layers.insert(0, MapLayer(text, "area", colour, points, radii=radii, opacity=_CIRCLE_OPACITY))
         above = minimum
     return layers
 
 
-def _range(minimum: int, above: float) -> str:
+def _format_range(minimum: int, above: float) -> str:
     if np.isinf(above):
         return f"{minimum:,} and more"
     return f"{minimum:,}" if minimum == above - 1 else f"{minimum:,} to {int(above) - 1:,}"
@@ -444,7 +446,7 @@ def _describe_areas(drawn: _PlottedFlows, names: Sequence[str]) -> dict[str, lis
     return columns
 
 
-@checked
+@check_arguments
 def show_flows(
     path: str | Path, output: str | Path | None = None, title: str | None = None, overwrite: bool = False
 ) -> Path:
@@ -477,18 +479,18 @@ def show_flows(
     page = is_page(where)
     check_output(where, overwrite)
     rows = FlowRows.read(path)
-    named = writable(title or f"Flows of {Path(path).name}")
+    named = replace_surrogates(title or f"Flows of {Path(path).name}")
     if page:
-        write_text(where, flow_map(rows, named), overwrite)
+        write_text(where, build_flow_map(rows, named), overwrite)
         return where
-    figure, ax = new_figure(9.0, 8.0)
+    figure, ax = create_figure(9.0, 8.0)
     draw_flows(ax, rows)
     ax.set_title(named)
     save_picture(figure, where, overwrite, private=False)
     return where
 
 
-def flow_report(rows: FlowRows, title: str = "Flows") -> str:
+def build_flow_report(rows: FlowRows, title: str = "Flows") -> str:
     """Return a one-page HTML report of the guarantee and the largest numbers.
 
     Parameters
@@ -505,7 +507,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     """
     drawn = _PlottedFlows(rows)
     summary = rows.summary
-    figure, ax = new_figure(7.5, 5.0)
+    figure, ax = create_figure(7.5, 5.0)
     draw_flows(ax, rows)
     counted = _select_values(summary, "max_", "_per_user")
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
@@ -521,7 +523,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
                 *public,
                 f"The {summary['num_areas']} areas, the time classes and all settings are assumed to be public.",
                 "Every cell has exact noise, including empty cells.",
-                f"{coverage_sentence(summary)} They are for the counted events only.",
+                f"{describe_coverage(summary)} They are for the counted events only.",
                 "A number has a row if its interval is above zero, or if it is the only one of its level. All other "
                 "numbers of a level are in one sum.",
                 "Counts are non-negative, with consistent sums within a table. This is biased: small counts, and sums "
@@ -541,7 +543,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
             rows=[(*pair, str(number)) for pair, number in drawn.flows[:_NUM_REPORT_FLOWS]],
             pictures=[
                 Picture(
-                    png(figure, 120),
+                    render_png(figure, 120),
                     "Lines: flows with an interval above zero, by width, from a dot at the origin. Circles: visits, by "
                     "area and colour.",
                     wide=True,
@@ -553,7 +555,7 @@ def flow_report(rows: FlowRows, title: str = "Flows") -> str:
     ]
     is_private = summary["randomness"] == "system"
     banner = "" if is_private else "No privacy guarantee: the noise is seeded and can be reproduced."
-    return html_page(title, guarantee_sentences(summary), not is_private, sections, banner)
+    return html_page(title, describe_guarantee(summary), not is_private, sections, banner)
 
 
 def _describe_half_widths(rows: FlowRows) -> list[tuple[str, str]]:
@@ -564,6 +566,6 @@ def _describe_half_widths(rows: FlowRows) -> list[tuple[str, str]]:
         for level in dict.fromkeys(columns["level"][columns["table"] == table].tolist()):
             mask = (columns["table"] == table) & (columns["level"] == level)
             half = np.maximum(columns["high"] - columns["count"], columns["count"] - columns["low"])[mask]
-            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({_count(int(mask.sum()), 'number')})")
+            levels.append(f"{level} ± {float(np.median(half)):,.0f} ({_format_count(int(mask.sum()), 'number')})")
         rows_of_table.append((f"{table} ({unit})", "; ".join(levels)))
     return rows_of_table

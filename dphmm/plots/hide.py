@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.formatting import metres
+from dphmm.formatting import format_kilometres
 from dphmm.hide.zone import find_gates
 from dphmm.jobs.hide.hide import HideResult
 from dphmm.jobs.hide.place import HiddenPlace
@@ -22,7 +22,7 @@ from dphmm.space.projection import LocalProjection
 _MAX_PANELS = 36
 
 
-def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
+def draw_hide_figure(result: HideResult, basemap: Path | None = None) -> Any:
     """Plot the published track and the strongest adversary's posterior in each zone.
 
     The figure contains no location that the published recording omits. It also shows whether the user may have
@@ -53,7 +53,7 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     count = 1 + len(places)
     columns = max(min(count, 3), math.ceil(math.sqrt(count)))
     rows = math.ceil(count / columns)
-    figure, axes = canvas.new_panels(6.2 * columns, 6.4 * rows, rows, columns)
+    figure, axes = canvas.create_panels(6.2 * columns, 6.4 * rows, rows, columns)
     for ax in axes[count:]:
         ax.remove()
     axes = axes[:count]
@@ -75,7 +75,7 @@ def hidden_figure(result: HideResult, basemap: Path | None = None) -> Any:
     is_part = len(places) < len(result.places)
     more = f"\nNumbered: the {len(places)} most exposed of {len(result.places):,} zones" if is_part else ""
     axes[0].set_title(f"The published track{more}", loc="left")
-    canvas.legend_below(axes[0], others=axes[1:])
+    canvas.place_legend_below(axes[0], others=axes[1:])
     if basemap is not None:
         for ax, projection in zip(axes, (plane, *(place.zone.projection for place in places)), strict=True):
             ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # the basemap does not extend the view
@@ -109,7 +109,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         image,
         ax=ax,
         shrink=0.75,
-        label=f"posterior probability of a {metres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
+        label=f"posterior probability of a {format_kilometres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
     )
     wide = 1.35 * zone.half_km
     for gate in find_gates(place.stretches):
@@ -117,9 +117,9 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         if np.abs(gate.point).max() <= wide:
             ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", label="exit or entry", zorder=4)
     ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
-    ax.set_title(f"The adversary's posterior over the {metres(zone.square.side_km)} core", loc="left")
+    ax.set_title(f"The adversary's posterior over the {format_kilometres(zone.square.side_km)} core", loc="left")
     # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.
     unit = 10.0 ** np.floor(np.log10(2 / 3 * wide))
     length = max(unit * factor for factor in (1, 2, 5) if unit * factor <= 2 / 3 * wide)
     ax.plot([-0.9 * wide, -0.9 * wide + length], [-0.92 * wide] * 2, color=canvas.GREY, lw=3, solid_capstyle="butt")
-    ax.annotate(metres(length), (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)
+    ax.annotate(format_kilometres(length), (-0.9 * wide, -0.9 * wide), fontsize="small", color=canvas.GREY)

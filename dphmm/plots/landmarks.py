@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, as_floats, runs
+from dphmm.arrays import FloatArray, IntArray, as_floats, find_runs
 from dphmm.errors import InvalidInputError
 from dphmm.landmarks import LandmarkBudget
 from dphmm.plots import canvas
 from dphmm.plots.canvas import BLUE, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
 from dphmm.tables import iso_time
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 
-@checked
-def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
+@check_arguments
+def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None = None) -> None:
     """Plot the budget of every timestamp, and the loss, if any, on a separate scale.
 
     Bars of landmarks have another colour, and stretches of landmarks a shaded background. More than `MAX_BARS`
@@ -54,7 +54,7 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         after_gaps = _find_gaps(at)
         # A line through one point is invisible.
         marker = "o" if len(at) == 1 else "." if len(after_gaps) else ""
-        ends = at[after_gaps - 1] + _bar_width(at)
+        ends = at[after_gaps - 1] + _find_bar_width(at)
         draw_steps(
             right,
             np.insert(at, after_gaps, ends),
@@ -70,8 +70,8 @@ def budget_and_loss(ax: Axes, budget: LandmarkBudget, losses: FloatArray | None 
         right.set_ylabel("loss", color=RED)
         curves, names = right.get_legend_handles_labels()
         handles, labels = handles + curves, labels + names
-    columns = 2 if canvas.inches_wide(ax) >= _TWO_COLUMN_INCHES else 1
-    canvas.legend_above(ax, columns, handles=handles, labels=labels)
+    columns = 2 if canvas.get_width_inches(ax) >= _TWO_COLUMN_INCHES else 1
+    canvas.place_legend_above(ax, columns, handles=handles, labels=labels)
 
 
 # Minimum width of a figure, in inches, for a legend of two columns.
@@ -88,9 +88,9 @@ def _draw_bars(ax: Axes, budget: LandmarkBudget) -> None:
     """Draw a bar for each timestamp and shade stretches of landmarks."""
     line = budget.timeline
     at = line.timestamps
-    width = _bar_width(line.timestamps)
+    width = _find_bar_width(line.timestamps)
     after_gaps = _find_gaps(at)
-    for first, last in np.reshape(runs(line.landmark), (-1, 2)).tolist():
+    for first, last in np.reshape(find_runs(line.landmark), (-1, 2)).tolist():
         starts = [first, *after_gaps[(after_gaps > first) & (after_gaps <= last)].tolist()]
         for start, end in zip(starts, [*(at_gap - 1 for at_gap in starts[1:]), last], strict=True):
             ax.axvspan(at[start] - width / 2, at[end] + width / 2, color=ORANGE, alpha=0.15, linewidth=0, zorder=0)
@@ -106,7 +106,7 @@ def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:
     """Draw regular timestamps as areas with gaps, and each landmark as a needle."""
     line = budget.timeline
     at = line.timestamps
-    width = _bar_width(line.timestamps)
+    width = _find_bar_width(line.timestamps)
     regular = ~line.landmark
     times = at[regular]
     heights = budget.epsilons[regular]
@@ -126,7 +126,7 @@ def _draw_area(ax: Axes, budget: LandmarkBudget) -> None:
         ax.plot(at[marked], budget.epsilons[marked], "o", color=ORANGE, ms=4, mew=0, zorder=3, label="ε, landmark")
 
 
-def _bar_width(at: npt.NDArray[Any]) -> Any:
+def _find_bar_width(at: npt.NDArray[Any]) -> Any:
     """Return the most frequent distance of neighbours, so that bars of a regular series touch."""
     if at.size == 1:
         return np.timedelta64(60, "s") if at.dtype.kind == "M" else 1.0
@@ -138,4 +138,4 @@ def _find_gaps(at: npt.NDArray[Any]) -> IntArray:
     """Return the indices of the timestamps that follow a gap."""
     if at.size == 1:
         return np.empty(0, dtype=np.int64)
-    return np.flatnonzero(np.diff(at) > _GAP_BARS * _bar_width(at)) + 1
+    return np.flatnonzero(np.diff(at) > _GAP_BARS * _find_bar_width(at)) + 1

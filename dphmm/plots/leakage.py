@@ -14,7 +14,7 @@ from dphmm.leakage import Leakage, LossFunction, backward_leakage, compute_leaka
 from dphmm.plots import canvas
 from dphmm.plots.canvas import BANDS, BLUE, GREEN, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
 from dphmm.stochastic_matrix import as_stochastic
-from dphmm.validation import Integers, Interval, NoiseEpsilon, checked
+from dphmm.validation import Integers, Interval, NoiseEpsilon, check_arguments
 
 # Up to this number of states, the curve of every pair of rows is plotted alongside the loss function.
 _MAX_PAIR_STATES = 12
@@ -26,8 +26,8 @@ _LARGEST_ALPHA = 700.0
 _MAX_STEPS = 1_000_000
 
 
-@checked
-def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
+@check_arguments
+def draw_leakage(ax: Axes, leakage: Leakage) -> None:
     """Plot backward, forward and temporal leakage and the budgets by time (Figure 3).
 
     Thousands of times are plotted as bands.
@@ -45,11 +45,11 @@ def leakage_over_time(ax: Axes, leakage: Leakage) -> None:
     draw_steps(ax, times, leakage.backward, BLUE, "BPL", marker="^", **style)
     draw_steps(ax, times, leakage.forward, GREEN, "FPL", marker="v", **style)
     draw_steps(ax, times, leakage.epsilons, GREY, "ε", linestyle="--")
-    _finish(ax, "time", "leakage")
+    _finish_axes(ax, "time", "leakage")
 
 
-@checked
-def loss_pieces(
+@check_arguments
+def draw_loss_function(
     ax: Axes,
     matrix: npt.ArrayLike,
     limit: Annotated[float, Interval(MIN_SCALE, _LARGEST_ALPHA, error=BudgetError)] = 8.0,
@@ -70,17 +70,17 @@ def loss_pieces(
     alphas = np.linspace(limit / 400, limit, 400)
     dense = as_floats(matrix, "matrix", StochasticError)
     if len(dense) <= _MAX_PAIR_STATES:
-        for curve in _pair_curves(dense, alphas):
+        for curve in _compute_pair_curves(dense, alphas):
             ax.plot(alphas, curve, color=GREY, linewidth=0.8)
     ax.plot(alphas, function(alphas), color=BLUE, linewidth=2.5, label="L(α)")
     inside = function.starts[(function.starts > 0) & (function.starts <= limit)]
     if inside.size:
         ax.plot(inside, function(inside), "o", color=ORANGE, markersize=5, label="start of a piece")
-    _finish(ax, "α", "privacy loss")
+    _finish_axes(ax, "α", "privacy loss")
 
 
-@checked
-def approach_to_supremum(
+@check_arguments
+def draw_supremum(
     ax: Axes, matrix: npt.ArrayLike, epsilon: NoiseEpsilon, steps: Annotated[int, Integers(1, _MAX_STEPS)]
 ) -> None:
     """Plot backward leakage under a constant budget and its supremum, if finite (Figure 5).
@@ -106,11 +106,11 @@ def approach_to_supremum(
     else:
         first, second = bound.rows
         ax.plot([], [], " ", label=f"no supremum (rows {first} and {second})")
-    _finish(ax, "time", "leakage")
+    _finish_axes(ax, "time", "leakage")
 
 
-@checked
-def budgets_over_time(
+@check_arguments
+def draw_leakage_budgets(
     ax: Axes,
     backward: npt.ArrayLike | None,
     forward: npt.ArrayLike | None,
@@ -141,10 +141,12 @@ def budgets_over_time(
         draw_steps(ax, times, leakage.epsilons, BLUE, "ε", drawstyle="steps-mid")
     draw_steps(ax, times, leakage.temporal, RED, "TPL", marker="o" if len(times) <= MAX_BARS else "", markersize=3)
     ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
-    _finish(ax, "time", "budget, leakage")
+    _finish_axes(ax, "time", "budget, leakage")
 
 
-def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+def _compute_pair_curves(
+    matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64]
+) -> list[npt.NDArray[np.float64]]:
     """Compute the loss of every ordered pair of rows at every α.
 
     The maximising states are those with the largest ratios.
@@ -159,10 +161,10 @@ def _pair_curves(matrix: npt.NDArray[np.float64], alphas: npt.NDArray[np.float64
     return curves
 
 
-def _finish(ax: Axes, x: str, y: str) -> None:
+def _finish_axes(ax: Axes, x: str, y: str) -> None:
     canvas.label_curves(ax, x, y)
     ax.set_ylim(bottom=0)
     if BANDS in ax.get_legend_handles_labels()[1]:  # bands leave no space for the legend inside
-        canvas.legend_above(ax, 2)
+        canvas.place_legend_above(ax, 2)
     else:
         ax.legend(fontsize="small")

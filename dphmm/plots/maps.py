@@ -21,7 +21,7 @@ from dphmm.plots.canvas import ESTIMATE_COLOUR, EXPOSED_COLOUR, HULL_COLOUR, REL
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     from dphmm.plots.basemap import Basemap
@@ -43,7 +43,7 @@ _LETTER_WIDTH = 0.016
 MAX_EDGES = 5_000
 
 
-@checked
+@check_arguments
 def draw_space(ax: Axes, space: StateSpace) -> None:
     """Plot the states: cells of a grid, outline of a large one, streets, or places as dots.
 
@@ -143,7 +143,7 @@ def extent(space: StateSpace) -> FloatArray:
     return np.array([points.min(axis=0) - margin, points.max(axis=0) + margin])
 
 
-@checked
+@check_arguments
 def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> None:
     """Plot named outlines, such as districts, with the name in the first ring.
 
@@ -167,17 +167,17 @@ def draw_outlines(ax: Axes, outlines: Mapping[str, Sequence[npt.ArrayLike]]) -> 
         corners = [as_points(ring, f"a ring of {name}") for ring in rings]
         for points in corners:
             ax.plot(*points.T, color=_OUTLINE, lw=1.2, zorder=1)
-        middle = _middle_in_view(ax, corners[0], name) if corners else None
+        middle = _find_name_position(ax, corners[0], name) if corners else None
         if middle is not None:
             _write(ax, middle[0], middle[1], name, 2.5, color=_NAME, fontsize=9, zorder=7, clip_on=True)
 
 
 def _write(ax: Axes, x: float, y: float, text: str, edge: float, **style: Any) -> None:
     """Write a text at a point, with a white edge."""
-    ax.text(x, y, text, path_effects=canvas.halo(edge), **{"ha": "center", "va": "center", **style})
+    ax.text(x, y, text, path_effects=canvas.build_halo(edge), **{"ha": "center", "va": "center", **style})
 
 
-def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
+def _find_name_position(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
     """Return the position of a ring's name. None if too little of the ring is in view."""
     middle: FloatArray = ring[:-1].mean(axis=0) if len(ring) > 1 else ring[0]
     if ax.get_autoscale_on() or len(ring) < 4:
@@ -193,7 +193,7 @@ def _middle_in_view(ax: Axes, ring: FloatArray, name: str) -> FloatArray | None:
     return np.array(shapely.get_coordinates(shapely.point_on_surface(visible))[0])
 
 
-@checked
+@check_arguments
 def draw_edges(
     ax: Axes, points: FloatArray, edges: IntArray, colour: str, width: float, label: str, zorder: int = 2
 ) -> None:
@@ -226,7 +226,7 @@ def draw_edges(
         ax.add_collection(lines)
 
 
-@checked
+@check_arguments
 def draw_hull(ax: Axes, hull: SensitivityHull) -> None:
     """Plot a planar sensitivity hull around the origin.
 
@@ -265,7 +265,7 @@ def draw_body(
         ax.plot(*ring.T, color=colour, lw=2.5, marker="d", ms=4, zorder=zorder, label=label)
 
 
-@checked
+@check_arguments
 def draw_noise(ax: Axes, hull: SensitivityHull | None, error_km: float) -> None:
     """Plot the shape of the noise and its root mean square next to the data.
 
@@ -322,7 +322,7 @@ _MAX_NAMES = 18
 _LETTERS_PER_INCH = 13
 
 
-@checked
+@check_arguments
 def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> None:
     """Plot a basemap within the limits of the axes, with its attribution.
 
@@ -346,7 +346,7 @@ def draw_basemap(ax: Axes, basemap: Basemap, projection: LocalProjection) -> Non
         lines = [projection.to_plane(line[:, 1], line[:, 0]) for line in basemap.lines.get(kind, ())]
         if lines:
             ax.add_collection(LineCollection(lines, zorder=-2, **style), autolim=False)
-    wide = canvas.inches_wide(ax)
+    wide = canvas.get_width_inches(ax)
     _draw_names(ax, basemap, projection, wide)
     credit = "\n".join(wrap(basemap.credit, max(20, int(_LETTERS_PER_INCH * wide))))
     corner: dict[str, Any] = {"ha": "right", "va": "bottom", "transform": ax.transAxes}
@@ -389,13 +389,13 @@ def fit_view(ax: Axes, frame: npt.ArrayLike, points: npt.ArrayLike, reach: float
     int
         The number of points outside the view; a caption should state it.
     """
-    low, high = view_limits(frame, points, reach)
-    canvas.show_around(ax, np.array([low, high]))
+    low, high = compute_view_limits(frame, points, reach)
+    canvas.set_limits(ax, np.array([low, high]))
     finite = np.asarray(points, dtype=np.float64).reshape(-1, 2)
     return int((np.isfinite(finite).all(axis=1) & ~((finite >= low) & (finite <= high)).all(axis=1)).sum())
 
 
-def view_limits(frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> FloatArray:
+def compute_view_limits(frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0) -> FloatArray:
     """Return the limits ``[[west, south], [east, north]]`` that `fit_view` sets."""
     corners = np.asarray(frame, dtype=np.float64)
     finite = np.asarray(points, dtype=np.float64).reshape(-1, 2)
@@ -406,7 +406,7 @@ def view_limits(frame: npt.ArrayLike, points: npt.ArrayLike, reach: float = 1.0)
     return np.array([shown.min(axis=0) - margin, shown.max(axis=0) + margin])
 
 
-def columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def split_columns(points: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the two columns of points ``(n, 2)``. N may be 0."""
     array = as_points(points).reshape(-1, 2) if np.size(points) else np.zeros((0, 2))
     return array[:, 0], array[:, 1]
@@ -434,7 +434,7 @@ MAX_MARKERS = 200
 HEXAGONS = 70
 
 
-@checked
+@check_arguments
 def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true locations (private)") -> None:
     """Plot true locations as a thin line in front, with small dots if there are few.
 
@@ -447,14 +447,23 @@ def draw_track(ax: Axes, points: npt.ArrayLike, label: str = "true locations (pr
     label
         The label of the legend.
     """
-    x, y = columns(points)
+    x, y = split_columns(points)
     dots = "." if len(x) <= MAX_MARKERS else ""
     ax.plot(
-        x, y, "-", marker=dots, ms=2.5, color=TRUE_COLOUR, label=label, lw=0.7, zorder=6, path_effects=canvas.halo(1.6)
+        x,
+        y,
+        "-",
+        marker=dots,
+        ms=2.5,
+        color=TRUE_COLOUR,
+        label=label,
+        lw=0.7,
+        zorder=6,
+        path_effects=canvas.build_halo(1.6),
     )
 
 
-@checked
+@check_arguments
 def draw_releases(
     ax: Axes, points: npt.ArrayLike, label: str = "released", colour: str = RELEASE_COLOUR, size: float = 3.5
 ) -> None:
@@ -473,7 +482,7 @@ def draw_releases(
     size
         The size of a dot in points; few dots are larger.
     """
-    x, y = columns(points)
+    x, y = split_columns(points)
     if len(x) > MAX_DOTS:
         draw_density(ax, points, colour, label, strength=0.5, zorder=3)
     elif len(x) > FEW_DOTS:
@@ -484,7 +493,7 @@ def draw_releases(
         ax.plot(x, y, "o", color=colour, markersize=1.6 * size, label=label, **style)
 
 
-@checked
+@check_arguments
 def draw_estimates(
     ax: Axes,
     points: npt.ArrayLike,
@@ -515,7 +524,7 @@ def draw_estimates(
     radius_label
         The label of the circles in the legend: what a radius is.
     """
-    x, y = columns(points)
+    x, y = split_columns(points)
     if len(x) > MAX_DOTS:
         draw_density(ax, points, ESTIMATE_COLOUR, label, zorder=4)
         return
@@ -525,7 +534,7 @@ def draw_estimates(
     if times is None or trips is None or len(x) < 2:
         ax.plot(x, y, "s", color=ESTIMATE_COLOUR, markersize=3.5, alpha=0.8, mew=0, zorder=4, label=label)
     else:
-        _by_time(ax, places, np.asarray(times), np.asarray(trips), label)
+        _draw_by_time(ax, places, np.asarray(times), np.asarray(trips), label)
 
 
 def draw_circles(
@@ -569,7 +578,7 @@ def draw_circles(
     ax.plot([], [], linestyle="none", label=label, **ring)
 
 
-@checked
+@check_arguments
 def draw_area(ax: Axes, points: npt.ArrayLike, radii: npt.ArrayLike, label: str, colour: str = ESTIMATE_COLOUR) -> None:
     """Plot the union of circles as a faint area without lines between the points.
 
@@ -588,7 +597,7 @@ def draw_area(ax: Axes, points: npt.ArrayLike, radii: npt.ArrayLike, label: str,
     """
     from shapely.plotting import patch_from_polygon
 
-    x, y = columns(points)
+    x, y = split_columns(points)
     reach = np.asarray(radii, dtype=np.float64)
     rows = np.flatnonzero(np.isfinite(reach) & (reach > 0))
     if not len(rows):
@@ -617,7 +626,7 @@ def draw_scale(ax: Axes, size: float = 7.0) -> None:
     left = west + 0.03 * (east - west)
     bottom = south + 0.05 * (north - south)  # above the attribution of the ground
     style: dict[str, Any] = {"color": _NAME, "solid_capstyle": "butt", "zorder": 11}
-    ax.plot([left, left + length], [bottom, bottom], lw=2.2, path_effects=canvas.halo(4.0), **style)
+    ax.plot([left, left + length], [bottom, bottom], lw=2.2, path_effects=canvas.build_halo(4.0), **style)
     text = f"{length:g} km" if length >= 1 else f"{1000 * length:g} m"
     above = bottom + 0.012 * (north - south)
     _write(ax, left + length / 2, above, text, 2.0, va="bottom", fontsize=size, color=_NAME, zorder=11)
@@ -625,7 +634,7 @@ def draw_scale(ax: Axes, size: float = 7.0) -> None:
     ax.set_ylim(south, north)
 
 
-def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.NDArray[Any], label: str) -> None:
+def _draw_by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.NDArray[Any], label: str) -> None:
     """Plot lines of trips and a dot per timestep, coloured by time, with a colour bar."""
     import matplotlib as mpl
     from matplotlib.collections import LineCollection
@@ -649,7 +658,7 @@ def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.N
     dots = ax.scatter(places[:, 0], places[:, 1], c=days, marker="s", cmap=colours, **style)
     dots.set_clim(*span)
     ax.plot([], [], "-s", color=colours(0.5), lw=1.1, markersize=3.5, label=f"{label}, by time")
-    is_narrow = canvas.inches_wide(ax) < _NARROW_INCHES
+    is_narrow = canvas.get_width_inches(ax) < _NARROW_INCHES
     location, shrink, aspect = ("top", 0.9, 45) if is_narrow else ("right", 0.6, 28)
     bar = ax.figure.colorbar(dots, ax=ax, pad=0.015, location=location, shrink=shrink, aspect=aspect)
     axis = bar.ax.xaxis if is_narrow else bar.ax.yaxis
@@ -659,7 +668,7 @@ def _by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: npt.N
     bar.ax.tick_params(labelsize=7)
 
 
-@checked
+@check_arguments
 def draw_density(
     ax: Axes, points: npt.ArrayLike, colour: str, label: str, strength: float = 1.0, zorder: float = 3
 ) -> None:
@@ -685,7 +694,7 @@ def draw_density(
     """
     from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 
-    x, y = columns(points)
+    x, y = split_columns(points)
     (west, east) = ax.get_xlim()
     (south, north) = ax.get_ylim()
     shown = (x >= west) & (x <= east) & (y >= south) & (y <= north)
@@ -705,7 +714,7 @@ def draw_density(
     ax.set_ylim(south, north)
 
 
-@checked
+@check_arguments
 def draw_outside(ax: Axes, points: npt.ArrayLike, label: str) -> None:
     """Plot true locations outside the region as at most `MAX_MARKERS` crosses.
 
@@ -720,7 +729,7 @@ def draw_outside(ax: Axes, points: npt.ArrayLike, label: str) -> None:
     label
         The label of the legend.
     """
-    x, y = columns(points)
+    x, y = split_columns(points)
     if len(x):
         rows = np.unique(np.linspace(0, len(x) - 1, MAX_MARKERS).astype(np.int64))
         style: dict[str, Any] = {"markersize": 3.5, "mew": 0.7, "alpha": 0.7, "zorder": 7}

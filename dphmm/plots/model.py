@@ -11,14 +11,14 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.jobs.model.synthesis import Comparison
 from dphmm.model.mobility_statistics import BUCKETS
 from dphmm.model.model import MarkovModel
-from dphmm.model.reversal import stationary
-from dphmm.plots.canvas import ORANGE, Axes, label_curves, label_map, new_panels, show_around
+from dphmm.model.reversal import compute_stationary_distribution
+from dphmm.plots.canvas import ORANGE, Axes, create_panels, label_curves, label_map, set_limits
 from dphmm.plots.maps import draw_cells, draw_scale, draw_segments, draw_space, extent
 from dphmm.plots.release import draw_ground
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 _MAX_ARROWS = 150
 
@@ -68,10 +68,10 @@ def draw_values(
 def _show_region(ax: Axes, space: StateSpace) -> None:
     """Set the limits of the axes to the region and the ground around it."""
     region = extent(space)
-    show_around(ax, region, _GROUND_SHARE * float((region[1] - region[0]).max()))
+    set_limits(ax, region, _GROUND_SHARE * float((region[1] - region[0]).max()))
 
 
-def _powers_of_ten(*values: FloatArray) -> Any:
+def _build_log_scale(*values: FloatArray) -> Any:
     """Return a logarithmic colour scale for all values, over at most four powers of ten."""
     from matplotlib.colors import LogNorm
 
@@ -79,7 +79,7 @@ def _powers_of_ten(*values: FloatArray) -> Any:
     return LogNorm(max(float(positive.min()), float(positive.max()) / 1e4), float(positive.max()))
 
 
-@checked
+@check_arguments
 def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
     """Plot the largest flows between states as arrows with proportional width.
 
@@ -109,8 +109,8 @@ def draw_flows(ax: Axes, model: MarkovModel, occupancy: FloatArray) -> None:
     _show_region(ax, model.space)
 
 
-@checked
-def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
+@check_arguments
+def draw_model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     """Plot the stationary distribution, stay probabilities and largest flows of a model.
 
     Parameters
@@ -128,12 +128,12 @@ def model_figure(model: MarkovModel, basemap: str | Path | None = None) -> Any:
     """
     from matplotlib.colors import Normalize
 
-    occupancy = stationary(model.inside_transition)
+    occupancy = compute_stationary_distribution(model.inside_transition)
     space = model.space
     (west, south), (east, north) = extent(space)
     wide = (east - west) > 1.3 * (north - south)
-    figure, axes = new_panels(8.0, 13.0, rows=3) if wide else new_panels(16.0, 6.0, columns=3)
-    collection = draw_values(axes[0], space, occupancy, "cividis", _powers_of_ten(occupancy))
+    figure, axes = create_panels(8.0, 13.0, rows=3) if wide else create_panels(16.0, 6.0, columns=3)
+    collection = draw_values(axes[0], space, occupancy, "cividis", _build_log_scale(occupancy))
     figure.colorbar(collection, ax=axes[0], label="stationary probability", shrink=0.8)
     # Equal probabilities would otherwise get a colour bar of invented values around them, also above 1.
     collection = draw_values(axes[1], space, model.inside_transition.diagonal(), "cividis", Normalize(0, 1))
@@ -152,7 +152,7 @@ _REAL_COLOUR = "#44546a"
 _SYNTHETIC_COLOUR = "#c55a11"
 
 
-def crowds_figure(comparison: Comparison) -> Any:
+def draw_crowds_figure(comparison: Comparison) -> Any:
     """Plot visits, path lengths, radii of gyration and hours of real and synthetic users.
 
     Parameters
@@ -165,11 +165,11 @@ def crowds_figure(comparison: Comparison) -> Any:
     matplotlib.figure.Figure
         The figure. As private as the real users' data.
     """
-    figure, _ = new_panels(11.0, 8.0, rows=0)
+    figure, _ = create_panels(11.0, 8.0, rows=0)
     figure.set_layout_engine("none")
     grid = figure.add_gridspec(2, 6, height_ratios=(1.7, 1.0), hspace=0.3, wspace=1.1, left=0.06, right=0.94)
     shares = [crowd.visits / crowd.visits.sum() for crowd in (comparison.real, comparison.drawn)]
-    norm = _powers_of_ten(*shares)
+    norm = _build_log_scale(*shares)
     maps = [figure.add_subplot(grid[0, :3]), figure.add_subplot(grid[0, 3:])]
     titles = (f"real users ({comparison.num_users:,})", "synthetic users, same timesteps")
     for ax, share, title in zip(maps, shares, titles, strict=True):

@@ -23,10 +23,10 @@ from dphmm.model.model import MarkovModel
 from dphmm.plots import canvas, maps
 from dphmm.plots.basemap import Basemap, add_credit, build_basemap, get_states_credit
 from dphmm.plots.canvas import Axes
-from dphmm.plots.webmap import MapLayer, MapPolicy, tile_host, web_map
-from dphmm.policy.expression import parse_policy, policy_in_words, policy_label
+from dphmm.plots.webmap import MapLayer, MapPolicy, build_web_map, parse_tile_host
+from dphmm.policy.expression import describe_policy, format_policy_label, parse_policy
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.graph_text import format_policy_text
 from dphmm.policy.zones import read_polygons
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
@@ -37,11 +37,11 @@ from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import check_output, private_name, write_text
-from dphmm.tables.values import iso_time, parse_time, writable
+from dphmm.tables.values import iso_time, parse_time, replace_surrogates
 from dphmm.tables.vector_files import check_vector_file
-from dphmm.validation import checked
-from dphmm.writers.geopackage import SEEDED_NOTE, trips, user_trips
-from dphmm.writers.release_table import ReleaseTable, places
+from dphmm.validation import check_arguments
+from dphmm.writers.geopackage import SEEDED_NOTE, list_trips, split_into_trips
+from dphmm.writers.release_table import ReleaseTable, get_locations
 
 # Named polygons in degrees, longitude first, as returned by `dphmm.policy.zones.read_polygons`.
 Polygons = Sequence[tuple[str, shapely.Geometry]]
@@ -82,7 +82,7 @@ _MAX_NAME_LETTERS = 16
 _BASEMAP_MARGIN = 1.5
 
 
-@checked
+@check_arguments
 @dataclass(eq=False)
 class ReleaseMap:
     """The content of a map of releases, in one plane.
@@ -122,20 +122,20 @@ class ReleaseMap:
     is_private: bool | None = None
 
     def __post_init__(self) -> None:
-        self.table = self.table.select(places(self.table, "estimate")[2])
+        self.table = self.table.select(get_locations(self.table, "estimate")[2])
         if self.policy is not None and self.space is not None:
             self.policy = as_policy(self.policy, self.space.size, get_state_names(self.space))
-        self.projection = self.space.projection if self.space is not None else _around(self.table)
+        self.projection = self.space.projection if self.space is not None else _build_projection(self.table)
         self.rings = [  # the outer ones, latitude and longitude
             (name, shapely.get_coordinates(polygon.exterior)[:, ::-1])
             for name, shape in self.outlines
             for polygon in shapely.get_parts(shape)
         ]
         located = self.table.select(self.table.placed)
-        self._released = self._plane(located["latitude"], located["longitude"])
-        self._estimates = self._plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
-        self._outside_tracks = [part for track in self.tracks for part in self._outside(track)]
-        self._error_m = _median(self.table["expected_error_m"])
+        self._released = self._project_to_plane(located["latitude"], located["longitude"])
+        self._estimates = self._project_to_plane(self.table["estimate_latitude"], self.table["estimate_longitude"])
+        self._outside_tracks = [part for track in self.tracks for part in self._select_outside(track)]
+        self._error_m = _compute_median(self.table["expected_error_m"])
 
     # ---- in words ------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class ReleaseMap:
             title += f", ε = {low:.3g}" if low == high else f", ε = {low:.3g} to {high:.3g}"
         protected = table.select(~table["unprotected"])  # as in the summary of a release
         columns = (("releases", protected["component_error_m"]), ("estimates", protected["estimate_error_m"]))
-        errors = [f"of {name} {_metres(values)}" for name, values in columns if np.isfinite(values).any()]
+        errors = [f"of {name} {_format_median(values)}" for name, values in columns if np.isfinite(values).any()]
         return f"{title}: median error {', '.join(errors)}" if errors else title
 
     @property
@@ -185,16 +185,16 @@ class ReleaseMap:
         int
             The number of releases outside the view; a caption should state it.
         """
-        frame, view, outside = self._view(has_circles=len(self.users) <= len(_USER_COLOURS))
+        frame, view, outside = self._compute_view(has_circles=len(self.users) <= len(_USER_COLOURS))
         maps.fit_view(ax, frame, view)
         if self.space is not None:
             maps.draw_space(ax, self.space)
         outlines: dict[str, list[FloatArray]] = {}
         for name, ring in self.rings:
-            outlines.setdefault(name, []).append(self._plane(ring[:, 0], ring[:, 1]))
+            outlines.setdefault(name, []).append(self._project_to_plane(ring[:, 0], ring[:, 1]))
         maps.draw_outlines(ax, outlines)
         if self.space is not None and self.policy is not None:
-            edges = edges_up_to(self.policy, maps.MAX_EDGES)
+            edges = collect_edges(self.policy, maps.MAX_EDGES)
             if edges is not None:
                 maps.draw_edges(ax, self.space.points, edges, canvas.EDGE_COLOUR, 0.3, "policy edges", zorder=1)
         self._draw_published(ax)
@@ -202,13 +202,13 @@ class ReleaseMap:
             for trip in _split_trips(track):
                 maps.draw_track(ax, points[trip])
         if self._outside_tracks:
-            outside_points = [self._plane(track.latitude, track.longitude) for track in self._outside_tracks]
+            outside_points = [self._project_to_plane(track.latitude, track.longitude) for track in self._outside_tracks]
             maps.draw_outside(ax, np.concatenate(outside_points), "outside the region, moved to its border or dropped")
         maps.draw_noise(ax, self._hull, self._error_m / 1000.0)
         maps.draw_scale(ax)
         draw_ground(ax, self.projection, self.basemap, self.space)
         canvas.label_map(ax)
-        canvas.legend_below(ax)
+        canvas.place_legend_below(ax)
         return outside
 
     def _draw_published(self, ax: Axes) -> None:
@@ -237,11 +237,11 @@ class ReleaseMap:
         shade = colour or canvas.ESTIMATE_COLOUR
         radii = self._radii / 1000.0
         maps.draw_area(ax, self._estimates[predicted], radii[predicted], f"{_PREDICTED}{suffix}", shade)
-        order, numbers = self._sample_trips()
+        order, numbers = self._number_sample_trips()
         kept = of_user[order] & ~self.table["withheld"][order]
         rows = order[kept]
         placed = rows[self.table.placed[rows]]
-        samples = self._plane(self.table["latitude"][placed], self.table["longitude"][placed])
+        samples = self._project_to_plane(self.table["latitude"][placed], self.table["longitude"][placed])
         dots = sample_colour or colour or canvas.RELEASE_COLOUR
         maps.draw_releases(ax, samples, f"{_SAMPLED}{suffix}", dots, size)
         if not len(rows):
@@ -280,7 +280,7 @@ class ReleaseMap:
         columns = len(users) if len(users) <= _MAX_PANELS_IN_ROW else int(np.ceil(np.sqrt(len(users))))
         rows = -(-len(users) // columns)
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-        frame, view, outside = self._view(has_circles=True)
+        frame, view, outside = self._compute_view(has_circles=True)
         is_small = columns > _LARGE_PANEL_COLUMNS
         ground = Basemap()
         for number, (ax, user) in enumerate(zip(panels, users, strict=False)):
@@ -294,7 +294,7 @@ class ReleaseMap:
                     maps.draw_track(ax, points[trip])
             if number == 0:
                 low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-                ground = _basemap(self.basemap, self.projection, low, high, self.space)
+                ground = _build_credited_basemap(self.basemap, self.projection, low, high, self.space)
                 ground = replace(ground, names=() if is_small else ground.names)
             maps.draw_basemap(ax, replace(ground, credit=""), self.projection)
             maps.draw_scale(ax, 5.5 if is_small else 7.0)
@@ -307,13 +307,13 @@ class ReleaseMap:
             ax.set_title(f"{name}: {sampled:,} of {int(of_user.sum()):,} sampled", fontsize=6.5 if is_small else 8.5)
         for ax in panels[len(users) :]:
             ax.set_axis_off()
-        canvas.legend_below(panels[0], others=panels[1 : len(users)])
-        return f"{self._caption(outside)} {ground.credit}".rstrip()
+        canvas.place_legend_below(panels[0], others=panels[1 : len(users)])
+        return f"{self._build_caption(outside)} {ground.credit}".rstrip()
 
-    def _view(self, has_circles: bool) -> tuple[FloatArray, FloatArray, int]:
+    def _compute_view(self, has_circles: bool) -> tuple[FloatArray, FloatArray, int]:
         """Return the frame, its extension to most releases and circles, and the number of others."""
         released = self._released
-        frame = self._frame()
+        frame = self._compute_frame()
         parts = [released] if len(released) else [frame]
         if has_circles:
             radii = self._radii[:, None] / 1000.0
@@ -323,7 +323,7 @@ class ReleaseMap:
         extent = np.array([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)])
         reach = _MAX_EXTENSION * float((frame[1] - frame[0]).max())
         view = np.clip(extent, frame[0] - reach, frame[1] + reach)
-        low, high = maps.view_limits(frame, view)
+        low, high = maps.compute_view_limits(frame, view)
         return frame, view, len(released) - int(((released >= low) & (released <= high)).all(axis=1).sum())
 
     def draw_with_note(self, ax: Axes) -> str:
@@ -339,10 +339,10 @@ class ReleaseMap:
         str
             The picture's caption.
         """
-        caption = self._caption(self.draw(ax))
+        caption = self._build_caption(self.draw(ax))
         return caption if len(self.users) <= len(_USER_COLOURS) else f"{caption} {_MANY_USERS}"
 
-    def _caption(self, outside: int) -> str:
+    def _build_caption(self, outside: int) -> str:
         subject = "release is" if outside == 1 else "releases are"
         return f"{self.note} {outside:,} {subject} outside the picture." if outside else self.note
 
@@ -363,26 +363,30 @@ class ReleaseMap:
         str
             The page.
         """
-        low, high = self._frame()
+        low, high = self._compute_frame()
         margin = _BASEMAP_MARGIN * float((high - low).max())
-        basemap = None if tiles else _basemap(self.basemap, self.projection, low - margin, high + margin, self.space)
+        basemap = (
+            None
+            if tiles
+            else _build_credited_basemap(self.basemap, self.projection, low - margin, high + margin, self.space)
+        )
         credit = f"{credit} {get_states_credit(self.space)}".strip()
         # Longitudes around the middle of the map: those of the other side of the date line are beyond 180°.
         centre = float(self.projection.to_latlon((low + high) / 2)[0, 1])
         layers = [
             replace(layer, points=_unwrap(layer, centre))
-            for layer in (*self._background_layers(), *self._release_layers(), *self._true_layers())
+            for layer in (*self._build_background_layers(), *self._build_release_layers(), *self._build_true_layers())
         ]
-        policy = self._policy()
+        policy = self._build_policy()
         if policy is not None:
             policy = replace(policy, states=unwrap_longitudes(np.asarray(policy.states), centre))
         page_title = title or self.title
-        return web_map(layers, page_title, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
+        return build_web_map(layers, page_title, self.note, basemap=basemap, policy=policy, tiles=tiles, credit=credit)
 
-    def _background_layers(self) -> list[MapLayer]:
+    def _build_background_layers(self) -> list[MapLayer]:
         layers = []
         if isinstance(self.space, Grid):
-            lines = [self.projection.to_latlon(line) for line in _grid_lines(self.space)]
+            lines = [self.projection.to_latlon(line) for line in _build_grid_lines(self.space)]
             layers.append(MapLayer("states", "strokes", "#d3d0c6", lines))
         elif isinstance(self.space, Streets):
             layers.append(MapLayer("states", "strokes", "#b5b1a4", self.space.latlon_lines()))
@@ -393,20 +397,20 @@ class ReleaseMap:
             layers.append(MapLayer("areas", "outlines", "#888888", [ring for _, ring in self.rings], {"name": names}))
         return layers
 
-    def _release_layers(self) -> list[MapLayer]:
+    def _build_release_layers(self) -> list[MapLayer]:
         table = self.table
         located = table.select(table.placed)
         points = np.column_stack([located["latitude"], located["longitude"]])
         facts = {name: located[name] for name in _RELEASE_FACTS}
         columns: dict[str, Any] = {"users": located["user"], "times": located["time"]}
         layers = [MapLayer(_SAMPLED, "dots", canvas.RELEASE_COLOUR, points, facts, **columns)]
-        order, numbers = self._sample_trips()
+        order, numbers = self._number_sample_trips()
         withheld = table["withheld"]
         trip = np.zeros(len(table), dtype=np.int64)
         trip[order] = numbers
         points = np.column_stack([table["estimate_latitude"], table["estimate_longitude"]])
 
-        def estimates(name: str, kind: Literal["line", "area"], mask: BoolArray) -> MapLayer:
+        def build_estimate_layer(name: str, kind: Literal["line", "area"], mask: BoolArray) -> MapLayer:
             facts = {column: table[column][mask] for column in _ESTIMATE_FACTS}
             return MapLayer(
                 name,
@@ -423,10 +427,10 @@ class ReleaseMap:
             )
 
         if withheld.any():
-            layers.insert(0, estimates(_PREDICTED, "area", withheld))
-        return [*layers, estimates(_ESTIMATED, "line", ~withheld)]
+            layers.insert(0, build_estimate_layer(_PREDICTED, "area", withheld))
+        return [*layers, build_estimate_layer(_ESTIMATED, "line", ~withheld)]
 
-    def _true_layers(self) -> list[MapLayer]:
+    def _build_true_layers(self) -> list[MapLayer]:
         if not self.tracks:
             return []
 
@@ -444,11 +448,11 @@ class ReleaseMap:
             layers.append(merge(name, "dots", canvas.EXPOSED_COLOUR, self._outside_tracks))
         return layers
 
-    def _policy(self) -> MapPolicy | None:
+    def _build_policy(self) -> MapPolicy | None:
         error = self._error_m
         if self.policy is None or self.space is None or self._hull is None:
             return MapPolicy(np.zeros((0, 2)), error_m=error) if np.isfinite(error) else None
-        edges = edges_up_to(self.policy, _MAX_LISTED_EDGES)
+        edges = collect_edges(self.policy, _MAX_LISTED_EDGES)
         listed = np.zeros((0, 2), dtype=np.int64) if edges is None else edges
         return MapPolicy(self.space.latlon(), listed, self._hull.vertices, error, self.policy_text)
 
@@ -470,12 +474,12 @@ class ReleaseMap:
     def _radius_name(self) -> str:
         return "calibrated radius: contains 90 % of timesteps on average" if self._is_calibrated else "expected error"
 
-    def _sample_trips(self) -> tuple[IntArray, IntArray]:
+    def _number_sample_trips(self) -> tuple[IntArray, IntArray]:
         """Return the rows by user and time, and a number of each that also changes at predictions.
 
         Between samples no path is published, so a line through estimates is broken there.
         """
-        order, numbers = self._trips()
+        order, numbers = self._number_trips()
         withheld = self.table["withheld"]
         breaks = np.concatenate([[0], np.diff(numbers) != 0])[: len(order)] + withheld[order]
         return order, np.cumsum(breaks)
@@ -488,14 +492,14 @@ class ReleaseMap:
             return None
         return SensitivityHull(self.policy.differences(self.space.points))
 
-    def _trips(self) -> tuple[IntArray, IntArray]:
+    def _number_trips(self) -> tuple[IntArray, IntArray]:
         """Return the rows by user and time, and the trip number of each."""
-        order = [trip.rows for trip in user_trips(self.table)]
+        order = [trip.rows for trip in list_trips(self.table)]
         lengths = [len(trip) for trip in order]
         empty = np.zeros(0, dtype=np.int64)
         return np.concatenate([*order, empty]), np.repeat(np.arange(len(order)), lengths)
 
-    def _outside(self, track: Trajectory) -> list[Trajectory]:
+    def _select_outside(self, track: Trajectory) -> list[Trajectory]:
         """Return the fixes of a track outside the region, as a list of at most one track."""
         if self.space is None:
             return []
@@ -504,14 +508,14 @@ class ReleaseMap:
             return []
         return [Trajectory(track.user, track.times[mask], track.latitude[mask], track.longitude[mask])]
 
-    def _plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
+    def _project_to_plane(self, latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]) -> FloatArray:
         return self.projection.to_plane(latitude, longitude) if len(latitude) else np.zeros((0, 2))
 
     @cached_property
     def _truth(self) -> list[FloatArray]:
-        return [self._plane(track.latitude, track.longitude) for track in self.tracks]
+        return [self._project_to_plane(track.latitude, track.longitude) for track in self.tracks]
 
-    def _frame(self) -> FloatArray:
+    def _compute_frame(self) -> FloatArray:
         """Return a rectangle around estimates with their errors, and true locations.
 
         It is at least a kilometre wide.
@@ -521,7 +525,7 @@ class ReleaseMap:
             return np.array([[-1.0, -1.0], [1.0, 1.0]]) if self.space is None else maps.extent(self.space)
         low = points.min(axis=0)
         high = points.max(axis=0)
-        error = _median(self._radii) / 1000.0
+        error = _compute_median(self._radii) / 1000.0
         margin = max(error, _MIN_SIDE_KM / 2) if np.isfinite(error) else _MIN_SIDE_KM / 2
         middle = (low + high) / 2
         half = (high - low) / 2 + margin
@@ -552,10 +556,10 @@ def draw_ground(
         Whether the file is ignored, instead of refused, for a view across the date line. The attribution states so.
     """
     low, high = np.array([ax.get_xlim(), ax.get_ylim()]).T
-    maps.draw_basemap(ax, _basemap(basemap, projection, low, high, space, is_optional), projection)
+    maps.draw_basemap(ax, _build_credited_basemap(basemap, projection, low, high, space, is_optional), projection)
 
 
-def edges_up_to(policy: PolicyGraph, max_edges: int) -> IntArray | None:
+def collect_edges(policy: PolicyGraph, max_edges: int) -> IntArray | None:
     """Return the edges ``(m, 2)`` of a policy, or None if there are more than `max_edges`.
 
     Parameters
@@ -585,7 +589,7 @@ def edges_up_to(policy: PolicyGraph, max_edges: int) -> IntArray | None:
     return edges if len(edges) <= max_edges else None
 
 
-def _grid_lines(grid: Grid) -> list[FloatArray]:
+def _build_grid_lines(grid: Grid) -> list[FloatArray]:
     """Return the sides of a grid's cells, one line per run of adjacent sides."""
     filled = np.zeros((grid.rows + 2, grid.columns + 2), dtype=np.bool_)
     filled[grid.lattice[:, 1] + 1, grid.lattice[:, 0] + 1] = True
@@ -613,26 +617,26 @@ def _unwrap(layer: MapLayer, centre: float) -> Any:
 
 
 def _split_trips(track: Trajectory) -> list[IntArray]:
-    return trips(np.arange(len(track)), track.times)
+    return split_into_trips(np.arange(len(track)), track.times)
 
 
-def _around(table: ReleaseTable) -> LocalProjection:
+def _build_projection(table: ReleaseTable) -> LocalProjection:
     if not len(table):
         return LocalProjection(0.0, 0.0)
     return LocalProjection(float(np.median(table["estimate_latitude"])), float(np.median(table["estimate_longitude"])))
 
 
-def _median(values: npt.NDArray[Any]) -> float:
+def _compute_median(values: npt.NDArray[Any]) -> float:
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else float("nan")
 
 
-def _metres(values: npt.NDArray[Any]) -> str:
-    middle = _median(values)
+def _format_median(values: npt.NDArray[Any]) -> str:
+    middle = _compute_median(values)
     return f"{middle:,.0f} m" if middle < 10_000 else f"{middle / 1000:,.0f} km"
 
 
-def _basemap(
+def _build_credited_basemap(
     path: str | Path | None,
     projection: LocalProjection,
     low: FloatArray,
@@ -661,7 +665,7 @@ def _basemap(
 _FIGURE_INCHES = 9.0
 
 
-@checked
+@check_arguments
 def show(
     releases: str | Path,
     output: str | Path | None = None,
@@ -736,7 +740,7 @@ def show(
     path = Path(output) if output is not None else page if true is None else page.with_name(f"PRIVATE-{page.name}")
     is_page = canvas.is_page(path)
     if tiles is not None:
-        tile_host(tiles)
+        parse_tile_host(tiles)
         if basemap is not None or not is_page:
             raise ConfigurationError(
                 "--tiles cannot be combined with --basemap or a picture: tiles replace the basemap of a page"
@@ -751,26 +755,26 @@ def show(
         raise ConfigurationError(f"{get_user_name(releases)} contains no release to show")
     table = _select(stored.table, users, period)
     region = None if loaded_model is None else loaded_model.space
-    true_tracks = () if true is None else Data.from_any(true).within(region).read().trajectories
-    parts = (while_released(track, table) for track in true_tracks)
+    true_tracks = () if true is None else Data.from_any(true).with_region(region).read().trajectories
+    parts = (restrict_to_releases(track, table) for track in true_tracks)
     tracks = tuple(part for part in parts if part is not None)
     if policy is not None and loaded_model is None:
         raise ConfigurationError("--policy needs the states of a model: use --model too")
-    requested = None if policy is None else policy_text(policy)
-    graph, text, remarks = _policy(table, stored.settings, requested, loaded_model)
+    requested = None if policy is None else format_policy_text(policy)
+    graph, text, remarks = _resolve_policy(table, stored.settings, requested, loaded_model)
     space = None if loaded_model is None else loaded_model.states
     areas = read_polygons(layer) if layer is not None else ()
     release_map = ReleaseMap(table, space, tracks, areas, graph, text, basemap, " ".join(remarks), stored.is_private)
-    page_title = writable(title or release_map.title)
+    page_title = replace_surrogates(title or release_map.title)
     has_true = true is not None
     if is_page:
         write_text(path, release_map.to_html(page_title, tiles), overwrite, has_true)
     else:
-        canvas.save_picture(_figure(release_map, page_title), path, overwrite, has_true)
+        canvas.save_picture(_draw_figure(release_map, page_title), path, overwrite, has_true)
     return path
 
 
-def _policy(
+def _resolve_policy(
     table: ReleaseTable, settings: ReleaseSettings | None, requested: str | None, model: MarkovModel | None
 ) -> tuple[PolicyGraph | None, str, list[str]]:
     """Return the graph, the label and remarks of the requested or the stored policy.
@@ -790,13 +794,13 @@ def _policy(
     except DataFileError:
         if requested is not None:
             raise
-        return None, policy_label(text), [*remarks, "The policy is not shown: a file of it is missing."]
+        return None, format_policy_label(text), [*remarks, "The policy is not shown: a file of it is missing."]
     if is_original:
-        return graph, policy_label(text), [f"The policy connects {policy_in_words(text)}.", *remarks]
+        return graph, format_policy_label(text), [f"The policy connects {describe_policy(text)}.", *remarks]
     if requested is None:
-        return None, policy_label(text), [*remarks, "The policy is not shown: a file of it has changed."]
+        return None, format_policy_label(text), [*remarks, "The policy is not shown: a file of it has changed."]
     remark = "The policy was given with the map; the releases do not confirm that it is theirs."
-    return graph, f"{policy_label(text)} (as given)", [*remarks, remark]
+    return graph, f"{format_policy_label(text)} (as given)", [*remarks, remark]
 
 
 def _is_policy_for(table: ReleaseTable, settings: ReleaseSettings | None, text: str) -> bool:
@@ -813,11 +817,11 @@ def _is_policy_for(table: ReleaseTable, settings: ReleaseSettings | None, text: 
     return hashes <= {candidate.content_hash[:16] for candidate in candidates}
 
 
-def _figure(release_map: ReleaseMap, title: str) -> Any:
+def _draw_figure(release_map: ReleaseMap, title: str) -> Any:
     """Return the map as a picture with its title and its note above it."""
     if 1 < len(release_map.users) <= MAX_PANELS:
-        return _panel_figure(release_map, title)
-    figure, ax = canvas.new_figure(_FIGURE_INCHES, _FIGURE_INCHES)
+        return _draw_panel_figure(release_map, title)
+    figure, ax = canvas.create_figure(_FIGURE_INCHES, _FIGURE_INCHES)
     note = wrap(release_map.draw_with_note(ax), 105)
     (west, east) = ax.get_xlim()
     (south, north) = ax.get_ylim()
@@ -828,9 +832,9 @@ def _figure(release_map: ReleaseMap, title: str) -> Any:
     return figure
 
 
-def _panel_figure(release_map: ReleaseMap, title: str) -> Any:
+def _draw_panel_figure(release_map: ReleaseMap, title: str) -> Any:
     """Return a picture with a panel for each user."""
-    figure, _ = canvas.new_panels(_FIGURE_INCHES, _FIGURE_INCHES, rows=0)
+    figure, _ = canvas.create_panels(_FIGURE_INCHES, _FIGURE_INCHES, rows=0)
     note = wrap(release_map.draw_panels(figure), 130)
     first = figure.axes[0]
     (west, east) = first.get_xlim()
@@ -896,7 +900,7 @@ def select_users(table: ReleaseTable, users: Sequence[str]) -> ReleaseTable:
     return table.select(np.isin(table["user"].astype(str), users)) if users else table
 
 
-def while_released(track: Trajectory, table: ReleaseTable) -> Trajectory | None:
+def restrict_to_releases(track: Trajectory, table: ReleaseTable) -> Trajectory | None:
     """Return the part of a track between its user's first and last release.
 
     None without a release.
@@ -914,7 +918,7 @@ def while_released(track: Trajectory, table: ReleaseTable) -> Trajectory | None:
         As private as the track.
     """
     times = table["time"][table["user"] == track.user]
-    return track.between(times.min(), times.max() + np.timedelta64(1, "s")) if len(times) else None
+    return track.select_time_range(times.min(), times.max() + np.timedelta64(1, "s")) if len(times) else None
 
 
 def _parse_time(text: str, option: str) -> np.datetime64:

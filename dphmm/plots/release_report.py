@@ -10,24 +10,24 @@ import numpy as np
 import dphmm
 from dphmm.errors import ConfigurationError
 from dphmm.html_report import Picture, Section, html_page
-from dphmm.jobs.batch.run_folder import file_hash
+from dphmm.jobs.batch.run_folder import hash_contents
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.release.guarantees import Guarantee, build_guarantee
 from dphmm.jobs.release.stored import SettingsLike, check_made_with, choose_settings, read_released
 from dphmm.model.path_sampling import PathSampler
-from dphmm.plots.canvas import label_map, legend_below, new_figure, png, show_around
+from dphmm.plots.canvas import create_figure, label_map, place_legend_below, render_png, set_limits
 from dphmm.plots.maps import draw_space, draw_track
-from dphmm.plots.release import ReleaseMap, draw_ground, select_users, while_released
+from dphmm.plots.release import ReleaseMap, draw_ground, restrict_to_releases, select_users
 from dphmm.random import Rng
 from dphmm.release.database_backends import is_store
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import release_trajectory
-from dphmm.space.trajectory import SlottedTrajectory, Trajectory, microseconds
+from dphmm.space.trajectory import SlottedTrajectory, Trajectory, round_to_microseconds
 from dphmm.tables import check_output, iso_time, private_name, write_text
-from dphmm.tables.values import writable
+from dphmm.tables.values import replace_surrogates
 from dphmm.tables.vector_files import check_vector_file
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers.release_table import ReleaseTable
 
 # The largest number of timesteps of the synthetic user.
@@ -38,7 +38,7 @@ SYNTHETIC_USER = "a synthetic user"
 PRIVACY_WARNING = "PRIVATE: this page shows true locations. Do not publish it or pass it on."
 
 
-@checked
+@check_arguments
 def report(
     releases: str | Path,
     output: str | Path,
@@ -114,11 +114,11 @@ def report(
     check_output(private_name(path) if is_private else path, overwrite)
     if basemap is not None:
         check_vector_file(basemap)
-    table, engine, is_system_noise = _released(source, model, settings, users)
+    table, engine, is_system_noise = _load_releases(source, model, settings, users)
     if true is None:
         track, shown = _sample_user(engine, table, rng)
     else:
-        track, shown = _real_user(Data.from_any(true), table)
+        track, shown = _choose_real_user(Data.from_any(true), table)
     guarantee = build_guarantee(table, engine, is_system_noise)
     time_range = f"from {iso_time(track.times[0])} to {iso_time(track.times[-1])}"
     explanation = f"Before: the true locations of {track.user}, {time_range}. After: the releases."
@@ -137,16 +137,16 @@ def report(
         *(warnings if guarantee.warnings else []),
         Section("Published releases", pictures=[_draw_published(engine, table, basemap, is_system_noise)]),
         Section("Limitations", points=guarantee.limitations),
-        Section("Settings", header=("", ""), rows=(*guarantee.provenance, *_origin(source))),
+        Section("Settings", header=("", ""), rows=(*guarantee.provenance, *_describe_origin(source))),
     ]
-    page_title = writable(title or f"Private locations: {source.resolve().name}")
+    page_title = replace_surrogates(title or f"Private locations: {source.resolve().name}")
     banner = PRIVACY_WARNING if is_private else ""
-    page = html_page(page_title, _summary(guarantee, table), bool(guarantee.warnings), sections, banner)
+    page = html_page(page_title, _summarize_releases(guarantee, table), bool(guarantee.warnings), sections, banner)
     write_text(path, page, overwrite, is_private)
     return path
 
 
-def _released(
+def _load_releases(
     source: Path, model: Model, settings: SettingsLike | None, users: Sequence[str]
 ) -> tuple[ReleaseTable, Releaser, bool | None]:
     """Return the releases, an engine of their settings, and whether the noise is private.
@@ -172,10 +172,10 @@ def _sample_user(engine: Releaser, table: ReleaseTable, rng: Rng) -> tuple[Traje
     """Sample a user from the model, for at most a day, and release them."""
     model = engine.model
     space = engine.model.space
-    step = microseconds(model.step, "step")
+    step = round_to_microseconds(model.step, "step")
     first = int(table["time"].min().astype("datetime64[us]").astype(np.int64)) // step
     slots = first + np.arange(min(MAX_TIMESTEPS, max(2, 86_400_000_000 // step)))
-    states = PathSampler(model, rng).paths(np.array([first]), len(slots))[0]
+    states = PathSampler(model, rng).sample_state_paths(np.array([first]), len(slots))[0]
     latitude, longitude = space.latlon()[states].T
     new_engine = engine.spawn(rng)
     new_engine.event_caps.ignores_past_caps = True
@@ -184,13 +184,13 @@ def _sample_user(engine: Releaser, table: ReleaseTable, rng: Rng) -> tuple[Traje
     return Trajectory(SYNTHETIC_USER, (slots * step).astype("datetime64[us]"), latitude, longitude), releases
 
 
-def _real_user(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
+def _choose_real_user(data: Data, table: ReleaseTable) -> tuple[Trajectory, ReleaseTable]:
     """Return the trajectory and the releases of the user with most releases. Private."""
     tracks = {trajectory.user: trajectory for trajectory in data.read().trajectories}
     names, counts = np.unique(table["user"].astype(str), return_counts=True)
     for user in names[np.argsort(-counts, kind="stable")].tolist():
         if user in tracks:
-            part = while_released(tracks[user], table)
+            part = restrict_to_releases(tracks[user], table)
             if part is not None:
                 return part, table.select(table["user"] == user)
     raise ConfigurationError(
@@ -204,7 +204,7 @@ _METRICS = (
 )
 
 
-def _summary(guarantee: Guarantee, table: ReleaseTable) -> str:
+def _summarize_releases(guarantee: Guarantee, table: ReleaseTable) -> str:
     num_users = len(set(table["user"].tolist()))
     num_released = int((~table["withheld"]).sum())
     num_unprotected = int((table["unprotected"] & ~table["withheld"]).sum())
@@ -222,20 +222,20 @@ def _draw_before_and_after(
     space = engine.model.space
     true = space.projection.to_plane(track.latitude, track.longitude)
     released_map = ReleaseMap(shown, space, basemap=basemap)
-    figure_after, ax_after = new_figure(*_HALF_WIDTH_INCHES)
+    figure_after, ax_after = create_figure(*_HALF_WIDTH_INCHES)
     released_map.draw(ax_after)
     view = np.concatenate([np.transpose([ax_after.get_xlim(), ax_after.get_ylim()]), true])
-    figure_before, ax_before = new_figure(*_HALF_WIDTH_INCHES)
+    figure_before, ax_before = create_figure(*_HALF_WIDTH_INCHES)
     draw_space(ax_before, space)
     draw_track(ax_before, true, "true locations (private)" if is_private else "locations of the synthetic user")
     for ax in (ax_after, ax_before):
-        show_around(ax, view)
-        legend_below(ax, columns=2)  # two rows in both maps, so that the maps have the same size
+        set_limits(ax, view)
+        place_legend_below(ax, columns=2)  # two rows in both maps, so that the maps have the same size
     draw_ground(ax_before, space.projection, basemap, space)
     label_map(ax_before)
     return (
-        Picture(png(figure_before), f"Before: the locations of {track.user}."),
-        Picture(png(figure_after), "After: the sampled locations and the published estimates."),
+        Picture(render_png(figure_before), f"Before: the locations of {track.user}."),
+        Picture(render_png(figure_after), "After: the sampled locations and the published estimates."),
     )
 
 
@@ -246,13 +246,13 @@ _HALF_WIDTH_INCHES = (4.8, 4.9)
 def _draw_published(
     engine: Releaser, table: ReleaseTable, basemap: str | Path | None, is_system_noise: bool | None
 ) -> Picture:
-    figure, ax = new_figure(7.0, 5.2)
+    figure, ax = create_figure(7.0, 5.2)
     release_map = ReleaseMap(table, engine.model.space, basemap=basemap, is_private=is_system_noise)
     note = release_map.draw_with_note(ax)
-    return Picture(png(figure), note, wide=True)
+    return Picture(render_png(figure), note, wide=True)
 
 
-def _origin(source: Path) -> tuple[tuple[str, str], ...]:
+def _describe_origin(source: Path) -> tuple[tuple[str, str], ...]:
     # A store changes with every release, and this process may have opened it.
-    digest = f", SHA-256 {file_hash(source)[:16]}" if source.is_file() and not is_store(source) else ""
+    digest = f", SHA-256 {hash_contents(source)[:16]}" if source.is_file() and not is_store(source) else ""
     return (("releases", f"{source.name}{digest}"), ("software", f"dphmm {dphmm.__version__}"))

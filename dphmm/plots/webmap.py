@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import as_points
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.plots.basemap import Basemap, coded_basemap
-from dphmm.validation import checked
+from dphmm.plots.basemap import Basemap, encode_basemap
+from dphmm.validation import check_arguments
 
 # The resolution of latitudes and longitudes: about a metre.
 DEGREES = 1e-5
@@ -31,7 +31,7 @@ DEGREES = 1e-5
 _MAX_CODED = 2**52
 
 
-def coded_numbers(values: npt.ArrayLike, step: float = 1.0, allow_constant: bool = True) -> dict[str, Any]:
+def encode_numbers(values: npt.ArrayLike, step: float = 1.0, allow_constant: bool = True) -> dict[str, Any]:
     """Encode a column ``(n,)`` of numbers, rounded to multiples of a step.
 
     Parameters
@@ -64,13 +64,13 @@ def coded_numbers(values: npt.ArrayLike, step: float = 1.0, allow_constant: bool
     column: dict[str, Any] = {"step": step}
     if not is_number.all():
         changes = np.diff(np.concatenate([[True], is_number, [not is_number[-1]]]).astype(np.int8))
-        column["gaps"] = _code(np.diff(np.flatnonzero(changes), prepend=0))
+        column["gaps"] = _encode_integers(np.diff(np.flatnonzero(changes), prepend=0))
     if allow_constant and len(integers) and (integers == integers[0]).all():
         return {**column, "all": int(integers[0])}
-    return {**column, "code": _code(integers)}
+    return {**column, "code": _encode_integers(integers)}
 
 
-def coded_texts(texts: npt.ArrayLike) -> dict[str, Any]:
+def encode_texts(texts: npt.ArrayLike) -> dict[str, Any]:
     """Encode a column ``(n,)`` of strings as distinct ``words`` and the index of each row.
 
     Parameters
@@ -81,13 +81,13 @@ def coded_texts(texts: npt.ArrayLike) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``words``, and ``rows`` as of `coded_numbers`.
+        ``words``, and ``rows`` as of `encode_numbers`.
     """
     words, rows = np.unique(np.asarray(texts, dtype=np.str_), return_inverse=True)
-    return {"words": words.tolist(), "rows": coded_numbers(rows)}
+    return {"words": words.tolist(), "rows": encode_numbers(rows)}
 
 
-def coded_lines(lines: Any) -> dict[str, Any]:
+def encode_lines(lines: Any) -> dict[str, Any]:
     """Encode lines or rings ``(k, 2)`` as lengths and concatenated points.
 
     Parameters
@@ -114,17 +114,17 @@ def coded_lines(lines: Any) -> dict[str, Any]:
     return {
         "n": len(arrays),
         "points": len(points),
-        "lengths": coded_numbers([len(array) for array in arrays]),
-        **_coded_places(points),
+        "lengths": encode_numbers([len(array) for array in arrays]),
+        **_encode_points(points),
     }
 
 
-def _coded_places(points: npt.NDArray[Any]) -> dict[str, Any]:
+def _encode_points(points: npt.NDArray[Any]) -> dict[str, Any]:
     """Encode latitudes and longitudes ``(n, 2)`` as columns."""
-    return {"latitude": coded_numbers(points[:, 0], DEGREES), "longitude": coded_numbers(points[:, 1], DEGREES)}
+    return {"latitude": encode_numbers(points[:, 0], DEGREES), "longitude": encode_numbers(points[:, 1], DEGREES)}
 
 
-def _code(integers: npt.NDArray[np.int64]) -> str:
+def _encode_integers(integers: npt.NDArray[np.int64]) -> str:
     """Encode the differences of integers in base64."""
     moves = np.diff(integers, prepend=np.int64(0))
     unsigned = ((moves << 1) ^ (moves >> 63)).astype(np.uint64)
@@ -223,7 +223,7 @@ class MapLayer:
         if self.kind in ("outlines", "strokes"):
             labels = [str(label) for label in np.asarray(self.facts.get("name", ())).tolist()]
             self._check("facts", len(labels), len(self.points))
-            return {**layer, **coded_lines(self.points), "labels": labels, "width": self.width}
+            return {**layer, **encode_lines(self.points), "labels": labels, "width": self.width}
         points = as_points(self.points) if np.size(self.points) else np.zeros((0, 2))
         if points.shape[1:] != (2,):
             raise InvalidInputError(f"points of layer {self.name!r} must have two columns, got shape {points.shape}")
@@ -232,24 +232,24 @@ class MapLayer:
             self._check(name, len(column), len(points))
         if len(columns["times"]) and not len(columns["users"]):
             raise InvalidInputError(f"layer {self.name!r} has times without users: times need users")
-        order = self._order(columns["users"], columns["times"])
-        layer |= {"n": len(points), "opacity": self.opacity, **_coded_places(points[order])}
+        order = self._order_rows(columns["users"], columns["times"])
+        layer |= {"n": len(points), "opacity": self.opacity, **_encode_points(points[order])}
         if len(columns["users"]):
-            layer["users"] = coded_texts(columns["users"][order])
+            layer["users"] = encode_texts(columns["users"][order])
         if len(columns["times"]):
             seconds = columns["times"][order].astype("datetime64[s]").astype(np.int64)
-            layer["times"] = coded_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
+            layer["times"] = encode_numbers(seconds, max(1, int(np.gcd.reduce(seconds))))
         if len(columns["radii"]):
-            layer["radii"] = coded_numbers(columns["radii"][order])
+            layer["radii"] = encode_numbers(columns["radii"][order])
             layer["radius_name"] = self.radius_name
         if len(columns["trips"]):
             first_rows = 1 + np.flatnonzero(np.diff(columns["trips"][order]))
-            layer["trips"] = coded_numbers(first_rows, allow_constant=False)["code"]
+            layer["trips"] = encode_numbers(first_rows, allow_constant=False)["code"]
         layer["facts"] = []
         for name, values in self.facts.items():
             column = np.asarray(values)
             self._check("facts", len(column), len(points))
-            layer["facts"].append({"name": name, **_fact(name, column[order])})
+            layer["facts"].append({"name": name, **_encode_fact(name, column[order])})
         return layer
 
     def _check(self, what: str, count: int, points: int) -> None:
@@ -258,7 +258,7 @@ class MapLayer:
                 f"layer {self.name!r} must have one of {what} per point: {points} points, {count} {what}"
             )
 
-    def _order(self, users: npt.NDArray[Any], times: npt.NDArray[Any]) -> Any:
+    def _order_rows(self, users: npt.NDArray[Any], times: npt.NDArray[Any]) -> Any:
         if not len(users):
             return slice(None)
         _, number = np.unique(users.astype(np.str_), return_inverse=True)
@@ -303,9 +303,9 @@ class MapPolicy:
         hull = np.asarray(self.hull, dtype=np.float64).reshape(-1, 2)
         return {
             "n": len(states),
-            **_coded_places(states),
-            "from": coded_numbers(first),
-            "to": coded_numbers(second),
+            **_encode_points(states),
+            "from": encode_numbers(first),
+            "to": encode_numbers(second),
             "edges": len(edges),
             "hull": np.round(hull, 6).tolist(),
             "error": round(self.error_m, 3) if np.isfinite(self.error_m) else None,
@@ -313,8 +313,8 @@ class MapPolicy:
         }
 
 
-@checked
-def web_map(
+@check_arguments
+def build_web_map(
     layers: Sequence[MapLayer],
     title: str,
     note: str = "",
@@ -362,7 +362,7 @@ def web_map(
     data = {
         "layers": _share_codes([layer.to_json() for layer in layers], codes),
         "codes": codes,
-        "basemap": None if basemap is None else coded_basemap(basemap),
+        "basemap": None if basemap is None else encode_basemap(basemap),
         "policy": None if policy is None else policy.to_json(),
         "tiles": tiles,
         "credit": credit if tiles else "",
@@ -372,18 +372,19 @@ def web_map(
         "{{title}}": html.escape(title),
         "{{note}}": html.escape(note),
         "{{data}}": text.replace("<", "\\u003c"),  # inside <script> only '<' could end the data early
-        "{{tiles}}": "" if tiles is None else f" {tile_host(tiles)}",
-        "{{style}}": _file("plots/webmap.css"),
+        "{{tiles}}": "" if tiles is None else f" {parse_tile_host(tiles)}",
+        "{{style}}": _read_file("plots/webmap.css"),
         # A file of its own cannot import modules: browsers refuse them from files.
-        "{{script}}": re.sub(r"^export ", "", _file("plots/basemap.js"), flags=re.MULTILINE) + _file("plots/webmap.js"),
-        "{{leaflet}}": _file("vendor/leaflet/leaflet.js").partition("//# sourceMappingURL")[0],
-        "{{leaflet_style}}": _file("vendor/leaflet/leaflet.css"),
+        "{{script}}": re.sub(r"^export ", "", _read_file("plots/basemap.js"), flags=re.MULTILINE)
+        + _read_file("plots/webmap.js"),
+        "{{leaflet}}": _read_file("vendor/leaflet/leaflet.js").partition("//# sourceMappingURL")[0],
+        "{{leaflet_style}}": _read_file("vendor/leaflet/leaflet.css"),
     }
-    return _MARK.sub(lambda mark: parts[mark[0]], _file("plots/webmap.html"))
+    return _MARK.sub(lambda mark: parts[mark[0]], _read_file("plots/webmap.html"))
 
 
-@checked
-def tile_host(address: str) -> str:
+@check_arguments
+def parse_tile_host(address: str) -> str:
     """Return the scheme and host of a tile server, for the content security policy of a page.
 
     Parameters
@@ -411,24 +412,24 @@ def tile_host(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     return files("dphmm").joinpath(name).read_text(encoding="utf-8")
 
 
-def _fact(name: str, column: npt.NDArray[Any]) -> dict[str, Any]:
+def _encode_fact(name: str, column: npt.NDArray[Any]) -> dict[str, Any]:
     """Encode a column of facts: strings by words, numbers by a step that suits their unit."""
     if column.dtype.kind in "OUSb":
-        return coded_texts(column.astype(np.str_))
+        return encode_texts(column.astype(np.str_))
     finite = np.where(np.isfinite(column.astype(np.float64)), column, np.nan)
     if name.endswith("_m"):
-        return coded_numbers(finite)
+        return encode_numbers(finite)
     numbers = finite[~np.isnan(finite)]
     steps = (
         step
         for step in (1.0, 0.1, 0.01, 0.001)
         if (np.abs(np.round(numbers / step) * step - numbers) < _STEP_TOLERANCE).all()
     )
-    return coded_numbers(finite, next(steps, _FACT_STEP))
+    return encode_numbers(finite, next(steps, _FACT_STEP))
 
 
 def _share_codes(value: Any, codes: list[str]) -> Any:

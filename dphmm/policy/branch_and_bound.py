@@ -86,7 +86,7 @@ class RepairProblem(ABC, Generic[Node, RepairT]):
     """Base class of the nodes and bounds of one objective."""
 
     @abstractmethod
-    def roots(self, search: RepairSearch[Node, RepairT]) -> Iterator[tuple[float, Node]]:
+    def iterate_roots(self, search: RepairSearch[Node, RepairT]) -> Iterator[tuple[float, Node]]:
         """Yield bounds and nodes that contain every repair better than the incumbent.
 
         All nodes must be yielded before any work is spent. Nodes not yet yielded when the limit is reached would be
@@ -98,14 +98,14 @@ class RepairProblem(ABC, Generic[Node, RepairT]):
         """Offer the node's own repairs to the search. Yield children that contain all others."""
 
     @abstractmethod
-    def key(self, node: Node) -> Hashable:
+    def get_key(self, node: Node) -> Hashable:
         """Return a key that is equal for nodes with the same repairs."""
 
-    def depth(self, node: Node) -> int:  # noqa: ARG002
+    def get_depth(self, node: Node) -> int:  # noqa: ARG002
         """Return the depth. Deeper nodes are expanded first. Constant means best-first."""
         return 0
 
-    def floor(self, node: Node) -> float:  # noqa: ARG002
+    def compute_floor(self, node: Node) -> float:  # noqa: ARG002
         """Return a second lower bound of a node that is too expensive to compute for every node."""
         return 0.0
 
@@ -141,7 +141,7 @@ class RepairSearch(Generic[Node, RepairT]):
         """Return the best repair and its bound."""
         current: list[_Entry[Node]] = []
         try:
-            self._push_all(self.problem.roots(self))
+            self._push_all(self.problem.iterate_roots(self))
             while self._frontier:
                 current = [heapq.heappop(self._frontier)]
                 bound, node = current[0][3:]
@@ -149,7 +149,7 @@ class RepairSearch(Generic[Node, RepairT]):
                     self._push_all(self.problem.branch(self, bound, node))
         except OutOfWork:
             # The current node counts as unexplored, too: some of its children may be missing from the frontier.
-            self.leave_open(self._smallest_bound(current + self._frontier))
+            self.leave_open(self._find_min_bound(current + self._frontier))
             # If the work ended before any node was pushed, only the floor is proven.
             if not self._seen:
                 self.leave_open(self._floor)
@@ -171,20 +171,20 @@ class RepairSearch(Generic[Node, RepairT]):
 
     def _push_all(self, nodes: Iterator[tuple[float, Node]]) -> None:
         for bound, node in nodes:
-            key = self.problem.key(node)
+            key = self.problem.get_key(node)
             if self.is_beaten(bound) or key in self._seen:
                 continue
             self._seen.add(key)
             # Nodes of equal depth are ordered by ten digits of the bound, then by insertion, because further digits may
             # differ between platforms. The logarithm exists: an incumbent of zero beats every bound.
             rank = round(bound, 9 - floor(log10(self.best.value)))
-            heapq.heappush(self._frontier, (-self.problem.depth(node), rank, next(self._insertions), bound, node))
+            heapq.heappush(self._frontier, (-self.problem.get_depth(node), rank, next(self._insertions), bound, node))
 
-    def _smallest_bound(self, entries: list[_Entry[Node]]) -> float:
+    def _find_min_bound(self, entries: list[_Entry[Node]]) -> float:
         """Return the smallest bound of nodes, after tightening the first ones by their floors."""
         smallest = inf
         for index, (*_, bound, node) in enumerate(sorted(entries, key=lambda entry: entry[1:3])):
             if bound < smallest and index < _MAX_TIGHTENED_NODES:
-                bound = max(bound, self.problem.floor(node))
+                bound = max(bound, self.problem.compute_floor(node))
             smallest = min(smallest, bound)
         return smallest

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_and_lock, find_runs, hash_content
 from dphmm.compilation import compile_if_hot
 from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_origin
 from dphmm.geometry.measurements import Measurements
-from dphmm.geometry.span import distinct_rows
+from dphmm.geometry.span import select_distinct_rows
 from dphmm.policy.edges import EdgeSet, merge_components, restrict_term
 
 # Up to these sizes all pairwise differences of a group are computed faster than the hull of its points, in the plane
@@ -73,9 +73,9 @@ class CliqueEdges(EdgeSet):
 
     def __init__(self, size: int, starts: IntArray, members: IntArray) -> None:
         self.size = size
-        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
-        self.starts: IntArray = frozen(starts.astype(np.int64))
-        self.members: IntArray = frozen(members)
+        starts, members = _select_groups(np.diff(starts) >= 2, starts, members)
+        self.starts: IntArray = copy_and_lock(starts.astype(np.int64))
+        self.members: IntArray = copy_and_lock(members)
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
         self._last_measurements: Measurements | None = None
@@ -94,9 +94,9 @@ class CliqueEdges(EdgeSet):
         changes = np.flatnonzero(np.diff(labels[order])) + 1
         return cls(len(labels), np.concatenate([[0], changes, [len(order)]]), order)
 
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Iterate over all pairs of each group, in chunks of bounded size."""
-        return _pairs(*self._within(nodes, np.arange(len(self.starts) - 1)))
+        return _iterate_pairs(*self._restrict_groups(nodes, np.arange(len(self.starts) - 1)))
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Return whether the states share a group."""
@@ -109,13 +109,13 @@ class CliqueEdges(EdgeSet):
         incidence = csr_array((ones, (self.members, groups)), shape=(self.size, len(self.starts) - 1))
         return np.asarray(incidence[first].multiply(incidence[second]).sum(axis=1)).ravel() > 0
 
-    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+    def list_terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
         """Return the groups as terms of a certificate's policy."""
         groups = np.split(self.members, self.starts[1:-1]) if len(self.starts) > 1 else []
         masks = [np.isin(np.arange(self.size), group) for group in groups]
-        return [restrict_term({"groups": [runs(mask) for mask in masks]}, nodes)]
+        return [restrict_term({"groups": [find_runs(mask) for mask in masks]}, nodes)]
 
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return the number of pairs within groups, with multiplicity."""
         lengths = np.diff(self.starts)
         return int((lengths * (lengths - 1) // 2).sum())
@@ -123,18 +123,18 @@ class CliqueEdges(EdgeSet):
     @property
     def content_hash(self) -> str:
         """A hash of the groups in their order."""
-        return content_hash("cliques", self.size, self.starts, self.members)
+        return hash_content("cliques", self.size, self.starts, self.members)
 
-    def connected(self, nodes: BoolArray) -> BoolArray:
+    def find_connected_states(self, nodes: BoolArray) -> BoolArray:
         """Return which states share a group with another state of ``nodes``."""
         result = np.zeros(self.size, dtype=np.bool_)
-        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        starts, members = self._restrict_groups(nodes, np.arange(len(self.starts) - 1))
         result[members[np.repeat(np.diff(starts) >= 2, np.diff(starts))]] = True
         return result
 
     def components(self, nodes: BoolArray) -> IntArray:
         """Return the connected components, computed from a star within each group."""
-        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
+        starts, members = self._restrict_groups(nodes, np.arange(len(self.starts) - 1))
         # A star around a group's first state has the same components as the clique, but only linearly many edges.
         first = (
             np.repeat(members[np.minimum(starts[:-1], len(members) - 1)], np.diff(starts)) if len(members) else members
@@ -143,32 +143,32 @@ class CliqueEdges(EdgeSet):
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
         """Return whether the smallest and the largest label of a group differ."""
-        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
-        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
+        starts, members = self._restrict_groups(nodes, np.arange(len(self.starts) - 1))
+        starts, members = _select_groups(np.diff(starts) >= 2, starts, members)
         if not len(members):
             return False
         member_labels = labels[members]
         smallest, largest = (reduce.reduceat(member_labels, starts[:-1]) for reduce in (np.minimum, np.maximum))
         return bool((smallest != largest).any())
 
-    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+    def build_body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Return the hull of the edges within ``nodes``, from the full hull if possible."""
         if self.is_complete:
             extremes = measurements.extremes(nodes)
             if measurements.dimension == 2:
-                return PlanarBody(planar.difference_polygon(extremes))
-            return _grow_by_group(origin(extremes), extremes, are_extremes=True)
+                return PlanarBody(planar.build_difference_polygon(extremes))
+            return _grow_by_group(build_origin(extremes), extremes, are_extremes=True)
         full = self._get_full_hull(measurements)
         # The hull within the nodes is contained in the full one. Both are equal if each vertex of the full hull is a
         # difference within the nodes.
-        if full is not None and all(_any_within(pairs, nodes) for pairs in full.pairs):
+        if full is not None and all(_contains_any_pair(pairs, nodes) for pairs in full.pairs):
             return full.body
-        return self._widest_first(measurements, nodes)
+        return self._build_widest_first(measurements, nodes)
 
-    def _widest_first(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+    def _build_widest_first(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Build the hull group by group, widest first. Groups inside the hull are skipped."""
-        hull = origin(measurements.coordinates)
-        extents = self._extents(measurements)
+        hull = build_origin(measurements.coordinates)
+        extents = self._get_extents(measurements)
         remaining = extents.order
         batch = _FIRST_BATCH
         while len(remaining):
@@ -178,24 +178,24 @@ class CliqueEdges(EdgeSet):
             remaining = remaining[_may_grow(hull, extents.widths)[extents.class_of[remaining]]]
         return hull
 
-    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+    def compute_max_gauge(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Return the largest gauge of a difference within a group, by heights over facets.
 
         For a ball the differences between the hull vertices of each group are compared instead.
         """
         # Within a row of equal y-coordinate the extremes of any linear function are at the ends of the row.
         if self.is_complete and gauge.normals is not None and points.shape[1] == 2:
-            return _measure_widths(nodes, *self._by_rows(points), gauge.normals, gauge.limits)
-        starts, members = self._within(nodes, np.arange(len(self.starts) - 1))
-        starts, members = _groups_where(np.diff(starts) >= 2, starts, members)
+            return _measure_widths(nodes, *self._sort_points_by_row(points), gauge.normals, gauge.limits)
+        starts, members = self._restrict_groups(nodes, np.arange(len(self.starts) - 1))
+        starts, members = _select_groups(np.diff(starts) >= 2, starts, members)
         if not len(members):
             return 0.0
         if gauge.normals is None:
             if int(np.diff(starts).max()) <= _PAIRWISE_MAX_SIZE:
-                return super().widest(points, nodes, gauge)
+                return super().compute_max_gauge(points, nodes, gauge)
             groups = pairwise(starts.tolist())
-            return float(np.max([_widest_by_corners(points[members[a:b]], gauge) for a, b in groups]))
-        heights = gauge.heights(points[members])
+            return float(np.max([_compute_max_gauge_by_corners(points[members[a:b]], gauge) for a, b in groups]))
+        heights = gauge.compute_heights(points[members])
         worst = 0.0
         columns = max(1, _CHUNK_HEIGHTS // len(members))
         for first in range(0, heights.shape[1], columns):
@@ -220,24 +220,24 @@ class CliqueEdges(EdgeSet):
 
     def _compute_full_hull(self, measurements: Measurements) -> _FullHull | None:
         all_nodes = np.ones(self.size, dtype=np.bool_)
-        body = self._widest_first(measurements, all_nodes)
+        body = self._build_widest_first(measurements, all_nodes)
         vertices = body.vertices[: len(body.vertices) // 2]
-        groups = _scattered(np.arange(len(self.starts) - 1))
+        groups = _order_scattered_rows(np.arange(len(self.starts) - 1))
         squares = np.cumsum(np.diff(self.starts)[groups] ** 2)
         groups = groups[: int(np.searchsorted(squares, 2 * _MAX_SAMPLED_EDGES))]
         if len(vertices) < 2 or not len(groups):
             return None
-        edges = np.concatenate(list(_pairs(*self._within(all_nodes, np.sort(groups)))))
+        edges = np.concatenate(list(_iterate_pairs(*self._restrict_groups(all_nodes, np.sort(groups)))))
         differences = measurements.differences(edges)
         at_vertex = [(differences == vertex).all(axis=1) | (differences == -vertex).all(axis=1) for vertex in vertices]
-        return _FullHull(body, [_scattered(edges[mask]) for mask in at_vertex])
+        return _FullHull(body, [_order_scattered_rows(edges[mask]) for mask in at_vertex])
 
     @property
     def is_complete(self) -> bool:
         """Whether one group contains all states."""
         return len(self.starts) == 2 and len(self.members) == self.size
 
-    def _by_rows(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
+    def _sort_points_by_row(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
         """Return the order of points by rows of equal y-coordinate, and the sorted points.
 
         Both are cached for the last points.
@@ -250,17 +250,17 @@ class CliqueEdges(EdgeSet):
     def _add_groups(
         self, hull: GrowingBody, measurements: Measurements, nodes: BoolArray, groups: IntArray
     ) -> GrowingBody:
-        starts, members = self._within(nodes, groups)
+        starts, members = self._restrict_groups(nodes, groups)
         lengths = np.diff(starts)
         small = _PAIRWISE_MAX_SIZE if measurements.dimension <= 2 else _PAIRWISE_MAX_SIZE_IN_SPACE
         for group in np.flatnonzero(lengths > small):
             hull = _grow_by_group(hull, measurements.coordinates[members[starts[group] : starts[group + 1]]])
-        starts, members = _groups_where(lengths <= small, starts, members)
-        for edges in _pairs(starts, members):
+        starts, members = _select_groups(lengths <= small, starts, members)
+        for edges in _iterate_pairs(starts, members):
             hull = hull.grow(measurements.differences(edges))
         return hull
 
-    def _within(self, nodes: BoolArray, groups: IntArray) -> tuple[IntArray, IntArray]:
+    def _restrict_groups(self, nodes: BoolArray, groups: IntArray) -> tuple[IntArray, IntArray]:
         """Return selected groups restricted to ``nodes``, as starts and members."""
         lengths = self.starts[groups + 1] - self.starts[groups]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -270,12 +270,12 @@ class CliqueEdges(EdgeSet):
         counts = np.concatenate([[0], np.cumsum(kept)])[offsets]
         return counts, members[kept]
 
-    def _extents(self, measurements: Measurements) -> _Extents:
+    def _get_extents(self, measurements: Measurements) -> _Extents:
         if self._extents_of is None or self._extents_of[0] is not measurements:
-            self._extents_of = (measurements, self._measure(measurements))
+            self._extents_of = (measurements, self._compute_extents(measurements))
         return self._extents_of[1]
 
-    def _measure(self, measurements: Measurements) -> _Extents:
+    def _compute_extents(self, measurements: Measurements) -> _Extents:
         points = measurements.coordinates
         axes = [points[:, i] for i in range(measurements.dimension)]
         if measurements.dimension == 2:
@@ -305,12 +305,12 @@ def _measure_widths(
     return float(reach.max(initial=0.0))
 
 
-def _scattered(rows: IntArray) -> IntArray:
+def _order_scattered_rows(rows: IntArray) -> IntArray:
     """Return the rows in a deterministic order, consecutive ones far apart."""
     return rows[np.argsort(np.arange(len(rows)) * _GOLDEN_RATIO % 1.0, kind="stable")]
 
 
-def _any_within(pairs: IntArray, nodes: BoolArray) -> bool:
+def _contains_any_pair(pairs: IntArray, nodes: BoolArray) -> bool:
     """Return whether both states of any pair ``(m, 2)`` are in ``nodes``."""
     start = 0
     stop = _FIRST_BATCH
@@ -342,28 +342,28 @@ def _grow_by_group(hull: GrowingBody, points: npt.NDArray[Any], are_extremes: bo
     if points.shape[1] == 1:
         return hull.grow(points.max(axis=0, keepdims=True) - points.min(axis=0, keepdims=True))
     if points.shape[1] == 2:
-        return hull.grow(planar.difference_polygon(planar.convex_polygon(points)))
+        return hull.grow(planar.build_difference_polygon(planar.build_convex_polygon(points)))
     if not are_extremes:
-        points = planar.hull_candidates(distinct_rows(points))
-    for edges in _pairs(np.array([0, len(points)]), np.arange(len(points))):
+        points = planar.select_hull_candidates(select_distinct_rows(points))
+    for edges in _iterate_pairs(np.array([0, len(points)]), np.arange(len(points))):
         hull = hull.grow(points[edges[:, 0]] - points[edges[:, 1]])
     return hull
 
 
-def _widest_by_corners(points: FloatArray, gauge: Gauge) -> float:
+def _compute_max_gauge_by_corners(points: FloatArray, gauge: Gauge) -> float:
     """Return the largest gauge of a difference within a group: between hull vertices."""
     if len(points) > _PAIRWISE_MAX_SIZE:
-        points = planar.hull_candidates(points)
+        points = planar.select_hull_candidates(points)
     return float(np.max([gauge(points - point).max() for point in points]))  # unlike `max`, keeps NaN
 
 
-def _groups_where(keep: BoolArray, starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
+def _select_groups(keep: BoolArray, starts: IntArray, members: IntArray) -> tuple[IntArray, IntArray]:
     """Return the starts and members of the groups to keep."""
     lengths = np.diff(starts)
     return np.concatenate([[0], np.cumsum(lengths[keep])]), members[np.repeat(keep, lengths)]
 
 
-def _pairs(starts: IntArray, members: IntArray) -> Iterator[IntArray]:
+def _iterate_pairs(starts: IntArray, members: IntArray) -> Iterator[IntArray]:
     """Iterate over the pairs ``(m, 2)`` of each group, the smaller state first, in chunks."""
     lengths = np.diff(starts)
     partners = np.repeat(lengths, lengths)

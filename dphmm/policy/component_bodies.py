@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
 from dphmm.geometry.hull import Body, CrossPolytope, Disc, Membership, SensitivityHull
-from dphmm.geometry.incremental_hull import GrowingBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 from dphmm.policy.graph import PolicyGraph
@@ -41,14 +41,14 @@ class NoiseBody:
     body: SensitivityHull | Disc
 
     @classmethod
-    def around(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
+    def from_hull(cls, measurements: Measurements, coordinate_hull: SensitivityHull, body: Body) -> NoiseBody:
         """Return the noise body of a type around a hull in coordinates."""
         hull = measurements.to_units(coordinate_hull)
-        around = noise_body(measurements, coordinate_hull, body)
-        return cls(coordinate_hull, hull, hull if around is coordinate_hull else in_units(measurements, around))
+        around = build_noise_body(measurements, coordinate_hull, body)
+        return cls(coordinate_hull, hull, hull if around is coordinate_hull else convert_to_units(measurements, around))
 
 
-def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
+def build_noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) -> SensitivityHull | Disc:
     """Return the noise body around a hull in coordinates.
 
     The result is in coordinates, except for a disc, which is in the unit of the measurements.
@@ -68,8 +68,8 @@ def noise_body(measurements: Measurements, hull: SensitivityHull, body: Body) ->
     return CrossPolytope(radii) if len(steps) > 2 else SensitivityHull(np.diag(radii))
 
 
-def in_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
-    """Convert the result of `noise_body` to the unit of the measurements."""
+def convert_to_units(measurements: Measurements, body: SensitivityHull | Disc) -> SensitivityHull | Disc:
+    """Convert the result of `build_noise_body` to the unit of the measurements."""
     return body if isinstance(body, Disc) else measurements.to_units(body)
 
 
@@ -92,27 +92,27 @@ def label_components(graph: PolicyGraph, noise_scope: NoiseScope) -> IntArray:
 def build_shapes(graph: PolicyGraph, measurements: Measurements, labels: IntArray) -> list[GrowingBody]:
     """Return the hull of the differences over the edges of each component, in coordinates."""
     sizes = np.bincount(labels[labels >= 0])
-    shapes = [origin(measurements.coordinates)] * len(sizes)
+    shapes = [build_origin(measurements.coordinates)] * len(sizes)
     # If only one component has several states it contains all edges, so the graph need not be restricted.
     if (sizes > 1).sum() == 1:
-        shapes[int(np.argmax(sizes))] = _hull(graph, measurements)
+        shapes[int(np.argmax(sizes))] = _build_shape(graph, measurements)
         return shapes
     size = np.where(labels >= 0, sizes[labels], 0)
     small = (size > 1) & (size <= _MAX_PAIRWISE_STATES)
     if small.any():
         for edges in graph.restrict(small).edge_blocks():
-            for component, block in _by_label(edges, labels[edges[:, 0]]):
+            for component, block in _group_rows_by_label(edges, labels[edges[:, 0]]):
                 shapes[component] = shapes[component].grow(measurements.differences(block))
     for component in np.flatnonzero(sizes > _MAX_PAIRWISE_STATES).tolist():
-        shapes[component] = _hull(graph.restrict(labels == component), measurements)
+        shapes[component] = _build_shape(graph.restrict(labels == component), measurements)
     return shapes
 
 
-def _hull(graph: PolicyGraph, measurements: Measurements) -> GrowingBody:
+def _build_shape(graph: PolicyGraph, measurements: Measurements) -> GrowingBody:
     return measurements.build_body(graph.hull(measurements))
 
 
-def _by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
+def _group_rows_by_label(rows: IntArray, labels: IntArray) -> list[tuple[int, IntArray]]:
     """Return the rows of each label."""
     if not len(rows):
         return []
@@ -137,7 +137,7 @@ class NoiseBodies:
     of_component: IntArray
 
     @classmethod
-    def around(cls, measurements: Measurements, shapes: list[GrowingBody], body: Body) -> NoiseBodies:
+    def from_shapes(cls, measurements: Measurements, shapes: list[GrowingBody], body: Body) -> NoiseBodies:
         """Return the noise bodies of a type around hulls in coordinates."""
         numbers: dict[bytes, int] = {}
         bodies: list[NoiseBody] = []
@@ -147,11 +147,11 @@ class NoiseBodies:
             key = (shape.vertices if body == "hull" else shape.points).tobytes()
             if key not in numbers:
                 numbers[key] = len(bodies)
-                bodies.append(NoiseBody.around(measurements, measurements.compute_hull(shape), body))
+                bodies.append(NoiseBody.from_hull(measurements, measurements.compute_hull(shape), body))
             of_component[component] = numbers[key]
         return cls(tuple(bodies), of_component)
 
-    def joint_hull(self, measurements: Measurements) -> tuple[SensitivityHull, SensitivityHull]:
+    def compute_joint_hull(self, measurements: Measurements) -> tuple[SensitivityHull, SensitivityHull]:
         """Return the hull of all bodies, in coordinates and in the measurements' unit."""
         if len(self.bodies) == 1:
             return self.bodies[0].coordinate_hull, self.bodies[0].hull
@@ -166,7 +166,7 @@ class NoiseBodies:
         return joint, measurements.to_units(joint)
 
 
-def degrees_within(
+def compute_protection_degrees(
     measurements: Measurements, labels: IntArray, bodies: NoiseBodies, body: Body, membership: Membership
 ) -> IntArray:
     """Return the degree of protection of each state, ``(N,)``. 0 outside.
@@ -174,14 +174,14 @@ def degrees_within(
     It is the number of states in the state's component that the component's body, centred at the state, contains.
     """
     if not labels.max(initial=0) and len(bodies.bodies) == 1:
-        shared_body = noise_body(measurements, bodies.bodies[0].coordinate_hull, body)
+        shared_body = build_noise_body(measurements, bodies.bodies[0].coordinate_hull, body)
         return count_within(CoordinateBody(measurements, shared_body, membership), labels == 0)
     degrees = np.where(labels >= 0, 1, 0)
     sizes = np.bincount(labels[labels >= 0])
 
     def get_body(component: int) -> CoordinateBody:
         noise = bodies.bodies[int(bodies.of_component[component])]
-        return CoordinateBody(measurements, noise_body(measurements, noise.coordinate_hull, body), membership)
+        return CoordinateBody(measurements, build_noise_body(measurements, noise.coordinate_hull, body), membership)
 
     for component in np.flatnonzero(sizes > _MAX_PAIRWISE_STATES).tolist():
         within: BoolArray = labels == component
@@ -189,14 +189,14 @@ def degrees_within(
     is_small = (sizes > 1) & (sizes <= _MAX_PAIRWISE_STATES)
     # A label of -1 reads the last entry, which the second condition discards.
     states = np.flatnonzero(is_small[labels] & (labels >= 0)) if is_small.any() else np.zeros(0, dtype=np.int64)
-    for component, members in _by_label(states, labels[states]):
+    for component, members in _group_rows_by_label(states, labels[states]):
         points = measurements.coordinates[members]
         pairs = (points[:, None] - points[None]).reshape(-1, measurements.dimension)
         degrees[members] = get_body(component).contains(pairs).reshape(len(members), -1).sum(axis=1)
     return degrees
 
 
-def exposed_among(graph: PolicyGraph, labels: IntArray) -> IntArray:
+def find_exposed_states(graph: PolicyGraph, labels: IntArray) -> IntArray:
     """Return the exposed states of a graph: those that are isolated and not open."""
     sizes = np.bincount(labels[labels >= 0])
     is_exposed = (labels >= 0) & ~graph.open
@@ -204,7 +204,7 @@ def exposed_among(graph: PolicyGraph, labels: IntArray) -> IntArray:
     return np.flatnonzero(is_exposed)
 
 
-def prior_over(prior: npt.ArrayLike | None, possible: BoolArray) -> FloatArray:
+def condition_prior(prior: npt.ArrayLike | None, possible: BoolArray) -> FloatArray:
     """Return a prior ``(N,)`` conditioned on the possible states. Uniform if None.
 
     Raises

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.geometry.incremental_hull import GrowingBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
-from dphmm.policy.repair_objective import ROUNDING, NoiseCost, find_minimum, orders_by_cost
+from dphmm.policy.repair_objective import ROUNDING, NoiseCost, find_minimum, list_orders_by_cost
 
 # In units of work (see `Work`): a hull, the floor of its cost, one change of a repair, and one difference to a
 # partner.
@@ -102,33 +102,33 @@ class ComponentRepairProblem:
         self.base_costs = np.zeros(len(shapes))
         self.floors = np.zeros(len(shapes))
         for c in (c for c, shape in enumerate(shapes) if not shape.is_point):
-            self.base_costs[c] = cost.value(shapes[c])
-            self.floors[c] = cost.floor(shapes[c])
+            self.base_costs[c] = cost.evaluate(shapes[c])
+            self.floors[c] = cost.compute_floor(shapes[c])
         # The objective before the repair. Exposed states have no noise yet, and cost nothing.
         self.base_value = float(weights @ self.base_costs)
         # Both caches are bounded by the work limit: each new entry counts the work of a shape.
         self._clusters: dict[frozenset[Edge], Cluster] = {}
         self._floors: dict[frozenset[Edge], float] = {}
 
-    def vectors(self, state: int, partners: IntArray) -> npt.NDArray[Any]:
+    def compute_differences(self, state: int, partners: IntArray) -> npt.NDArray[Any]:
         """Return the differences in coordinates from a state to partners."""
         self.work.count(_WORK_PER_PARTNER * len(partners))
         return np.asarray(self._coordinates[partners] - self._coordinates[state])
 
-    def cluster(self, edges: frozenset[Edge]) -> Cluster:
+    def get_cluster(self, edges: frozenset[Edge]) -> Cluster:
         """Return the cluster of connected edges."""
         if edges not in self._clusters:
             shape, joined = self.build_shape(edges)
             weight = float(self.weights[joined].sum())
             before = float(self.weights[joined] @ self.base_costs[joined])
-            self._clusters[edges] = Cluster(weight * self.cost.value(shape), before, weight, tuple(joined))
+            self._clusters[edges] = Cluster(weight * self.cost.evaluate(shape), before, weight, tuple(joined))
         return self._clusters[edges]
 
-    def floor(self, edges: frozenset[Edge]) -> float:
+    def compute_floor(self, edges: frozenset[Edge]) -> float:
         """Return a lower bound of the cost, per state, of the noise of merged components."""
         if edges not in self._floors:
             self.work.count(_WORK_PER_FLOOR)
-            self._floors[edges] = self.cost.tight_floor(self.build_shape(edges)[0])
+            self._floors[edges] = self.cost.compute_tight_floor(self.build_shape(edges)[0])
         return self._floors[edges]
 
     def build_shape(self, edges: frozenset[Edge]) -> tuple[GrowingBody, list[int]]:
@@ -141,15 +141,15 @@ class ComponentRepairProblem:
         differences = self._coordinates[pairs[:, 0]] - self._coordinates[pairs[:, 1]]
         return self.shapes[largest].grow(np.concatenate([differences, *more])), joined
 
-    def shapes_after(self, edges: Iterable[Edge], labels: IntArray) -> list[GrowingBody]:
+    def build_repaired_shapes(self, edges: Iterable[Edge], labels: IntArray) -> list[GrowingBody]:
         """Return the hull of each component of the repaired graph, by its labels ``(N,)``."""
         first = np.unique(labels[self.states], return_index=True)[1]
         shapes = [self.shapes[int(self.labels[self.states[at]])] for at in first]
-        for cluster in self.clusters(edges):
+        for cluster in self.partition_edges(edges):
             shapes[int(labels[next(iter(cluster))[0]])] = self.build_shape(cluster)[0]
         return shapes
 
-    def clusters(self, edges: Iterable[Edge]) -> list[frozenset[Edge]]:
+    def partition_edges(self, edges: Iterable[Edge]) -> list[frozenset[Edge]]:
         """Partition edges into clusters: connected sets of edges."""
         # Repairs have at most as many edges as exposed states, so relabelling is faster than a union-find structure.
         group: dict[int, int] = {}
@@ -165,9 +165,9 @@ class ComponentRepairProblem:
                         group[component] = first
         return [frozenset(cluster) for cluster in clusters.values()]
 
-    def value(self, edges: Iterable[Edge]) -> float:
+    def compute_objective(self, edges: Iterable[Edge]) -> float:
         """Return the objective: the sum over components of probability times cost of noise."""
-        clusters = (self.cluster(cluster_edges) for cluster_edges in self.clusters(edges))
+        clusters = (self.get_cluster(cluster_edges) for cluster_edges in self.partition_edges(edges))
         return self.base_value + sum(cluster.cost - cluster.before for cluster in clusters)
 
     def exposes_none(self, edges: Iterable[Edge]) -> bool:
@@ -231,7 +231,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         self.problem = problem
         self.options = {state: _list_options(problem, state) for state in problem.exposed}
         self.weight = {state: float(problem.weights[problem.labels[state]]) for state in problem.exposed}
-        self.floors = self._component_floors()
+        self.floors = self._compute_component_floors()
         # Zero the weight of exposed states: their own term already counts it.
         self.weights = problem.weights.copy()
         self.weights[problem.labels[problem.exposed]] = 0.0
@@ -243,19 +243,19 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
 
     def run(self, incumbent: Repair) -> Repair:
         """Return the best repair and its bound."""
-        floor = self.component_floor + sum(self._own_and_growth_floor(state) for state in self.order)
+        floor = self.component_floor + sum(self._compute_state_floor(state) for state in self.order)
         search = RepairSearch(self, incumbent, self.problem.work, floor)
         return search.run()
 
-    def key(self, node: _Node) -> tuple[int, frozenset[Edge]]:
+    def get_key(self, node: _Node) -> tuple[int, frozenset[Edge]]:
         """Return depth and edges, which define the set of repairs."""
         return node.depth, node.edges
 
-    def depth(self, node: _Node) -> int:
+    def get_depth(self, node: _Node) -> int:
         """Return the depth: depth-first search finds complete repairs early."""
         return node.depth
 
-    def roots(self, search: MergeSearch) -> Iterator[tuple[float, _Node]]:
+    def iterate_roots(self, search: MergeSearch) -> Iterator[tuple[float, _Node]]:
         """Yield the root, which has no edges, unless too many states are exposed."""
         if len(self.order) > _MAX_SEARCHED_STATES:
             # The search is skipped: the lower bound of all repairs is the floor.
@@ -264,14 +264,14 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         total = self.component_floor + sum(self.own_floor.values())
         yield total, _Node(0, frozenset(), total)
 
-    def _component_floors(self) -> FloatArray:
+    def _compute_component_floors(self) -> FloatArray:
         """Return a lower bound of each component's cost, with or without merged states."""
         joined = np.full(len(self.problem.base_costs), np.inf)
         for options in self.options.values():
             np.minimum.at(joined, options.components, options.floors)
         return np.asarray(np.minimum(self.problem.base_costs, np.maximum(self.problem.floors, joined)))
 
-    def _own_and_growth_floor(self, state: int) -> float:
+    def _compute_state_floor(self, state: int) -> float:
         """Return a lower bound of a state's own cost and its share of a component's growth.
 
         The cost of a component grows at least as much as the most demanding of the states that join it requires, hence
@@ -281,7 +281,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         growth = (options.floors - self.floors[options.components]) * self.weights[options.components]
         return float((self.weight[state] * options.floors + growth / len(self.order)).min())
 
-    def _total(self, edges: frozenset[Edge], depth: int) -> float:
+    def _compute_total(self, edges: frozenset[Edge], depth: int) -> float:
         """Return a lower bound of all repairs of a node.
 
         Each cluster costs at least its weight times its floor; each other component, and each remaining state without
@@ -291,10 +291,10 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         total = self.component_floor + sum(
             self.own_floor[state] for state in self.order[depth:] if state not in touched
         )
-        for cluster_edges in self.problem.clusters(sorted(edges)):
-            cluster = self.problem.cluster(cluster_edges)
+        for cluster_edges in self.problem.partition_edges(sorted(edges)):
+            cluster = self.problem.get_cluster(cluster_edges)
             components = list(cluster.components)
-            total += cluster.weight * self.problem.floor(cluster_edges)
+            total += cluster.weight * self.problem.compute_floor(cluster_edges)
             total -= float(self.problem.weights[components] @ self.floors[components])
         return total
 
@@ -307,22 +307,22 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         # offered when its last edge was added.
         if any(state in edge for edge in node.edges) and depth < len(self.order):
             yield bound, _Node(depth, node.edges, node.total)
-        for child_bound, partner in self._children(search, state, node):
+        for child_bound, partner in self._select_partners(search, state, node):
             edges = node.edges | {make_edge(state, partner)}
             if edges == node.edges:
                 continue
             search.spend(_WORK_PER_CHILD)
-            total = self._total(edges, depth)
+            total = self._compute_total(edges, depth)
             child_bound = max(bound, child_bound, total)
             if search.is_beaten(child_bound):
                 continue
             if self.problem.exposes_none(edges):
                 added = sorted(edges)
-                search.offer(Repair(tuple(added), self.problem.value(added), 0.0))
+                search.offer(Repair(tuple(added), self.problem.compute_objective(added), 0.0))
             if depth < len(self.order):
                 yield child_bound, _Node(depth, edges, total)
 
-    def _children(self, search: MergeSearch, state: int, node: _Node) -> list[tuple[float, int]]:
+    def _select_partners(self, search: MergeSearch, state: int, node: _Node) -> list[tuple[float, int]]:
         """Return the partners that may lead to a better repair, by ascending lower bound.
 
         Only the terms of the state and of its partner's cluster change in the node's total. The bound starts from the
@@ -335,11 +335,11 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         if node.edges:
             weights = weights.copy()
             floors = floors.copy()
-            for cluster_edges in self.problem.clusters(sorted(node.edges)):
-                cluster = self.problem.cluster(cluster_edges)
+            for cluster_edges in self.problem.partition_edges(sorted(node.edges)):
+                cluster = self.problem.get_cluster(cluster_edges)
                 components = list(cluster.components)
                 weights[components] = cluster.weight
-                floors[components] = self.problem.floor(cluster_edges)
+                floors[components] = self.problem.compute_floor(cluster_edges)
                 if int(self.problem.labels[state]) in cluster.components:
                     own_weight = replaced = 0.0
         options = self.options[state]
@@ -360,15 +360,15 @@ def _list_options(problem: ComponentRepairProblem, state: int) -> _Options:
     labels = problem.labels[problem.states]
     single = np.array([shape.is_point for shape in problem.shapes])
     isolated = problem.states[single[labels] & (problem.states != state)]
-    vectors = problem.vectors(state, isolated)
+    vectors = problem.compute_differences(state, isolated)
     partners = [isolated]
-    floors = [problem.cost.values(origin(vectors), vectors)]
+    floors = [problem.cost.evaluate_growths(build_origin(vectors), vectors)]
     for component in np.flatnonzero(~single).tolist():
         members = problem.states[labels == component]
         shape = problem.shapes[component]
         floor = float(problem.floors[component])
         partners.append(members)
-        floors.append(problem.cost.bounds(shape, problem.vectors(state, members), floor))
+        floors.append(problem.cost.compute_bounds(shape, problem.compute_differences(state, members), floor))
     states = np.concatenate(partners)
     return _Options(states, problem.labels[states], np.concatenate(floors))
 
@@ -394,42 +394,44 @@ class _LocalSearch:
         self.problem = problem
         self.edges: dict[Edge, None] = dict.fromkeys(edges)
         self._clusters: dict[int, frozenset[Edge]] = {}
-        self._add_clusters(problem.clusters(self.edges))
+        self._add_clusters(problem.partition_edges(self.edges))
 
     def _add_clusters(self, clusters: Iterable[frozenset[Edge]]) -> None:
         for cluster in clusters:
-            self._clusters.update(dict.fromkeys(self.problem.cluster(cluster).components, cluster))
+            self._clusters.update(dict.fromkeys(self.problem.get_cluster(cluster).components, cluster))
 
-    def _after(self, gone: set[Edge], new: list[Edge]) -> tuple[set[frozenset[Edge]], list[frozenset[Edge]]]:
+    def _find_changed_clusters(
+        self, gone: set[Edge], new: list[Edge]
+    ) -> tuple[set[frozenset[Edge]], list[frozenset[Edge]]]:
         """Return the clusters that a change affects, and the clusters that replace them."""
         ends = {int(self.problem.labels[state]) for edge in (*gone, *new) for state in edge}
         touched = {self._clusters[end] for end in ends if end in self._clusters}
         kept = sorted(edge for cluster in touched for edge in cluster if edge not in gone)
-        return touched, self.problem.clusters(dict.fromkeys([*kept, *new]))
+        return touched, self.problem.partition_edges(dict.fromkeys([*kept, *new]))
 
-    def change(self, gone: set[Edge], new: list[Edge]) -> float:
+    def compute_change(self, gone: set[Edge], new: list[Edge]) -> float:
         """Return the change of the objective if some edges are removed and others added."""
         self.problem.work.count(_WORK_PER_CHANGE)
-        before, after = self._after(gone, new)
+        before, after = self._find_changed_clusters(gone, new)
         added = [
-            sum(cluster.cost - cluster.before for cluster in map(self.problem.cluster, clusters))
+            sum(cluster.cost - cluster.before for cluster in map(self.problem.get_cluster, clusters))
             for clusters in (before, after)
         ]
         return float(added[1] - added[0])
 
-    def make(self, gone: set[Edge], new: list[Edge]) -> None:
+    def apply_change(self, gone: set[Edge], new: list[Edge]) -> None:
         """Remove some edges and add others."""
-        before, after = self._after(gone, new)
+        before, after = self._find_changed_clusters(gone, new)
         # Components that are in no cluster afterwards must not keep an entry.
         for cluster in before:
-            for component in self.problem.cluster(cluster).components:
+            for component in self.problem.get_cluster(cluster).components:
                 self._clusters.pop(component, None)
         self._add_clusters(after)
         for edge in gone:
             del self.edges[edge]
         self.edges.update(dict.fromkeys(new))
 
-    def changes(self, state: int, tried: dict[int, list[int]]) -> Iterator[tuple[set[Edge], list[Edge]]]:
+    def iterate_changes(self, state: int, tried: dict[int, list[int]]) -> Iterator[tuple[set[Edge], list[Edge]]]:
         """Iterate over changes of a state's partner that leave no exposed state isolated."""
         exposed = self.problem.is_exposed
         degrees = Counter(end for edge in self.edges for end in edge)
@@ -472,15 +474,15 @@ def improve(problem: ComponentRepairProblem, edges: Iterable[Edge], tried: dict[
     current = _LocalSearch(problem, edges)
     changed = True
     # Changes smaller than rounding could undo each other indefinitely.
-    min_improvement = ROUNDING * max(problem.value(current.edges), 1e-300)
+    min_improvement = ROUNDING * max(problem.compute_objective(current.edges), 1e-300)
     while changed and problem.work.left > 0:
         changed = False
         for state in problem.exposed:
-            for gone, new in current.changes(state, tried):
+            for gone, new in current.iterate_changes(state, tried):
                 if problem.work.left <= 0:
                     break
-                if current.change(gone, new) < -min_improvement:
-                    current.make(gone, new)
+                if current.compute_change(gone, new) < -min_improvement:
+                    current.apply_change(gone, new)
                     changed = True
                     break
     return list(current.edges)
@@ -519,19 +521,19 @@ class _PartialRepair:
     def join(self, state: int, partner: int) -> None:
         """Add an edge, which merges two components."""
         source, target = (int(self._labels[self._where[end]]) for end in (state, partner))
-        vectors = self.problem.vectors(state, np.array([partner]))
+        vectors = self.problem.compute_differences(state, np.array([partner]))
         self.problem.work.count(_WORK_PER_SHAPE)
         shape = self._shapes[target].grow(np.concatenate([vectors, self._shapes[source].points]))
         self._labels[self._labels == source] = target
-        # The entries of `source` stay: no state has its label any more, so `choices` skips it.
+        # The entries of `source` stay: no state has its label any more, so `iterate_choices` skips it.
         self._weights[target] += self._weights[source] if source != target else 0.0
         self._shapes[target] = shape
-        self._costs[target] = self.problem.cost.value(shape)
-        self._floors[target] = self.problem.cost.floor(shape)
+        self._costs[target] = self.problem.cost.evaluate(shape)
+        self._floors[target] = self.problem.cost.compute_floor(shape)
         self.edges.append(make_edge(state, partner))
         self.touched |= {state, partner} & self.problem.is_exposed
 
-    def choices(self, state: int) -> Iterator[tuple[float, float, int]]:
+    def iterate_choices(self, state: int) -> Iterator[tuple[float, float, int]]:
         """Iterate over components that a state could be merged into, by ascending bound.
 
         Yields the lower bound of the added cost, the added cost and the best partner in the component. Ties take the
@@ -539,14 +541,14 @@ class _PartialRepair:
         """
         problem = self.problem
         cost = self.problem.cost
-        lengths = cost.lengths(problem.vectors(state, problem.states))
+        lengths = cost.lengths(problem.compute_differences(state, problem.states))
         lengths[self._where[state]] = np.inf
         nearest = np.full(len(self._shapes), np.inf)
         np.minimum.at(nearest, self._labels, lengths)
         own_weight = float(problem.weights[problem.labels[state]])
         merged_weights = self._weights + own_weight
         with np.errstate(invalid="ignore"):
-            bounds = merged_weights * np.maximum(self._floors, cost.bounds_by_length(nearest))
+            bounds = merged_weights * np.maximum(self._floors, cost.compute_bounds_by_length(nearest))
             bounds -= self._weights * self._costs
         for component in np.argsort(bounds, kind="stable").tolist():
             if not np.isfinite(nearest[component]):
@@ -554,12 +556,14 @@ class _PartialRepair:
             at = np.flatnonzero(self._labels == component)
             if self._shapes[component].is_point:
                 at = at[[np.argmin(lengths[at])]]
-            values = cost.values(self._shapes[component], problem.vectors(state, problem.states[at]))
+            values = cost.evaluate_growths(
+                self._shapes[component], problem.compute_differences(state, problem.states[at])
+            )
             best = find_minimum(values, lengths[at])
             added = merged_weights[component] * float(values[best]) - self._weights[component] * self._costs[component]
             yield float(bounds[component]), float(added), int(problem.states[at[best]])
 
-    def cheapest(self, state: int, saved: dict[int, float]) -> tuple[int, float]:
+    def find_cheapest_partner(self, state: int, saved: dict[int, float]) -> tuple[int, float]:
         """Return the partner with the smallest added cost, and this cost.
 
         An exposed state that is chosen as a partner needs no further edge. ``saved`` contains the cost that each such
@@ -568,7 +572,7 @@ class _PartialRepair:
         best = np.inf
         best_partner = -1
         max_saved = max(saved.values(), default=0.0)
-        for bound, added, partner in self.choices(state):
+        for bound, added, partner in self.iterate_choices(state):
             # Bounds ascend, and no partner saves more than `max_saved`.
             if bound - max_saved >= best:
                 break
@@ -583,14 +587,14 @@ def merge_nearest(problem: ComponentRepairProblem) -> Repair:
     edges = []
     for state in problem.exposed:
         others = problem.states[problem.states != state]
-        lengths = problem.cost.lengths(problem.vectors(state, others))
+        lengths = problem.cost.lengths(problem.compute_differences(state, others))
         edges.append(make_edge(state, int(others[np.argmin(lengths)])))
-    return _unproven(problem, edges)
+    return _build_unproven_repair(problem, edges)
 
 
 def merge_sequentially(problem: ComponentRepairProblem) -> Repair:
     """Connect exposed states in turn to the partner with the smallest added cost."""
-    return _unproven(problem, _add_in_turn(problem, problem.exposed, {}))
+    return _build_unproven_repair(problem, _add_in_turn(problem, problem.exposed, {}))
 
 
 def merge_exactly(problem: ComponentRepairProblem) -> Repair:
@@ -603,39 +607,39 @@ def merge_exactly(problem: ComponentRepairProblem) -> Repair:
     if not problem.exposed:
         return Repair((), problem.base_value, problem.base_value)
     empty = _PartialRepair(problem)
-    single_costs = {state: empty.cheapest(state, {})[1] for state in problem.exposed}
+    single_costs = {state: empty.find_cheapest_partner(state, {})[1] for state in problem.exposed}
     exposed = np.array(problem.exposed)
     candidates = [list(merge_nearest(problem).added)]
-    for order in orders_by_cost(np.array(list(single_costs.values()))):
+    for order in list_orders_by_cost(np.array(list(single_costs.values()))):
         candidates.append(_add_in_turn(problem, exposed[order].tolist(), single_costs))
-    tried = {state: _partners(problem, empty, state) for state in problem.exposed}
-    best = improve(problem, min(candidates, key=problem.value), tried)
+    tried = {state: _list_tried_partners(problem, empty, state) for state in problem.exposed}
+    best = improve(problem, min(candidates, key=problem.compute_objective), tried)
     for _ in range(_MAX_ROUNDS):
         other = improve(problem, _merge_jointly(problem, best, single_costs), tried)
-        if not problem.value(other) < problem.value(best) * (1 - ROUNDING):
+        if not problem.compute_objective(other) < problem.compute_objective(best) * (1 - ROUNDING):
             break
         best = other
-    return _MergeSearch(problem).run(_unproven(problem, best))
+    return _MergeSearch(problem).run(_build_unproven_repair(problem, best))
 
 
-def _unproven(problem: ComponentRepairProblem, edges: Iterable[Edge]) -> Repair:
+def _build_unproven_repair(problem: ComponentRepairProblem, edges: Iterable[Edge]) -> Repair:
     """Return a heuristic repair. Its lower bound consists of the floors of the components."""
-    value = problem.value(dict.fromkeys(edges))
+    value = problem.compute_objective(dict.fromkeys(edges))
     bound = float(problem.weights @ problem.floors) if problem.exposed else value
     return Repair(tuple(dict.fromkeys(edges)), value, min(value, bound))
 
 
 def _add_in_turn(problem: ComponentRepairProblem, order: Iterable[int], single_costs: dict[int, float]) -> list[Edge]:
     """Connect exposed states in order to the cheapest partner, net of saved costs."""
-    return _complete(_PartialRepair(problem), order, single_costs)
+    return _complete_repair(_PartialRepair(problem), order, single_costs)
 
 
-def _complete(partial: _PartialRepair, order: Iterable[int], single_costs: dict[int, float]) -> list[Edge]:
+def _complete_repair(partial: _PartialRepair, order: Iterable[int], single_costs: dict[int, float]) -> list[Edge]:
     """Connect the remaining exposed states in order."""
     for state in order:
         if state not in partial.touched:
             saved = {other: cost for other, cost in single_costs.items() if other not in partial.touched}
-            partial.join(state, partial.cheapest(state, saved)[0])
+            partial.join(state, partial.find_cheapest_partner(state, saved)[0])
     return partial.edges
 
 
@@ -646,8 +650,8 @@ def _merge_jointly(problem: ComponentRepairProblem, edges: list[Edge], single_co
     component.
     """
     current_costs: dict[int, float] = {}
-    for cluster_edges in problem.clusters(edges):
-        cluster = problem.cluster(cluster_edges)
+    for cluster_edges in problem.partition_edges(edges):
+        cluster = problem.get_cluster(cluster_edges)
         ends = {end for edge in cluster_edges for end in edge} & problem.is_exposed
         current_costs.update(dict.fromkeys(ends, (cluster.cost - cluster.before) / len(ends)))
     best = 0.0
@@ -655,13 +659,13 @@ def _merge_jointly(problem: ComponentRepairProblem, edges: list[Edge], single_co
     for component in np.argsort(-problem.weights * problem.base_costs)[:_MAX_GROWN_COMPONENTS].tolist():
         if problem.base_costs[component] == 0:
             break
-        states, partners, vectors = _nearest_partners(problem, component)
+        states, partners, vectors = _find_nearest_partners(problem, component)
         shape = problem.shapes[component]
         weight = float(problem.weights[component])
         distinct = np.unique(np.where(vectors[:, -1:] < 0, -vectors, vectors), axis=0)
-        costs = problem.cost.values(shape, distinct)
+        costs = problem.cost.evaluate_growths(shape, distinct)
         for index in np.argsort(costs, kind="stable")[:_NUM_GROWTHS].tolist():
-            inside = np.flatnonzero(problem.cost.grown_contains(shape, distinct[index][None], vectors))
+            inside = np.flatnonzero(problem.cost.contains_after_growth(shape, distinct[index][None], vectors))
             # Each state's partners are sorted by distance. In reverse, the nearest one is the last and stays.
             joining = dict(zip(states[inside][::-1].tolist(), partners[inside][::-1].tolist(), strict=True))
             joining_weight = sum(float(problem.weights[problem.labels[state]]) for state in joining)
@@ -679,17 +683,19 @@ def _merge_jointly(problem: ComponentRepairProblem, edges: list[Edge], single_co
         if not (set(edge) & best_joining.keys()):
             exposed = next(end for end in edge if end in problem.is_exposed)
             partial.join(exposed, edge[0] if exposed == edge[1] else edge[1])
-    return _complete(partial, problem.exposed, single_costs)
+    return _complete_repair(partial, problem.exposed, single_costs)
 
 
-def _nearest_partners(problem: ComponentRepairProblem, component: int) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
+def _find_nearest_partners(
+    problem: ComponentRepairProblem, component: int
+) -> tuple[IntArray, IntArray, npt.NDArray[Any]]:
     """Return states, nearest partners in a component, and their differences."""
     members = problem.states[problem.labels[problem.states] == component]
     states = []
     partners = []
     vectors = []
     for state in problem.exposed:
-        differences = problem.vectors(state, members)
+        differences = problem.compute_differences(state, members)
         nearest = np.argsort(problem.cost.lengths(differences), kind="stable")[:_NUM_NEAREST_PARTNERS]
         states.append(np.full(len(nearest), state))
         partners.append(members[nearest])
@@ -697,11 +703,11 @@ def _nearest_partners(problem: ComponentRepairProblem, component: int) -> tuple[
     return np.concatenate(states), np.concatenate(partners), np.concatenate(vectors)
 
 
-def _partners(problem: ComponentRepairProblem, empty: _PartialRepair, state: int) -> list[int]:
+def _list_tried_partners(problem: ComponentRepairProblem, empty: _PartialRepair, state: int) -> list[int]:
     """Return the partners that local search tries: cheapest ones, and near exposed states."""
-    partners = [partner for _, _, partner in islice(empty.choices(state), _MAX_TRIED_PARTNERS)]
+    partners = [partner for _, _, partner in islice(empty.iterate_choices(state), _MAX_TRIED_PARTNERS)]
     others = np.array([other for other in problem.exposed if other != state], dtype=np.int64)
     if len(others):
-        lengths = problem.cost.lengths(problem.vectors(state, others))
+        lengths = problem.cost.lengths(problem.compute_differences(state, others))
         partners += others[np.argsort(lengths, kind="stable")[:_MAX_TRIED_PARTNERS]].tolist()
     return list(dict.fromkeys(partners))

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, content_hash, frozen, runs
+from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_and_lock, find_runs, hash_content
 from dphmm.errors import PolicyError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.incremental_hull import GrowingBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements
 
 # Size of the first block of a sorted list of edges: small enough for one hull, and often sufficient for the full one.
@@ -34,7 +34,7 @@ class EdgeSet(ABC):
     _listed: tuple[FloatArray, IntArray, FloatArray] | None = None
 
     @abstractmethod
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Iterate over the edges within ``nodes``, as arrays ``(m, 2)``, smaller state first.
 
         Edges may be repeated.
@@ -45,7 +45,7 @@ class EdgeSet(ABC):
         """Return whether each pair of different states is an edge."""
 
     @abstractmethod
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return an upper bound of the number of edges."""
 
     @property
@@ -53,11 +53,11 @@ class EdgeSet(ABC):
     def content_hash(self) -> str:
         """A hash of the definition of the edges. Equal edges may have different definitions."""
 
-    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+    def build_body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Return the hull of the differences of edges in ``nodes``, in coordinates."""
-        hull = origin(measurements.coordinates)
-        blocks: Iterable[IntArray] = self.chunks(nodes)
-        if measurements.dimension > 2 and self.count_bound() <= _MAX_CACHED_EDGES:
+        hull = build_origin(measurements.coordinates)
+        blocks: Iterable[IntArray] = self.iterate_chunks(nodes)
+        if measurements.dimension > 2 and self.bound_num_edges() <= _MAX_CACHED_EDGES:
             edges = self._all_edges
             blocks = [edges.compress(nodes[edges[:, 0]] & nodes[edges[:, 1]], axis=0)]
         for edges in blocks:
@@ -68,27 +68,27 @@ class EdgeSet(ABC):
     def _all_edges(self) -> IntArray:
         """All edges ``(m, 2)``, cached because listing them takes longer than their hull."""
         everywhere = np.ones(self.size, dtype=np.bool_)
-        return np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.chunks(everywhere)])
+        return np.concatenate([np.zeros((0, 2), dtype=np.int64), *self.iterate_chunks(everywhere)])
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+    def find_spanning_differences(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Return differences in coordinates that span the hull of the edges in ``nodes``."""
-        body = self.body(measurements, nodes)
+        body = self.build_body(measurements, nodes)
         return body.vertices if measurements.dimension <= 2 else body.points
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
         """Return the symmetric hull of the differences of all edges within ``nodes``."""
-        return measurements.compute_hull(self.body(measurements, nodes))
+        return measurements.compute_hull(self.build_body(measurements, nodes))
 
-    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+    def compute_max_gauge(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Return the largest gauge of a difference of points over an edge within ``nodes``.
 
-        If it is at most one, any number up to one may be returned. This is the independent check of `spanning`, with
-        which it shares no code. A small number of edges is cached, the longest first. Edges that are shorter than the
-        inradius of the gauge are skipped.
+        If it is at most one, any number up to one may be returned. This is the independent check of
+        `find_spanning_differences`, with which it shares no code. A small number of edges is cached, the longest first.
+        Edges that are shorter than the inradius of the gauge are skipped.
         """
-        blocks: Iterable[IntArray] = self.chunks(nodes)
-        if self.count_bound() <= _MAX_CACHED_EDGES:
-            edges, lengths = self._longest_first_by(points)
+        blocks: Iterable[IntArray] = self.iterate_chunks(nodes)
+        if self.bound_num_edges() <= _MAX_CACHED_EDGES:
+            edges, lengths = self._sort_edges_by_distance(points)
             long = edges[: int(np.searchsorted(-lengths, -gauge.inner))]
             blocks = [long[nodes[long[:, 0]] & nodes[long[:, 1]]]]
         # Only values above one must be exact, so edges within the gauge's inner ball are skipped.
@@ -99,7 +99,7 @@ class EdgeSet(ABC):
             worst = float(np.maximum(worst, gauge(vectors).max(initial=0.0)))  # unlike `max`, keeps NaN
         return worst
 
-    def _longest_first_by(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
+    def _sort_edges_by_distance(self, points: FloatArray) -> tuple[IntArray, FloatArray]:
         if self._listed is None or self._listed[0] is not points:
             edges = self._all_edges
             lengths = np.linalg.norm(points[edges[:, 0]] - points[edges[:, 1]], axis=1)
@@ -110,9 +110,9 @@ class EdgeSet(ABC):
 
     def is_empty(self, nodes: BoolArray) -> bool:
         """Return whether there is no edge within ``nodes``. Stops at the first edge."""
-        return not any(len(edges) for edges in self.chunks(nodes))
+        return not any(len(edges) for edges in self.iterate_chunks(nodes))
 
-    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+    def list_terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
         """Return the edges within ``nodes`` as terms of a certificate, in plain JSON values.
 
         The policy's edges are the union over its terms.
@@ -122,11 +122,11 @@ class EdgeSet(ABC):
         PolicyError
             If the edges have to be listed, and there are more than two million.
         """
-        if self.count_bound() > _MAX_CACHED_EDGES:
+        if self.bound_num_edges() > _MAX_CACHED_EDGES:
             raise PolicyError(
                 f"a policy must have at most {_MAX_CACHED_EDGES:,} edges to be listed in a certificate: use fewer edges"
             )
-        listed = [np.zeros((0, 2), dtype=np.int64), *self.chunks(nodes)]
+        listed = [np.zeros((0, 2), dtype=np.int64), *self.iterate_chunks(nodes)]
         return [{"pairs": np.unique(np.concatenate(listed), axis=0).tolist()}]
 
     @property
@@ -134,17 +134,17 @@ class EdgeSet(ABC):
         """Whether every two states are known to be adjacent."""
         return False
 
-    def connected(self, nodes: BoolArray) -> BoolArray:
+    def find_connected_states(self, nodes: BoolArray) -> BoolArray:
         """Return which states have an edge within ``nodes``."""
         result = np.zeros(self.size, dtype=np.bool_)
-        for edges in self.chunks(nodes):
+        for edges in self.iterate_chunks(nodes):
             result[edges.ravel()] = True
         return result
 
     def components(self, nodes: BoolArray) -> IntArray:
         """Return the smallest state of each state's component, ``(N,)``. -1 outside."""
         components = np.where(nodes, np.arange(self.size), -1)
-        for edges in self.chunks(nodes):
+        for edges in self.iterate_chunks(nodes):
             components = merge_components(components, edges)
         return components
 
@@ -153,12 +153,12 @@ class EdgeSet(ABC):
 
         This is the independent check of `components`, with which it shares no code.
         """
-        return any(bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any()) for edges in self.chunks(nodes))
+        return any(bool((labels[edges[:, 0]] != labels[edges[:, 1]]).any()) for edges in self.iterate_chunks(nodes))
 
 
 def restrict_term(term: dict[str, Any], nodes: BoolArray) -> dict[str, Any]:
     """Restrict a term of a certificate's policy to the edges within some states."""
-    return term if nodes.all() else term | {"within": runs(nodes)}
+    return term if nodes.all() else term | {"within": find_runs(nodes)}
 
 
 def merge_components(components: IntArray, pairs: IntArray) -> IntArray:
@@ -197,41 +197,41 @@ class ListedEdges(EdgeSet):
         self.size = size
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         # Sorting integers takes a tenth of the time of `np.unique`, which sorts pairs or hashes integers.
-        keys = np.sort(self._keys(np.minimum(*pairs.T), np.maximum(*pairs.T)))
+        keys = np.sort(self._encode_edges(np.minimum(*pairs.T), np.maximum(*pairs.T)))
         keys = keys[np.diff(keys, prepend=-1) > 0]
-        self.edges: IntArray = frozen(np.stack(np.divmod(keys, size), axis=1))
+        self.edges: IntArray = copy_and_lock(np.stack(np.divmod(keys, size), axis=1))
         self._longest_first: tuple[Measurements, IntArray] | None = None
 
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Yield all edges within ``nodes`` as one array."""
         yield self.edges[nodes[self.edges].all(axis=1)]
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Return whether each pair is an edge, by binary search."""
-        keys = self._keys(np.minimum(first, second), np.maximum(first, second))
-        return np.isin(keys, self._keys(self.edges[:, 0], self.edges[:, 1]))
+        keys = self._encode_edges(np.minimum(first, second), np.maximum(first, second))
+        return np.isin(keys, self._encode_edges(self.edges[:, 0], self.edges[:, 1]))
 
-    def _keys(self, low: IntArray, high: IntArray) -> IntArray:
+    def _encode_edges(self, low: IntArray, high: IntArray) -> IntArray:
         # An edge as one integer: size² stays below 2⁶³ for three billion states.
         return low * self.size + high
 
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return the number of edges."""
         return len(self.edges)
 
     @property
     def content_hash(self) -> str:
         """A hash of the sorted edges."""
-        return content_hash("listed", self.size, self.edges)
+        return hash_content("listed", self.size, self.edges)
 
-    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+    def build_body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Build the hull from the longest edges on. Those within the inradius are skipped."""
-        hull = origin(measurements.coordinates)
+        hull = build_origin(measurements.coordinates)
         # In three or more dimensions the inradius is unknown, so every edge counts.
         if measurements.dimension > 2:
             within = nodes[self.edges[:, 0]] & nodes[self.edges[:, 1]]
             return hull.grow(measurements.differences(self.edges.compress(within, axis=0)))
-        edges = self._sorted(measurements)
+        edges = self._sort_edges_by_length(measurements)
         # Block sizes double, so at most about twice the necessary number of edges is processed.
         cuts = _FIRST_BLOCK_EDGES * (2 ** np.arange(1, 40) - 1)
         for block in np.split(edges, cuts[cuts < len(edges)]):
@@ -244,7 +244,7 @@ class ListedEdges(EdgeSet):
                 break
         return hull
 
-    def _sorted(self, measurements: Measurements) -> IntArray:
+    def _sort_edges_by_length(self, measurements: Measurements) -> IntArray:
         if self._longest_first is None or self._longest_first[0] is not measurements:
             order = np.argsort(-measurements.lengths(measurements.differences(self.edges)), kind="stable")
             self._longest_first = (measurements, self.edges[order])
@@ -258,10 +258,10 @@ class UnionEdges(EdgeSet):
         self.size = parts[0][0].size
         self.parts = parts
 
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Iterate over the chunks of each part in turn."""
         for part, own_nodes in self.parts:
-            yield from part.chunks(nodes & own_nodes)
+            yield from part.iterate_chunks(nodes & own_nodes)
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Return whether any part contains the edge."""
@@ -270,38 +270,40 @@ class UnionEdges(EdgeSet):
             result |= own_nodes[first] & own_nodes[second] & part.connects(first, second)
         return result
 
-    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+    def list_terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
         """Return the terms of all parts."""
-        return [term for part, own_nodes in self.parts for term in part.terms(nodes & own_nodes)]
+        return [term for part, own_nodes in self.parts for term in part.list_terms(nodes & own_nodes)]
 
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return the sum over the parts."""
-        return sum(part.count_bound() for part, _ in self.parts)
+        return sum(part.bound_num_edges() for part, _ in self.parts)
 
     @property
     def content_hash(self) -> str:
         """A hash of the parts in their order, and of their nodes."""
-        return content_hash("union", *(x for part, own_nodes in self.parts for x in (part.content_hash, own_nodes)))
+        return hash_content("union", *(x for part, own_nodes in self.parts for x in (part.content_hash, own_nodes)))
 
-    def spanning(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
+    def find_spanning_differences(self, measurements: Measurements, nodes: BoolArray) -> npt.NDArray[Any]:
         """Return the spanning differences of all parts."""
-        none = origin(measurements.coordinates).vertices
-        return np.concatenate([none, *(part.spanning(measurements, both) for part, both in self._within(nodes))])
+        none = build_origin(measurements.coordinates).vertices
+        return np.concatenate(
+            [none, *(part.find_spanning_differences(measurements, both) for part, both in self._restrict_parts(nodes))]
+        )
 
     def hull(self, measurements: Measurements, nodes: BoolArray) -> SensitivityHull:
         """Return the hull of the spanning differences of all parts."""
-        return SensitivityHull(self.spanning(measurements, nodes))
+        return SensitivityHull(self.find_spanning_differences(measurements, nodes))
 
-    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+    def compute_max_gauge(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Return the largest gauge over all parts."""
-        gauges = [part.widest(points, both, gauge) for part, both in self._within(nodes)]
+        gauges = [part.compute_max_gauge(points, both, gauge) for part, both in self._restrict_parts(nodes)]
         return float(np.max(gauges, initial=0.0))  # unlike `max`, keeps NaN
 
     def components(self, nodes: BoolArray) -> IntArray:
         """Return the components of all parts, merged."""
         components = np.where(nodes, np.arange(self.size), -1)
         met = np.zeros(self.size, dtype=np.bool_)
-        for part, both in self._within(nodes):
+        for part, both in self._restrict_parts(nodes):
             if (met & both).any():
                 states = np.flatnonzero(both)
                 components = merge_components(components, np.stack([states, part.components(both)[states]], axis=1))
@@ -312,20 +314,20 @@ class UnionEdges(EdgeSet):
 
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
         """Return whether an edge of any part connects different labels."""
-        return any(part.crosses(labels, both) for part, both in self._within(nodes))
+        return any(part.crosses(labels, both) for part, both in self._restrict_parts(nodes))
 
     def is_empty(self, nodes: BoolArray) -> bool:
         """Return whether no part has an edge."""
         return all(part.is_empty(nodes & own_nodes) for part, own_nodes in self.parts)
 
-    def connected(self, nodes: BoolArray) -> BoolArray:
+    def find_connected_states(self, nodes: BoolArray) -> BoolArray:
         """Return which states have an edge in any part."""
         result = np.zeros(self.size, dtype=np.bool_)
-        for part, both in self._within(nodes):
-            result |= part.connected(both)
+        for part, both in self._restrict_parts(nodes):
+            result |= part.find_connected_states(both)
         return result
 
-    def _within(self, nodes: BoolArray) -> Iterator[tuple[EdgeSet, BoolArray]]:
+    def _restrict_parts(self, nodes: BoolArray) -> Iterator[tuple[EdgeSet, BoolArray]]:
         """Iterate over the parts with their remaining nodes. Parts without nodes are omitted."""
         within = ((part, nodes & own_nodes) for part, own_nodes in self.parts)
         return ((part, both) for part, both in within if both.any())
@@ -336,22 +338,22 @@ class IntersectionEdges(EdgeSet):
 
     def __init__(self, first: EdgeSet, second: EdgeSet) -> None:
         self.size = first.size
-        self.smaller, self.larger = sorted((first, second), key=lambda part: part.count_bound())
+        self.smaller, self.larger = sorted((first, second), key=lambda part: part.bound_num_edges())
 
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Iterate over the chunks of the smaller set, filtered by the larger one."""
-        for edges in self.smaller.chunks(nodes):
+        for edges in self.smaller.iterate_chunks(nodes):
             yield edges[self.larger.connects(edges[:, 0], edges[:, 1])]
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Return whether both sets contain the edge."""
         return self.smaller.connects(first, second) & self.larger.connects(first, second)
 
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return the smaller bound."""
-        return self.smaller.count_bound()
+        return self.smaller.bound_num_edges()
 
     @property
     def content_hash(self) -> str:
         """A hash of the two sets."""
-        return content_hash("intersection", self.smaller.content_hash, self.larger.content_hash)
+        return hash_content("intersection", self.smaller.content_hash, self.larger.content_hash)

@@ -15,14 +15,21 @@ import numpy as np
 from dphmm.arrays import BoolArray, IntArray
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
-from dphmm.policy.graph_text import PREFIX, canonical_listed, is_listed, policy_text, read_listed
+from dphmm.policy.graph_text import PREFIX, canonicalize_listed_graph, format_policy_text, is_listed, read_listed
 from dphmm.policy.isolation_checks import refuse_if_empty
-from dphmm.policy.lengths import kilometres
-from dphmm.policy.zones import PolygonLayer, buffered, categorical_layer, find_layer, open_places, zones
+from dphmm.policy.lengths import parse_length
+from dphmm.policy.zones import (
+    PolygonLayer,
+    build_categorical_policy,
+    extend_zones,
+    find_layer,
+    find_open_states,
+    find_zones,
+)
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.tables.source import file_hash
-from dphmm.validation import checked
+from dphmm.tables.source import hash_file
+from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     import networkx
@@ -45,7 +52,7 @@ _LENGTHS = (*_RADII, "streets")
 _CANONICAL_RADIUS = re.compile(r"\butility:([0-9.e+-]+)km(:places)?")
 
 
-@checked
+@check_arguments
 def parse_policy(
     text: str | PolicyLike,
     space: StateSpace,
@@ -72,7 +79,7 @@ def parse_policy(
           term connects them. A suffix ``+300m`` adds the states within this distance from which a zone can be entered.
         - ``open:LAYER.geojson``: declares the states in the polygons open.
         - ``graph:FILE.json``: a node-link graph of states, or of the names of places.
-        - ``graph:{…}``: the content of such a file; see `policy_text`.
+        - ``graph:{…}``: the content of such a file; see `format_policy_text`.
         - ``without:FILE.json`` or ``without:{…}``: removes the edges of such a graph from the terms with which it is
           combined by ``&``.
 
@@ -109,28 +116,30 @@ def parse_policy(
     unions = []
     opened = np.zeros(space.size, dtype=np.bool_)
     zoned: BoolArray | None = None
-    for terms in _terms(text):
+    for terms in _split_terms(text):
         # 'open' declares states rather than edges, so an intersection with it is meaningless.
-        if len(terms) > 1 and any(_kind(term) == "open" for term in terms):
+        if len(terms) > 1 and any(_get_term_type(term) == "open" for term in terms):
             raise PolicyError(f"open cannot be combined by & in policy {text.strip()!r}: use |")
-        if _kind(terms[0]) == "open":
-            opened[_open(terms[0], space, layers)] = True
+        if _get_term_type(terms[0]) == "open":
+            opened[_read_open_states(terms[0], space, layers)] = True
             continue
         graphs = []
-        removals = [term for term in terms if _kind(term) == "without"]
+        removals = [term for term in terms if _get_term_type(term) == "without"]
         if len(removals) == len(terms):
-            raise PolicyError(f"without must be combined by & with another term in policy {policy_label(text)!r}")
+            raise PolicyError(
+                f"without must be combined by & with another term in policy {format_policy_label(text)!r}"
+            )
         for term in (term for term in terms if term not in removals):
-            if _kind(term) == "zone":
-                groups = _zones(term, space, transition, layers)
+            if _get_term_type(term) == "zone":
+                groups = _read_zones(term, space, transition, layers)
                 zoned = np.zeros(space.size, dtype=np.bool_) if zoned is None else zoned
                 zoned[np.concatenate(list(groups.values()))] = True
                 graphs.append(PolicyGraph.from_groups(space.size, list(groups.values())))
             else:
-                graphs.append(_policy(term, space, transition, layers))
+                graphs.append(_build_term_graph(term, space, transition, layers))
         graph = reduce(and_, graphs)
         for term in removals:
-            graph = graph.without_edges(_policy(term, space, transition, layers).edge_array())
+            graph = graph.without_edges(_build_term_graph(term, space, transition, layers).edge_array())
         unions.append(graph)
     graph = reduce(or_, unions) if unions else PolicyGraph.from_edges(space.size, [])
     if zoned is not None:
@@ -140,12 +149,12 @@ def parse_policy(
                 f"a state cannot be open and in a zone, got state {state}: separate the open polygons from the zones"
             )
         # Zones declare what is private. States outside them that no other term connects are released unchanged.
-        opened |= ~zoned & ~graph.connected()
-    refuse_if_empty(graph, policy_label(text), space, is_radius=False)
+        opened |= ~zoned & ~graph.find_connected_states()
+    refuse_if_empty(graph, format_policy_label(text), space, is_radius=False)
     return graph.with_open(opened) if opened.any() else graph
 
 
-def policy_label(text: str) -> str:
+def format_policy_label(text: str) -> str:
     """Return a policy's text for display, with the number of edges of graphs.
 
     Parameters
@@ -165,22 +174,22 @@ def policy_label(text: str) -> str:
     """
     if "{" not in text:
         return text.strip()
-    return " | ".join(" & ".join(_label(term) for term in terms) for terms in _terms(text))
+    return " | ".join(" & ".join(_format_term(term) for term in terms) for terms in _split_terms(text))
 
 
-def _label(term: str) -> str:
+def _format_term(term: str) -> str:
     if not is_listed(term):
         return term
-    kind = "graph of" if _kind(term) == "graph" else "without"
-    return f"{kind} {_count_edges(term)}"
+    kind = "graph of" if _get_term_type(term) == "graph" else "without"
+    return f"{kind} {_format_edge_count(term)}"
 
 
-def _count_edges(term: str) -> str:
+def _format_edge_count(term: str) -> str:
     count = read_listed(term).number_of_edges()
     return f"{count:,} edge{'' if count == 1 else 's'}"
 
 
-@checked
+@check_arguments
 def edit_edges(text: str, added: Sequence[tuple[int, int]], removed: Sequence[tuple[int, int]]) -> str:
     """Return a policy with edges added to it and removed from it, as text.
 
@@ -201,12 +210,12 @@ def edit_edges(text: str, added: Sequence[tuple[int, int]], removed: Sequence[tu
     >>> policy_label(edit_edges("complete | open:parks.geojson", [], [(0, 1)]))
     'complete & without 1 edge | open:parks.geojson'
     """
-    unions = _terms(text)
+    unions = _split_terms(text)
     if removed:
-        without = "without:" + policy_text(_build_graph(removed)).removeprefix(PREFIX)
-        unions = [terms if _kind(terms[0]) == "open" else [*terms, without] for terms in unions]
+        without = "without:" + format_policy_text(_build_graph(removed)).removeprefix(PREFIX)
+        unions = [terms if _get_term_type(terms[0]) == "open" else [*terms, without] for terms in unions]
     if added:
-        unions.append([policy_text(_build_graph(added))])
+        unions.append([format_policy_text(_build_graph(added))])
     return " | ".join(" & ".join(terms) for terms in unions) if added or removed else text
 
 
@@ -216,7 +225,7 @@ def _build_graph(edges: Sequence[tuple[int, int]]) -> networkx.Graph[int]:
     return networkx.Graph(list(edges))
 
 
-@checked
+@check_arguments
 def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
     """Split a policy's text into the part without zones, and the layers of the zones.
 
@@ -225,13 +234,13 @@ def split_zones(text: str) -> tuple[str, tuple[str, ...]]:
     >>> split_zones("zone:home.geojson+300m | utility:500m")
     ('utility:500m', ('home.geojson',))
     """
-    unions = _terms(text)
-    zone_terms = [union for union in unions if len(union) == 1 and _kind(union[0]) == "zone"]
+    unions = _split_terms(text)
+    zone_terms = [union for union in unions if len(union) == 1 and _get_term_type(union[0]) == "zone"]
     rest = " | ".join(" & ".join(union) for union in unions if union not in zone_terms)
     return rest, tuple(_parse_zone(union[0])[0] for union in zone_terms)
 
 
-def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
+def canonicalize_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
     """Return the canonical text of a policy, from which its hash is computed.
 
     It has no spaces, lengths in kilometres, and the SHA-256 of layers and files. Equal canonical texts describe equal
@@ -249,7 +258,7 @@ def canonical_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
     >>> canonical_policy("complete & utility:500m|transition")
     'complete&utility:0.5km:places|transition'
     """
-    return "|".join("&".join(_canonical_term(term, layers) for term in terms) for terms in _terms(text))
+    return "|".join("&".join(_canonicalize_term(term, layers) for term in terms) for terms in _split_terms(text))
 
 
 def restore_policy(text: str) -> str:
@@ -269,7 +278,7 @@ def restore_policy(text: str) -> str:
     return _CANONICAL_RADIUS.sub(restore_radius, text)
 
 
-def policy_radius(text: str) -> float | None:
+def find_max_radius(text: str) -> float | None:
     """Return the largest radius in a policy's text, in kilometres, or None.
 
     Examples
@@ -277,11 +286,13 @@ def policy_radius(text: str) -> float | None:
     >>> policy_radius("complete & utility:500m | transition"), policy_radius("complete")
     (0.5, None)
     """
-    radii = (term.partition(":")[2] for terms in _terms(text) for term in terms if _kind(term) in _LENGTHS)
-    return max(map(kilometres, radii), default=None)
+    radii = (
+        term.partition(":")[2] for terms in _split_terms(text) for term in terms if _get_term_type(term) in _LENGTHS
+    )
+    return max(map(parse_length, radii), default=None)
 
 
-def policy_in_words(text: str) -> str:
+def describe_policy(text: str) -> str:
     """Describe the pairs of locations to which a policy's guarantee applies.
 
     Examples
@@ -289,8 +300,8 @@ def policy_in_words(text: str) -> str:
     >>> policy_in_words("utility:1km"), policy_in_words("transition & utility:500m")
     ('locations within 1 km', 'locations that share a possible predecessor and are within 0.5 km')
     """
-    terms = [union for union in _terms(text) if _kind(union[0]) != "open"]
-    clauses = [" and ".join(_in_words(term) for term in union) for union in terms]
+    terms = [union for union in _split_terms(text) if _get_term_type(union[0]) != "open"]
+    clauses = [" and ".join(_describe_term(term) for term in union) for union in terms]
     if clauses == ["are arbitrary"]:
         return "any two locations"
     if len(clauses) == 1 and clauses[0].startswith("are within") and " and " not in clauses[0]:
@@ -298,13 +309,13 @@ def policy_in_words(text: str) -> str:
     return f"locations that {', or that '.join(clauses)}"
 
 
-def _in_words(term: str) -> str:
+def _describe_term(term: str) -> str:
     kind, _, argument = (part.strip() for part in term.partition(":"))
     if kind in _RADII:
-        radius = f"within {kilometres(argument):g} km"
+        radius = f"within {parse_length(argument):g} km"
         return f"are {radius}" if kind == "utility" else f"belong to states with points {radius}"
     if kind == "streets":
-        return f"are within {kilometres(argument):g} km along streets"
+        return f"are within {parse_length(argument):g} km along streets"
     if kind == "categorical":
         return f"are in the same area of {Path(_parse_layer(argument)[0]).name}"
     if kind == "zone":
@@ -315,17 +326,17 @@ def _in_words(term: str) -> str:
         return "the graph connects" if is_listed(term) else f"{Path(argument).name} connects"
     if kind == "without":
         if is_listed(term):
-            return f"are not the ends of {_count_edges(term).replace(' edge', ' removed edge')}"
+            return f"are not the ends of {_format_edge_count(term).replace(' edge', ' removed edge')}"
         return f"are not adjacent in {Path(argument).name}"
     phrases = {"complete": "are arbitrary", "transition": "share a possible predecessor"}
     return phrases.get(kind, "the policy connects")
 
 
-def _kind(term: str) -> str:
+def _get_term_type(term: str) -> str:
     return term.partition(":")[0].strip()
 
 
-def _terms(text: str) -> list[list[str]]:
+def _split_terms(text: str) -> list[list[str]]:
     """Split a policy into unions, each a list of terms to intersect."""
     num_terms = 1 + text.count("|") + text.count("&")
     if num_terms > _MAX_TERMS:
@@ -347,68 +358,70 @@ def _parse_zone(term: str, layers: Sequence[PolygonLayer] = ()) -> tuple[str, st
     """Parse the layer, the property and the added distance (km) of a term ``zone``."""
     argument = term.partition(":")[2].strip()
     widened = _WITH_BUFFER.fullmatch(argument)
-    length = kilometres(widened[2]) if widened else None
+    length = parse_length(widened[2]) if widened else None
     return (*_parse_layer(widened[1] if widened else argument, layers), length)
 
 
-def _zones(
+def _read_zones(
     term: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]
 ) -> dict[str, IntArray]:
     path, label, length = _parse_zone(term, layers)
     if not path:
         raise PolicyError(f"policy must be one of {GRAMMAR}, got {term!r}")
-    groups = zones(find_layer(path, layers), space, label)
-    return groups if length is None else buffered(groups, space, length, transition)
+    groups = find_zones(find_layer(path, layers), space, label)
+    return groups if length is None else extend_zones(groups, space, length, transition)
 
 
-def _open(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntArray:
+def _read_open_states(term: str, space: StateSpace, layers: Sequence[PolygonLayer]) -> IntArray:
     path, label = _parse_layer(term.partition(":")[2], layers)
     if not path:
         raise PolicyError(f"policy must be one of {GRAMMAR}, got {term!r}")
-    return open_places(find_layer(path, layers), space, label)
+    return find_open_states(find_layer(path, layers), space, label)
 
 
-def _canonical_term(text: str, layers: Sequence[PolygonLayer]) -> str:
+def _canonicalize_term(text: str, layers: Sequence[PolygonLayer]) -> str:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind in _RADII:  # 'centres' keeps the hash of the former 'utility', which was between centres
-        return f"utility:{kilometres(argument)!r}km{':places' if kind == 'utility' else ''}"
+        return f"utility:{parse_length(argument)!r}km{':places' if kind == 'utility' else ''}"
     if kind == "streets":
-        return f"streets:{kilometres(argument)!r}km"
+        return f"streets:{parse_length(argument)!r}km"
     if kind in ("categorical", "open", "zone"):
         path, label, length = _parse_zone(text, layers) if kind == "zone" else (*_parse_layer(argument, layers), None)
         widened = "" if length is None else f"+{length!r}km"
-        return f"{kind}:{_layer_hash(path, layers)}{'' if label is None else f'@{label}'}{widened}"
+        return f"{kind}:{_hash_layer(path, layers)}{'' if label is None else f'@{label}'}{widened}"
     if is_listed(text):
-        return canonical_listed(text)
+        return canonicalize_listed_graph(text)
     if kind in ("graph", "without"):
-        return f"{kind}:{file_hash(argument, 'in the policy')}"
+        return f"{kind}:{hash_file(argument, 'in the policy')}"
     if text not in ("complete", "transition"):
         raise PolicyError(f"policy must be one of {GRAMMAR}, got {text!r}")
     return text
 
 
-def _layer_hash(path: str, layers: Sequence[PolygonLayer]) -> str:
+def _hash_layer(path: str, layers: Sequence[PolygonLayer]) -> str:
     """Return the hash of a layer's text, which equals that of a file with this content."""
     layer = find_layer(path, layers)
     if isinstance(layer, str):
-        return file_hash(layer, "in the policy")
+        return hash_file(layer, "in the policy")
     return hashlib.sha256(layer.geojson.encode("utf-8")).hexdigest()
 
 
-def _policy(text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]) -> PolicyGraph:
+def _build_term_graph(
+    text: str, space: StateSpace, transition: csr_array | None, layers: Sequence[PolygonLayer]
+) -> PolicyGraph:
     kind, _, argument = (part.strip() for part in text.partition(":"))
     if kind in _RADII and argument:
         cell = space.extent_km if kind == "utility" else 0.0
-        graph = PolicyGraph.utility(space.measurements(), kilometres(argument), cell)
+        graph = PolicyGraph.utility(space.measurements(), parse_length(argument), cell)
         return refuse_if_empty(graph, text, space, is_radius=True)
     if kind == "streets" and argument:
-        distance = kilometres(argument)
+        distance = parse_length(argument)
         if not isinstance(space, Streets):
             raise PolicyError(f"policy {text!r} requires a region of streets: build the model with --streets FILE")
         return PolicyGraph.from_edges(space.size, space.pairs_within(distance))
     if kind == "categorical" and argument:
         path, label = _parse_layer(argument, layers)
-        return categorical_layer(find_layer(path, layers), space, label)
+        return build_categorical_policy(find_layer(path, layers), space, label)
     if kind in ("graph", "without") and argument:
         if is_listed(text):
             return as_policy(read_listed(text, space.size), space.size, get_state_names(space))

@@ -20,8 +20,8 @@ from dphmm.arrays import (
     IntArray,
     as_constraint,
     as_integers,
-    content_hash,
-    locked,
+    hash_content,
+    lock_array,
 )
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
@@ -35,8 +35,8 @@ from dphmm.space.states import Places, StateSpace
 from dphmm.stochastic_matrix import as_csr
 from dphmm.tables import read_document, write_text
 from dphmm.tables.json_toml import read_json
-from dphmm.tables.values import one_line, shorten, shown
-from dphmm.validation import PositiveInt, checked
+from dphmm.tables.values import shorten, shorten_message, shorten_repr
+from dphmm.validation import PositiveInt, check_arguments
 
 if TYPE_CHECKING:
     import networkx
@@ -49,7 +49,7 @@ PolicyLike: TypeAlias = "PolicyGraph | networkx.Graph[Any]"
 _MAX_LISTED_EDGES = 50_000_000
 
 
-@checked
+@check_arguments
 class PolicyGraph(ReadOnlyGraph):
     """An undirected graph over states, in which edges connect indistinguishable states.
 
@@ -92,8 +92,8 @@ class PolicyGraph(ReadOnlyGraph):
             raise PolicyError("a PolicyGraph cannot be built edge by edge: pass policy.to_networkx() to the algorithm")
         self._edge_set: EdgeSet = edge_set
         self._contains_all = nodes is None
-        self._nodes: BoolArray = locked(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
-        self._open: BoolArray | None = None if open_ is None or not open_.any() else locked(open_.copy())
+        self._nodes: BoolArray = lock_array(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
+        self._open: BoolArray | None = None if open_ is None or not open_.any() else lock_array(open_.copy())
         # Whether any state is open.
         self.has_open = self._open is not None and bool((self._open & self._nodes).any())
         # Whether every two states of the graph are known to be adjacent.
@@ -102,7 +102,7 @@ class PolicyGraph(ReadOnlyGraph):
     # ---- constructors ----------------------------------------------------------------------------------------------
 
     @classmethod
-    @checked
+    @check_arguments
     def complete(cls, size: PositiveInt) -> PolicyGraph:
         """Create the complete graph: every state must be indistinguishable from all others.
 
@@ -114,7 +114,7 @@ class PolicyGraph(ReadOnlyGraph):
         return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
 
     @classmethod
-    @checked
+    @check_arguments
     def categorical(cls, labels: Sequence[Hashable] | npt.ArrayLike) -> PolicyGraph:
         """Connect states with equal labels.
 
@@ -146,7 +146,7 @@ class PolicyGraph(ReadOnlyGraph):
         return cls(CliqueEdges.from_labels(codes))
 
     @classmethod
-    @checked
+    @check_arguments
     def utility(cls, f: npt.ArrayLike | Measurements, radius: float, cell: float = 0.0) -> PolicyGraph:
         """Connect states that contain two locations at most ``radius`` apart (Euclidean, closed).
 
@@ -169,10 +169,10 @@ class PolicyGraph(ReadOnlyGraph):
         for name, value in (("radius", radius), ("cell", cell)):
             if not (value == 0 or MIN_SCALE <= value <= MAX_SCALE):
                 raise PolicyError(f"{name} must be zero or a number from {MIN_SCALE:g} to {MAX_SCALE:g}, got {value}")
-        return cls(RadiusEdges(Measurements.of(f), float(radius), float(cell)))
+        return cls(RadiusEdges(Measurements.from_values(f), float(radius), float(cell)))
 
     @classmethod
-    @checked
+    @check_arguments
     def transition(cls, transition: npt.ArrayLike | csr_array) -> PolicyGraph:
         """Connect states that share a possible predecessor (one-step transition protection, §4.2).
 
@@ -195,7 +195,7 @@ class PolicyGraph(ReadOnlyGraph):
         return cls(CliqueEdges(int(matrix.shape[0]), starts, matrix.indices[positive].astype(np.int64)))
 
     @classmethod
-    @checked
+    @check_arguments
     def from_groups(cls, size: PositiveInt, groups: Sequence[npt.ArrayLike]) -> PolicyGraph:
         """Connect all states within each group. Groups may overlap.
 
@@ -213,7 +213,7 @@ class PolicyGraph(ReadOnlyGraph):
         return cls(CliqueEdges(size, starts, all_members))
 
     @classmethod
-    @checked
+    @check_arguments
     def from_edges(cls, size: PositiveInt, edges: npt.ArrayLike) -> PolicyGraph:
         """Create a graph from a list of edges.
 
@@ -240,7 +240,7 @@ class PolicyGraph(ReadOnlyGraph):
         return cls(ListedEdges(size, pairs))
 
     @classmethod
-    @checked
+    @check_arguments
     def from_networkx(
         cls, graph: networkx.Graph[Any], size: PositiveInt | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
@@ -289,14 +289,14 @@ class PolicyGraph(ReadOnlyGraph):
             or_names = f" or their names, such as {shorten(names[0])}" if names else ""
             raise PolicyError(
                 f"{argument} must have nodes that are among the {count:,} states 0 to {count - 1}{or_names}, got node "
-                f"{shown(unknown[0])}: remove it, or rename it by networkx.relabel_nodes"
+                f"{shorten_repr(unknown[0])}: remove it, or rename it by networkx.relabel_nodes"
             )
         policy = cls(ListedEdges(count, [(index[a], index[b]) for a, b in graph.edges() if a != b]))
         open_ = [index[node] for node, attributes in graph.nodes(data=True) if is_open(attributes)]
         return policy.with_open(open_) if open_ else policy
 
     @classmethod
-    @checked
+    @check_arguments
     def from_json(
         cls, path: str | Path, size: int | None = None, names: Sequence[Hashable] | None = None
     ) -> PolicyGraph:
@@ -339,9 +339,9 @@ class PolicyGraph(ReadOnlyGraph):
         Open states are neither exposed nor protected. They have no edges, so releasing them unchanged violates the
         guarantee of no edge; see `with_open`.
         """
-        return locked(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
+        return lock_array(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
 
-    @checked
+    @check_arguments
     def components(self, constraint: npt.ArrayLike | None = None) -> IntArray:
         """Compute the connected components of the graph restricted to the possible states.
 
@@ -397,7 +397,7 @@ class PolicyGraph(ReadOnlyGraph):
         `categorical` with one label.
         """
         parts = () if self._open is None else ("open", self.open)
-        return content_hash("policy", self._edge_set.content_hash, self._nodes, *parts)
+        return hash_content("policy", self._edge_set.content_hash, self._nodes, *parts)
 
     def terms(self) -> list[dict[str, Any]]:
         """Return the edges as terms of a certificate, in plain JSON values.
@@ -412,7 +412,7 @@ class PolicyGraph(ReadOnlyGraph):
         PolicyError
             If edges have to be listed, and there are more than two million.
         """
-        return self._edge_set.terms(self._nodes)
+        return self._edge_set.list_terms(self._nodes)
 
     def edge_array(self) -> IntArray:
         """Return all edges in lexicographic order.
@@ -428,7 +428,7 @@ class PolicyGraph(ReadOnlyGraph):
             If there may be more than fifty million edges. Use `differences`, `connects` or a smaller constraint set.
         """
         possible = int(self._nodes.sum())
-        bound = min(self._edge_set.count_bound(), possible * (possible - 1) // 2)
+        bound = min(self._edge_set.bound_num_edges(), possible * (possible - 1) // 2)
         if bound > _MAX_LISTED_EDGES:
             raise PolicyError(
                 f"a graph must have at most {_MAX_LISTED_EDGES} edges to list them, got up to {bound}: restrict it, or "
@@ -450,9 +450,9 @@ class PolicyGraph(ReadOnlyGraph):
         iterator of IntArray
             Blocks ``(m, 2)`` of pairs of states, the smaller state first.
         """
-        return self._edge_set.chunks(self._nodes)
+        return self._edge_set.iterate_chunks(self._nodes)
 
-    @checked
+    @check_arguments
     def connects(self, first: npt.ArrayLike, second: npt.ArrayLike) -> BoolArray:
         """Return whether each pair of states is an edge.
 
@@ -478,7 +478,7 @@ class PolicyGraph(ReadOnlyGraph):
         """Whether the graph has no edges."""
         return self._edge_set.is_empty(self._nodes)
 
-    def connected(self) -> BoolArray:
+    def find_connected_states(self) -> BoolArray:
         """Return the mask of the states with at least one edge.
 
         Returns
@@ -486,9 +486,9 @@ class PolicyGraph(ReadOnlyGraph):
         BoolArray
             ``(N,)``: whether each state has an edge.
         """
-        return self._edge_set.connected(self._nodes) & self._nodes
+        return self._edge_set.find_connected_states(self._nodes) & self._nodes
 
-    @checked
+    @check_arguments
     def differences(self, f: npt.ArrayLike | Measurements) -> FloatArray:
         """Return differences over edges that span the sensitivity hull, in the unit of ``f``.
 
@@ -506,7 +506,7 @@ class PolicyGraph(ReadOnlyGraph):
             ``(k, d)``: differences that span the hull; no row for a graph without edges.
         """
         measurements = self.check_measurements(f)
-        return self._edge_set.spanning(measurements, self._nodes) * measurements.spacing
+        return self._edge_set.find_spanning_differences(measurements, self._nodes) * measurements.spacing
 
     def hull(self, measurements: Measurements) -> SensitivityHull:
         """Return the sensitivity hull in the coordinates of the measurements.
@@ -523,7 +523,7 @@ class PolicyGraph(ReadOnlyGraph):
         """
         return self._edge_set.hull(measurements, self._nodes)
 
-    def widest(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
+    def compute_max_gauge(self, points: FloatArray, gauge: Gauge, constraint: BoolArray | None = None) -> float:
         """Return the largest gauge of a difference of points over an edge between possible states.
 
         This is the independent check of `differences`, with which it shares no code.
@@ -543,7 +543,7 @@ class PolicyGraph(ReadOnlyGraph):
             The largest gauge. It is exact if above one, otherwise some number up to one; 0.0 without an edge.
         """
         nodes = self._nodes if constraint is None else self._nodes & constraint
-        return self._edge_set.widest(points, nodes, gauge) if nodes.any() else 0.0
+        return self._edge_set.compute_max_gauge(points, nodes, gauge) if nodes.any() else 0.0
 
     def check_measurements(self, f: npt.ArrayLike | Measurements) -> Measurements:
         """Convert measurements, and check that there is one for every state.
@@ -558,7 +558,7 @@ class PolicyGraph(ReadOnlyGraph):
         Measurements
             The measurements of the ``N`` states.
         """
-        measurements = Measurements.of(f)
+        measurements = Measurements.from_values(f)
         if measurements.size != self.size:
             raise PolicyError(
                 f"f must have one row for each of {self.size} states of the policy, got {measurements.size}"
@@ -590,7 +590,7 @@ class PolicyGraph(ReadOnlyGraph):
     def _keep(self, states: BoolArray) -> PolicyGraph:
         return PolicyGraph(self._edge_set, states & self._nodes, None if self._open is None else self.open & states)
 
-    @checked
+    @check_arguments
     def with_open(self, states: npt.ArrayLike) -> PolicyGraph:
         """Return the graph with additional open states, which are released unchanged.
 
@@ -643,10 +643,10 @@ class PolicyGraph(ReadOnlyGraph):
             return self
         more = PolicyGraph.from_edges(self.size, added)
         # Releasing a state unchanged would violate the guarantee of its edges, so the endpoints are no longer open.
-        ends = more.connected()
+        ends = more.find_connected_states()
         return PolicyGraph(self._edge_set, self._nodes, self.open & ~ends) | more.restrict(ends)
 
-    @checked
+    @check_arguments
     def without_edges(self, removed: npt.ArrayLike) -> PolicyGraph:
         """Return the graph without some edges. Its states remain.
 
@@ -695,28 +695,28 @@ class PolicyGraph(ReadOnlyGraph):
 
     def __or__(self, other: PolicyLike) -> PolicyGraph:
         """Return the union of nodes, edges and open states. No open state may have an edge."""
-        other = self._operand(other)
+        other = self._convert_operand(other)
         parts = ((self._edge_set, self._nodes), (other._edge_set, other._nodes))
         return PolicyGraph(UnionEdges(parts), self._nodes | other._nodes, self.open | other.open)._check_open()
 
     def __and__(self, other: PolicyLike) -> PolicyGraph:
         """Return the intersection of nodes, edges and open states."""
-        other = self._operand(other)
+        other = self._convert_operand(other)
         edge_set = IntersectionEdges(self._edge_set, other._edge_set)
         return PolicyGraph(edge_set, self._nodes & other._nodes, self.open & other.open)
 
     def __ror__(self, other: networkx.Graph[Any]) -> PolicyGraph:
         """Return ``other | self`` for a networkx graph."""
-        return self._operand(other) | self
+        return self._convert_operand(other) | self
 
     def __rand__(self, other: networkx.Graph[Any]) -> PolicyGraph:
         """Return ``other & self`` for a networkx graph."""
-        return self._operand(other) & self
+        return self._convert_operand(other) & self
 
     def _check_open(self) -> PolicyGraph:
         """Return the graph. Raise `PolicyError` if an open state has an edge."""
         if self.has_open:
-            both = np.flatnonzero(self.open & self.connected())
+            both = np.flatnonzero(self.open & self.find_connected_states())
             if len(both):
                 raise PolicyError(
                     f"an open state must not have an edge, got state {int(both[0])} ({len(both)} such states): remove "
@@ -724,14 +724,14 @@ class PolicyGraph(ReadOnlyGraph):
                 )
         return self
 
-    def _operand(self, other: PolicyLike) -> PolicyGraph:
+    def _convert_operand(self, other: PolicyLike) -> PolicyGraph:
         """Convert the other operand of ``|`` or ``&``."""
         graph = as_policy(other, self.size, argument="the other graph")
         if self.size != graph.size:
             raise PolicyError(f"policies over {self.size} and {graph.size} states cannot be combined")
         return graph
 
-    @checked
+    @check_arguments
     def to_json(self, path: str | Path) -> None:
         """Write the graph as node-link JSON, which networkx reads. An existing file is replaced.
 
@@ -778,11 +778,13 @@ def as_policy(
     if isinstance(policy, PolicyGraph):
         return policy
     if not is_networkx(policy):
-        raise PolicyError(f"{argument} must be a PolicyGraph or a networkx.Graph, got {shown(policy)}")
+        raise PolicyError(f"{argument} must be a PolicyGraph or a networkx.Graph, got {shorten_repr(policy)}")
     return PolicyGraph._from_networkx(policy, size, names, argument)
 
 
-def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tuple[PolicyGraph, Measurements]:
+def check_policy_and_measurements(
+    graph: PolicyLike, f: npt.ArrayLike | Measurements
+) -> tuple[PolicyGraph, Measurements]:
     """Convert a policy and measurements, and check that they have equally many states.
 
     Parameters
@@ -804,7 +806,7 @@ def over_measurements(graph: PolicyLike, f: npt.ArrayLike | Measurements) -> tup
     CoordinateError
         If the measurements are not finite numbers.
     """
-    measurements = Measurements.of(f)
+    measurements = Measurements.from_values(f)
     policy = as_policy(graph, measurements.size, argument="graph")
     return policy, policy.check_measurements(measurements)
 
@@ -846,12 +848,14 @@ def read_node_link(data: Any) -> networkx.Graph[Any]:
     import networkx
 
     if not isinstance(data, dict):
-        raise PolicyError(f"not a node-link graph (it must be an object with nodes and edges, got {shown(data)})")
+        raise PolicyError(
+            f"not a node-link graph (it must be an object with nodes and edges, got {shorten_repr(data)})"
+        )
     try:
         key = "edges" if "edges" in data else "links"
         graph: networkx.Graph[Any] = networkx.node_link_graph(data, edges=key, directed=False, multigraph=False)
     except (ValueError, KeyError, TypeError, AttributeError, networkx.NetworkXError) as problem:
-        raise PolicyError(f"not a node-link graph ({one_line(problem)})") from None
+        raise PolicyError(f"not a node-link graph ({shorten_message(problem)})") from None
     return graph
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph, PolicyLike, check_undirected, is_networkx, is_open, read_node_link
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.values import is_text, one_line, shorten, shown
+from dphmm.tables.values import is_text, shorten, shorten_message, shorten_repr
 
 if TYPE_CHECKING:
     import networkx
@@ -24,7 +24,7 @@ _LISTING_KINDS = ("graph", "without")
 MAX_TEXT_EDGES = 20_000
 
 
-def policy_text(policy: str | PolicyLike) -> str:
+def format_policy_text(policy: str | PolicyLike) -> str:
     """Return a policy as text: strings unchanged, graphs as ``graph:{…}`` with their edges.
 
     The text of a graph depends on its nodes, edges and open nodes, not on the order in which they were added.
@@ -65,9 +65,10 @@ def policy_text(policy: str | PolicyLike) -> str:
         graph = policy
     else:
         raise PolicyError(
-            f"policy must be a string such as utility:1km, a PolicyGraph or a networkx.Graph, got {shown(policy)}"
+            "policy must be a string such as utility:1km, a PolicyGraph or a networkx.Graph, got "
+            f"{shorten_repr(policy)}"
         )
-    text = json.dumps(head | _node_link(graph), separators=(",", ":"))
+    text = json.dumps(head | _build_node_link(graph), separators=(",", ":"))
     # In JSON both characters only occur within strings. There they must not be read as operators of the policy's text.
     return PREFIX + text.replace("&", r"\u0026").replace("|", r"\u007c")
 
@@ -95,7 +96,7 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
     Parameters
     ----------
     term
-        A string from `policy_text`, or ``graph:`` and other node-link JSON.
+        A string from `format_policy_text`, or ``graph:`` and other node-link JSON.
     size
         The required number of states. By default it is not checked.
 
@@ -112,11 +113,13 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
     try:
         data = parse_json(term.partition(":")[2])
     except ValueError as problem:
-        raise PolicyError(f"policy {shorten(term)} must contain node-link JSON, got {one_line(problem)}") from None
+        raise PolicyError(
+            f"policy {shorten(term)} must contain node-link JSON, got {shorten_message(problem)}"
+        ) from None
     num_states = data.get("num_states") if isinstance(data, dict) else None
     if size is not None and num_states not in (None, size):
         raise PolicyError(
-            f"policy must be a graph over the {size} states it is used for, got one over {shown(num_states)}"
+            f"policy must be a graph over the {size} states it is used for, got one over {shorten_repr(num_states)}"
         )
     try:
         return read_node_link(data)
@@ -124,7 +127,7 @@ def read_listed(term: str, size: int | None = None) -> networkx.Graph[Any]:
         raise PolicyError(f"policy {shorten(term)} is {problem}") from None
 
 
-def canonical_listed(term: str) -> str:
+def canonicalize_listed_graph(term: str) -> str:
     """Return the canonical form of a listed graph: a hash of its edges and open nodes.
 
     Parameters
@@ -137,27 +140,28 @@ def canonical_listed(term: str) -> str:
     str
         ``graph:`` or ``without:`` and a SHA-256. Terms of equal canonical form are equal policies over equal states.
     """
-    content = _node_link(read_listed(term))
+    content = _build_node_link(read_listed(term))
     content["nodes"] = [node for node in content["nodes"] if "open" in node]
     kind = term.partition(":")[0].strip()
     return f"{kind}:" + hashlib.sha256(json.dumps(content).encode("utf-8")).hexdigest()
 
 
-def _node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
+def _build_node_link(graph: networkx.Graph[Any]) -> dict[str, list[dict[str, Any]]]:
     """Return a graph as node-link JSON: sorted edges, and nodes that are open or isolated."""
-    opened = {_plain(node) for node, attributes in graph.nodes(data=True) if is_open(attributes)}
-    edges = {tuple(sorted(map(_plain, edge), key=_order)) for edge in graph.edges() if edge[0] != edge[1]}
+    opened = {_convert_node(node) for node, attributes in graph.nodes(data=True) if is_open(attributes)}
+    edges = {tuple(sorted(map(_convert_node, edge), key=_get_sort_key)) for edge in graph.edges() if edge[0] != edge[1]}
     if not edges:
         raise PolicyError("policy must have an edge between two states, got a graph without edges")
-    isolated = {_plain(node) for node in graph} - {node for edge in edges for node in edge} - opened
+    isolated = {_convert_node(node) for node in graph} - {node for edge in edges for node in edge} - opened
     nodes: Iterator[dict[str, Any]] = (
-        {"id": node, "open": True} if node in opened else {"id": node} for node in sorted(opened | isolated, key=_order)
+        {"id": node, "open": True} if node in opened else {"id": node}
+        for node in sorted(opened | isolated, key=_get_sort_key)
     )
-    ordered = sorted(edges, key=lambda edge: (*_order(edge[0]), *_order(edge[1])))
+    ordered = sorted(edges, key=lambda edge: (*_get_sort_key(edge[0]), *_get_sort_key(edge[1])))
     return {"nodes": list(nodes), "edges": [{"source": source, "target": target} for source, target in ordered]}
 
 
-def _plain(node: object) -> int | str:
+def _convert_node(node: object) -> int | str:
     """Convert a node to a JSON value."""
     if isinstance(node, str) and is_text(node):
         return node
@@ -165,11 +169,11 @@ def _plain(node: object) -> int | str:
         return operator.index(node)  # type: ignore[arg-type]  # what is not an integer raises TypeError
     except TypeError:
         raise PolicyError(
-            f"policy must have nodes that are states or names of states, got node {shown(node)}"
+            f"policy must have nodes that are states or names of states, got node {shorten_repr(node)}"
         ) from None
 
 
-def _order(node: int | str) -> tuple[bool, int, str]:
+def _get_sort_key(node: int | str) -> tuple[bool, int, str]:
     """Return the sort key of a node: numbers before names."""
     return (True, 0, node) if isinstance(node, str) else (False, node, "")
 

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
 from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody
-from dphmm.geometry.least_error import best_enclosing
+from dphmm.geometry.least_error import find_min_error_polygon
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
-from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, orders_by_cost
+from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, list_orders_by_cost
 
 # Pairs of an exposed state and a partner: differences of 10^7 pairs in the plane take 160 MB.
 _MAX_CANDIDATES = 10_000_000
@@ -76,23 +76,23 @@ class HullProblem:
 
     # ---- the two methods of the paper ------------------------------------------------------------------------------
 
-    def greedy(self) -> HullRepair:
+    def repair_greedily(self) -> HullRepair:
         """Connect every exposed state to the nearest other state (Algorithm 1)."""
-        return self._unproven(*self._connect_nearest())
+        return self._build_unproven_repair(*self._connect_nearest())
 
-    def sequential(self) -> HullRepair:
+    def repair_sequentially(self) -> HullRepair:
         """Connect exposed states in turn to the partner with the smallest volume (Algorithm 3).
 
         The volume is used for any objective, as in the paper.
         """
         by_volume = replace(self, cost=HullVolume(self.cost.spacing))
-        return self._unproven(*by_volume._connect_in_turn(range(len(self.candidates))))
+        return self._build_unproven_repair(*by_volume._connect_in_turn(range(len(self.candidates))))
 
     def _connect_nearest(self) -> tuple[GrowingBody, list[Edge]]:
         picks = [int(np.argmin(self.cost.lengths(choice.vectors))) for choice in self.candidates]
         pairs = list(zip(self.candidates, picks, strict=True))
         grown = self.base.grow(np.array([choice.vectors[k] for choice, k in pairs])) if pairs else self.base
-        return grown, [_edge(choice, k) for choice, k in pairs]
+        return grown, [_make_candidate_edge(choice, k) for choice, k in pairs]
 
     def _connect_in_turn(self, order: Iterable[int]) -> tuple[GrowingBody, list[Edge]]:
         """Connect exposed states in order to the partner with the smallest objective."""
@@ -102,20 +102,20 @@ class HullProblem:
             choice = self.candidates[index]
             if shape.contains(choice.vectors).any():
                 continue
-            best = find_minimum(self.cost.values(shape, choice.vectors), self.cost.lengths(choice.vectors))
+            best = find_minimum(self.cost.evaluate_growths(shape, choice.vectors), self.cost.lengths(choice.vectors))
             shape = shape.grow(choice.vectors[best : best + 1])
-            added.append(_edge(choice, best))
+            added.append(_make_candidate_edge(choice, best))
         return shape, added
 
-    def _unproven(self, shape: GrowingBody, added: list[Edge]) -> HullRepair:
+    def _build_unproven_repair(self, shape: GrowingBody, added: list[Edge]) -> HullRepair:
         """Return a heuristic repair. Its bound is the floor of the hull before the repair."""
-        value = self.cost.value(shape)
-        bound = min(self.cost.floor(self.base), value) if added else value
+        value = self.cost.evaluate(shape)
+        bound = min(self.cost.compute_floor(self.base), value) if added else value
         return HullRepair(tuple(dict.fromkeys(added)), value, bound, shape)
 
     # ---- the exact method ----------------------------------------------------------------------------------------
 
-    def exact(self, limit: int) -> HullRepair:
+    def repair_exactly(self, limit: int) -> HullRepair:
         """Connect exposed states to partners that jointly minimise the objective.
 
         Parameters
@@ -125,30 +125,33 @@ class HullProblem:
             unexplored nodes.
         """
         if not self.candidates:
-            return self._unproven(self.base, [])
-        flat = self._flat_repair() if self.cost.is_monotone else None
+            return self._build_unproven_repair(self.base, [])
+        flat = self._find_flat_repair() if self.cost.is_monotone else None
         if flat is not None:
             return flat
-        incumbent = min(self._heuristic_repairs(), key=lambda repair: repair.value)
+        incumbent = min(self._build_initial_repairs(), key=lambda repair: repair.value)
         search = RepairSearch(_HullSearch(self), incumbent, Work(limit))
         if not self.complete:
-            search.leave_open(self._floor_beyond_candidates())
+            search.leave_open(self._compute_floor_beyond_candidates())
         return search.run()
 
-    def _heuristic_repairs(self) -> list[HullRepair]:
+    def _build_initial_repairs(self) -> list[HullRepair]:
         """Return the initial repairs: Algorithm 1, and two greedy orders."""
         if len(self.candidates) == 1:
-            return [self._unproven(*self._connect_in_turn([0]))]
-        bounds = [self.cost.quick_bounds(self.base, choice.vectors).min() for choice in self.candidates]
-        orders = orders_by_cost(np.array(bounds))
-        return [self.greedy(), *(self._unproven(*self._connect_in_turn(order.tolist())) for order in orders)]
+            return [self._build_unproven_repair(*self._connect_in_turn([0]))]
+        bounds = [self.cost.compute_quick_bounds(self.base, choice.vectors).min() for choice in self.candidates]
+        orders = list_orders_by_cost(np.array(bounds))
+        return [
+            self.repair_greedily(),
+            *(self._build_unproven_repair(*self._connect_in_turn(order.tolist())) for order in orders),
+        ]
 
-    def _floor_beyond_candidates(self) -> float:
+    def _compute_floor_beyond_candidates(self) -> float:
         """Return a lower bound of repairs with partners outside the candidate lists."""
         lengths = np.array([self.cost.lengths(choice.vectors).max() for choice in self.candidates])
-        return max(self.cost.floor(self.base), float(self.cost.bounds_by_length(lengths).min()))
+        return max(self.cost.compute_floor(self.base), float(self.cost.compute_bounds_by_length(lengths).min()))
 
-    def _flat_repair(self) -> HullRepair | None:
+    def _find_flat_repair(self) -> HullRepair | None:
         """Return the shortest repair within a line, or None. Its volume is zero: optimal."""
         if not isinstance(self.base, PlanarBody) or not self.base.is_flat:
             return None
@@ -180,11 +183,11 @@ class HullProblem:
             nearest = int(np.argmin(self.cost.lengths(on_line.vectors)))
             if not shape.contains(on_line.vectors[nearest : nearest + 1])[0]:
                 shape = shape.grow(on_line.vectors[nearest : nearest + 1])
-                added.append(_edge(on_line, nearest))
+                added.append(_make_candidate_edge(on_line, nearest))
         return HullRepair(tuple(dict.fromkeys(added)), 0.0, 0.0, shape)
 
 
-def _edge(choice: Candidates, index: int) -> Edge:
+def _make_candidate_edge(choice: Candidates, index: int) -> Edge:
     return make_edge(choice.state, int(choice.partners[index]))
 
 
@@ -237,8 +240,8 @@ class _Options:
         partners = np.concatenate([choice.partners for choice in problem.candidates])
         states = np.repeat(np.arange(len(problem.candidates)), [len(c.partners) for c in problem.candidates])
         # The fast bounds first, on all pairs. The expensive ones are computed once for each distinct difference.
-        is_near = problem.cost.quick_bounds(problem.base, vectors) < level
-        vectors = _canonical(vectors[is_near])
+        is_near = problem.cost.compute_quick_bounds(problem.base, vectors) < level
+        vectors = _canonicalize_signs(vectors[is_near])
         partners = partners[is_near]
         states = states[is_near]
         order = np.lexsort(vectors.T[::-1])
@@ -247,7 +250,7 @@ class _Options:
         option_of_pair = np.empty(len(order), dtype=np.int64)
         option_of_pair[order] = np.cumsum(first) - 1
         distinct = vectors[order[first]]
-        is_open = np.isfinite(problem.cost.open_bounds(problem.base, distinct, level))
+        is_open = np.isfinite(problem.cost.compute_open_bounds(problem.base, distinct, level))
         renumber = np.cumsum(is_open) - 1
         kept = np.flatnonzero(is_open[option_of_pair])
         # (u, d): the differences ("options"); of two opposite ones the canonical one.
@@ -260,14 +263,15 @@ class _Options:
         self.index_of_vector = {tuple(vector): index for index, vector in enumerate(self.vectors.tolist())}
         self._owners: dict[int, list[int]] = {}
 
-    def per_state(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def reduce_per_state(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Reduce values ``(u,)`` of differences over the differences of every exposed state.
 
-        Every state must have a difference, as `reduceat` has no value of an empty range; `_HullSearch.roots` checks it.
+        Every state must have a difference, as `reduceat` has no value of an empty range; `_HullSearch.iterate_roots`
+        checks it.
         """
         return np.asarray(reduce.reduceat(values[self.option_of_pair], self.starts[:-1]))
 
-    def of_state(self, state: int) -> IntArray:
+    def list_state_options(self, state: int) -> IntArray:
         """Return the indices of the differences of an exposed state."""
         return np.unique(self.option_of_pair[self.starts[state] : self.starts[state + 1]])
 
@@ -276,7 +280,7 @@ class _Options:
             self._owners[option] = np.flatnonzero(self.option_of_pair == option).tolist()
         return self._owners[option]
 
-    def edge(self, problem: HullProblem, pair: int) -> Edge:
+    def get_edge(self, problem: HullProblem, pair: int) -> Edge:
         """Return the edge of a pair."""
         index = int(np.searchsorted(self.starts, pair, side="right")) - 1
         return make_edge(problem.candidates[index].state, int(self.partners[pair]))
@@ -334,15 +338,15 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         self.cost = problem.cost
         self.undominated: dict[int, IntArray] = {}
 
-    def key(self, node: _Node) -> bytes:
+    def get_key(self, node: _Node) -> bytes:
         """Return the vertices: nodes with equal hulls represent the same repairs."""
         return node.shape.vertices.tobytes()
 
-    def floor(self, node: _Node) -> float:
+    def compute_floor(self, node: _Node) -> float:
         """Return a lower bound over all hulls that contain the node's hull."""
-        return 0.0 if self.cost.is_monotone else self.cost.floor(node.shape)
+        return 0.0 if self.cost.is_monotone else self.cost.compute_floor(node.shape)
 
-    def roots(self, search: HullSearch) -> Iterator[tuple[float, _Node]]:
+    def iterate_roots(self, search: HullSearch) -> Iterator[tuple[float, _Node]]:
         """Yield the hull before the repair. In the plane, improve the incumbent."""
         problem = self.problem
         # With one exposed state, the initial repair is the best of all its partners. Nothing is less than zero.
@@ -358,11 +362,13 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         if isinstance(problem.base, PlanarBody):
             # The root still contains these completions. If some are not examined, its bound covers them: hence `inf`.
             incumbent = search.best.shape
-            self._complete(search, _Node(incumbent, all_options, self._vertex_options(incumbent), ~none_protected), inf)
+            self._offer_completion(
+                search, _Node(incumbent, all_options, self._find_vertex_options(incumbent), ~none_protected), inf
+            )
 
-    def _vertex_options(self, shape: GrowingBody) -> list[int]:
+    def _find_vertex_options(self, shape: GrowingBody) -> list[int]:
         """Return the indices of the differences that are vertices of a hull."""
-        vertices = map(tuple, _canonical(shape.vertices).tolist())
+        vertices = map(tuple, _canonicalize_signs(shape.vertices).tolist())
         index_of = self.options.index_of_vector
         return list(dict.fromkeys(index_of[vertex] for vertex in vertices if vertex in index_of))
 
@@ -378,40 +384,40 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         vectors = options.vectors[node.options]
         inside = np.zeros(len(options.vectors), dtype=np.bool_)
         inside[node.options] = shape.contains(vectors)
-        protected = node.protected | options.per_state(np.logical_or, inside)
+        protected = node.protected | options.reduce_per_state(np.logical_or, inside)
         if protected.all():
-            self._complete(search, node, bound)
+            self._offer_completion(search, node, bound)
             return
         bounds = np.full(len(options.vectors), inf)
-        bounds[node.options] = self.cost.open_bounds(shape, vectors, search.best.value)
+        bounds[node.options] = self.cost.compute_open_bounds(shape, vectors, search.best.value)
         bounds[inside] = inf
         # Branch on the state with the largest bound: every repair costs at least the cheapest protection of this state.
         # It is infinite if no difference of the state leads to a better repair; the node then has no children.
-        state = int(np.where(protected, -inf, options.per_state(np.minimum, bounds)).argmax())
-        children = self._undominated(state)
+        state = int(np.where(protected, -inf, options.reduce_per_state(np.minimum, bounds)).argmax())
+        children = self._find_undominated_options(state)
         children = children[np.isfinite(bounds[children])]
         if len(children) <= _MAX_DOMINANCE_CHECKS:
-            children = children[shape.minimal(options.vectors[children])]
+            children = children[shape.find_minimal_vectors(options.vectors[children])]
         rest = node.options[np.isfinite(bounds[node.options])]
         for child in children.tolist():
-            grown = self._grown(search, shape, child)
+            grown = self._grow_shape(search, shape, child)
             yield max(bound, float(bounds[child])), _Node(grown, rest, [*node.chosen, child], protected)
 
-    def _grown(self, search: HullSearch, shape: GrowingBody, option: int) -> GrowingBody:
+    def _grow_shape(self, search: HullSearch, shape: GrowingBody, option: int) -> GrowingBody:
         """Return the hull of a shape and a difference."""
         search.spend(_WORK_PER_POLYGON if isinstance(shape, PlanarBody) else _WORK_PER_POLYTOPE)
         return shape.grow(self.options.vectors[option][None])
 
-    def _undominated(self, state: int) -> IntArray:
+    def _find_undominated_options(self, state: int) -> IntArray:
         """Return the differences of a state that none of its others dominates for any hull."""
         if state not in self.undominated:
-            options = self.options.of_state(state)
-            self.undominated[state] = options[self.problem.base.minimal(self.options.vectors[options])]
+            options = self.options.list_state_options(state)
+            self.undominated[state] = options[self.problem.base.find_minimal_vectors(self.options.vectors[options])]
         return self.undominated[state]
 
     # ---- completion of hulls under which no state is exposed -------------------------------------------------------
 
-    def _complete(self, search: HullSearch, node: _Node, bound: float) -> None:
+    def _offer_completion(self, search: HullSearch, node: _Node, bound: float) -> None:
         """Offer the best completion of a node that protects every state.
 
         For the volume objective, and in one dimension, it is the node's own hull.
@@ -425,7 +431,9 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
             self._enumerate(search, shape, node.options, node.chosen, [])
             return
         points = self.options.vectors[node.options] * spacing
-        _, selected, complete = best_enclosing(shape.vertices * spacing, points, search.best.value, search.spend)
+        _, selected, complete = find_min_error_polygon(
+            shape.vertices * spacing, points, search.best.value, search.spend
+        )
         more = node.options[selected]
         # The best polygon may have more vertices than different exposed states can provide. Then enumerate sets.
         if len(more) and not self._offer(
@@ -440,14 +448,14 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
 
         A chosen difference inside the hull needs no edge: the others span the same hull.
         """
-        vertices = set(map(tuple, _canonical(shape.vertices).tolist()))
+        vertices = set(map(tuple, _canonicalize_signs(shape.vertices).tolist()))
         needed = [option for option in chosen if tuple(self.options.vectors[option].tolist()) in vertices]
         pairs = self.options.assign(needed)
         if pairs is None:
             return False
-        value = self.cost.value(shape)
+        value = self.cost.evaluate(shape)
         if not search.is_beaten(value):
-            added = tuple(self.options.edge(self.problem, pairs[option]) for option in needed)
+            added = tuple(self.options.get_edge(self.problem, pairs[option]) for option in needed)
             search.offer(HullRepair(added, value, 0.0, shape))
         return True
 
@@ -457,19 +465,19 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
         """Enumerate the sets of further differences that match different exposed states."""
         table = self.options
         search.spend(_WORK_PER_NODE + self.cost.work_per_vector * len(options))
-        options = options[np.isfinite(self.cost.open_bounds(shape, table.vectors[options], search.best.value))]
+        options = options[np.isfinite(self.cost.compute_open_bounds(shape, table.vectors[options], search.best.value))]
         options = np.array([option for option in options.tolist() if table.assign([*taken, option])], dtype=np.int64)
-        values = self.cost.values(shape, table.vectors[options])
+        values = self.cost.evaluate_growths(shape, table.vectors[options])
         for index in np.argsort(values, kind="stable").tolist():
             option = int(options[index])
             if search.is_beaten(float(values[index])):
                 break
-            if self._offer(search, self._grown(search, shape, option), [*chosen, option]):
+            if self._offer(search, self._grow_shape(search, shape, option), [*chosen, option]):
                 break
         if len(taken) + 1 >= len(self.problem.candidates):
             return
         for index, option in enumerate(options.tolist()):
-            grown = self._grown(search, shape, option)
+            grown = self._grow_shape(search, shape, option)
             # Only later differences may follow, so each set is enumerated in one order only.
             rest = options[index + 1 :]
             rest = rest[~grown.contains(table.vectors[rest])]
@@ -479,7 +487,7 @@ class _HullSearch(RepairProblem[_Node, HullRepair]):
 HullSearch = RepairSearch[_Node, HullRepair]
 
 
-def _canonical(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _canonicalize_signs(vectors: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Negate each vector ``(n, d)`` with a negative last non-zero coordinate."""
     sign = np.zeros(len(vectors), dtype=np.int64)
     for axis in range(vectors.shape[1] - 1, -1, -1):

@@ -11,7 +11,7 @@ import numpy as np
 from dphmm.arrays import BoolArray
 from dphmm.errors import PolicyError
 from dphmm.policy.graph import PolicyGraph
-from dphmm.policy.lengths import length
+from dphmm.policy.lengths import format_policy_length
 from dphmm.space.states import StateSpace
 
 
@@ -36,7 +36,7 @@ def refuse_if_empty(graph: PolicyGraph, text: str, space: StateSpace, is_radius:
         return graph
     remedy = "states that must stay indistinguishable need an edge"
     if is_radius:
-        near = length(_nearest_distances(space, np.ones(space.size, bool)).min())
+        near = format_policy_length(_compute_nearest_distances(space, np.ones(space.size, bool)).min())
         remedy = f"use {text.partition(':')[0].strip()}:{near} or more"
     raise PolicyError(f"policy {text!r} connects none of the {space.size:,} states: {remedy}")
 
@@ -53,14 +53,14 @@ def describe_isolated_states(graph: PolicyGraph, space: StateSpace) -> str | Non
     >>> describe_isolated_states(PolicyGraph.utility(stops.measurements(), 1.0), stops)
     '1 of 3, up to 7.1km from the nearest state'
     """
-    isolated = ~graph.connected()
+    isolated = ~graph.find_connected_states()
     if space.size < 2 or not isolated.any():
         return None
-    farthest = length(_nearest_distances(space, isolated).max())
+    farthest = format_policy_length(_compute_nearest_distances(space, isolated).max())
     return f"{int(isolated.sum()):,} of {space.size:,}, up to {farthest} from the nearest state"
 
 
-def _nearest_distances(space: StateSpace, mask: BoolArray) -> np.ndarray:
+def _compute_nearest_distances(space: StateSpace, mask: BoolArray) -> np.ndarray:
     """Return the distance of each selected state to the nearest other one, in kilometres."""
     from scipy.spatial import cKDTree
 

@@ -12,7 +12,7 @@ _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}
 
 
-def kilometres(text: str) -> float:
+def parse_length(text: str) -> float:
     """Parse a length with its unit, ``500m`` or ``1km``, to kilometres.
 
     Raises
@@ -27,7 +27,7 @@ def kilometres(text: str) -> float:
     return value
 
 
-def length(kilometres: float) -> str:
+def format_policy_length(kilometres: float) -> str:
     """Format a length for the text of a policy, with three digits, rounded up.
 
     Examples

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, frozen, locked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_and_lock, lock_array
 from dphmm.errors import PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -20,20 +20,20 @@ from dphmm.policy.component_bodies import (
     NoiseBodies,
     NoiseBody,
     NoiseScope,
+    build_noise_body,
     build_shapes,
-    degrees_within,
-    exposed_among,
-    in_units,
+    compute_protection_degrees,
+    condition_prior,
+    convert_to_units,
+    find_exposed_states,
     label_components,
-    noise_body,
-    prior_over,
 )
 from dphmm.policy.component_repair import ComponentRepairProblem, merge_exactly, merge_nearest, merge_sequentially
-from dphmm.policy.graph import PolicyGraph, PolicyLike, over_measurements
+from dphmm.policy.graph import PolicyGraph, PolicyLike, check_policy_and_measurements
 from dphmm.policy.hull_repair import HullProblem, list_candidates
 from dphmm.policy.repair_effect import RepairEffect
-from dphmm.policy.repair_objective import Objective, noise_cost
-from dphmm.validation import NonNegativeInt, checked
+from dphmm.policy.repair_objective import Objective, build_noise_cost
+from dphmm.validation import NonNegativeInt, check_arguments
 
 # The repair method: Algorithm 1, Algorithm 3, or joint optimisation.
 Method = Literal["greedy", "sequential", "exact"]
@@ -120,7 +120,7 @@ class Protection:
         )
 
 
-@checked
+@check_arguments
 def degree_of_protection(
     graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
@@ -156,20 +156,20 @@ def degree_of_protection(
         same measurement count; open states never do. Exact if the measurements lie on a lattice and the body is the
         hull.
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
     possible = as_constraint(constraint, policy.size)
     restricted = policy.restrict(possible)
     if noise_scope == "component" or restricted.has_open:
         labels = label_components(restricted, noise_scope)
-        bodies = NoiseBodies.around(measurements, build_shapes(restricted, measurements, labels), body)
-        return degrees_within(measurements, labels, bodies, body, membership)
+        bodies = NoiseBodies.from_shapes(measurements, build_shapes(restricted, measurements, labels), body)
+        return compute_protection_degrees(measurements, labels, bodies, body, membership)
     hull = restricted.hull(measurements)
     return count_within(
-        CoordinateBody(measurements, noise_body(measurements, hull, body), membership), restricted.node_mask
+        CoordinateBody(measurements, build_noise_body(measurements, hull, body), membership), restricted.node_mask
     )
 
 
-@checked
+@check_arguments
 def exposed_states(
     graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
@@ -192,12 +192,12 @@ def exposed_states(
     IntArray
         ``(k,)``: the exposed states, ascending.
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
     degrees = degree_of_protection(policy, measurements, constraint, body, membership, noise_scope)
     return np.flatnonzero((degrees == 1) & ~policy.open)
 
 
-@checked
+@check_arguments
 def protect(
     graph: PolicyLike,
     f: npt.ArrayLike | Measurements,
@@ -267,7 +267,7 @@ def protect(
     >>> protect(graph, f, [False, False, True, True, True, True], objective="volume").hull.volume
     14.0
     """
-    policy, measurements = over_measurements(graph, f)
+    policy, measurements = check_policy_and_measurements(graph, f)
     protector = Protector(measurements, method, objective, body, membership, repair_max_work, noise_scope)
     return protector(policy, as_constraint(constraint, policy.size), prior)
 
@@ -295,14 +295,14 @@ class Protector:
                 "allow_singleton = true to release it"
             )
         if self.noise_scope == "component":
-            return self.by_component(restricted, prior_over(prior, possible))
-        return self.with_open_states(restricted) if has_open else self.shared(restricted)
+            return self.repair_by_component(restricted, condition_prior(prior, possible))
+        return self.repair_with_open_states(restricted) if has_open else self.repair_with_shared_body(restricted)
 
-    def shared(self, restricted: PolicyGraph) -> Protection:
+    def repair_with_shared_body(self, restricted: PolicyGraph) -> Protection:
         """Repair a graph without open states, with one noise body for all possible states."""
         possible = restricted.node_mask
         hull = restricted.hull(self.measurements)
-        noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
+        noise = CoordinateBody(self.measurements, build_noise_body(self.measurements, hull, self.body), self.membership)
         if covers_all := restricted.is_complete and self.membership == "halfspace":
             # Complete graph: the hull contains all pairwise differences, and each body contains the hull.
             degrees = possible * np.count_nonzero(possible)
@@ -311,24 +311,26 @@ class Protector:
         # Definition 5.2 with the noise body: a state is exposed if and only if its degree is 1.
         exposed = (degrees == 1).nonzero()[0]
         candidates, complete = list_candidates(self.measurements, exposed, possible)
-        cost = noise_cost(self.measurements.spacing, self.body, self.objective)
+        cost = build_noise_cost(self.measurements.spacing, self.body, self.objective)
         problem = HullProblem(self.measurements.build_body(hull), candidates, cost, complete)
         if self.body != "hull" or self.method == "greedy":
-            repair = problem.greedy()
+            repair = problem.repair_greedily()
         elif self.method == "sequential":
-            repair = problem.sequential()
+            repair = problem.repair_sequentially()
         else:
-            repair = problem.exact(self.repair_max_work * UNITS_PER_MAX_WORK)
+            repair = problem.repair_exactly(self.repair_max_work * UNITS_PER_MAX_WORK)
         effect = None
         if len(exposed):
             repaired_hull = self.measurements.compute_hull(repair.shape)
             if len(exposed) < np.count_nonzero(possible):
-                effect = RepairEffect.of_shared_body(
+                effect = RepairEffect.from_shared_body(
                     self.measurements, restricted, self.body, hull, repaired_hull, repair.added, exposed
                 )
             restricted = restricted.with_edges(repair.added)
             hull = repaired_hull
-            noise = CoordinateBody(self.measurements, noise_body(self.measurements, hull, self.body), self.membership)
+            noise = CoordinateBody(
+                self.measurements, build_noise_body(self.measurements, hull, self.body), self.membership
+            )
             degrees = count_within(noise, possible)
             self._check_none_exposed(degrees, restricted)
         # The factor of Theorem 6.3. Vertices of the hull are differences of norm one, the largest norm of any
@@ -337,16 +339,16 @@ class Protector:
             diameter = 1.0 if hull.dimension else 0.0
         else:
             diameter = noise.diameter(possible)
-        part = NoiseBody.around(self.measurements, hull, self.body)
+        part = NoiseBody.from_hull(self.measurements, hull, self.body)
         chosen: Repair = repair
         if self.body != "hull":
             # Nearest partners in the ball's norm are optimal: each state needs this radius, and the largest suffices
             # for all.
             value: float = part.body.volume if self.objective == "volume" else part.body.squared_error
             chosen = Repair(repair.added, value, value)
-        return _single_body_protection(restricted, part, degrees, diameter, chosen, effect)
+        return _build_single_body_protection(restricted, part, degrees, diameter, chosen, effect)
 
-    def without_noise(self, restricted: PolicyGraph) -> Protection:
+    def build_noiseless_protection(self, restricted: PolicyGraph) -> Protection:
         """Return a protection without noise, for unchanged singletons and withheld timesteps.
 
         The degree of protection of every possible state is the number of possible states: the release, or its absence,
@@ -354,9 +356,11 @@ class Protector:
         """
         point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
         degrees = restricted.node_mask * np.count_nonzero(restricted.node_mask)
-        return _single_body_protection(restricted, NoiseBody(point, point, point), degrees, 0.0, Repair((), 0.0, 0.0))
+        return _build_single_body_protection(
+            restricted, NoiseBody(point, point, point), degrees, 0.0, Repair((), 0.0, 0.0)
+        )
 
-    def with_open_states(self, restricted: PolicyGraph) -> Protection:
+    def repair_with_open_states(self, restricted: PolicyGraph) -> Protection:
         """Repair a graph with open states, with one noise body for all other possible states.
 
         If only one state is not open, it is connected to an open state.
@@ -364,30 +368,30 @@ class Protector:
         protected = restricted.node_mask & ~restricted.open
         # A single state has no partner among protected ones. It is connected to an open one, in a separate component.
         if int(protected.sum()) < 2:
-            return self.by_component(restricted, prior_over(None, restricted.node_mask))
-        protection = self.shared(restricted.restrict(protected))
+            return self.repair_by_component(restricted, condition_prior(None, restricted.node_mask))
+        protection = self.repair_with_shared_body(restricted.restrict(protected))
         graph = restricted.with_edges(protection.added)
         labels = label_components(graph, "graph")
         point = SensitivityHull(np.zeros((0, self.measurements.dimension)))
         return replace(
             protection,
             graph=graph,
-            degrees=frozen(np.where(graph.open, 1, protection.degrees)),
+            degrees=copy_and_lock(np.where(graph.open, 1, protection.degrees)),
             diameter=inf,
-            components=frozen(labels),
+            components=copy_and_lock(labels),
             parts=(protection.parts[0], NoiseBody(point, point, point)),
-            part_of=frozen(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
+            part_of=copy_and_lock(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
             is_shared=False,
         )
 
-    def by_component(self, restricted: PolicyGraph, prior: FloatArray) -> Protection:
+    def repair_by_component(self, restricted: PolicyGraph, prior: FloatArray) -> Protection:
         """Repair a graph with a noise body for each connected component."""
         measurements = self.measurements
         labels = label_components(restricted, "component")
         shapes = build_shapes(restricted, measurements, labels)
-        exposed = exposed_among(restricted, labels)
+        exposed = find_exposed_states(restricted, labels)
         weights = np.bincount(labels[restricted.node_mask], prior[restricted.node_mask], len(shapes)).astype(np.float64)
-        cost = noise_cost(measurements.spacing, self.body, self.objective)
+        cost = build_noise_cost(measurements.spacing, self.body, self.objective)
         limit = self.repair_max_work * UNITS_PER_MAX_WORK
         problem = ComponentRepairProblem(cost, measurements.coordinates, labels, shapes, weights, exposed, limit)
         repair = _MERGE_METHODS[self.method](problem)
@@ -395,25 +399,25 @@ class Protector:
         if repair.added:
             restricted = restricted.with_edges(repair.added)
             labels = label_components(restricted, "component")
-            shapes = problem.shapes_after(repair.added, labels)
-        bodies = NoiseBodies.around(measurements, shapes, self.body)
+            shapes = problem.build_repaired_shapes(repair.added, labels)
+        bodies = NoiseBodies.from_shapes(measurements, shapes, self.body)
         effect = None
         if 0 < len(exposed) < np.count_nonzero(restricted.node_mask & ~restricted.open):
             graph, unrepaired_labels, unrepaired_shapes = unrepaired
-            effect = RepairEffect.of_components(
+            effect = RepairEffect.from_components(
                 measurements,
                 graph,
                 self.body,
-                (NoiseBodies.around(measurements, unrepaired_shapes, self.body), unrepaired_labels),
+                (NoiseBodies.from_shapes(measurements, unrepaired_shapes, self.body), unrepaired_labels),
                 (bodies, labels),
                 prior,
                 repair.added,
                 exposed,
             )
-        degrees = degrees_within(measurements, labels, bodies, self.body, self.membership)
+        degrees = compute_protection_degrees(measurements, labels, bodies, self.body, self.membership)
         self._check_none_exposed(degrees, restricted)
-        joint, units = bodies.joint_hull(measurements)
-        around = noise_body(measurements, joint, self.body)
+        joint, units = bodies.compute_joint_hull(measurements)
+        around = build_noise_body(measurements, joint, self.body)
         # Noise that differs by component can reveal the component of a state, so no factor bounds all pairs.
         diameter = inf
         if len(shapes) == 1:
@@ -425,13 +429,13 @@ class Protector:
             is_optimal=repair.is_optimal,
             objective_value=repair.value,
             lower_bound=repair.bound,
-            degrees=frozen(degrees),
-            body=units if around is joint else in_units(measurements, around),
+            degrees=copy_and_lock(degrees),
+            body=units if around is joint else convert_to_units(measurements, around),
             coordinate_hull=joint,
             diameter=diameter,
-            components=frozen(labels),
+            components=copy_and_lock(labels),
             parts=bodies.bodies,
-            part_of=frozen(np.where(labels < 0, -1, bodies.of_component[labels])),
+            part_of=copy_and_lock(np.where(labels < 0, -1, bodies.of_component[labels])),
             effect=effect,
         )
 
@@ -448,7 +452,7 @@ class Protector:
             )
 
 
-def _single_body_protection(
+def _build_single_body_protection(
     graph: PolicyGraph,
     part: NoiseBody,
     degrees: IntArray,
@@ -457,7 +461,7 @@ def _single_body_protection(
     effect: RepairEffect | None = None,
 ) -> Protection:
     """Return the protection with one noise body for all possible states."""
-    components = locked(np.where(graph.node_mask, 0, -1))
+    components = lock_array(np.where(graph.node_mask, 0, -1))
     return Protection(
         graph=graph,
         hull=part.hull,
@@ -465,7 +469,7 @@ def _single_body_protection(
         is_optimal=repair.is_optimal,
         objective_value=repair.value,
         lower_bound=repair.bound,
-        degrees=locked(degrees),
+        degrees=lock_array(degrees),
         body=part.body,
         coordinate_hull=part.coordinate_hull,
         diameter=diameter,

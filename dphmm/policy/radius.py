@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, content_hash
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, hash_content
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import Disc, SensitivityHull
-from dphmm.geometry.incremental_hull import GrowingBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements, Raster
-from dphmm.geometry.neighbours import CoordinateBody, count_within, near_pairs
+from dphmm.geometry.neighbours import CoordinateBody, count_within, iterate_near_pairs
 from dphmm.policy.edges import EdgeSet, merge_components, restrict_term
 
 # Number of cells compared at a time. The search for a pair of cells ends with the first block that contains one.
@@ -50,27 +50,27 @@ class RadiusEdges(EdgeSet):
         self._offset_hull: tuple[IntArray, tuple[GrowingBody, list[tuple[int, int]]]] | None = None
         self._proportion: tuple[FloatArray, tuple[Raster, IntArray, FloatArray] | None] | None = None
 
-    def chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
+    def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:
         """Iterate over the pairs within the radius, block by block."""
         index = np.flatnonzero(nodes)
         points = self.places.points[index]
-        for rows, columns in near_pairs(points, np.full(self.places.dimension, self.radius + self.cell)):
-            near = self._near(points[rows] - points[columns])
+        for rows, columns in iterate_near_pairs(points, np.full(self.places.dimension, self.radius + self.cell)):
+            near = self._is_within_radius(points[rows] - points[columns])
             yield np.stack([index[rows[near]], index[columns[near]]], axis=1)
 
-    def _near(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def _is_within_radius(self, vectors: npt.NDArray[Any]) -> BoolArray:
         # The distance of the nearest points of two cells is ‖max(|v| − side, 0)‖. A cell of side zero is its centre.
         apart = np.linalg.norm(np.maximum(np.abs(vectors) - self.cell, 0.0), axis=1)
         return np.asarray(apart <= self.radius + RELATIVE_TOLERANCE * (self.radius + self.cell))
 
     def connects(self, first: IntArray, second: IntArray) -> BoolArray:
         """Return whether each pair of states is within the radius."""
-        return self._near(self.places.points[first] - self.places.points[second])
+        return self._is_within_radius(self.places.points[first] - self.places.points[second])
 
-    def terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
+    def list_terms(self, nodes: BoolArray) -> list[dict[str, Any]]:
         """Return the radius and cells for a lattice of at most two axes, else all edges."""
         if not self.places.is_lattice or self.places.dimension > 2:
-            return super().terms(nodes)
+            return super().list_terms(nodes)
         at = np.zeros((self.size, 2), dtype=np.int64)
         side = np.ones(2)
         first = np.zeros(2)
@@ -84,11 +84,11 @@ class RadiusEdges(EdgeSet):
             restrict_term({"near": radius, "cell": cell, "side": rest[:2], "first": rest[2:], "at": at.tolist()}, nodes)
         ]
 
-    def count_bound(self) -> int:
+    def bound_num_edges(self) -> int:
         """Return the number of all pairs, or the number of offsets times states on a raster."""
         everything = self.size * (self.size - 1) // 2
         raster = self.places.raster
-        offsets = self._offsets(self.places)
+        offsets = self._get_offsets(self.places)
         if raster is None or offsets is None or not raster.is_simple:
             return everything
         return min(everything, self.size * len(offsets))
@@ -96,23 +96,23 @@ class RadiusEdges(EdgeSet):
     @property
     def content_hash(self) -> str:
         """A hash of the places, the radius, and the cell unless it is zero."""
-        return content_hash("radius", self.places.points, self.radius, *([self.cell] if self.cell else []))
+        return hash_content("radius", self.places.points, self.radius, *([self.cell] if self.cell else []))
 
     def is_empty(self, nodes: BoolArray) -> bool:
         """Return whether no two states are within the radius."""
-        return not self.connected(nodes).any()
+        return not self.find_connected_states(nodes).any()
 
-    def connected(self, nodes: BoolArray) -> BoolArray:
+    def find_connected_states(self, nodes: BoolArray) -> BoolArray:
         """Return which states have another state within the radius."""
         body: Disc | SensitivityHull
         if self.cell:
             # The sum of a square and a disc is convex: all lattice vectors in the hull of the offsets are offsets.
-            offsets = self._offsets(self.places)
+            offsets = self._get_offsets(self.places)
             if offsets is None or not len(offsets):
-                return super().connected(nodes)
+                return super().find_connected_states(nodes)
             body = self.places.compute_hull(self._compute_offset_hull(self.places, offsets)[0])
         elif self.radius == 0:
-            return super().connected(nodes)
+            return super().find_connected_states(nodes)
         else:
             body = Disc(self.radius, self.places.dimension)
         return count_within(CoordinateBody(self.places, body), nodes) > 1
@@ -120,14 +120,14 @@ class RadiusEdges(EdgeSet):
     def components(self, nodes: BoolArray) -> IntArray:
         """Return the components. On a raster touching cells are merged first."""
         raster = self.places.raster
-        offsets = self._offsets(self.places)
+        offsets = self._get_offsets(self.places)
         if raster is None or offsets is None:
             return super().components(nodes)
-        cells, blobs = _touching(raster.occupied(nodes), offsets)
+        cells, blobs = _label_blobs(raster.find_occupied_cells(nodes), offsets)
         for dx, dy in offsets[::-1].tolist():
             if blobs.max(initial=0) == blobs.min(initial=0):
                 break
-            first, second = _shifted(cells, dx, dy)
+            first, second = _pair_shifted_cells(cells, dx, dy)
             both = (first >= 0) & (second >= 0)
             blobs = merge_components(blobs, np.unique(np.stack([first[both], second[both]], axis=1), axis=0))
         states = np.flatnonzero(nodes)
@@ -142,7 +142,7 @@ class RadiusEdges(EdgeSet):
     def crosses(self, labels: IntArray, nodes: BoolArray) -> bool:
         """Return whether an edge connects different labels, on a raster by rarer labels."""
         raster = self.places.raster
-        offsets = self._offsets(self.places)
+        offsets = self._get_offsets(self.places)
         states = np.flatnonzero(nodes)
         if not len(states) or (labels[states] == labels[states[0]]).all():
             return False
@@ -166,24 +166,24 @@ class RadiusEdges(EdgeSet):
                 return True
         return False
 
-    def body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
+    def build_body(self, measurements: Measurements, nodes: BoolArray) -> GrowingBody:
         """Return the hull. On a raster distinct offsets are searched for, longest first."""
         raster = measurements.raster
-        offsets = self._offsets(measurements)
+        offsets = self._get_offsets(measurements)
         possible = int(np.count_nonzero(nodes))
         has_few_offsets = offsets is not None and len(offsets) <= _MAX_SEARCHED_OFFSETS
         if raster is None or offsets is None:
-            return super().body(measurements, nodes)
+            return super().build_body(measurements, nodes)
         if not has_few_offsets and possible * min(possible, len(offsets)) <= _MAX_LISTED_PAIRS:
-            return super().body(measurements, nodes)
-        cells = raster.occupied(nodes)
+            return super().build_body(measurements, nodes)
+        cells = raster.find_occupied_cells(nodes)
         if has_few_offsets:
             # If every vertex of the hull of all offsets occurs, it is also the hull of the offsets that occur.
             full_hull, vertex_offsets = self._compute_offset_hull(measurements, offsets)
             if all(_occurs(cells, dx, dy) for dx, dy in vertex_offsets):
                 return full_hull
         cells = _crop(cells)
-        hull = origin(measurements.coordinates)
+        hull = build_origin(measurements.coordinates)
         if has_few_offsets:
             occurring = [_occurs(cells, dx, dy) for dx, dy in offsets.tolist()]
             return hull.grow(offsets[occurring][:, : measurements.dimension])
@@ -192,7 +192,7 @@ class RadiusEdges(EdgeSet):
             offsets = offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):
                 hull = hull.grow(offset[None, : measurements.dimension])
-                offsets = offsets[hull.outside(offsets[:, : measurements.dimension])]
+                offsets = offsets[hull.may_grow_by(offsets[:, : measurements.dimension])]
         return hull
 
     def _compute_offset_hull(
@@ -200,22 +200,22 @@ class RadiusEdges(EdgeSet):
     ) -> tuple[GrowingBody, list[tuple[int, int]]]:
         """Return the hull of all offsets, and the offsets that are its vertices."""
         if self._offset_hull is None or self._offset_hull[0] is not offsets:
-            body = origin(measurements.coordinates).grow(offsets[:, : measurements.dimension])
+            body = build_origin(measurements.coordinates).grow(offsets[:, : measurements.dimension])
             corners = {tuple(corner) for corner in np.concatenate([body.vertices, -body.vertices]).tolist()}
             at = [(dx, dy) for dx, dy in offsets.tolist() if (dx, dy)[: measurements.dimension] in corners]
             self._offset_hull = (offsets, (body, at))
         return self._offset_hull[1]
 
-    def widest(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
+    def compute_max_gauge(self, points: FloatArray, nodes: BoolArray, gauge: Gauge) -> float:
         """Return the largest gauge. On a raster only offsets beyond it are searched for."""
         steps = self._compute_steps(points)
         if steps is None:
-            return super().widest(points, nodes, gauge)
+            return super().compute_max_gauge(points, nodes, gauge)
         raster, offsets, differences = steps
         lengths = gauge(differences)
         out = np.flatnonzero(~(lengths <= 1))  # also NaN
         if len(out):
-            cells = _crop(raster.occupied(nodes))
+            cells = _crop(raster.find_occupied_cells(nodes))
             out = np.array([k for k in out.tolist() if _occurs(cells, *offsets[k].tolist())], dtype=np.int64)
         return float(lengths[out].max(initial=0.0))
 
@@ -240,7 +240,7 @@ class RadiusEdges(EdgeSet):
             self._proportion = (points, steps)
         return self._proportion[1]
 
-    def _offsets(self, measurements: Measurements) -> IntArray | None:
+    def _get_offsets(self, measurements: Measurements) -> IntArray | None:
         """Return the lattice offsets ``(k, 2)`` within the radius, longest first.
 
         Of two opposite offsets one is included. None if the measurements are not on a raster, or differ from the places
@@ -270,7 +270,7 @@ class RadiusEdges(EdgeSet):
         offsets = offsets[(offsets[:, 1] > 0) | (offsets[:, 0] > 0)]
         vectors = offsets * spacing
         order = np.argsort(-np.linalg.norm(vectors, axis=1), kind="stable")
-        return np.asarray(offsets[order][self._near(vectors)[order]])
+        return np.asarray(offsets[order][self._is_within_radius(vectors)[order]])
 
 
 def _snap_to_decimal(length: float) -> Fraction:
@@ -280,7 +280,7 @@ def _snap_to_decimal(length: float) -> Fraction:
     return short if abs(short - exact) <= exact / 10**14 else exact
 
 
-def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
+def _label_blobs(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArray]:
     """Label blobs of occupied cells that are connected by offsets of at most one step.
 
     Returns the index of the blob in each cell, -1 for empty ones, and the indices of all blobs for `merge_components`.
@@ -295,7 +295,7 @@ def _touching(occupied: BoolArray, offsets: IntArray) -> tuple[IntArray, IntArra
     return np.asarray(blobs, dtype=np.int64) - 1, np.arange(count)
 
 
-def _shifted(cells: IntArray, dx: int, dy: int) -> tuple[IntArray, IntArray]:
+def _pair_shifted_cells(cells: IntArray, dx: int, dy: int) -> tuple[IntArray, IntArray]:
     """Return all pairs of cells that differ by ``(dx, dy)``, ``dy >= 0``, as two flat arrays."""
     height, width = cells.shape
     if dy >= height or abs(dx) >= width:

@@ -234,7 +234,7 @@ class ReadOnlyGraph(ABC):
         """The states and edges as a frozen `networkx.Graph`, built on first use."""
         import networkx
 
-        edges = self._listed_edges()
+        edges = self._list_edges()
         # Both directions of each edge, ordered by their first state and then by their second: networkx's order for
         # edges that are added in lexicographic order.
         ends = np.concatenate([edges, edges[:, ::-1]])
@@ -252,7 +252,7 @@ class ReadOnlyGraph(ABC):
         frozen: networkx.Graph[int] = networkx.freeze(graph)
         return frozen
 
-    def _listed_edges(self) -> IntArray:
+    def _list_edges(self) -> IntArray:
         """Return all edges ``(m, 2)``, or raise `PolicyError` if a `networkx.Graph` is too large."""
         edges = self.edge_array()
         if len(edges) > MAX_GRAPH_EDGES:
@@ -373,7 +373,7 @@ class ReadOnlyGraph(ABC):
 
         graph: networkx.Graph[int] = networkx.Graph()
         graph.add_nodes_from((state, dict(attributes)) for state, attributes in self._node.items())
-        graph.add_edges_from(self._listed_edges().tolist())
+        graph.add_edges_from(self._list_edges().tolist())
         return graph
 
     def copy(self, as_view: bool = False) -> networkx.Graph[int]:

@@ -61,7 +61,7 @@ class RepairEffect:
     error: float
 
     @classmethod
-    def of_shared_body(
+    def from_shared_body(
         cls,
         measurements: Measurements,
         graph: PolicyGraph,
@@ -73,12 +73,12 @@ class RepairEffect:
     ) -> RepairEffect:
         """Return the effect if one body serves all states, around a hull in coordinates."""
         before, after = (
-            sqrt(NoiseBody.around(measurements, hull, body).body.squared_error) for hull in (unrepaired, repaired)
+            sqrt(NoiseBody.from_hull(measurements, hull, body).body.squared_error) for hull in (unrepaired, repaired)
         )
         return cls(measurements, graph, body, unrepaired, added, exposed, before, after)
 
     @classmethod
-    def of_components(
+    def from_components(
         cls,
         measurements: Measurements,
         graph: PolicyGraph,
@@ -90,13 +90,13 @@ class RepairEffect:
         exposed: IntArray,
     ) -> RepairEffect:
         """Return the effect from the bodies of components and the component of each state."""
-        hull = unrepaired[0].joint_hull(measurements)[0]
+        hull = unrepaired[0].compute_joint_hull(measurements)[0]
         weights = np.where(repaired[1] >= 0, prior, 0.0)
         weights[exposed] = 0.0
         if not weights.any():
             weights = (repaired[1] >= 0).astype(np.float64)
             weights[exposed] = 0.0
-        before, after = (_mean_error(bodies, labels, weights) for bodies, labels in (unrepaired, repaired))
+        before, after = (_compute_rms_error(bodies, labels, weights) for bodies, labels in (unrepaired, repaired))
         return cls(measurements, graph, body, hull, added, exposed, before, after)
 
     @property
@@ -119,7 +119,7 @@ class RepairEffect:
         longest = np.argsort(-self.measurements.lengths(differences), kind="stable")[:_NUM_COMPARED_EDGES]
         shape = self.measurements.build_body(self.unrepaired)
         errors = [
-            NoiseBody.around(
+            NoiseBody.from_hull(
                 self.measurements, self.measurements.compute_hull(shape.grow(differences[[row]])), self.body
             ).body.squared_error
             for row in longest
@@ -133,7 +133,7 @@ class RepairEffect:
         return float(self.measurements.lengths(self.measurements.differences(np.array([self.edge])))[0])
 
 
-def _mean_error(bodies: NoiseBodies, labels: IntArray, weights: FloatArray) -> float:
+def _compute_rms_error(bodies: NoiseBodies, labels: IntArray, weights: FloatArray) -> float:
     """Return the root of the mean squared error at epsilon one over weighted states."""
     squared = np.array([part.body.squared_error for part in bodies.bodies])
     states = np.flatnonzero(weights > 0)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.geometry.hull import Body, CrossPolytope, Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody
-from dphmm.geometry.least_error import reach_bounds
+from dphmm.geometry.least_error import compute_reach_bounds
 
 # The objective of a repair: volume of the hull, or expected squared error.
 Objective = Literal["volume", "error"]
@@ -41,46 +41,48 @@ class NoiseCost(ABC):
         self.spacing = spacing
 
     @abstractmethod
-    def value(self, shape: GrowingBody) -> float:
+    def evaluate(self, shape: GrowingBody) -> float:
         """Return the cost of the noise around a hull."""
 
     @abstractmethod
-    def values(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
+    def evaluate_growths(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the cost of the shape grown by each of the vectors ``(n, d)`` alone."""
 
-    def floor(self, shape: GrowingBody) -> float:
+    def compute_floor(self, shape: GrowingBody) -> float:
         """Return a lower bound of the cost over all hulls that contain a shape."""
-        return self.value(shape)
+        return self.evaluate(shape)
 
-    def tight_floor(self, shape: GrowingBody) -> float:
+    def compute_tight_floor(self, shape: GrowingBody) -> float:
         """Return a lower bound that is at least each bound by which the shape was grown."""
-        return self.value(shape)
+        return self.evaluate(shape)
 
-    def bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def compute_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:  # noqa: ARG002
         """Return a lower bound over all hulls that contain the shape and each vector.
 
         ``floor`` is a known lower bound for the shape alone.
         """
-        return self.values(shape, vectors)
+        return self.evaluate_growths(shape, vectors)
 
-    def open_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], level: float) -> FloatArray:
-        """Return `bounds`, infinite for vectors that cannot lead to a cost below the level."""
-        bounds = self.bounds(shape, vectors)
+    def compute_open_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], level: float) -> FloatArray:
+        """Return `compute_bounds`, infinite for vectors that cannot beat the level."""
+        bounds = self.compute_bounds(shape, vectors)
         return np.where(bounds < level, bounds, np.inf)
 
-    def quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
-        """Return weaker lower bounds than `bounds` that are faster to compute."""
-        return self.bounds(shape, vectors)
+    def compute_quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
+        """Return weaker lower bounds than `compute_bounds` that are faster to compute."""
+        return self.compute_bounds(shape, vectors)
 
     @abstractmethod
-    def bounds_by_length(self, lengths: FloatArray) -> FloatArray:
+    def compute_bounds_by_length(self, lengths: FloatArray) -> FloatArray:
         """Return lower bounds over all hulls that contain a vector of each length."""
 
     def lengths(self, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the lengths of vectors ``(n, d)`` in the norm that defines nearest partners."""
         return np.asarray(np.linalg.norm(vectors * self.spacing, ord=2, axis=1))
 
-    def grown_contains(self, shape: GrowingBody, vector: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+    def contains_after_growth(
+        self, shape: GrowingBody, vector: npt.NDArray[Any], others: npt.NDArray[Any]
+    ) -> BoolArray:
         """Return which of the others ``(n, d)`` the body around a grown hull contains."""
         return shape.grow(vector).contains(others)
 
@@ -88,15 +90,15 @@ class NoiseCost(ABC):
 class HullVolume(NoiseCost):
     """The volume of the hull, which is the objective of Equation (5)."""
 
-    def value(self, shape: GrowingBody) -> float:
+    def evaluate(self, shape: GrowingBody) -> float:
         """Return the hull's volume."""
         return shape.volume * self._unit
 
-    def values(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
+    def evaluate_growths(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the volume of each grown hull."""
-        return (shape.volume + shape.growth(vectors)) * self._unit
+        return (shape.volume + shape.compute_growth(vectors)) * self._unit
 
-    def bounds_by_length(self, lengths: FloatArray) -> FloatArray:
+    def compute_bounds_by_length(self, lengths: FloatArray) -> FloatArray:
         """Return zeros: a segment of any length has no volume."""
         return np.zeros(len(lengths))
 
@@ -116,36 +118,36 @@ class HullError(NoiseCost):
     # The units of work of one bound: heights over 128 directions, and the excess of one grown polygon.
     work_per_vector = 3_000
 
-    def value(self, shape: GrowingBody) -> float:
+    def evaluate(self, shape: GrowingBody) -> float:
         """Return the hull's error."""
         return shape.squared_error(self.spacing)
 
-    def values(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
+    def evaluate_growths(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the error of each grown hull."""
-        return shape.errors_with(vectors, self.spacing)
+        return shape.compute_grown_errors(vectors, self.spacing)
 
-    def floor(self, shape: GrowingBody) -> float:
+    def compute_floor(self, shape: GrowingBody) -> float:
         """Return a lower bound of the error over all bodies that contain a shape."""
-        return shape.error_floor(self.spacing)
+        return shape.compute_error_floor(self.spacing)
 
-    def tight_floor(self, shape: GrowingBody) -> float:
+    def compute_tight_floor(self, shape: GrowingBody) -> float:
         """Return the larger of the floor and the reach bound. Neither dominates the other."""
         corners = shape.vertices * self.spacing
-        return max(self.floor(shape), float(reach_bounds(corners, corners).max()))
+        return max(self.compute_floor(shape), float(compute_reach_bounds(corners, corners).max()))
 
-    def bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:
+    def compute_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:
         """Return the reach bound of each grown hull, at least the floor."""
-        return np.maximum(reach_bounds(shape.vertices * self.spacing, vectors * self.spacing), floor)
+        return np.maximum(compute_reach_bounds(shape.vertices * self.spacing, vectors * self.spacing), floor)
 
-    def open_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], level: float) -> FloatArray:
+    def compute_open_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], level: float) -> FloatArray:
         """Return the bounds, infinite if the excess over the level cannot be negative."""
-        return shape.open_bounds(vectors, self.spacing, level)
+        return shape.compute_open_bounds(vectors, self.spacing, level)
 
-    def quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:  # noqa: ARG002
+    def compute_quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:  # noqa: ARG002
         """Return the bounds that depend on the vectors only."""
         return np.asarray(2.0 * ((vectors * self.spacing) ** 2).sum(axis=1))
 
-    def bounds_by_length(self, lengths: FloatArray) -> FloatArray:
+    def compute_bounds_by_length(self, lengths: FloatArray) -> FloatArray:
         """Return the errors of segments, the smallest for a given reach (Brunn–Minkowski)."""
         return 2.0 * lengths**2
 
@@ -171,15 +173,15 @@ class BallCost(NoiseCost):
         self._of_unit_ball = unit.volume if objective == "volume" else unit.squared_error
         self._power = dimension if objective == "volume" else 2
 
-    def value(self, shape: GrowingBody) -> float:
+    def evaluate(self, shape: GrowingBody) -> float:
         """Return the cost of the ball around a hull."""
-        return float(self.bounds_by_length(self._radius(shape)))
+        return float(self.compute_bounds_by_length(self._compute_radius(shape)))
 
-    def values(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
+    def evaluate_growths(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:
         """Return the cost of the ball around each grown hull."""
-        return self.bounds_by_length(np.maximum(self._radius(shape), self.lengths(vectors)))
+        return self.compute_bounds_by_length(np.maximum(self._compute_radius(shape), self.lengths(vectors)))
 
-    def bounds_by_length(self, lengths: FloatArray) -> FloatArray:
+    def compute_bounds_by_length(self, lengths: FloatArray) -> FloatArray:
         """Return the cost of a ball of each radius."""
         return np.asarray(self._of_unit_ball * lengths**self._power)
 
@@ -187,19 +189,21 @@ class BallCost(NoiseCost):
         """Return the lengths of vectors ``(n, d)`` in the ball's norm."""
         return np.asarray(np.linalg.norm(vectors * self.spacing, ord=self._order, axis=1))
 
-    def grown_contains(self, shape: GrowingBody, vector: npt.NDArray[Any], others: npt.NDArray[Any]) -> BoolArray:
+    def contains_after_growth(
+        self, shape: GrowingBody, vector: npt.NDArray[Any], others: npt.NDArray[Any]
+    ) -> BoolArray:
         """Return which others the ball contains (in the plane, the hull inside it)."""
         if len(self.spacing) <= 2:
-            return super().grown_contains(shape, vector, others)
+            return super().contains_after_growth(shape, vector, others)
         # In more dimensions the hull inside the ball can have millions of facets. The radius does not need them.
-        radius = np.maximum(self._radius(shape), self.lengths(vector).max())
+        radius = np.maximum(self._compute_radius(shape), self.lengths(vector).max())
         return np.asarray(self.lengths(others) <= radius * (1.0 + RELATIVE_TOLERANCE))
 
-    def _radius(self, shape: GrowingBody) -> FloatArray:
+    def _compute_radius(self, shape: GrowingBody) -> FloatArray:
         return np.asarray(self.lengths(shape.points).max(initial=0.0))
 
 
-def noise_cost(spacing: FloatArray, body: Body, objective: Objective) -> NoiseCost:
+def build_noise_cost(spacing: FloatArray, body: Body, objective: Objective) -> NoiseCost:
     """Return the objective for noise from a type of body."""
     if body != "hull":
         return BallCost(spacing, body, objective)
@@ -212,7 +216,7 @@ def find_minimum(values: FloatArray, lengths: FloatArray) -> int:
     return int(minimal[np.argmin(lengths[minimal])])
 
 
-def orders_by_cost(costs: FloatArray) -> list[IntArray]:
+def list_orders_by_cost(costs: FloatArray) -> list[IntArray]:
     """Return the indices by descending and ascending cost, for greedy heuristics."""
     descending = np.argsort(-costs, kind="stable")
     return [descending, descending[::-1]]

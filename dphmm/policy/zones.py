@@ -23,11 +23,11 @@ from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space.states import StateSpace
 from dphmm.tables.source import Document, get_suffix
-from dphmm.tables.values import is_text, shown
+from dphmm.tables.values import is_text, shorten_repr
 from dphmm.tables.vector_files import (
     Feature,
     Layer,
-    geometry_kind,
+    get_geometry_type,
     parse_geometry,
     read_collection,
     read_layers,
@@ -95,9 +95,9 @@ class PolygonLayer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name) or not is_text(self.name):
-            raise PolicyError(f"the name of a layer must not contain spaces and & | @ +, got {shown(self.name)}")
+            raise PolicyError(f"the name of a layer must not contain spaces and & | @ +, got {shorten_repr(self.name)}")
         if not isinstance(self.geojson, str) or not is_text(self.geojson):
-            raise PolicyError(f"layer {self.name} must be a GeoJSON string, got {shown(self.geojson)}")
+            raise PolicyError(f"layer {self.name} must be a GeoJSON string, got {shorten_repr(self.geojson)}")
 
 
 def find_layer(reference: str, layers: Iterable[PolygonLayer]) -> str | PolygonLayer:
@@ -132,30 +132,30 @@ def read_polygons(layer: str | Path | PolygonLayer, label: str | None = None) ->
     MissingDependencyError
         If pyogrio is not installed, for formats other than GeoJSON.
     """
-    path = _source(layer)
-    features, convert = _features(layer)
+    path = _get_source(layer)
+    features, convert = _read_features(layer)
     if not features:
         raise DataFileError(
             path, "must be a GeoJSON feature collection with at least one feature: export the polygons as one"
         )
-    names = _names([feature.properties for feature in features], label, path)
+    names = _list_feature_names([feature.properties for feature in features], label, path)
     repaired = Counter[str]()
     shapes = []
     for name, feature in zip(names, features, strict=True):
-        shapes.append(_polygon(feature.geometry, name, path, convert, repaired))
-    shapes = _without_small_overlaps(names, shapes, repaired)
+        shapes.append(_parse_polygon(feature.geometry, name, path, convert, repaired))
+    shapes = _remove_small_overlaps(names, shapes, repaired)
     if repaired:
         _warn(f"repaired {path}: {', '.join(f'{what} ({count:,})' for what, count in repaired.items())}")
     shapely.prepare(shapes)
     return list(zip(names, shapes, strict=True))
 
 
-def _source(layer: str | Path | PolygonLayer) -> str | Path:
+def _get_source(layer: str | Path | PolygonLayer) -> str | Path:
     """Return the name of a layer, or its file, for error messages."""
     return layer.name if isinstance(layer, PolygonLayer) else layer
 
 
-def categories(
+def find_categories(
     layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None, centres: bool = True
 ) -> dict[str, IntArray]:
     """Find the states of each category of a layer.
@@ -192,19 +192,21 @@ def categories(
     groups = {name: np.unique(np.concatenate(parts)) for name, parts in members.items()}
     if not any(len(states) for states in groups.values()):
         problem = "contains no state of the model: check that it is WGS 84 and of the same region"
-        raise DataFileError(_source(layer), problem)
+        raise DataFileError(_get_source(layer), problem)
     return groups
 
 
-def categorical_layer(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> PolicyGraph:
-    """Create the policy that connects the states of each category. See `categories`.
+def build_categorical_policy(
+    layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None
+) -> PolicyGraph:
+    """Create the policy that connects the states of each category. See `find_categories`.
 
     A state in two categories is adjacent to the states of both. A state in none has no edges.
     """
-    return PolicyGraph.from_groups(space.size, list(categories(layer, space, label).values()))
+    return PolicyGraph.from_groups(space.size, list(find_categories(layer, space, label).values()))
 
 
-def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
+def _list_feature_names(tables: list[dict[str, Any]], label: str | None, path: str | Path) -> list[str]:
     if label is None:
         label = next((name for name in LABELS if all(table.get(name) is not None for table in tables)), None)
     if label is None:
@@ -215,9 +217,9 @@ def _names(tables: list[dict[str, Any]], label: str | None, path: str | Path) ->
     return [str(table[label]) for table in tables]
 
 
-def _features(layer: str | Path | PolygonLayer) -> tuple[list[Feature], Any]:
+def _read_features(layer: str | Path | PolygonLayer) -> tuple[list[Feature], Any]:
     """Return the features of a layer (or all KML folders) and the conversion to degrees."""
-    path = _source(layer)
+    path = _get_source(layer)
     if isinstance(layer, PolygonLayer):
         document = Document(layer.name, PurePosixPath(layer.name), layer.geojson.encode("utf-8"))
         layers = [Layer("", *read_collection(document))]
@@ -233,9 +235,11 @@ def _features(layer: str | Path | PolygonLayer) -> tuple[list[Feature], Any]:
     return [feature for layer in layers for feature in layer.features], convert
 
 
-def _polygon(geometry: object, name: str, path: str | Path, convert: Any, repaired: Counter[str]) -> shapely.Geometry:
+def _parse_polygon(
+    geometry: object, name: str, path: str | Path, convert: Any, repaired: Counter[str]
+) -> shapely.Geometry:
     try:
-        parts = [parse_geometry(part, (*_AREAL_TYPES, *_OTHER_TYPES)) for part in _parts(geometry)]
+        parts = [parse_geometry(part, (*_AREAL_TYPES, *_OTHER_TYPES)) for part in _flatten_collection(geometry)]
     except (ValueError, shapely.errors.ShapelyError):
         parts = []
     areas = [part for part in parts if isinstance(part, shapely.Polygon | shapely.MultiPolygon) and not part.is_empty]
@@ -251,7 +255,7 @@ def _polygon(geometry: object, name: str, path: str | Path, convert: Any, repair
         raise DataFileError(
             path, f"{name}: the coordinates are not degrees, and the file names no system: export it in EPSG:4326"
         )
-    longest = _longest_edge(shape)
+    longest = _measure_longest_edge(shape)
     if longest > 180:
         problem = f"an edge of the polygon must span at most 180° of longitude, got {longest:g}°"
         raise DataFileError(path, f"{name}: {problem}: cut the polygon at the date line")
@@ -259,19 +263,19 @@ def _polygon(geometry: object, name: str, path: str | Path, convert: Any, repair
     if polygon is None:
         problem = "crosses itself ambiguously or too often, or has no area"
         raise DataFileError(path, f"{name}: the polygon {problem}: draw it again")
-    return _within_180_degrees(polygon)
+    return _wrap_longitudes(polygon)
 
 
-def _longest_edge(shape: shapely.Geometry) -> float:
+def _measure_longest_edge(shape: shapely.Geometry) -> float:
     """Return the longest edge of polygons in degrees of longitude.
 
     Beyond 180° it is ambiguous: it may lead across the date line or around the rest of the Earth.
     """
-    corners, ring = shapely.get_coordinates(shapely.get_rings(_all_parts(shape)), return_index=True)
+    corners, ring = shapely.get_coordinates(shapely.get_rings(_get_all_parts(shape)), return_index=True)
     return float(np.abs(np.diff(corners[:, 0]))[ring[:-1] == ring[1:]].max())
 
 
-def _within_180_degrees(polygon: shapely.Geometry) -> shapely.Geometry:
+def _wrap_longitudes(polygon: shapely.Geometry) -> shapely.Geometry:
     """Return a polygon with its parts beyond ±180° moved by 360°.
 
     Maps across the date line draw polygons beyond it.
@@ -281,7 +285,9 @@ def _within_180_degrees(polygon: shapely.Geometry) -> shapely.Geometry:
         return polygon
     parts = []
     for turn in (-360, 0, 360):
-        part = _areas(shapely.intersection(polygon, shapely.box(turn - 180, south, turn + 180, north)), Counter())
+        part = _extract_areas(
+            shapely.intersection(polygon, shapely.box(turn - 180, south, turn + 180, north)), Counter()
+        )
         parts.append(shapely.transform(part, lambda corners, turn=turn: corners - [turn, 0.0]))
     return shapely.union_all(parts)
 
@@ -305,11 +311,11 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
         # Two interpretations of a ring that crosses itself: areas encircled twice are outside ('linework', the even-odd
         # rule) or inside ('structure'). If they nearly agree, the polygon is unambiguous.
         odd, full = (
-            _areas(shapely.make_valid(shape, method=method, keep_collapsed=keep), Counter())
+            _extract_areas(shapely.make_valid(shape, method=method, keep_collapsed=keep), Counter())
             for method, keep in (("linework", True), ("structure", False))
         )
         # A hole outside its polygon would become a part of the area.
-        polygons = _all_parts(shape)
+        polygons = _get_all_parts(shape)
         rings = shapely.get_exterior_ring(polygons[shapely.get_type_id(polygons) == shapely.GeometryType.POLYGON])
         shells = shapely.make_valid(shapely.polygons(rings), method="structure", keep_collapsed=False)
         disputed = odd.symmetric_difference(full).area + full.difference(shapely.union_all(shells)).area
@@ -317,9 +323,9 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
             return None
         shape = full
         repaired["polygons that cross or touch themselves"] += 1
-    shape = _areas(shape, repaired)
+    shape = _extract_areas(shape, repaired)
     parts = shapely.get_parts(shape)
-    narrow = _widths(parts) < _SLIVER_KM
+    narrow = _compute_widths(parts) < _SLIVER_KM
     if narrow.any() and not narrow.all():
         repaired["removed slivers"] += int(narrow.sum())
         parts = parts[~narrow]
@@ -329,7 +335,7 @@ def _repair_polygon(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.
 
 def _is_tangled(shape: shapely.Geometry) -> bool:
     """Return whether too many pairs of non-consecutive edges intersect."""
-    rings = shapely.get_rings(_all_parts(shape))
+    rings = shapely.get_rings(_get_all_parts(shape))
     corners, ring = shapely.get_coordinates(rings, return_index=True)
     edges = shapely.linestrings(np.stack([corners[:-1], corners[1:]], axis=1)[ring[:-1] == ring[1:]])
     tree = shapely.STRtree(edges)
@@ -342,7 +348,7 @@ def _is_tangled(shape: shapely.Geometry) -> bool:
     return False
 
 
-def _without_small_overlaps(
+def _remove_small_overlaps(
     names: Sequence[str], shapes: Sequence[shapely.Geometry], repaired: Counter[str]
 ) -> list[shapely.Geometry]:
     """Remove small overlaps of polygons with different names. The first one keeps them.
@@ -357,47 +363,47 @@ def _without_small_overlaps(
             continue
         share = kept[i].intersection(kept[j]).area / min(areas[i], areas[j])
         if _ROUNDING < share <= _MAX_DISPUTED_SHARE:
-            kept[j] = _areas(kept[j].difference(kept[i]), Counter())
+            kept[j] = _extract_areas(kept[j].difference(kept[i]), Counter())
             repaired["small overlaps assigned to the first polygon"] += 1
     return kept
 
 
-def _areas(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.Geometry:
+def _extract_areas(shape: shapely.Geometry, repaired: Counter[str]) -> shapely.Geometry:
     """Return the areal part of a geometry, and count the points and lines that are removed."""
     if isinstance(shape, shapely.Polygon | shapely.MultiPolygon):
         return shape
-    parts = _all_parts(shape)
+    parts = _get_all_parts(shape)
     is_area = shapely.get_type_id(parts) == shapely.GeometryType.POLYGON
     if not is_area.all():
         repaired["removed points or lines"] += int((~is_area).sum())
     return shapely.union_all(parts[is_area])
 
 
-def _all_parts(shape: shapely.Geometry) -> Any:
+def _get_all_parts(shape: shapely.Geometry) -> Any:
     """Return the parts of a collection, and the parts of those."""
     return shapely.get_parts(shapely.get_parts(shape))
 
 
-def _widths(parts: Sequence[shapely.Geometry]) -> FloatArray:
+def _compute_widths(parts: Sequence[shapely.Geometry]) -> FloatArray:
     """Return the mean widths of polygons, in kilometres: area divided by half the perimeter."""
     bounds = shapely.bounds(parts)
     # A long thin part of width w and length l has area w·l and perimeter 2l + 2w.
     across = np.cos(np.radians((bounds[:, 1] + bounds[:, 3]) / 2))
-    flat = [_scaled(part, np.array([by, 1.0])) for part, by in zip(parts, across.tolist(), strict=True)]
+    flat = [_scale_to_km(part, np.array([by, 1.0])) for part, by in zip(parts, across.tolist(), strict=True)]
     return np.asarray(2 * shapely.area(flat) / np.maximum(shapely.length(flat), np.finfo(float).tiny))
 
 
-def _scaled(part: shapely.Geometry, by: FloatArray) -> shapely.Geometry:
+def _scale_to_km(part: shapely.Geometry, by: FloatArray) -> shapely.Geometry:
     return shapely.transform(part, lambda corners: corners * by * _KM_PER_DEGREE)
 
 
-def _parts(geometry: object) -> list[object]:
+def _flatten_collection(geometry: object) -> list[object]:
     """Return the parts of a nested collection, or the geometry itself."""
     parts = []
     stack = [geometry]
     while stack:
         part = stack.pop()
-        if isinstance(part, Mapping) and geometry_kind(part) == "GeometryCollection":
+        if isinstance(part, Mapping) and get_geometry_type(part) == "GeometryCollection":
             inner = part.get("geometries")
             stack += reversed(inner) if isinstance(inner, list) else [None]
         elif (
@@ -417,7 +423,7 @@ def _warn(line: str) -> None:
     logging.getLogger(__name__).warning("%s", line)
 
 
-def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
+def find_zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> dict[str, IntArray]:
     """Find the states of each zone of a layer: all states that overlap a polygon.
 
     Polygons with one name that share a state are one zone. Others are separate zones. A state that overlaps zones with
@@ -440,7 +446,7 @@ def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None
     DataFileError
         If the layer is invalid, see `read_polygons`, a zone contains no state, or zones with different names overlap.
     """
-    path = _source(layer)
+    path = _get_source(layer)
     polygons = read_polygons(layer, label)
     for (name, first), (other, second) in combinations(polygons, 2):
         overlap = shapely.area(shapely.intersection(first, second)) if name != other else 0.0
@@ -479,7 +485,7 @@ def zones(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None
     return numbered
 
 
-def open_places(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> IntArray:
+def find_open_states(layer: str | Path | PolygonLayer, space: StateSpace, label: str | None = None) -> IntArray:
     """Find the states that the polygons of a layer cover completely.
 
     Therefore no location outside the polygons is released unchanged.
@@ -493,11 +499,11 @@ def open_places(layer: str | Path | PolygonLayer, space: StateSpace, label: str 
     inside = space.share_within(whole) >= 1 - RELATIVE_TOLERANCE
     if not inside.any():
         problem = "contains no state of the model: check that it is WGS 84, of the same region, and larger than a cell"
-        raise DataFileError(_source(layer), problem)
+        raise DataFileError(_get_source(layer), problem)
     return np.flatnonzero(inside)
 
 
-def buffered(
+def extend_zones(
     groups: dict[str, IntArray], space: StateSpace, length: float, structure: csr_array | None
 ) -> dict[str, IntArray]:
     """Extend zones by the nearby states from which they can be entered.
@@ -521,7 +527,7 @@ def buffered(
     """
     points = space.measurements().points
     # Relative tolerance: cells at exactly this distance are added, because membership is closed.
-    distance, nearest = _nearest_zone(list(groups.values()), points, space.cell_km, length * (1 + 1e-9))
+    distance, nearest = _find_nearest_zone(list(groups.values()), points, space.cell_km, length * (1 + 1e-9))
     taken = np.zeros(len(points), dtype=np.bool_)
     taken[np.concatenate(list(groups.values()))] = True
     near = np.isfinite(distance) & ~taken
@@ -531,12 +537,12 @@ def buffered(
         inside = np.zeros(len(points), dtype=np.bool_)
         inside[states] = True
         widened[name] = np.flatnonzero(
-            inside | (around if structure is None else _reachable_into(inside, around, structure))
+            inside | (around if structure is None else _find_entry_states(inside, around, structure))
         )
     return widened
 
 
-def _nearest_zone(
+def _find_nearest_zone(
     groups: list[IntArray], points: np.ndarray, cell: float, length: float
 ) -> tuple[np.ndarray, IntArray]:
     """Return the distance of each cell to the nearest zone, and the index of this zone.
@@ -562,7 +568,7 @@ def _nearest_zone(
     return np.min(apart, axis=0), np.asarray(nearest, dtype=np.int64)
 
 
-def _reachable_into(inside: BoolArray, around: BoolArray, structure: csr_array) -> BoolArray:
+def _find_entry_states(inside: BoolArray, around: BoolArray, structure: csr_array) -> BoolArray:
     """Return the surrounding states from which a zone can be reached through such states."""
     reached = inside.copy()
     while True:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import IntArray
-from dphmm.errors import DataFileError, NotRecordingError, need
+from dphmm.errors import DataFileError, NotRecordingError, import_library
 from dphmm.readers.fixes import (
     DETAIL_QUANTITIES,
     FIX_QUANTITIES,
@@ -24,7 +24,7 @@ from dphmm.readers.instants import UNITS
 from dphmm.readers.xml_tracks import WITHOUT_POSITION
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS
-from dphmm.tables.table import TRIPS, find_column, listed, normalize_column
+from dphmm.tables.table import TRIPS, find_column, join_names, normalize_column
 from dphmm.tables.values import parse_number, with_decimal_point
 from dphmm.tables.vector_files import parse_geometry
 
@@ -69,9 +69,9 @@ def _add(row: Mapping[str, Any] | str, collector: FixCollector) -> None:
         return
     if microseconds is None and not (is_recording and row.get("time") in (None, "") and "clock" not in row):
         shown = row.get("clock")
-        microseconds = instants.microseconds(row.get("time")) if shown is None else instants.of_clock(shown)
+        microseconds = instants.parse_microseconds(row.get("time")) if shown is None else instants.convert_clock(shown)
     if "geometry" in row:
-        latitude, longitude = _point(row["geometry"])
+        latitude, longitude = _parse_point(row["geometry"])
     else:
         latitude = _parse_degrees(row["latitude"], "latitude")
         longitude = _parse_degrees(row["longitude"], "longitude")
@@ -100,7 +100,7 @@ def _parse_degrees(value: object, what: str) -> float:
         return parse_number(with_decimal_point(value), what)
 
 
-def _point(value: object) -> tuple[float, float]:
+def _parse_point(value: object) -> tuple[float, float]:
     """Return latitude and longitude of a point: well-known text or binary, or GeoJSON."""
     geometry = parse_geometry(value, ("Point",))
     if geometry is None or geometry.is_empty:
@@ -137,7 +137,7 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions, geometry: s
     wanted = options.columns
     for name in wanted.values():
         if name not in names:
-            raise DataFileError(source, f"has no column {name!r}; its columns are {listed(names)}")
+            raise DataFileError(source, f"has no column {name!r}; its columns are {join_names(names)}")
     recognised = {what: wanted.get(what) or find_column(names, what) for what in FIX_QUANTITIES}
     if geometry in names and "geometry" not in wanted:
         recognised["geometry"] = geometry
@@ -156,10 +156,10 @@ def resolve(names: Sequence[str], source: str, options: ReadOptions, geometry: s
         columns |= {what: name for what, name in details.items() if name is not None}
     elif "time" not in columns:
         problem = "has no column of times; name it with columns= (--column time=NAME), one of"
-        raise NotRecordingError(source, f"{problem} {listed(names)}")
+        raise NotRecordingError(source, f"{problem} {join_names(names)}")
     if not degrees and "geometry" not in columns:
         problem = "has no column of locations; name them with columns= (--column latitude=NAME), out of"
-        raise NotRecordingError(source, f"{problem} {listed(names)}")
+        raise NotRecordingError(source, f"{problem} {join_names(names)}")
     unread = {"geometry"} if degrees and "geometry" not in wanted else {"latitude", "longitude"}
     if options.user is None and "user" not in wanted and columns.get("user", "").strip().lower() == TRIPS:
         warn_of_trips(source, columns["user"])
@@ -186,7 +186,7 @@ def warn_of_times(columns: Mapping[str, str], names: Sequence[str], source: str,
     others = [name for name in names if name not in columns.values()]
     if options.is_recording and "time" not in columns and others:
         hint = "name it with --column time=NAME, if it is one of"
-        _LOG.warning("dphmm: warning: %s: is read without times; %s %s", source, hint, listed(others))
+        _LOG.warning("dphmm: warning: %s: is read without times; %s %s", source, hint, join_names(others))
 
 
 def find_zone_column(names: Sequence[str]) -> str | None:
@@ -258,7 +258,7 @@ def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, row
     DataFileError
         For a malformed row, with its number from 1, unless it is skipped.
     """
-    fixes = None if options.is_recording else _by_arrays(cells, source, options)
+    fixes = None if options.is_recording else _build_from_arrays(cells, source, options)
     if fixes is not None:
         return fixes
     collector = FixCollector(source, options)
@@ -266,12 +266,12 @@ def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, row
     numbers = range(1, len(lists[0]) + 1) if rows is None else (rows + 1).tolist()
     values = (dict(zip(cells, row, strict=True)) for row in zip(*lists, strict=True))
     collect(zip(numbers, values, strict=True), "row", collector)
-    return collector.fixes()
+    return collector.get_fixes()
 
 
-def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> Fixes | None:
+def _build_from_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> Fixes | None:
     """Build the fixes with array operations. None if a value needs to be parsed separately."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     try:
         cells = {what: pa.array(column) if isinstance(column, list) else column for what, column in cells.items()}
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -286,16 +286,20 @@ def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> F
     plain = all(pa.types.is_integer(column.type) or pa.types.is_floating(column.type) for column in numbers)
     if "geometry" in cells or not plain or any(column.null_count for column in numbers) or in_zone:
         return None
-    latitude, longitude = (_numbers(cells[what].cast(pa.float64(), safe=False)) for what in ("latitude", "longitude"))
+    latitude, longitude = (
+        _convert_to_array(cells[what].cast(pa.float64(), safe=False)) for what in ("latitude", "longitude")
+    )
     if "time" in cells:
         if unit is None or not pa.types.is_integer(cells["time"].type) or pa.types.is_uint64(cells["time"].type):
             return None
-        counted = _numbers(cells["time"].cast(pa.int64()))
+        counted = _convert_to_array(cells["time"].cast(pa.int64()))
         if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > _MAX_MICROSECONDS // UNITS[unit]:
             return None
         times = counted // 1000 if unit == "ns" else counted * UNITS[unit]
     else:
-        times = _numbers(next(cells[what] for what in ("microseconds", "clock") if what in cells).cast(pa.int64()))
+        times = _convert_to_array(
+            next(cells[what] for what in ("microseconds", "clock") if what in cells).cast(pa.int64())
+        )
     on_earth = ((np.abs(latitude) <= 90.0) & (np.abs(longitude) <= 180.0)).all()
     if not on_earth or ((times < _FIRST) | (times > _LAST)).any():
         return None
@@ -313,23 +317,27 @@ def _by_arrays(cells: Mapping[str, Any], source: str, options: ReadOptions) -> F
             return None
     quality: dict[str, Any] = {}
     if accuracy is not None:
-        quality["accuracy_m"] = _floats_or_nan(accuracy)
+        quality["accuracy_m"] = _convert_to_floats(accuracy)
     if is_valid is not None:
-        quality["is_valid"] = _floats_or_nan(is_valid) != 0  # a missing value is not a negation
+        quality["is_valid"] = _convert_to_floats(is_valid) != 0  # a missing value is not a negation
     return Fixes(source, tuple(names), owner, times.astype("M8[us]"), latitude, longitude, **quality)
 
 
 def _is_number_or_flag(kind: Any) -> bool:
-    types = need("pyarrow", "files").types
+    types = import_library("pyarrow", "files").types
     return any(getattr(types, f"is_{name}")(kind) for name in ("integer", "floating", "boolean", "null"))
 
 
-def _floats_or_nan(column: Any) -> Any:
+def _convert_to_floats(column: Any) -> Any:
     """Return a column of numbers or flags as floats, NaN if missing."""
-    values = column.to_pylist() if column.null_count or need("pyarrow", "files").types.is_boolean(column.type) else None
+    values = (
+        column.to_pylist()
+        if column.null_count or import_library("pyarrow", "files").types.is_boolean(column.type)
+        else None
+    )
     if values is not None:
         return np.array([np.nan if value is None else float(value) for value in values])
-    return _numbers(column.cast(need("pyarrow", "files").float64(), safe=False))
+    return _convert_to_array(column.cast(import_library("pyarrow", "files").float64(), safe=False))
 
 
 def encode_users(column: Any) -> tuple[IntArray, list[str]]:
@@ -337,7 +345,7 @@ def encode_users(column: Any) -> tuple[IntArray, list[str]]:
 
     The name of a missing cell is empty.
     """
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     coded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(coded, pa.ChunkedArray):  # of no chunks
         coded = pa.array([], column.type)
@@ -345,7 +353,7 @@ def encode_users(column: Any) -> tuple[IntArray, list[str]]:
     labels = [parse_user(value) for value in coded.dictionary.to_pylist()]
     names = list(dict.fromkeys(labels))
     place = {name: at for at, name in enumerate(names)}
-    return np.array([place[name] for name in labels], dtype=np.int64)[_numbers(coded.indices)], names
+    return np.array([place[name] for name in labels], dtype=np.int64)[_convert_to_array(coded.indices)], names
 
 
 class UserIndex:
@@ -380,18 +388,18 @@ class UserIndex:
         IntArray
             The numbers.
         """
-        pa = need("pyarrow", "files")
-        compute = need("pyarrow.compute", "files")
+        pa = import_library("pyarrow", "files")
+        compute = import_library("pyarrow.compute", "files")
         if self._cells is None:
             self._cells = column.slice(0, 0)
         at = np.full(len(column), -1, dtype=np.int64)
         with suppress(pa.ArrowException):  # a type that Arrow cannot compare: all cells are handled as new
-            at = _numbers(compute.index_in(column, value_set=self._cells).fill_null(-1)).astype(np.int64)
+            at = _convert_to_array(compute.index_in(column, value_set=self._cells).fill_null(-1)).astype(np.int64)
         new = np.flatnonzero(at < 0)
         if len(new):
             coded = column.take(pa.array(new)).dictionary_encode(null_encoding="encode")
-            at[new] = len(self._users) + _numbers(coded.indices)
-            users = [self._number(parse_user(value)) for value in coded.dictionary.to_pylist()]
+            at[new] = len(self._users) + _convert_to_array(coded.indices)
+            users = [self._register_user(parse_user(value)) for value in coded.dictionary.to_pylist()]
             self._users = np.append(self._users, np.array(users, dtype=np.int64))
             self._cells = pa.concat_arrays([self._cells, coded.dictionary])
         return np.asarray(self._users[at])
@@ -400,7 +408,7 @@ class UserIndex:
         """Return whether the names of users are valid. See `dphmm.readers.fixes.check_user`."""
         return bool(np.array(self._is_valid, dtype=np.bool_)[users].all())
 
-    def _number(self, name: str) -> int:
+    def _register_user(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self.names))
         if number == len(self.names):
             self.names.append(name)
@@ -412,7 +420,7 @@ class UserIndex:
         return number
 
 
-def _numbers(column: Any) -> Any:
+def _convert_to_array(column: Any) -> Any:
     """Return a numeric Arrow column without missing values as an array."""
     # Through the buffer: Arrow's own conversion would import pandas.
     held = column.combine_chunks() if hasattr(column, "chunks") else column
@@ -424,7 +432,7 @@ def _numbers(column: Any) -> Any:
 
 def is_plain(kind: Any) -> bool:
     """Return whether an Arrow type is one of strings, bytes, numbers or booleans."""
-    types = need("pyarrow", "files").types
+    types = import_library("pyarrow", "files").types
     tests = ("string", "large_string", "string_view", "binary", "large_binary", "fixed_size_binary", "boolean", "null")
     return (
         types.is_integer(kind) or types.is_floating(kind) or any(getattr(types, f"is_{name}")(kind) for name in tests)

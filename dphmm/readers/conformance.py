@@ -19,8 +19,8 @@ from dphmm.readers.reading import read
 from dphmm.readers.recognition import recognise
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.source import Document, read_document
-from dphmm.tables.values import one_line
-from dphmm.validation import checked
+from dphmm.tables.values import shorten_message
+from dphmm.validation import check_arguments
 
 # Formats round coordinates: FIT to 8e-8 degrees.
 _TOLERANCE_DEGREES = 1e-6
@@ -28,7 +28,7 @@ _NUM_DAMAGED = 200
 _SEED = 7
 
 
-@checked
+@check_arguments
 def check_reader(name: str, path: str | Path, trajectories: Sequence[Trajectory]) -> None:
     """Check a reader by a file with known content.
 
@@ -102,7 +102,7 @@ def check_reader(name: str, path: str | Path, trajectories: Sequence[Trajectory]
             raise DataFileError(
                 path,
                 f"reader {name!r} must raise DataFileError for a malformed file, got {type(problem).__name__} "
-                f"({one_line(problem)}) for damaged copy {number}",
+                f"({shorten_message(problem)}) for damaged copy {number}",
             ) from problem
 
 

@@ -55,7 +55,7 @@ _GEOLIFE_FIELDS = 7
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d,\d\d:\d\d:\d\d", re.ASCII)
 
 
-def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the points of a ``.plt`` file.
 
     The user defaults to the name of the folder above ``Trajectory``. A file outside such a folder has no user.
@@ -77,7 +77,7 @@ def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     DataFileError
         For a file without its six header lines, or for a malformed line unless it is skipped.
     """
-    owner = options.user or _user(document.name)
+    owner = options.user or _get_folder_user(document.name)
     if owner is not None:
         check_name(owner, document.source)
     *header, points = document.data.split(b"\n", HEADER_LINES)
@@ -85,23 +85,23 @@ def geolife_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         raise DataFileError(
             document.source, f"must have {HEADER_LINES} header lines of a .plt before its points, got {len(header)}"
         )
-    parse_block = partial(_geolife_block, user=owner)
-    parse_line = partial(_geolife_line, user=owner)
+    parse_block = partial(_parse_geolife_block, user=owner)
+    parse_line = partial(_parse_geolife_line, user=owner)
     return parse_lines(points, document.source, HEADER_LINES + 1, parse_block, parse_line, options)
 
 
-def _user(name: PurePosixPath) -> str | None:
+def _get_folder_user(name: PurePosixPath) -> str | None:
     in_layout = len(name.parts) >= 3 and name.parts[-2] == "Trajectory" and name.parts[-3] not in ("/", "..")
     return name.parts[-3] if in_layout else None
 
 
-def _geolife_block(block: bytes, source: str, user: str | None) -> Fixes:
+def _parse_geolife_block(block: bytes, source: str, user: str | None) -> Fixes:
     fields = Fields(block, b",", _GEOLIFE_FIELDS)
     owner = np.zeros(len(fields), dtype=np.int64)
-    return Fixes(source, (user,), owner, fields.times(5, extra=1), *fields.places(0, 1))
+    return Fixes(source, (user,), owner, fields.parse_times(5, extra=1), *fields.parse_degrees(0, 1))
 
 
-def _geolife_line(text: bytes, collector: FixCollector, user: str | None) -> None:
+def _parse_geolife_line(text: bytes, collector: FixCollector, user: str | None) -> None:
     fields = text.decode("ascii", errors="replace").split(",")
     if len(fields) != _GEOLIFE_FIELDS:
         raise ValueError(f"a line of a .plt must have {_GEOLIFE_FIELDS} fields, got {len(fields)}")
@@ -118,7 +118,7 @@ _CHECKINS_FIELDS = 5
 _UTC_ENDINGS = (b"Z", b"+0000", b"+00:00")
 
 
-def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_checkin_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Return the check-ins of a file, oldest first. Of one user only if one is named.
 
     Parameters
@@ -138,11 +138,11 @@ def checkins_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     DataFileError
         For a malformed line, unless it is skipped.
     """
-    blocks = parse_lines(document.data, document.source, 1, _checkins_block, _checkins_line, options)
-    return _oldest_first(blocks, options.user)
+    blocks = parse_lines(document.data, document.source, 1, _parse_checkin_block, _parse_checkin_line, options)
+    return _reverse_blocks(blocks, options.user)
 
 
-def _oldest_first(newest_first: Iterable[Fixes], user: str | None) -> Iterator[Fixes]:
+def _reverse_blocks(newest_first: Iterable[Fixes], user: str | None) -> Iterator[Fixes]:
     """Reverse fixes that are newest first, so that the last of equal times was recorded last."""
     for block in reversed(list(newest_first)):
         number = block.names.index(user) if user in block.names else -1
@@ -151,17 +151,17 @@ def _oldest_first(newest_first: Iterable[Fixes], user: str | None) -> Iterator[F
         yield chosen.select(slice(None, None, -1))
 
 
-def _checkins_block(block: bytes, source: str) -> Fixes:
+def _parse_checkin_block(block: bytes, source: str) -> Fixes:
     fields = Fields(block, b"\t", _CHECKINS_FIELDS)
     fields.shorten(1, _UTC_ENDINGS)
-    names, owner = np.unique(fields.texts(0), return_inverse=True)
+    names, owner = np.unique(fields.get_texts(0), return_inverse=True)
     texts = tuple(str(name, "ascii") for name in names.tolist())
     for text in texts:
         check_user(text)
-    return Fixes(source, texts, owner.astype(np.int64), fields.times(1, extra=0), *fields.places(2, 3))
+    return Fixes(source, texts, owner.astype(np.int64), fields.parse_times(1, extra=0), *fields.parse_degrees(2, 3))
 
 
-def _checkins_line(text: bytes, collector: FixCollector) -> None:
+def _parse_checkin_line(text: bytes, collector: FixCollector) -> None:
     fields = text.decode("utf-8", errors="replace").split("\t")
     if len(fields) != _CHECKINS_FIELDS:
         raise ValueError(
@@ -177,7 +177,7 @@ CAB_NAME = re.compile(r"new_(\w+)\.txt", re.ASCII)
 _CABS_FIELDS = 4
 
 
-def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_cab_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Return the points of a cab's file, oldest first. The user defaults to the cab.
 
     Parameters
@@ -204,23 +204,23 @@ def cabs_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     owner = options.user or (match[1] if match else None)
     if owner is not None:
         check_name(owner, document.source)
-    block = partial(_cabs_block, user=owner)
-    line = partial(_cabs_line, user=owner)
-    return _oldest_first(parse_lines(document.data, document.source, 1, block, line, options), None)
+    block = partial(_parse_cab_block, user=owner)
+    line = partial(_parse_cab_line, user=owner)
+    return _reverse_blocks(parse_lines(document.data, document.source, 1, block, line, options), None)
 
 
-def _cabs_block(block: bytes, source: str, user: str | None) -> Fixes:
+def _parse_cab_block(block: bytes, source: str, user: str | None) -> Fixes:
     fields = Fields(block, b" ", _CABS_FIELDS)
-    seconds = fields.numbers(3)
-    if not ((seconds >= 0) & (seconds == np.floor(seconds))).all() or set(fields.texts(2).tolist()) > {b"0", b"1"}:
+    seconds = fields.parse_numbers(3)
+    if not ((seconds >= 0) & (seconds == np.floor(seconds))).all() or set(fields.get_texts(2).tolist()) > {b"0", b"1"}:
         raise ValueError("a time is not an integer number of seconds")
     if (seconds > LATEST_SECOND).any():
         raise ValueError("a time lies beyond the year 9999")
     times = seconds.astype(np.int64).astype("datetime64[s]").astype("datetime64[us]")
-    return Fixes(source, (user,), np.zeros(len(fields), dtype=np.int64), times, *fields.places(0, 1))
+    return Fixes(source, (user,), np.zeros(len(fields), dtype=np.int64), times, *fields.parse_degrees(0, 1))
 
 
-def _cabs_line(text: bytes, collector: FixCollector, user: str | None) -> None:
+def _parse_cab_line(text: bytes, collector: FixCollector, user: str | None) -> None:
     fields = text.decode("ascii", errors="replace").split(" ")
     if len(fields) != _CABS_FIELDS:
         raise ValueError(f"a line must have {_CABS_FIELDS} fields (latitude, longitude, fare, time), got {len(fields)}")

@@ -20,12 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, need
+from dphmm.errors import ConfigurationError, DataFileError, DownloadError, OutputError, import_library
 from dphmm.tables.output import write_text
-from dphmm.tables.source import readable
+from dphmm.tables.source import convert_read_errors
 from dphmm.tables.table import content_lines
 from dphmm.tables.values import is_text
-from dphmm.validation import Seconds, checked
+from dphmm.validation import Seconds, check_arguments
 
 CHECKSUMS = "SHA256SUMS"
 _CHUNK_BYTES = 1 << 20
@@ -93,7 +93,7 @@ class Fetched:
     terms: str
 
 
-@checked
+@check_arguments
 def fetch_data(
     name: str,
     folder: str | Path,
@@ -142,7 +142,7 @@ def fetch_data(
     target = Path(folder) / data_set.file_name
     if "\0" in str(target) or not is_text(str(target)):
         raise OutputError(f"folder must be a valid path, got {folder!r}")
-    expected = sha256.lower() if sha256 else _digests(target).get(target.name)
+    expected = sha256.lower() if sha256 else _read_digests(target).get(target.name)
     if expected and not _DIGEST.fullmatch(expected):
         raise ConfigurationError(f"sha256 must have 64 hexadecimal digits, got {expected!r}")
     try:
@@ -152,8 +152,8 @@ def fetch_data(
         if fresh:
             url = (base_url or data_set.base_url).rstrip("/") + "/" + data_set.remote_name
             _download(url, target, expected, timeout_seconds)
-        digest = expected or _first_digest(target, fresh)
-        _record(target, digest)
+        digest = expected or _compute_first_digest(target, fresh)
+        _record_digest(target, digest)
     except OSError as problem:
         raise OutputError(f"{target.parent} is not writable ({problem.strerror}); choose another folder") from None
     except DownloadError:
@@ -164,10 +164,10 @@ def fetch_data(
     return Fetched(target, digest, expected is not None, data_set.terms)
 
 
-def _first_digest(target: Path, fresh: bool) -> str:
+def _compute_first_digest(target: Path, fresh: bool) -> str:
     """Compute the digest of a file without a known one, after verifying its own checksums."""
     try:
-        with readable(target):
+        with convert_read_errors(target):
             if target.suffix == ".zip":
                 with zipfile.ZipFile(target) as archive:
                     damaged = archive.testzip()
@@ -186,8 +186,8 @@ def _first_digest(target: Path, fresh: bool) -> str:
 
 
 def _download(url: str, target: Path, expected: str | None, timeout_seconds: float) -> None:
-    pooch = need("pooch", "fetch")
-    requests = need("requests", "fetch")
+    pooch = import_library("pooch", "fetch")
+    requests = import_library("requests", "fetch")
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel(logging.ERROR)  # the result reports all that pooch would log
@@ -205,15 +205,15 @@ def _download(url: str, target: Path, expected: str | None, timeout_seconds: flo
         logger.setLevel(level)
 
 
-def _record(target: Path, digest: str) -> None:
-    recorded = _digests(target)
+def _record_digest(target: Path, digest: str) -> None:
+    recorded = _read_digests(target)
     if recorded.get(target.name) != digest:
         lines = sorted((recorded | {target.name: digest}).items())
         text = "".join(f"{value}  {name}\n" for name, value in lines)
         write_text(target.parent / CHECKSUMS, text, overwrite=True)
 
 
-def _digests(target: Path) -> dict[str, str]:
+def _read_digests(target: Path) -> dict[str, str]:
     """Read the checksums in the target's folder: name → digest."""
     sums = target.parent / CHECKSUMS
     digests = {}

@@ -13,11 +13,11 @@ from io import BytesIO
 from math import nan
 from typing import Any
 
-from dphmm.errors import DataFileError, EmptyDataError, need
+from dphmm.errors import DataFileError, EmptyDataError, import_library
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.xml_tracks import WITHOUT_POSITION, get_activity
 from dphmm.tables.source import Document
-from dphmm.tables.values import as_number, one_line, since_epoch
+from dphmm.tables.values import as_number, shorten_message, to_microseconds
 
 _CHECKSUM_BYTES = 2
 # What the library raises for damaged bytes in addition to its own errors.
@@ -43,7 +43,7 @@ _SENSORS = {
 }
 
 
-def fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the points of a FIT file, which contains no user.
 
     Parameters
@@ -66,7 +66,7 @@ def fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     MissingDependencyError
         Without fitdecode.
     """
-    library = need("fitdecode", "files")
+    library = import_library("fitdecode", "files")
     collector = FixCollector(document.source, options)
     num_records = 0
     kinds: set[str] = set()
@@ -87,17 +87,17 @@ def fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
                     _add_record(frame, num_records, collector)
                     yield from collector.flush()
                 elif frame.name == "session":
-                    sports.add(str(_get(frame, "sport")))
+                    sports.add(str(_get_value(frame, "sport")))
                     collector.drop("totals of the file")
                 elif frame.name == "file_id":
-                    kinds.add(str(_get(frame, "type")))
+                    kinds.add(str(_get_value(frame, "type")))
                 else:
                     collector.drop(*([_DROPPED[frame.name]] if frame.name in _DROPPED else []))
     except (library.FitError, *_DAMAGE_ERRORS) as problem:
         if isinstance(problem, DataFileError):
             raise
         raise DataFileError(
-            document.source, f"is damaged or cut off ({one_line(problem)}); copy it from the device again"
+            document.source, f"is damaged or cut off ({shorten_message(problem)}); copy it from the device again"
         ) from None
     if not num_records:
         what = ", ".join(sorted(kinds)) or "unknown"
@@ -105,7 +105,7 @@ def fit_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
             document.source, f"contains no record with a position (FIT of type {what}); use an activity"
         )
     collector.set_activity(0, get_activity(sports.pop()) if len(sports) == 1 else None)
-    yield collector.fixes()
+    yield collector.get_fixes()
 
 
 _DROPPED = {
@@ -116,25 +116,25 @@ _DROPPED = {
 }
 
 
-def _get(frame: Any, name: str) -> Any:
+def _get_value(frame: Any, name: str) -> Any:
     return frame.get_value(name, fallback=None)
 
 
 def _add_record(frame: Any, number: int, collector: FixCollector) -> None:
-    latitude, longitude = (_get(frame, name) for name in ("position_lat", "position_long"))
+    latitude, longitude = (_get_value(frame, name) for name in ("position_lat", "position_long"))
     if latitude is None or longitude is None:
         collector.pass_over(WITHOUT_POSITION)
         return
     try:
-        time = _get(frame, "timestamp")
-        microseconds = since_epoch(time) if isinstance(time, datetime) else None
+        time = _get_value(frame, "timestamp")
+        microseconds = to_microseconds(time) if isinstance(time, datetime) else None
         accuracy = _get_number(frame, ("gps_accuracy",))
         elevation, sensors = nan, None
         if collector.options.is_recording:
             elevation = _get_number(frame, ("enhanced_altitude", "altitude"))
             values = {name: _get_number(frame, fields) for name, fields in _SENSORS.items()}
             sensors = {name: value for name, value in values.items() if value == value}
-            collector.drop(*(["distance of points"] if _get(frame, "distance") is not None else []))
+            collector.drop(*(["distance of points"] if _get_value(frame, "distance") is not None else []))
         north, east = (as_number(steps, "position") * _DEGREES_PER_STEP for steps in (latitude, longitude))
         collector.add(None, microseconds, north, east, accuracy, elevation=elevation, sensors=sensors)
     except ValueError as problem:
@@ -142,5 +142,5 @@ def _add_record(frame: Any, number: int, collector: FixCollector) -> None:
 
 
 def _get_number(frame: Any, names: tuple[str, ...]) -> float:
-    values = (_get(frame, name) for name in names)
+    values = (_get_value(frame, name) for name in names)
     return next((float(value) for value in values if isinstance(value, int | float)), nan)

@@ -23,7 +23,7 @@ from dphmm.readers.instants import Instants
 from dphmm.space.fix_quality import REASONS, Region, find_refused, select_most_accurate
 from dphmm.space.trajectory import EARLIEST, LATEST, SENSORS, TimeArray, Trajectory
 from dphmm.tables.source import remove_packed_suffix
-from dphmm.tables.values import plain_text, shorten
+from dphmm.tables.values import format_cell, shorten
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class ReadOptions:
         For tables: the interpretation of times. By default only strings and timestamps are accepted, in UTC if they
         have no zone.
     region
-        The region of the model; see `trajectories`.
+        The region of the model; see `build_trajectories`.
     is_recording
         Whether points without times are accepted, and `Details` are read.
 
@@ -338,7 +338,7 @@ class FixCollector:
             raise DataFileError(self.source, f"{problem}{remedy}", line)
         self.skipped += 1
 
-    def fixes(self) -> Fixes:
+    def get_fixes(self) -> Fixes:
         """Return all collected fixes."""
         times = np.array(self._times).astype("datetime64[us]")
         owner, latitude, longitude = map(np.array, (self._owner, self._latitude, self._longitude))
@@ -372,7 +372,7 @@ class FixCollector:
         A recording is kept whole.
         """
         if len(self) >= _BLOCK_FIXES and not self.options.is_recording:
-            yield self.fixes()
+            yield self.get_fixes()
             self.skipped = 0
             self._passed.clear()
             for name in ("_owner", "_times", "_latitude", "_longitude", "_accuracy", "_valid"):
@@ -400,7 +400,7 @@ def parse_user(cell: object) -> str:
     >>> parse_user("7.0"), parse_user(7), parse_user(b"7"), parse_user("007.0"), parse_user("7.5")
     ('7', '7', '7', '007.0', '7.5')
     """
-    name = plain_text(cell).strip()
+    name = format_cell(cell).strip()
     integer = _INTEGER_WITH_DECIMALS.fullmatch(name)
     return integer[1] if integer else name
 
@@ -456,7 +456,9 @@ def get_file_user(source: str) -> str:
     return parse_user(PurePath(remove_packed_suffix(PurePath(source).name)).stem)
 
 
-def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None) -> ReadResult:
+def build_trajectories(
+    blocks: Iterable[Fixes], user_per_file: bool = False, region: Region | None = None
+) -> ReadResult:
     """Build one trajectory per user from all fixes.
 
     Invalid and inaccurate fixes are refused and counted; see `dphmm.space.fix_quality`. Each user's fixes are sorted by
@@ -496,12 +498,12 @@ def trajectories(blocks: Iterable[Fixes], user_per_file: bool = False, region: R
         block = remove_refused(read_block, region, refused)
         if block.skipped:
             skipped[block.source] = skipped.get(block.source, 0) + block.skipped
-        for user, rows in _by_owner(block):
+        for user, rows in _group_by_owner(block):
             name = user or get_file_user(block.source)
             if user is None:
                 check_name(name, block.source)
                 if unnamed.setdefault(name, block.source) != block.source and user_per_file:
-                    raise same_file_name(block.source, unnamed[name])
+                    raise build_same_name_error(block.source, unnamed[name])
             pieces.setdefault(name, []).append(block.select(rows))
         files = {*unnamed.values(), block.source}
         if unnamed and not user_per_file and (len(pieces) > 1 or len(files) > 1):
@@ -538,7 +540,7 @@ def remove_refused(block: Fixes, region: Region | None, refused: Counter[str]) -
     block
         The fixes.
     region
-        As for `trajectories`.
+        As for `build_trajectories`.
     refused
         Reason → number of refused fixes, which is increased.
 
@@ -563,7 +565,7 @@ def build_unnamed_user_error(source: str) -> DataFileError:
     )
 
 
-def same_file_name(source: str, other: str) -> DataFileError:
+def build_same_name_error(source: str, other: str) -> DataFileError:
     """Build the error for two files without user information that have the same name."""
     return DataFileError(
         source, f"has the same name as {other}, and neither specifies a user; rename one, or read each with --user"
@@ -590,7 +592,7 @@ def order_by_user(users: IntArray) -> IntArray:
     return np.asarray(order[np.argsort((users[order] >> 16).astype(np.uint16), kind="stable")])
 
 
-def _by_owner(block: Fixes) -> list[tuple[str | None, IntArray]]:
+def _group_by_owner(block: Fixes) -> list[tuple[str | None, IntArray]]:
     order = order_by_user(block.owner)
     edges = np.searchsorted(block.owner[order], np.arange(len(block.names) + 1))
     return [(name, order[edges[k] : edges[k + 1]]) for k, name in enumerate(block.names) if edges[k] < edges[k + 1]]
@@ -649,11 +651,11 @@ class Fields:
     def __len__(self) -> int:
         return int(self._starts.shape[0])
 
-    def _windows(self, starts: IntArray, width: int) -> npt.NDArray[np.uint8]:
+    def _get_windows(self, starts: IntArray, width: int) -> npt.NDArray[np.uint8]:
         """Return ``width`` bytes from each start, shape ``(n, width)``."""
         return np.lib.stride_tricks.sliding_window_view(self._bytes, width)[starts]
 
-    def texts(self, column: int) -> npt.NDArray[np.bytes_]:
+    def get_texts(self, column: int) -> npt.NDArray[np.bytes_]:
         """Return a column as byte strings, ``(n,)``.
 
         Raises
@@ -666,11 +668,11 @@ class Fields:
         width = max(int((ends - starts).max(initial=1)), 1)
         if width > _MAX_FIELD_BYTES:
             raise ValueError("a field is too long")
-        window = self._windows(starts, width) * (np.arange(width) < (ends - starts)[:, None])
+        window = self._get_windows(starts, width) * (np.arange(width) < (ends - starts)[:, None])
         texts: npt.NDArray[np.bytes_] = window.view(f"S{width}").ravel()
         return texts
 
-    def numbers(self, column: int) -> FloatArray:
+    def parse_numbers(self, column: int) -> FloatArray:
         """Return a column as decimal numbers ``(n,)``, rounded to nearest as by `float`.
 
         Raises
@@ -678,12 +680,12 @@ class Fields:
         ValueError
             If a field is not a plain decimal number.
         """
-        texts = self.texts(column)
+        texts = self.get_texts(column)
         if not _NUMBER_BYTES[texts.view(np.uint8)].all():
             raise ValueError("a field is not a plain number")
         return texts.astype(np.float64)
 
-    def times(self, column: int, extra: int) -> TimeArray:
+    def parse_times(self, column: int, extra: int) -> TimeArray:
         """Return times ``YYYY-MM-DD?HH:MM:SS`` that start in a column, ``(n,)``.
 
         Parameters
@@ -706,7 +708,7 @@ class Fields:
         starts = self._starts[:, column]
         if (self._ends[:, column + extra] - starts != _TIME_LOW.size).any():
             raise ValueError("a time has a different length")
-        window = self._windows(starts, _TIME_LOW.size).copy()
+        window = self._get_windows(starts, _TIME_LOW.size).copy()
         window[:, 10] = _TIME_LOW[10]
         if ((window < _TIME_LOW) | (window > _TIME_HIGH)).any():
             raise ValueError("a time has a different form")
@@ -715,7 +717,7 @@ class Fields:
             raise ValueError("a time lies before the year 1")
         return times
 
-    def places(self, latitude: int, longitude: int) -> tuple[FloatArray, FloatArray]:
+    def parse_degrees(self, latitude: int, longitude: int) -> tuple[FloatArray, FloatArray]:
         """Return two columns as degrees on the Earth, ``(n,)`` each.
 
         Raises
@@ -723,8 +725,8 @@ class Fields:
         ValueError
             If a field is not a plain number or out of range. The line is not named; line-by-line parsing reports it.
         """
-        north = self.numbers(latitude)
-        east = self.numbers(longitude)
+        north = self.parse_numbers(latitude)
+        east = self.parse_numbers(longitude)
         if not ((np.abs(north) <= 90.0) & (np.abs(east) <= 180.0)).all():
             raise ValueError("coordinates are out of range")
         return north, east
@@ -735,7 +737,7 @@ class Fields:
         ends = self._ends[:, column]
         for ending in endings:
             # If a field is shorter than the ending, this includes the delimiter, which no ending contains.
-            tails = self._windows(np.maximum(ends - len(ending), starts), len(ending))
+            tails = self._get_windows(np.maximum(ends - len(ending), starts), len(ending))
             if (tails == np.frombuffer(ending, dtype=np.uint8)).all():
                 self._ends[:, column] -= len(ending)
                 return
@@ -785,7 +787,7 @@ def parse_lines(
         except ValueError:
             collector = FixCollector(source, ReadOptions(options.skip_bad, is_recording=options.is_recording))
             collect_lines(block, line, parse_line, collector)
-            fixes = collector.fixes()
+            fixes = collector.get_fixes()
         yield fixes
         line += block.count(b"\n")
         start = end

@@ -17,7 +17,7 @@ import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import OutputError
-from dphmm.readers.fixes import Fixes, ReadResult, order_by_user, remove_refused, trajectories
+from dphmm.readers.fixes import Fixes, ReadResult, build_trajectories, order_by_user, remove_refused
 from dphmm.space.fix_quality import Region
 
 # User, time, latitude, longitude and accuracy of a fix: one column after another within a part.
@@ -41,7 +41,7 @@ class FixesOnDisk:
     source
         The input, for messages.
     region
-        The region of the model; see `dphmm.readers.fixes.trajectories`.
+        The region of the model; see `dphmm.readers.fixes.build_trajectories`.
     has_accuracy
         Whether accuracies are stored.
 
@@ -75,7 +75,7 @@ class FixesOnDisk:
                 self._add(users, fixes)
             self._file.flush()
         except OSError as problem:
-            raise self._refusal(problem) from None
+            raise self._build_error(problem) from None
 
     @property
     def users(self) -> list[str]:
@@ -131,13 +131,15 @@ class FixesOnDisk:
         OutputError
             If the temporary file cannot be read.
         """
-        firsts = _first_users(self._num_rows, max_fixes)
+        firsts = _find_first_users(self._num_rows, max_fixes)
         try:
-            cuts = [np.searchsorted(self._column(part, 0, 0, size), firsts) for part, size in enumerate(self._sizes)]
+            cuts = [
+                np.searchsorted(self._read_column(part, 0, 0, size), firsts) for part, size in enumerate(self._sizes)
+            ]
             for group, (first, last) in enumerate(zip(firsts[:-1].tolist(), firsts[1:].tolist(), strict=True)):
                 stretches = [(part, int(cut[group]), int(cut[group + 1])) for part, cut in enumerate(cuts)]
                 owner, times, latitude, longitude, *accuracy = (
-                    np.concatenate([self._column(part, column, start, end) for part, start, end in stretches])
+                    np.concatenate([self._read_column(part, column, start, end) for part, start, end in stretches])
                     for column in range(len(self._columns))
                 )
                 fixes = Fixes(
@@ -150,26 +152,26 @@ class FixesOnDisk:
                     0 if group else self._num_skipped,
                     next(iter(accuracy), None),
                 )
-                result = trajectories([fixes], region=self._region)
+                result = build_trajectories([fixes], region=self._region)
                 yield result if group else replace(result, refused=dict(self._refused))
         except OSError as problem:
-            raise self._refusal(problem) from None
+            raise self._build_error(problem) from None
 
-    def _column(self, part: int, column: int, start: int, end: int) -> Any:
+    def _read_column(self, part: int, column: int, start: int, end: int) -> Any:
         values = np.empty(end - start, self._columns[column])
         num_cells = len(self._columns) * sum(self._sizes[:part]) + column * self._sizes[part] + start
         self._file.seek(_CELL_BYTES * num_cells)
         self._file.readinto(_view_bytes(values))
         return values
 
-    def _refusal(self, problem: OSError) -> OutputError:
+    def _build_error(self, problem: OSError) -> OutputError:
         return OutputError(
             f"the fixes of {self._source} cannot be stored in a temporary file ({problem.strerror or problem}): set "
             "TMPDIR to a folder with enough space"
         )
 
 
-def _first_users(num_rows: IntArray, max_fixes: int) -> IntArray:
+def _find_first_users(num_rows: IntArray, max_fixes: int) -> IntArray:
     """Return the first user of each group, and after them the number of users."""
     firsts = [0] if len(num_rows) else []
     count = 0

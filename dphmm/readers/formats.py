@@ -16,17 +16,17 @@ import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, MissingDependencyError
 from dphmm.extensions import Registry
-from dphmm.readers.data_sets import cabs_fixes, checkins_fixes, geolife_fixes
-from dphmm.readers.fit import fit_fixes
+from dphmm.readers.data_sets import read_cab_fixes, read_checkin_fixes, read_geolife_fixes
+from dphmm.readers.fit import read_fit_fixes
 from dphmm.readers.fixes import Fixes, ReadOptions, check_name
-from dphmm.readers.geojson_tracks import geojson_fixes, json_fixes
-from dphmm.readers.owntracks import owntracks_fixes
-from dphmm.readers.table import TABLE_SUFFIXES, table_fixes
-from dphmm.readers.timeline import timeline_fixes
-from dphmm.readers.xml_tracks import gpx_fixes, kml_fixes, tcx_fixes
+from dphmm.readers.geojson_tracks import read_geojson_fixes, read_json_fixes
+from dphmm.readers.owntracks import read_owntracks_fixes
+from dphmm.readers.table import TABLE_SUFFIXES, read_table_fixes
+from dphmm.readers.timeline import read_timeline_fixes
+from dphmm.readers.xml_tracks import read_gpx_fixes, read_kml_fixes, read_tcx_fixes
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.source import Document, get_suffix
-from dphmm.tables.values import one_line
+from dphmm.tables.values import shorten_message
 
 
 class Format(NamedTuple):
@@ -55,18 +55,18 @@ class Format(NamedTuple):
 
 # The formats of this package, by name.
 FORMATS: Mapping[str, Format] = {
-    "geolife": Format(frozenset({".plt"}), geolife_fixes),
-    "checkins": Format(frozenset({".txt"}), checkins_fixes),
-    "table": Format(TABLE_SUFFIXES, table_fixes, has_columns=True),
-    "gpx": Format(frozenset({".gpx"}), gpx_fixes),
-    "tcx": Format(frozenset({".tcx"}), tcx_fixes),
-    "kml": Format(frozenset({".kml"}), kml_fixes),
-    "fit": Format(frozenset({".fit"}), fit_fixes),
-    "geojson": Format(frozenset({".geojson", ".json", ".geojsonl", ".geojsons"}), geojson_fixes, has_columns=True),
-    "json": Format(frozenset({".json", ".jsonl", ".ndjson"}), json_fixes, has_columns=True),
-    "timeline": Format(frozenset({".json"}), timeline_fixes),
-    "cabspotting": Format(frozenset({".txt"}), cabs_fixes),
-    "owntracks": Format(frozenset({".rec", ".json"}), owntracks_fixes, "record of type location"),
+    "geolife": Format(frozenset({".plt"}), read_geolife_fixes),
+    "checkins": Format(frozenset({".txt"}), read_checkin_fixes),
+    "table": Format(TABLE_SUFFIXES, read_table_fixes, has_columns=True),
+    "gpx": Format(frozenset({".gpx"}), read_gpx_fixes),
+    "tcx": Format(frozenset({".tcx"}), read_tcx_fixes),
+    "kml": Format(frozenset({".kml"}), read_kml_fixes),
+    "fit": Format(frozenset({".fit"}), read_fit_fixes),
+    "geojson": Format(frozenset({".geojson", ".json", ".geojsonl", ".geojsons"}), read_geojson_fixes, has_columns=True),
+    "json": Format(frozenset({".json", ".jsonl", ".ndjson"}), read_json_fixes, has_columns=True),
+    "timeline": Format(frozenset({".json"}), read_timeline_fixes),
+    "cabspotting": Format(frozenset({".txt"}), read_cab_fixes),
+    "owntracks": Format(frozenset({".rec", ".json"}), read_owntracks_fixes, "record of type location"),
 }
 
 
@@ -216,7 +216,7 @@ def find_format(name: str) -> Format:
     if name in FORMATS:
         return FORMATS[name]
     reader_name, _, version = name.partition("@")
-    if not version and reader_name not in READER_REGISTRY.names():
+    if not version and reader_name not in READER_REGISTRY.list_names():
         raise ConfigurationError(
             f"the format of the input must be one of {', '.join(sorted(FORMATS))} or a registered reader, got {name!r}"
         )
@@ -232,7 +232,7 @@ def find_readers() -> tuple[Reader, ...]:
     MissingExtensionError
         If one cannot be imported. Its files could otherwise be read as another format.
     """
-    return tuple(_create(READER_REGISTRY.find(name)) for name in READER_REGISTRY.names())
+    return tuple(_create(READER_REGISTRY.find(name)) for name in READER_REGISTRY.list_names())
 
 
 def _create(reader: type[Reader]) -> Reader:
@@ -240,7 +240,7 @@ def _create(reader: type[Reader]) -> Reader:
         return reader()
     except Exception as problem:
         raise ConfigurationError(
-            f"reader {reader.name!r} must be created without arguments: {one_line(problem)}"
+            f"reader {reader.name!r} must be created without arguments: {shorten_message(problem)}"
         ) from problem
 
 
@@ -249,7 +249,9 @@ def _read_own(reader: Reader, document: Document, options: ReadOptions) -> Itera
     with refuse_failures(reader, document.source):
         result = reader.read(document)
     if not isinstance(result, Iterable):
-        raise _build_error(reader, document.source, f"must return an iterable of Trajectory, got {_kind(result)}")
+        raise _build_error(
+            reader, document.source, f"must return an iterable of Trajectory, got {_get_type_name(result)}"
+        )
     tracks = iter(result)
     while True:
         with refuse_failures(reader, document.source):
@@ -260,7 +262,7 @@ def _read_own(reader: Reader, document: Document, options: ReadOptions) -> Itera
         if track is _END:
             return
         if not isinstance(track, Trajectory):
-            raise _build_error(reader, document.source, f"must yield Trajectory objects, got {_kind(track)}")
+            raise _build_error(reader, document.source, f"must yield Trajectory objects, got {_get_type_name(track)}")
         user = options.user or (track.user if reader.has_users else None)
         if user is not None:
             check_name(user, document.source)
@@ -273,7 +275,7 @@ def _read_own(reader: Reader, document: Document, options: ReadOptions) -> Itera
 _END = object()
 
 
-def _kind(value: object) -> str:
+def _get_type_name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 
 
@@ -285,7 +287,7 @@ def refuse_failures(reader: Reader, source: str) -> Iterator[None]:
     except (DataFileError, MissingDependencyError, MemoryError):
         raise
     except Exception as problem:
-        reason = one_line(problem)
+        reason = shorten_message(problem)
         kind = type(problem).__name__
         raise _build_error(reader, source, f"failed: {kind}{'' if reason == kind else f': {reason}'}") from problem
 

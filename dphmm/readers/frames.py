@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import shapely
 
-from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, need
+from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, import_library
 from dphmm.readers.columns import build_fixes, resolve, warn_of_trips, warn_of_unit
-from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, trajectories
+from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, build_trajectories
 from dphmm.readers.instants import Instants
-from dphmm.readers.table import arrow_cells
+from dphmm.readers.table import extract_arrow_cells
 from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables.table import TRIPS, find_column
-from dphmm.tables.values import one_line
-from dphmm.validation import checked
+from dphmm.tables.values import shorten_message
+from dphmm.validation import check_arguments
 
 # The name of the data frame in messages.
 SOURCE = "the frame"
 
 
-@checked
+@check_arguments
 def read_frame(
     frame: Any,
     user: str | None = None,
@@ -96,14 +96,14 @@ def read_frame(
     """
     options = ReadOptions(skip_bad, user, columns or {}, Instants(time_zone, time_format))
     if are_trajectories(frame):
-        blocks = _of_trajectories((frame,) if isinstance(frame, Trajectory) else frame, options)
+        blocks = _build_from_trajectories((frame,) if isinstance(frame, Trajectory) else frame, options)
     else:
-        blocks = [build_fixes(_cells(frame, options), SOURCE, options)]
+        blocks = [build_fixes(_extract_cells(frame, options), SOURCE, options)]
         warn_of_unit(blocks[0], options)
         if user is None and None in blocks[0].names:
             raise DataFileError(SOURCE, "does not specify users; set user=, or name its column of users")
     fixes = blocks[0]
-    result = trajectories(blocks, region=region)
+    result = build_trajectories(blocks, region=region)
     if not result.trajectories and not may_be_empty:
         raise EmptyDataError(
             SOURCE, f"contains no usable fix ({fixes.skipped} malformed rows skipped); check its columns"
@@ -136,7 +136,7 @@ def _is_pandas(value: object) -> bool:
 _PANDAS = ("pandas", "DataFrame")
 
 
-def _of_trajectories(frame: Sequence[Trajectory], options: ReadOptions) -> list[Fixes]:
+def _build_from_trajectories(frame: Sequence[Trajectory], options: ReadOptions) -> list[Fixes]:
     if options.columns or options.instants != Instants():
         raise InvalidInputError("columns, time_zone and time_format cannot be combined with trajectories")
     return [
@@ -153,10 +153,10 @@ def _of_trajectories(frame: Sequence[Trajectory], options: ReadOptions) -> list[
     ]
 
 
-def _cells(frame: Any, options: ReadOptions) -> dict[str, Any]:
+def _extract_cells(frame: Any, options: ReadOptions) -> dict[str, Any]:
     """Return quantity → values of its column."""
     if hasattr(frame, "to_point_gdf") or _is_pandas(frame):
-        return _pandas_cells(*_plain(frame, options))
+        return _extract_pandas_cells(*_resolve_columns(frame, options))
     if not has_arrow(frame):
         kind = type(frame)
         hint = "; call its collect() first" if hasattr(frame, "collect") else ""
@@ -168,55 +168,55 @@ def _cells(frame: Any, options: ReadOptions) -> dict[str, Any]:
     names = list(table.column_names)
     if len(set(names)) < len(names):
         raise DataFileError(SOURCE, "must have unique column names")
-    columns = resolve(names, SOURCE, options, _geo_column(table.schema))
+    columns = resolve(names, SOURCE, options, _find_geoarrow_column(table.schema))
     shapes = columns.get("geometry")
-    return arrow_cells(
+    return extract_arrow_cells(
         table.select(list(dict.fromkeys(columns.values()))),
         columns,
-        None if shapes is None else _reference_system(table.schema.field(shapes)),
+        None if shapes is None else _get_reference_system(table.schema.field(shapes)),
         SOURCE,
     )
 
 
 def _as_arrow(frame: Any) -> Any:
     """Return a table as `pyarrow.Table`, with words in place of the codes of categories."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     try:
         # An interface raises whatever its library raises.
         if hasattr(frame, "__arrow_c_stream__"):
             table = pa.RecordBatchReader.from_stream(frame).read_all()  # pa.table would import pandas
         else:
-            table = need("pyarrow.interchange", "files").from_dataframe(frame)
+            table = import_library("pyarrow.interchange", "files").from_dataframe(frame)
         for index, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type):
                 words = [_decode_words(chunk) for chunk in table.column(index).chunks]
                 table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
     except Exception as problem:
         hint = "; call its compute() first" if hasattr(frame, "compute") else ""  # of Dask
-        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({one_line(problem)}){hint}") from None
+        raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({shorten_message(problem)}){hint}") from None
     return table
 
 
 def _decode_words(chunk: Any) -> Any:
     """Return the values of a dictionary array."""
-    types = need("pyarrow", "files").types
+    types = import_library("pyarrow", "files").types
     words = chunk.dictionary
     if types.is_string_view(words.type):  # of Polars; Arrow cannot take from views
         words = words.cast("large_string")
     return words.take(chunk.indices)
 
 
-def _geo_column(schema: Any) -> str | None:
+def _find_geoarrow_column(schema: Any) -> str | None:
     """Return the first column with an extension type of GeoArrow, or None."""
-    return next((field.name for field in schema if _extension(field).startswith("geoarrow.")), None)
+    return next((field.name for field in schema if _get_extension_name(field).startswith("geoarrow.")), None)
 
 
-def _extension(field: Any) -> str:
+def _get_extension_name(field: Any) -> str:
     name = getattr(field.type, "extension_name", None) or (field.metadata or {}).get(b"ARROW:extension:name", b"")
     return name if isinstance(name, str) else name.decode("utf-8", "replace")
 
 
-def _reference_system(field: Any) -> Any:
+def _get_reference_system(field: Any) -> Any:
     """Return the reference system of a GeoArrow column. None for WGS 84 degrees."""
     plain = (field.metadata or {}).get(b"ARROW:extension:metadata", b"{}")
     if hasattr(field.type, "__arrow_ext_serialize__"):
@@ -228,7 +228,7 @@ def _reference_system(field: Any) -> Any:
     return about.get("crs") if isinstance(about, dict) else None
 
 
-def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
+def _resolve_columns(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
     """Return a frame with its index levels as columns, and quantity → column name."""
     if hasattr(frame, "to_point_gdf"):
         trips = frame.get_traj_id_col()
@@ -251,7 +251,7 @@ def _plain(frame: Any, options: ReadOptions) -> tuple[Any, Mapping[str, str]]:
 _USER_COLUMNS = frozenset({"user_id", "uid", "user"})
 
 
-def _pandas_cells(table: Any, columns: Mapping[str, str]) -> dict[str, Any]:
+def _extract_pandas_cells(table: Any, columns: Mapping[str, str]) -> dict[str, Any]:
     """Return quantity → values of its column, None where pandas has missing values."""
     at = {str(name): place for place, name in enumerate(table.columns)}
     cells: dict[str, Any] = {}
@@ -259,19 +259,19 @@ def _pandas_cells(table: Any, columns: Mapping[str, str]) -> dict[str, Any]:
         values = table.iloc[:, at[name]]
         missing = values.isna()
         if what == "geometry" and hasattr(values, "to_crs"):
-            shapes = _in_degrees(values)
+            shapes = _convert_to_degrees(values)
             if (shapely.get_type_id(shapes) == shapely.GeometryType.POINT).all() and not shapely.is_empty(shapes).any():
                 cells["longitude"], cells["latitude"] = shapely.get_coordinates(shapes).T.tolist()
             else:  # one by one, so that the message names the geometry that is not a point
                 cells[what] = shapely.to_wkb(shapes).tolist()
             continue
-        if what == "time" and need("pandas", "files").api.types.is_datetime64_any_dtype(values):
-            what, values = _instants(values)
+        if what == "time" and import_library("pandas", "files").api.types.is_datetime64_any_dtype(values):
+            what, values = _convert_times(values)
         cells[what] = [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)]
     return cells
 
 
-def _instants(column: Any) -> tuple[str, Any]:
+def _convert_times(column: Any) -> tuple[str, Any]:
     """Return the key of `Rows` for a column of times, and its truncated microseconds."""
     zone = getattr(column.dt, "tz", None)
     plain = column if zone is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -282,7 +282,7 @@ def _instants(column: Any) -> tuple[str, Any]:
     return "clock" if zone is None else "microseconds", numbers
 
 
-def _in_degrees(column: Any) -> Any:
+def _convert_to_degrees(column: Any) -> Any:
     """Return the geometries of a column in WGS 84, as an array."""
     if column.crs is not None and column.crs.to_epsg() != 4326:
         column = column.to_crs(4326)

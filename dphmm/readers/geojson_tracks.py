@@ -78,7 +78,7 @@ _MAX_LAYOUTS = 1000
 _PART_ROWS = 1 << 12
 
 
-def json_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_json_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the fixes in the rows of a file in JSON.
 
     Parameters
@@ -100,14 +100,14 @@ def json_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """
     columns = _Columns(document.source, options)
 
-    def rows() -> Rows:
+    def iterate_rows() -> Rows:
         for number, (_, row) in enumerate(JsonItems(document).walk(()), start=1):
             yield number, columns.select(row) if isinstance(row, dict) else f"must be an object, got {shorten(row)}"
 
-    yield from _collect_in_blocks(rows(), "row", document, options)
+    yield from _collect_in_blocks(iterate_rows(), "row", document, options)
 
 
-def geojson_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_geojson_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the points of the features of a GeoJSON file.
 
     Parameters
@@ -140,7 +140,7 @@ def _collect_in_blocks(
         collect(iter(part), unit, collector)
         yield from collector.flush()
     collector.drop(*(dropped or ()))
-    yield collector.fixes()
+    yield collector.get_fixes()
 
 
 def _read_feature_rows(document: Document, options: ReadOptions, dropped: set[str]) -> Rows:

@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from dphmm.errors import ConfigurationError
-from dphmm.space.trajectory import time_zone
-from dphmm.tables.values import iso_time, parse_time, shorten, since_epoch
-from dphmm.validation import checked
+from dphmm.space.trajectory import parse_time_zone
+from dphmm.tables.values import iso_time, parse_time, shorten, to_microseconds
+from dphmm.validation import check_arguments
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Instants:
     """Interpretation of the times in a table.
@@ -61,7 +61,7 @@ class Instants:
 
     def __post_init__(self) -> None:
         if self.zone is not None:
-            time_zone(self.zone)
+            parse_time_zone(self.zone)
         if self.format is None or self.unit is not None:
             return
         if not _has_date(self.format):
@@ -84,14 +84,14 @@ class Instants:
 
     @cached_property
     def _zone(self) -> tzinfo:
-        return UTC if self.zone is None else time_zone(self.zone)
+        return UTC if self.zone is None else parse_time_zone(self.zone)
 
     @cached_property
     def _repeated_days(self) -> set[date]:
         """The days with times that occur twice of which a warning was logged."""
         return set()
 
-    def microseconds(self, value: object) -> int:
+    def parse_microseconds(self, value: object) -> int:
         """Return microseconds since 1970 in UTC of a string, a number or a `datetime`.
 
         Parameters
@@ -112,10 +112,10 @@ class Instants:
         if isinstance(value, np.datetime64):  # an element of a column of objects
             value = value.astype("datetime64[us]").item()
         if isinstance(value, datetime):
-            return self._in_utc(value)
+            return self._convert_to_utc(value)
         unit = self.unit
         if self.format is not None and unit is None and isinstance(value, str):
-            return self._in_utc(self._parse_format(value))
+            return self._convert_to_utc(self._parse_format(value))
         number = _parse_number(value)
         if number is None:
             try:
@@ -130,7 +130,7 @@ class Instants:
                 if not hint:
                     raise
                 raise ValueError(hint) from None
-            return counted if self.zone is None else self._in_utc(datetime.fromisoformat(str(value).strip()))
+            return counted if self.zone is None else self._convert_to_utc(datetime.fromisoformat(str(value).strip()))
         if unit is None:
             raise ValueError(_describe_missing_unit(value, number))
         return _to_microseconds(number, unit, value)
@@ -161,7 +161,7 @@ class Instants:
             return False
         return datetime.fromisoformat(value.strip()).tzinfo is None
 
-    def of_clock(self, microseconds: int) -> int:
+    def convert_clock(self, microseconds: int) -> int:
         """Convert a local clock reading, counted as if in UTC, to microseconds in UTC.
 
         Parameters
@@ -182,7 +182,7 @@ class Instants:
         if self.zone is None:
             return microseconds
         try:
-            return self._in_utc(datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(tzinfo=None)) + (
+            return self._convert_to_utc(datetime.fromtimestamp(microseconds // 1_000_000, UTC).replace(tzinfo=None)) + (
                 microseconds % 1_000_000
             )
         except (OverflowError, OSError):
@@ -197,9 +197,9 @@ class Instants:
         except ValueError:
             raise ValueError(f"time must have the form {self.format!r}, got {shorten(value)}") from None
 
-    def _in_utc(self, instant: datetime) -> int:
+    def _convert_to_utc(self, instant: datetime) -> int:
         if instant.tzinfo is not None:
-            return since_epoch(instant)
+            return to_microseconds(instant)
         there = instant.replace(tzinfo=self._zone)
         try:
             shown = there.astimezone(UTC).astimezone(self._zone).replace(tzinfo=None)
@@ -217,7 +217,7 @@ class Instants:
                 instant.date(),
                 self.zone,
             )
-        return since_epoch(there)
+        return to_microseconds(there)
 
 
 _NO_TIMES = frozenset(("", "null", "none", "nan"))
@@ -305,7 +305,7 @@ def _parse_dated(value: object) -> int | None:
             plain = datetime.fromisoformat(_UTC_SUFFIX.sub("", value.strip()))
         except ValueError:
             return None
-        return None if plain.tzinfo is not None else since_epoch(plain.replace(tzinfo=UTC))
+        return None if plain.tzinfo is not None else to_microseconds(plain.replace(tzinfo=UTC))
     if isinstance(value, str) and _GDAL_TIME.fullmatch(value.strip()):
         with suppress(ValueError):
             return parse_time(value.strip().replace("/", "-"))

@@ -23,7 +23,7 @@ from dphmm.errors import DataFileError
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.instants import Instants
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.table import find_column, listed, normalize_column
+from dphmm.tables.table import find_column, join_names, normalize_column
 from dphmm.tables.values import parse_number, shorten, with_decimal_point
 
 # Quantity → cell of a row.
@@ -78,7 +78,7 @@ def find_numbered(first: Sequence[str], source: str, options: ReadOptions) -> La
     has_place = {"latitude", "longitude"} <= set(columns) or "geometry" in columns
     if "time" not in columns or not has_place:
         raise DataFileError(
-            source, f"needs numbers for time and latitude, longitude or geometry, got {listed(list(wanted))}"
+            source, f"needs numbers for time and latitude, longitude or geometry, got {join_names(list(wanted))}"
         )
     degrees = [first[at] for what, at in columns.items() if what in ("latitude", "longitude")]
     return Layout(columns, has_header=not any(map(_is_number, degrees)))
@@ -182,7 +182,7 @@ _PORTO_MICROSECONDS = 15_000_000
 def _split_porto(row: Cells) -> Iterable[Cells]:
     if str(row.get("missing", "")).strip().lower() == "true":
         raise ValueError("MISSING_DATA is True, so the times of the points are unknown")
-    start = Instants(format="s").microseconds(row["time"])
+    start = Instants(format="s").parse_microseconds(row["time"])
     try:
         line = parse_json(row["line"])
         places = [(longitude + 0.0, latitude + 0.0) for longitude, latitude in line]

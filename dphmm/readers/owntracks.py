@@ -25,7 +25,7 @@ from dphmm.tables.values import as_number, shorten
 _KMH_PER_MPS = 3.6
 
 
-def owntracks_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_owntracks_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the locations of a file.
 
     By default the user is the second part of a record's topic (``owntracks/user/device``). A record without a topic
@@ -62,18 +62,18 @@ def owntracks_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]
             yield from collector.flush()
     else:
         collect_lines(document.data.removeprefix(b"\xef\xbb\xbf"), 1, _add_line, collector)
-    yield collector.fixes()
+    yield collector.get_fixes()
 
 
 def _add_line(line: bytes, collector: FixCollector) -> None:
-    _add_record(_record(line), collector)
+    _add_record(_parse_record(line), collector)
 
 
 def _add_record(record: Mapping[str, Any], collector: FixCollector) -> None:
     if record.get("_type") == "location":
         topic = str(record.get("topic", "")).split("/")
         user = (topic[1] if len(topic) >= 3 else "") or None
-        time = _second(record.get("tst")) * 1_000_000
+        time = _parse_second(record.get("tst")) * 1_000_000
         latitude, longitude = (as_number(record.get(name), name) for name in ("lat", "lon"))
         accuracy = parse_accuracy(record.get("acc"))
         if not collector.options.is_recording:
@@ -89,7 +89,7 @@ def _get_number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else nan
 
 
-def _record(line: bytes) -> dict[str, Any]:
+def _parse_record(line: bytes) -> dict[str, Any]:
     text = line.decode("utf-8", errors="replace")
     start = text.find("{")
     if start < 0 or not text[:start].strip():
@@ -103,7 +103,7 @@ def _record(line: bytes) -> dict[str, Any]:
     return record
 
 
-def _second(value: object) -> int:
+def _parse_second(value: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit():  # old apps write a string
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LATEST_SECOND:

@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotRecordingError
-from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, trajectories
+from dphmm.readers.fixes import Details, Fixes, ReadOptions, ReadResult, build_trajectories
 from dphmm.readers.formats import Reader, find_format, find_readers
 from dphmm.readers.instants import Instants
 from dphmm.readers.recognition import check_zipped_document, find_data_set, recognise_document
 from dphmm.space.fix_quality import REASONS, ZERO_LOCATION, Region, find_refused
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.source import Document, documents, is_archive
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 _LOG = logging.getLogger(__name__)
 # The number of files that a warning names.
@@ -28,7 +28,7 @@ _MAX_LISTED = 12
 _KMZ_MEMBER = ".kmz/doc.kml"
 
 
-@checked
+@check_arguments
 def read(
     path: str | Path,
     format: str | None = None,
@@ -102,7 +102,7 @@ def read(
         raise ConfigurationError("--user cannot be combined with user_per_file: each file would have two users")
     options = ReadOptions(skip_bad, user, columns or {}, Instants(time_zone, time_format), region)
     files = _Files(path, format, options, may_be_empty)
-    result = trajectories(files.blocks(), user_per_file, region)
+    result = build_trajectories(files.iterate_blocks(), user_per_file, region)
     if not result.trajectories and not may_be_empty:
         skipped = sum(result.skipped.values())
         raise EmptyDataError(
@@ -170,7 +170,7 @@ class _Files:
         """The record that files of these formats lack if they are empty."""
         return find_format(self.formats[0]).wanted if self.formats else "usable fix"
 
-    def blocks(self) -> Iterator[Fixes]:
+    def iterate_blocks(self) -> Iterator[Fixes]:
         """Yield the fixes of all files.
 
         Raises
@@ -188,7 +188,7 @@ class _Files:
                 self._readers = find_readers()
             for part in documents(self._path, suffixes):
                 with suppress(*ignored):
-                    yield from self._read(_whole_path(part, self._path), format_name, is_single)
+                    yield from self._read(_make_name_absolute(part, self._path), format_name, is_single)
             self._check_passed_over()
 
     def _read(self, document: Document, format_name: str | None, is_single: bool) -> Iterator[Fixes]:
@@ -241,7 +241,7 @@ def _to_utf8(document: Document) -> Document:
     return document if text.lstrip().startswith("<") else replace(document, content=text.encode())
 
 
-def _whole_path(document: Document, path: str | Path) -> Document:
+def _make_name_absolute(document: Document, path: str | Path) -> Document:
     """Name a document on a disk by its absolute path, and one in KMZ by the archive."""
     if document.source.lower().endswith(_KMZ_MEMBER):
         return replace(document, source=document.source[: -len("/doc.kml")])
@@ -251,7 +251,7 @@ def _whole_path(document: Document, path: str | Path) -> Document:
     return replace(document, name=PurePosixPath(Path(os.path.abspath(Path(path, document.name))).as_posix()))
 
 
-@checked
+@check_arguments
 def read_recording(
     path: str | Path,
     format: str | None = None,
@@ -288,7 +288,7 @@ def read_recording(
     """
     options = ReadOptions(False, None, columns or {}, Instants(time_zone, time_format), None, is_recording=True)
     files = _Files(path, format, options)
-    all_blocks = list(files.blocks())
+    all_blocks = list(files.iterate_blocks())
     blocks = [block for block in all_blocks if len(block.times)]
     if not blocks:
         reasons = _list_reasons({reason for block in all_blocks for reason in block.refused})

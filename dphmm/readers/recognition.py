@@ -16,13 +16,13 @@ from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, NotR
 from dphmm.readers.data_sets import CAB_NAME
 from dphmm.readers.formats import FORMATS, Reader, find_readers, refuse_failures
 from dphmm.tables.recognition import identify
-from dphmm.tables.source import Document, documents, get_suffix, is_archive, is_database_in_use, member_names
-from dphmm.validation import checked
+from dphmm.tables.source import Document, documents, get_suffix, is_archive, is_database_in_use, iterate_member_names
+from dphmm.validation import check_arguments
 
 _FORMAT_NAMES = ", ".join(sorted(FORMATS))
 
 
-@checked
+@check_arguments
 def recognise(path: str | Path) -> str:
     """Recognise the format of a file, folder or archive.
 
@@ -90,7 +90,7 @@ def find_data_set(path: str | Path) -> str | None:
     if path.is_file() and not is_archive(path):
         return "cabspotting" if CAB_NAME.fullmatch(path.name) else None
     # Folders of these contain other text files, and their archives are long. Names of files suffice.
-    for name in member_names(path):
+    for name in iterate_member_names(path):
         if CAB_NAME.fullmatch(PurePosixPath(name).name):
             return "cabspotting"
         if get_suffix(name) in FORMATS["geolife"].suffixes:

@@ -19,7 +19,7 @@ import shapely
 
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError
-from dphmm.random import RandomSource, Rng, random_source
+from dphmm.random import RandomSource, Rng, as_random_source
 from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Trajectory
 
@@ -58,13 +58,13 @@ class City:
     streets: Any
     districts: Mapping[str, shapely.Polygon]
 
-    def corners(self, *districts: str) -> list[Corner]:
+    def find_corners(self, *districts: str) -> list[Corner]:
         """Return the street corners in the named districts, in the order of the plan."""
         area = shapely.union_all([self.districts[name] for name in districts])
         points = self.streets.nodes(data="point")
         return sorted(corner for corner, point in points if area.contains(shapely.Point(point)))
 
-    def point(self, corner: Corner) -> FloatArray:
+    def get_point(self, corner: Corner) -> FloatArray:
         """Return the location of a corner in the plane, kilometres, ``(2,)``."""
         point: FloatArray = self.streets.nodes[corner]["point"]
         return point
@@ -72,7 +72,7 @@ class City:
     def route(self, start: Corner, end: Corner) -> FloatArray:
         """Return the corners of the fastest route between two corners, kilometres, ``(n, 2)``."""
         way = nx.shortest_path(self.streets, start, end, weight="effort")
-        return np.array([self.point(corner) for corner in way])
+        return np.array([self.get_point(corner) for corner in way])
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -83,7 +83,7 @@ class City:
         (north, east) = places.max(axis=0)
         return float(south), float(west), float(north), float(east)
 
-    def districts_geojson(self) -> dict[str, Any]:
+    def build_districts_geojson(self) -> dict[str, Any]:
         """Return the districts as a GeoJSON feature collection with the property ``name``.
 
         Degrees are rounded to six decimals. Neighbouring districts have all corners of their shared border in common,
@@ -126,15 +126,15 @@ def build_city(rng: Rng = 1, blocks: int = _BLOCKS) -> City:
     """
     if blocks < 1 or blocks % _BLOCKS:
         raise ConfigurationError(f"blocks must be a positive multiple of {_BLOCKS}, got {blocks}")
-    source = random_source(rng)
-    return City(CENTRE, _streets(source, blocks // _BLOCKS), _districts())
+    source = as_random_source(rng)
+    return City(CENTRE, _build_streets(source, blocks // _BLOCKS), _build_districts())
 
 
-def _streets(source: RandomSource, finer: int) -> Any:
+def _build_streets(source: RandomSource, finer: int) -> Any:
     """Build a square plan of bent streets, some of them closed. The graph stays connected."""
     count = _BLOCKS * finer + 1
     regular = np.linspace(-HALF_WIDTH_KM, HALF_WIDTH_KM, count)
-    bends = (2 * source.uniform((count, count, 2)) - 1) * _JITTER_KM / finer
+    bends = (2 * source.sample_uniform((count, count, 2)) - 1) * _JITTER_KM / finer
     bridges, avenues = ([finer * row for row in rows] for rows in (_BRIDGES, _AVENUES))
     river_row = finer * _RIVER_ROW + finer // 2
     streets: Any = nx.grid_2d_graph(count, count)
@@ -147,7 +147,7 @@ def _streets(source: RandomSource, finer: int) -> Any:
         length = float(np.hypot(*(streets.nodes[crossing]["point"] - streets.nodes[other]["point"])))
         street["effort"] = length / (1.6 if street["avenue"] else 1.0)
     lanes = sorted((crossing, other) for crossing, other, avenue in streets.edges(data="avenue") if not avenue)
-    for (crossing, other), draw in zip(lanes, source.uniform(len(lanes)), strict=True):
+    for (crossing, other), draw in zip(lanes, source.sample_uniform(len(lanes)), strict=True):
         if draw < _CLOSED_SHARE:
             street = dict(streets.edges[crossing, other])
             streets.remove_edge(crossing, other)
@@ -156,7 +156,7 @@ def _streets(source: RandomSource, finer: int) -> Any:
     return streets
 
 
-def _districts() -> dict[str, shapely.Polygon]:
+def _build_districts() -> dict[str, shapely.Polygon]:
     """Return the old town, two districts around it, and two south of the river."""
     river = -0.25
     old_town = shapely.Polygon([(-1.2, river), (1.2, river), (1.2, 1.0), (0.7, 1.7), (-0.7, 1.7), (-1.2, 1.0)])
@@ -186,19 +186,19 @@ _MISSED_SHARE = 0.01
 class _Dice(RandomSource):
     """A random source with the distributions that a diary needs."""
 
-    def between(self, low: float, high: float) -> float:
-        return low + (high - low) * float(self.uniform(1)[0])
+    def sample_between(self, low: float, high: float) -> float:
+        return low + (high - low) * float(self.sample_uniform(1)[0])
 
     def happens(self, share: float) -> bool:
-        return self.between(0.0, 1.0) < share
+        return self.sample_between(0.0, 1.0) < share
 
     def pick(self, corners: list[Corner]) -> Corner:
-        return corners[int(self.between(0.0, len(corners)))]
+        return corners[int(self.sample_between(0.0, len(corners)))]
 
-    def normal(self, count: int) -> FloatArray:
+    def sample_normal(self, count: int) -> FloatArray:
         """Independent planar normal errors, shape ``(count, 2)`` (Box and Muller, 1958)."""
-        radius = np.sqrt(-2 * np.log(self.uniform(count)))
-        angle = 2 * np.pi * self.uniform(count)
+        radius = np.sqrt(-2 * np.log(self.sample_uniform(count)))
+        angle = 2 * np.pi * self.sample_uniform(count)
         return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 
 
@@ -207,12 +207,12 @@ class _Diary:
 
     def __init__(self, city: City, haunts: list[Corner], dice: _Dice) -> None:
         self.city = city
-        self.home = self.corner = dice.pick(city.corners("Gardens", "University", "Harbour"))
-        self.work = dice.pick(city.corners("Works", "Old Town", "University"))
-        self.speed_kmh = _SPEEDS_KMH[int(dice.between(0, len(_SPEEDS_KMH)))]
+        self.home = self.corner = dice.pick(city.find_corners("Gardens", "University", "Harbour"))
+        self.work = dice.pick(city.find_corners("Works", "Old Town", "University"))
+        self.speed_kmh = _SPEEDS_KMH[int(dice.sample_between(0, len(_SPEEDS_KMH)))]
         self.haunts = (dice.pick(haunts), dice.pick(haunts))
         self.seconds = [0.0]
-        self.points = [city.point(self.home)]
+        self.points = [city.get_point(self.home)]
 
     def stay_until(self, second: float) -> None:
         if second > self.seconds[-1]:
@@ -230,7 +230,7 @@ class _Diary:
     def stay(self, hours: float) -> None:
         self.stay_until(self.seconds[-1] + hours * _HOUR)
 
-    def at(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
+    def interpolate_locations(self, seconds: FloatArray) -> tuple[FloatArray, BoolArray]:
         """Return the locations at the given times, ``(n, 2)``, and whether the user rests there."""
         places = np.array(self.points)
         along = np.column_stack([np.interp(seconds, self.seconds, places[:, axis]) for axis in (0, 1)])
@@ -238,7 +238,7 @@ class _Diary:
         return along, (places[leg] == places[leg + 1]).all(axis=1)
 
 
-def synthetic_trajectories(
+def sample_trajectories(
     users: int = 12, days: int = 5, step_minutes: float = 5.0, *, city: City | None = None, rng: Rng = 1
 ) -> tuple[Trajectory, ...]:
     """Sample trajectories of synthetic users of the synthetic city, from 2024-03-07 on.
@@ -272,7 +272,7 @@ def synthetic_trajectories(
 
     Examples
     --------
-    >>> first, second = synthetic_trajectories(users=2, days=1)
+    >>> first, second = sample_trajectories(users=2, days=1)
     >>> first.user, len(first) > 200
     ('p01', True)
     """
@@ -281,56 +281,56 @@ def synthetic_trajectories(
             f"users must be in 1..99, days at least 1 and step_minutes positive, got {users}, {days} and {step_minutes}"
         )
     city = city or build_city()
-    dice = _Dice(random_source(rng).bytes)
-    haunts = [dice.pick(city.corners("Old Town", "Harbour")) for _ in range(6)]
+    dice = _Dice(as_random_source(rng).bytes)
+    haunts = [dice.pick(city.find_corners("Old Town", "Harbour")) for _ in range(6)]
     diaries = [_Diary(city, haunts, dice) for _ in range(users)]
     trajectories = []
     for number, diary in enumerate(diaries, start=1):
-        _live(diary, days, dice)
-        trajectories.append(_recorded(f"p{number:02d}", diary, days, step_minutes, dice))
+        _fill_diary(diary, days, dice)
+        trajectories.append(_record_trajectory(f"p{number:02d}", diary, days, step_minutes, dice))
     return tuple(trajectories)
 
 
-def _live(diary: _Diary, days: int, dice: _Dice) -> None:
+def _fill_diary(diary: _Diary, days: int, dice: _Dice) -> None:
     for day in range(days):
         midnight = day * 24 * _HOUR
         weekday = (day + 3) % 7 < 5  # the first day is a Thursday, day 3 of a week from Monday
-        (_working_day if weekday else _free_day)(diary, midnight, dice)
+        (_add_working_day if weekday else _add_free_day)(diary, midnight, dice)
         diary.go(diary.home)
         diary.stay_until(midnight + 24 * _HOUR)
 
 
-def _working_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
-    diary.stay_until(midnight + dice.between(7.0, 9.0) * _HOUR)
+def _add_working_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
+    diary.stay_until(midnight + dice.sample_between(7.0, 9.0) * _HOUR)
     diary.go(diary.work)
     if dice.happens(0.5):
-        diary.stay_until(midnight + dice.between(11.8, 12.6) * _HOUR)
+        diary.stay_until(midnight + dice.sample_between(11.8, 12.6) * _HOUR)
         diary.go(diary.haunts[0])
-        diary.stay(dice.between(0.5, 0.8))
+        diary.stay(dice.sample_between(0.5, 0.8))
         diary.go(diary.work)
-    diary.stay_until(midnight + dice.between(16.5, 18.0) * _HOUR)
+    diary.stay_until(midnight + dice.sample_between(16.5, 18.0) * _HOUR)
     if dice.happens(0.4):
         diary.go(diary.haunts[1])
-        diary.stay(dice.between(1.0, 2.0))
+        diary.stay(dice.sample_between(1.0, 2.0))
 
 
-def _free_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
+def _add_free_day(diary: _Diary, midnight: float, dice: _Dice) -> None:
     for haunt, share, earliest in ((0, 0.8, 9.5), (1, 0.6, 14.0)):
         if dice.happens(share):
-            diary.stay_until(midnight + dice.between(earliest, earliest + 1.5) * _HOUR)
+            diary.stay_until(midnight + dice.sample_between(earliest, earliest + 1.5) * _HOUR)
             diary.go(diary.haunts[haunt])
-            diary.stay(dice.between(1.0, 2.5))
+            diary.stay(dice.sample_between(1.0, 2.5))
 
 
-def _recorded(user: str, diary: _Diary, days: int, step_minutes: float, dice: _Dice) -> Trajectory:
+def _record_trajectory(user: str, diary: _Diary, days: int, step_minutes: float, dice: _Dice) -> Trajectory:
     seconds = np.arange(0.0, days * 24 * _HOUR, step_minutes * 60.0)
-    points, rests = diary.at(seconds)
-    points = points + dice.normal(len(seconds)) * np.where(rests, _REST_KM, _MOVING_KM)[:, None]
-    kept = dice.uniform(len(seconds)) >= _MISSED_SHARE
+    points, rests = diary.interpolate_locations(seconds)
+    points = points + dice.sample_normal(len(seconds)) * np.where(rests, _REST_KM, _MOVING_KM)[:, None]
+    kept = dice.sample_uniform(len(seconds)) >= _MISSED_SHARE
     for day in range(days):
         if dice.happens(_OFF_SHARE):
-            start = (day * 24 + dice.between(8.0, 20.0)) * _HOUR
-            kept &= (seconds < start) | (seconds > start + dice.between(1.0, 2.0) * _HOUR)
+            start = (day * 24 + dice.sample_between(8.0, 20.0)) * _HOUR
+            kept &= (seconds < start) | (seconds > start + dice.sample_between(1.0, 2.0) * _HOUR)
     kept[0] = True
     latitude, longitude = np.round(diary.city.projection.to_latlon(points[kept]), 6).T
     since = np.round((seconds[kept] + UTC_OFFSET_HOURS * _HOUR) * 1e6).astype("timedelta64[us]")

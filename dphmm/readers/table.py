@@ -41,7 +41,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, need
+from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, import_library
 from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_times, warn_of_unit
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
@@ -59,10 +59,10 @@ from dphmm.tables import Table
 from dphmm.tables.binary_files import PARQUET_MAGIC, PARQUET_SUFFIXES, Metadata, OpenParquet, is_point_type
 from dphmm.tables.recognition import identify
 from dphmm.tables.source import Document, get_suffix
-from dphmm.tables.table import csv_rows, find_column
-from dphmm.tables.values import one_line, parse_number, with_decimal_point
+from dphmm.tables.table import find_column, iterate_csv_rows
+from dphmm.tables.values import parse_number, shorten_message, with_decimal_point
 from dphmm.tables.vector_files import get_column_system, get_geometry_column, parse_points, read_features, to_degrees
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # Maximum number of fixes in a batch of users of a large file. A user with more fixes is read separately.
 MAX_FIXES = 1_000_000
@@ -71,7 +71,7 @@ MAX_FIXES = 1_000_000
 PART_ROWS = 1 << 18
 
 
-def fixes_in(path: str | Path) -> int:
+def count_parquet_rows(path: str | Path) -> int:
     """Return the number of rows of a Parquet file. 0 for other or compressed files.
 
     Parameters
@@ -131,7 +131,7 @@ class ParquetFixes:
         if "time" not in self._names and nested is not None:  # in a recording, times may be missing
             raise DataFileError(source, f"contains lists or structures in {nested!r}, which must be a time")
 
-    def fixes(self) -> Fixes:
+    def read_fixes(self) -> Fixes:
         """Read all fixes.
 
         Returns
@@ -144,7 +144,7 @@ class ParquetFixes:
         DataFileError
             For a malformed row, unless such rows are skipped; its number counts from one over the whole file.
         """
-        fixes = build_fixes(self._cells(self._file.read()), self._file.source, self._options)
+        fixes = build_fixes(self._extract_cells(self._file.read()), self._file.source, self._options)
         warn_of_unit(fixes, self._options)
         return fixes
 
@@ -159,22 +159,26 @@ class ParquetFixes:
         Raises
         ------
         DataFileError
-            As for `fixes`.
+            As for `read_fixes`.
         OutputError
             If the temporary file cannot be written.
         """
         users = UserIndex()
         options = self._options
         return FixesOnDisk(
-            self._parts(users), users.names, self._file.source, options.region, has_accuracy="accuracy" in self._names
+            self._iterate_parts(users),
+            users.names,
+            self._file.source,
+            options.region,
+            has_accuracy="accuracy" in self._names,
         )
 
-    def _parts(self, users: UserIndex) -> Iterator[tuple[IntArray, Fixes]]:
+    def _iterate_parts(self, users: UserIndex) -> Iterator[tuple[IntArray, Fixes]]:
         """Yield the user of each row of each part of the file, and the fixes."""
         start = 0
-        for table in _read_ahead(self._file.parts(PART_ROWS)):
+        for table in _read_ahead(self._file.iterate_parts(PART_ROWS)):
             rows = start + np.arange(table.num_rows)
-            cells = self._cells(table)
+            cells = self._extract_cells(table)
             owner = users.encode(cells["user"])
             if users.are_valid(owner):
                 # The users are known: the other columns are parsed as those of one user.
@@ -194,12 +198,12 @@ class ParquetFixes:
         """Whether the file contains user information that the caller does not override."""
         return self._options.user is None and "user" in self._names
 
-    def _cells(self, table: Any) -> dict[str, Any]:
+    def _extract_cells(self, table: Any) -> dict[str, Any]:
         system = get_column_system(self._file.metadata, self._names.get("geometry", ""))
-        return arrow_cells(table, self._names, system, self._file.source)
+        return extract_arrow_cells(table, self._names, system, self._file.source)
 
 
-def arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) -> dict[str, Any]:
+def extract_arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) -> dict[str, Any]:
     """Return the cells of an Arrow table for `dphmm.readers.columns.build_fixes`.
 
     Parameters
@@ -223,8 +227,8 @@ def arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) 
     DataFileError
         If a column is of another type, or the reference system is unknown.
     """
-    pa = need("pyarrow", "files")
-    held = {what: _without_decimals(table[name].combine_chunks(), what) for what, name in names.items()}
+    pa = import_library("pyarrow", "files")
+    held = {what: _convert_decimals(table[name].combine_chunks(), what) for what, name in names.items()}
     if "time" in held and pa.types.is_timestamp(held["time"].type):
         stamps = held.pop("time")
         try:
@@ -240,14 +244,14 @@ def arrow_cells(table: Any, names: Mapping[str, str], system: Any, source: str) 
     if "geometry" in held:
         shapes = held.pop("geometry")
         if is_point_type(shapes.type):
-            points = _arrow_points(shapes)
+            points = _extract_arrow_points(shapes)
         else:
             _check_plain("geometry", shapes, names, source)
             try:
                 points = parse_points(shapes.to_pylist())
             except ValueError as problem:
                 raise DataFileError(source, f"has an unknown reference system ({problem})") from None
-        held["longitude"], held["latitude"] = (pa.array(part) for part in _in_degrees(points, system, source).T)
+        held["longitude"], held["latitude"] = (pa.array(part) for part in _convert_to_degrees(points, system, source).T)
     for what, column in held.items():
         _check_plain(what, column, names, source)
     return held
@@ -258,9 +262,9 @@ def _check_plain(what: str, column: Any, names: Mapping[str, str], source: str) 
         raise DataFileError(source, f"contains {column.type} values in {names[what]!r}, which must be a {what}")
 
 
-def _without_decimals(column: Any, what: str) -> Any:
+def _convert_decimals(column: Any, what: str) -> Any:
     """Convert DECIMAL cells to numbers, and those of users to strings."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     if not pa.types.is_decimal(column.type):
         return column
     if what == "user":
@@ -271,9 +275,9 @@ def _without_decimals(column: Any, what: str) -> Any:
     return column.cast(pa.float64())
 
 
-def _arrow_points(column: Any) -> FloatArray:
+def _extract_arrow_points(column: Any) -> FloatArray:
     """Return the coordinates ``(n, 2)`` of GeoArrow points. NaN for missing ones."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_struct(column.type):
         axes = column.flatten()[:2]
@@ -297,18 +301,18 @@ def _read_ahead(parts: Iterator[Any]) -> Iterator[Any]:
             yield part
 
 
-def _in_degrees(points: FloatArray, system: Any, source: str) -> FloatArray:
+def _convert_to_degrees(points: FloatArray, system: Any, source: str) -> FloatArray:
     """Convert points to WGS 84 from a reference system."""
     # Without one, the specification prescribes WGS 84 degrees.
     try:
         convert = to_degrees(system)
     except ValueError as problem:
-        reason = f"has an unknown reference system ({one_line(problem)})"
+        reason = f"has an unknown reference system ({shorten_message(problem)})"
         raise DataFileError(source, f"{reason}; export it in EPSG:4326") from None
     return points if convert is None else np.column_stack(convert(*points.T))
 
 
-def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the fixes in the rows of a table. By default of all users that it names.
 
     Parameters
@@ -332,7 +336,7 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         For Parquet without pyarrow.
     """
     if get_suffix(document.name) in PARQUET_SUFFIXES or document.head().startswith(PARQUET_MAGIC):
-        yield ParquetFixes(document, options).fixes()
+        yield ParquetFixes(document, options).read_fixes()
         return
     kind = identify(document.head())  # a table may be named .json
     is_csv = kind is not None and kind.format == "table"
@@ -340,15 +344,15 @@ def table_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     read_rows, unit = _FORMATS.get(suffix, (_read_csv_rows, "line"))
     collector = FixCollector(document.source, options)
     collect(read_rows(document, options), unit, collector)
-    fixes = collector.fixes()
+    fixes = collector.get_fixes()
     warn_of_unit(fixes, options)
     yield fixes
 
 
 def _read_csv_rows(document: Document, options: ReadOptions) -> Rows:
-    """Yield the rows of a CSV file. See `csv_rows` and `dphmm.readers.layouts`."""
+    """Yield the rows of a CSV file. See `iterate_csv_rows` and `dphmm.readers.layouts`."""
     is_foursquare = FOURSQUARE.match(document.data[: document.data.find(b"\n")]) is not None
-    lines = csv_rows(document, "latin-1" if is_foursquare else "utf-8-sig")
+    lines = iterate_csv_rows(document, "latin-1" if is_foursquare else "utf-8-sig")
     first, names = next(lines, (1, []))
     if not names:
         raise EmptyDataError(document.source, "is empty; a table needs a header")
@@ -418,7 +422,7 @@ _FORMATS: Mapping[str, tuple[Callable[[Document, ReadOptions], Rows], str]] = {
 TABLE_SUFFIXES = PARQUET_SUFFIXES.union(_FORMATS)
 
 
-@checked
+@check_arguments
 def read_places(
     path: str | Path, within_km: Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)] = inf
 ) -> Places:

@@ -40,7 +40,7 @@ _MICROSECONDS_PER_MINUTE = 60_000_000
 Position = tuple[float, float]
 
 
-def timeline_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_timeline_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the fixes of an export of Google Timeline, which contains no user.
 
     Parameters
@@ -80,7 +80,7 @@ def timeline_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         yield from collector.flush()
     if not num_records:
         raise EmptyDataError(document.source, "contains no location; export the Timeline of a device with locations")
-    yield collector.fixes()
+    yield collector.get_fixes()
 
 
 # ---- Records.json and signals ----------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ _POINT_FIELDS = {
 }
 
 
-def gpx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_gpx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the track points of a GPX file, which contains no user.
 
     Parameters
@@ -186,7 +186,7 @@ def gpx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
             "a recording needs a track or a route" if options.is_recording else "a trajectory needs a track with times"
         )
         raise EmptyDataError(document.source, f"contains no track point, only {other_points}; {required}")
-    yield kept.fixes()
+    yield kept.get_fixes()
 
 
 def _list_dropped(children: Mapping[str, Element], fields: Mapping[str, str], owner: str) -> list[str]:
@@ -238,7 +238,7 @@ def _wrap(element: Element) -> Element:
 _TCX_ELEMENTS = frozenset(("Activity", "Course", "Lap", "Track", "Trackpoint"))
 
 
-def tcx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_tcx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the track points of a TCX file, which contains no user.
 
     Parameters
@@ -284,7 +284,7 @@ def tcx_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
             yield from collector.flush()
     if not num_points:
         raise EmptyDataError(document.source, "contains no track point; export an activity with GPS")
-    yield collector.fixes()
+    yield collector.get_fixes()
 
 
 def _add_trackpoint(element: Element, collector: FixCollector) -> None:
@@ -318,7 +318,7 @@ _KML_ELEMENTS = frozenset(("Placemark", "Track", "Document", "Folder", "NetworkL
 _KML_SPACE = re.compile(r"\s*,\s*")
 
 
-def kml_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
+def read_kml_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
     """Yield the points of tracks, timed lines and timed points of a KML file.
 
     Parameters
@@ -356,7 +356,7 @@ def kml_fixes(document: Document, options: ReadOptions) -> Iterator[Fixes]:
         elif is_end:
             dropped = set(get_children(element)) & {"name", "description", "author", "ExtendedData"}
             collector.drop(*(f"{name} of the file" for name in dropped))
-    fixes = collector.fixes()
+    fixes = collector.get_fixes()
     if not len(collector) and not collector.skipped and not sum(fixes.refused.values()):
         reason = f"contains {num_untimed} shapes without times, and " if num_untimed else "contains "
         reason = "contains links to other files (NetworkLink), and " if num_links else reason

@@ -28,8 +28,8 @@ from dphmm.errors import InvalidInputError
 from dphmm.events.cap_budget import CapState
 from dphmm.model.belief import Belief
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.values import one_line, shorten
-from dphmm.validation import checked
+from dphmm.tables.values import shorten, shorten_message
+from dphmm.validation import check_arguments
 
 _TYPE = b"dphmm-checkpoint"
 _FORMAT = 1
@@ -98,10 +98,10 @@ class EngineState:
             "caps": caps,
         }
         content = b"".join([json.dumps(values, sort_keys=True).encode("ascii"), b"\n", belief, *masses])
-        return b"%s %d\n%s\n%s" % (_TYPE, _FORMAT, digest(content), content)
+        return b"%s %d\n%s\n%s" % (_TYPE, _FORMAT, compute_digest(content), content)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_bytes(cls, data: bytes) -> EngineState:
         """Return the state in a checkpoint.
 
@@ -129,13 +129,13 @@ class EngineState:
                 f"checkpoint must have format {_FORMAT}, got {version[:20]!r}; use the version of dphmm that wrote it"
             )
         stated, _, content = rest.partition(b"\n")
-        if stated != digest(content):
+        if stated != compute_digest(content):
             raise InvalidInputError("checkpoint must be undamaged, but its digest differs; use an earlier one")
         text, _, binary = content.partition(b"\n")
         try:
             return cls._from_content(parse_json(text), binary)
         except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as problem:
-            raise InvalidInputError(f"invalid checkpoint: {one_line(problem)}") from None
+            raise InvalidInputError(f"invalid checkpoint: {shorten_message(problem)}") from None
 
     @classmethod
     def _from_content(cls, values: dict[str, Any], binary: bytes) -> EngineState:
@@ -175,6 +175,6 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
 
 
-def digest(content: bytes) -> bytes:
+def compute_digest(content: bytes) -> bytes:
     """Return the second line of a checkpoint: the digest of all bytes after it."""
     return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest().encode("ascii")

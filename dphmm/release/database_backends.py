@@ -20,9 +20,9 @@ from threading import RLock
 from time import monotonic
 from typing import Any
 
-from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, need
+from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, import_library
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import new_file, sync_folder
+from dphmm.tables.output import sync_folder, write_new_file
 from dphmm.tables.values import is_text
 
 # The application id in the file's header: ``dphm``.
@@ -342,7 +342,7 @@ class Database:
                 connection.execute(f"PRAGMA user_version={get_format()}")
                 connection.execute("COMMIT")
         except (OSError, sqlite3.DatabaseError) as problem:
-            if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _BUSY_CODES:
+            if isinstance(problem, sqlite3.DatabaseError) and _get_error_code(problem) in _BUSY_CODES:
                 raise SessionBusyError(f"{path} is in use by another process; stop the relay first") from None
             raise OutputError(f"{path} cannot be migrated ({problem}); check its folder and free space") from None
 
@@ -400,7 +400,7 @@ class Database:
             raise self._translate_error(problem) from None
 
     @contextmanager
-    def transaction(self, durable: bool = True) -> Iterator[None]:
+    def begin_transaction(self, durable: bool = True) -> Iterator[None]:
         """Run a block as the only writer. Commit at its end, roll back at an error.
 
         Parameters
@@ -437,13 +437,13 @@ class Database:
         """Check every page through a read-only connection, so that a damaged file stays unchanged."""
         log = self._find_files()[1]
         try:
-            self._quick_check("ro" if log.exists() else "ro&immutable=1")
+            self._run_quick_check("ro" if log.exists() else "ro&immutable=1")
         except DataFileError:
             if not log.exists():
                 raise
-            self._quick_check("ro")
+            self._run_quick_check("ro")
 
-    def _quick_check(self, mode: str) -> None:
+    def _run_quick_check(self, mode: str) -> None:
         with self._translate_errors(), closing(self._connect(mode)) as connection:
             result = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             definitions = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
@@ -479,7 +479,7 @@ class Database:
         """Return the package's error for an error of SQLite, or the error itself if unknown."""
         if isinstance(problem, UnicodeDecodeError):  # raised by SQLite's own messages
             return DataFileError(self.path, f"is damaged ({problem}); restore a copy")
-        code = _code(problem)
+        code = _get_error_code(problem)
         if isinstance(problem, sqlite3.ProgrammingError):  # statements are fixed, so the connection is closed
             return InvalidInputError(f"{self.path} must be open, but was closed: open it again")
         if code in _BUSY_CODES:
@@ -505,7 +505,7 @@ def _has_same_sessions(copy: Path, connection: sqlite3.Connection) -> bool:
 def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
     """Copy a database to a private file, and close the copy with a mark."""
     with (
-        new_file(copy, overwrite=True, private=True) as part,
+        write_new_file(copy, overwrite=True, private=True) as part,
         closing(sqlite3.connect(part, isolation_level=None)) as target,
     ):
         connection.backup(target)
@@ -532,7 +532,7 @@ def get_file_format(path: Path, wait_seconds: float) -> int:
             ((application,),) = connection.execute("PRAGMA application_id")
             ((version,),) = connection.execute("PRAGMA user_version")
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
-        if isinstance(problem, sqlite3.DatabaseError) and _code(problem) in _WRITE_ERROR_CODES:
+        if isinstance(problem, sqlite3.DatabaseError) and _get_error_code(problem) in _WRITE_ERROR_CODES:
             raise DataFileError(path, f"cannot be read ({problem}); check the path") from None
         application = version = 0
     if application != APPLICATION:
@@ -540,7 +540,7 @@ def get_file_format(path: Path, wait_seconds: float) -> int:
     return int(version)
 
 
-def _code(problem: sqlite3.DatabaseError) -> int:
+def _get_error_code(problem: sqlite3.DatabaseError) -> int:
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -625,7 +625,7 @@ class PostgresDatabase:
     def __init__(
         self, url: str, wait_seconds: float = 30.0, readonly: bool = False, is_migrating: bool = False
     ) -> None:
-        psycopg = need("psycopg", "serve")
+        psycopg = import_library("psycopg", "serve")
         self._errors = psycopg.errors
         kinds = ("OperationalError", "InternalError", "ReadOnlySqlTransaction", "InsufficientPrivilege")
         self._refusals = tuple(getattr(psycopg.errors, kind) for kind in kinds)
@@ -660,7 +660,7 @@ class PostgresDatabase:
         try:
             self._connection = connect(wait_seconds)
         except psycopg.Error as problem:
-            raise OutputError(f"the database cannot be reached ({_one_line(problem)}); check its address") from None
+            raise OutputError(f"the database cannot be reached ({_format_error(problem)}); check its address") from None
         try:
             self._check_tables(readonly, is_migrating)
         except BaseException:
@@ -733,9 +733,11 @@ class PostgresDatabase:
         except (self._errors.LockNotAvailable, self._errors.DeadlockDetected, self._errors.SerializationFailure):
             raise SessionBusyError("the session is in use by another process; try again") from None
         except (self._errors.UndefinedTable, self._errors.UndefinedColumn, self._errors.IntegrityError) as problem:
-            raise DataFileError(self.path, f"is damaged ({_one_line(problem)}); restore a copy") from None
+            raise DataFileError(self.path, f"is damaged ({_format_error(problem)}); restore a copy") from None
         except self._errors.Error as problem:
-            raise OutputError(f"the database refused a statement ({_one_line(problem)}); check the server") from None
+            raise OutputError(
+                f"the database refused a statement ({_format_error(problem)}); check the server"
+            ) from None
 
     def _run(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
         cursor = self._connection.execute(statement.replace("?", "%s"), values or None)
@@ -753,18 +755,18 @@ class PostgresDatabase:
         except self._refusals as problem:
             self._next_attempt_at = monotonic() + self._wait_s
             self._wait_s = min(2 * self._wait_s, _MAX_RETRY_SECONDS)
-            raise OutputError(f"the database cannot be reached ({_one_line(problem)}); check the server") from None
+            raise OutputError(f"the database cannot be reached ({_format_error(problem)}); check the server") from None
         self._wait_s = _MIN_RETRY_SECONDS
         self._next_attempt_at = 0.0
 
     @contextmanager
-    def transaction(self, durable: bool = True) -> Iterator[None]:
+    def begin_transaction(self, durable: bool = True) -> Iterator[None]:
         """Run a block in a transaction. Commit at its end, roll back at an error.
 
         Parameters
         ----------
         durable
-            Whether the transaction must survive a power failure; see `Database.transaction`.
+            Whether the transaction must survive a power failure; see `Database.begin_transaction`.
         """
         self.check_process()
         with self._lock:
@@ -799,7 +801,7 @@ class PostgresDatabase:
         try:
             if not database._is_unused():
                 raise SessionBusyError("the database is in use by a relay; stop all relays first")
-            with database.transaction():
+            with database.begin_transaction():
                 database.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
                 store_format = database.get_stored_format()
                 copies = {table: f"format_{store_format}_{table}" for table in list_tables(store_format)}
@@ -834,7 +836,7 @@ class PostgresDatabase:
 
     def _check_tables(self, readonly: bool, is_migrating: bool) -> None:
         """Create missing tables. Refuse those of another format."""
-        with self.transaction():
+        with self.begin_transaction():
             self.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             ((there,),) = self.execute("SELECT to_regclass('dphmm_format') IS NOT NULL")
             if not there:
@@ -851,7 +853,7 @@ class PostgresDatabase:
             check_format(self._url, store_format)
 
 
-def _one_line(problem: Any) -> str:
+def _format_error(problem: Any) -> str:
     """Return an error of psycopg on one line."""
     # The server's details, which are not in its primary message, can contain a row.
     return " ".join((problem.diag.message_primary or str(problem)).split())

@@ -95,12 +95,12 @@ class Zones:
         """Return the zones in the form that `from_page` parses."""
         return {"zones": parse_json(self.layer), "buffer_m": self.buffer_m, "elsewhere": self.elsewhere}
 
-    def zone_name_at(self, latitude: float, longitude: float) -> str:
+    def find_zone_name(self, latitude: float, longitude: float) -> str:
         """Return the name of the zone at a location. ``"away"`` if there is none.
 
         The buffer does not count.
         """
-        for name, polygon in _polygons(self.layer):
+        for name, polygon in _parse_polygons(self.layer):
             if shapely.intersects_xy(polygon, longitude, latitude):
                 return name
         return OUTSIDE_ALL_ZONES
@@ -126,7 +126,7 @@ class Zones:
         ConfigurationError
             If no location would be protected.
         """
-        policy = policy_without_zones(base)
+        policy = get_policy_without_zones(base)
         layer = self.policy_layer
         is_exact_elsewhere = self.elsewhere == "exact" or not policy
         if layer is None:
@@ -142,7 +142,7 @@ class Zones:
         return replace(base, policy=f"{zone} | {policy}", layers=(*others, layer))
 
 
-def default_zones(base: ReleaseSettings) -> Zones:
+def build_default_zones(base: ReleaseSettings) -> Zones:
     """Return the zones of the relay's policy, for a user who has drawn none.
 
     Raises
@@ -165,13 +165,13 @@ def default_zones(base: ReleaseSettings) -> Zones:
     return Zones(layer, 0.0, "policy" if rest else "exact")
 
 
-def policy_without_zones(base: ReleaseSettings) -> str:
+def get_policy_without_zones(base: ReleaseSettings) -> str:
     """Return the policy of the relay without its zones."""
     return split_zones(base.policy)[0]
 
 
 @lru_cache(64)
-def _polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
+def _parse_polygons(layer: str) -> tuple[tuple[str, shapely.Geometry], ...]:
     return tuple(read_polygons(PolygonLayer(_LAYER_NAME, layer))) if parse_json(layer)["features"] else ()
 
 

@@ -19,16 +19,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, content_hash
+from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, hash_content
 from dphmm.errors import GuaranteeError, InvalidInputError, StateError
 from dphmm.events.cap_budget import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MECHANISMS, MechanismLike, named_failures
+from dphmm.mechanisms.base import MECHANISMS, MechanismLike, translate_mechanism_errors
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.release.cap_trackers import EventCaps
 from dphmm.release.checkpoint import EngineState
 from dphmm.release.filter_state import FilterState, Spending
@@ -49,21 +49,21 @@ from dphmm.release.settings import (
     Settings,
 )
 from dphmm.release.soundness import SoundnessCheck
-from dphmm.tables.values import shorten, shown
-from dphmm.validation import checked
+from dphmm.tables.values import shorten, shorten_repr
+from dphmm.validation import check_arguments
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def _atomic(
+def _make_atomic(
     method: Callable[Concatenate[Releaser, Parameters], Result],
 ) -> Callable[Concatenate[Releaser, Parameters], Result]:
     """Return a method of an engine that no method of another thread interrupts."""
 
     @wraps(method)
     def call(engine: Releaser, /, *arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
-        # `exclusive` would do, but a generator takes four times as long, and a step enters three methods.
+        # `lock_engines` would do, but a generator takes four times as long, and a step enters three methods.
         lock = engine._acquire_lock()
         try:
             return method(engine, *arguments, **keywords)
@@ -106,7 +106,7 @@ def prepare_together(
 
     Parameters and errors are those of `Releaser.release_together`.
     """
-    with engines[0].exclusive():
+    with engines[0].lock_engines():
         first = engines[0]
         for engine in engines:
             is_alike = engine.settings.delta == first.settings.delta
@@ -145,7 +145,7 @@ def draw_together(engines: Sequence[Releaser], plans: Sequence[StepPlan], state:
     The budget that event caps allow for a later query depends on the samples before it, which are public. The plan of
     such a query is made and checked again.
     """
-    with engines[0].exclusive():
+    with engines[0].lock_engines():
         released_states = [engine._validate_draw(plan, state) for engine, plan in zip(engines, plans, strict=True)]
         records: list[ReleaseRecord] = []
         for engine, plan, released_state in zip(engines, plans, released_states, strict=True):
@@ -166,7 +166,7 @@ def draw_together(engines: Sequence[Releaser], plans: Sequence[StepPlan], state:
         return Ledger.from_records(records)
 
 
-@checked
+@check_arguments
 class Releaser:
     """An engine that releases a user's measurements under a policy graph (Algorithm 2).
 
@@ -264,7 +264,7 @@ class Releaser:
             )
         self.query = Query(settings, measurements)
         if settings.policy == GRAPH_POLICY_PREFIX:
-            graph_hash = content_hash(policy.content_hash, measurements.points)
+            graph_hash = hash_content(policy.content_hash, measurements.points)
             settings = replace(settings, policy=GRAPH_POLICY_PREFIX + graph_hash)
             self.query.check_distinct()
         self.settings = settings
@@ -278,7 +278,7 @@ class Releaser:
         )
         self.event_caps = EventCaps(settings, model)
         self.planner = Planner(settings, policy, self.query)
-        self.source = random_source(rng)
+        self.source = as_random_source(rng)
         self._scheduler = Scheduler(settings.schedule, model, self.measurements.points, cell)
         self.filter_state = FilterState()
         self.restart()
@@ -287,7 +287,7 @@ class Releaser:
         # The last release includes the state that was released, which is private.
         return {**vars(self), "_last": None}
 
-    @checked
+    @check_arguments
     def spawn(self, rng: Rng = None) -> Releaser:
         """Create an engine with the same settings and model, and without releases.
 
@@ -305,13 +305,13 @@ class Releaser:
         """
         engine = copy(self)
         if rng is not None:
-            engine.source = random_source(rng)
+            engine.source = as_random_source(rng)
         engine.planner = copy(self.planner)
         engine.filter_state = FilterState()
         engine.restart()
         return engine
 
-    @checked
+    @check_arguments
     def for_query(self, f: npt.ArrayLike | Measurements, **changes: Unpack[QueryKeywords]) -> Releaser:
         """Create an engine for another query about the same user, for use with `release_together`.
 
@@ -343,7 +343,7 @@ class Releaser:
         share_filter_state([self, other])
         return other
 
-    @_atomic
+    @_make_atomic
     def restart(self, first: int | None = None) -> None:
         """Reset the engine. The next release is the first one of a new user or session.
 
@@ -356,7 +356,7 @@ class Releaser:
             self.filter_state.first = first
         self.resume(None, 0)
 
-    @_atomic
+    @_make_atomic
     def resume(
         self,
         belief: Belief | None,
@@ -385,7 +385,7 @@ class Releaser:
         self._last: tuple[ReleaseRecord, StepPlan, int] | None = None
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def lock_engines(self) -> Iterator[None]:
         """Return a context in which no other thread uses the engines of this user.
 
         Every method that reads or changes the belief is exclusive by itself. Several calls that belong together, such
@@ -419,7 +419,7 @@ class Releaser:
         """
         return self.filter_state.belief
 
-    @_atomic
+    @_make_atomic
     def checkpoint(self) -> bytes:
         """Return the state between two releases as bytes, which `restore` reads in any process.
 
@@ -452,8 +452,8 @@ class Releaser:
             caps=tracker.state if tracker is not None and state.count else None,
         ).to_bytes()
 
-    @_atomic
-    @checked
+    @_make_atomic
+    @check_arguments
     def restore(self, checkpoint: bytes) -> None:
         """Continue from a `checkpoint` of an engine with the same settings, model and policy.
 
@@ -501,7 +501,7 @@ class Releaser:
             "settings": self.settings.content_hash,
             "model": self.model.content_hash,
             "policy": self.policy.content_hash,
-            "measurements": content_hash(self.query.values),
+            "measurements": hash_content(self.query.values),
             "randomness": "system" if self.is_private else "seeded",
         }
 
@@ -529,7 +529,7 @@ class Releaser:
         """
         return self.source.is_copy
 
-    @_atomic
+    @_make_atomic
     def predict(self, steps: int = 1) -> Belief:
         """Compute the prior of the next release, ``p(s_t | z_1..t-1)``.
 
@@ -545,8 +545,8 @@ class Releaser:
         """
         return self.filter_state.predict(self.model, steps)
 
-    @checked
-    @_atomic
+    @check_arguments
+    @_make_atomic
     def build_plan(self, prior: Belief, epsilon: float, steps: int = 0, reason: Reason = "") -> StepPlan:
         """Plan a timestep from a given prior and budget.
 
@@ -578,7 +578,7 @@ class Releaser:
             return self.planner.withhold(prior, reason, steps, version)
         return self.planner.with_epsilon(self.planner.build_plan(prior), epsilon, steps, version)
 
-    @_atomic
+    @_make_atomic
     def release(self, state: int, epsilon: float | None = None, steps: int = 1) -> ReleaseRecord:
         """Release the measurement of the user's true state.
 
@@ -609,7 +609,7 @@ class Releaser:
         check_steps(steps)
         return self.draw(self.prepare(epsilon, steps), state)
 
-    @_atomic
+    @_make_atomic
     def prepare(
         self, epsilon: float | None = None, steps: int = 1, prior: Belief | None = None, plan: StepPlan | None = None
     ) -> StepPlan:
@@ -641,7 +641,7 @@ class Releaser:
         scheduled = self._scheduler.build_plan(before, budget, steps, state, self.planner, plan)
         return self.event_caps.limit_plan(scheduled, state, self.planner)
 
-    @_atomic
+    @_make_atomic
     def draw(self, plan: StepPlan, state: int) -> ReleaseRecord:
         """Sample the plan of a release for the true state and update the belief.
 
@@ -669,8 +669,8 @@ class Releaser:
         """
         return self._draw_validated(plan, self._validate_draw(plan, state))
 
-    @checked
-    @_atomic
+    @check_arguments
+    @_make_atomic
     def release_together(
         self, state: int, *others: Releaser, epsilon: float | Sequence[float] | None = None, steps: int = 1
     ) -> Ledger:
@@ -723,7 +723,7 @@ class Releaser:
     def _validate_draw(self, plan: StepPlan, state: int) -> int:
         """Check a plan and return the state to release: the true one, or its surrogate."""
         if not isinstance(plan, StepPlan):
-            raise InvalidInputError(f"plan must be a StepPlan, got {shown(plan)}")
+            raise InvalidInputError(f"plan must be a StepPlan, got {shorten_repr(plan)}")
         if plan.version != self.filter_state.version:
             raise InvalidInputError(
                 "this step is stale: it was already drawn, or the engine has advanced since it was prepared; call "
@@ -746,22 +746,22 @@ class Releaser:
             place = self.query.to_point(released)
             # Event caps track paths through states that have been ruled out since, so they need all likelihoods.
             wanted = np.ones(self.model.size, dtype=np.bool_) if self.settings.caps else plan.prior.support
-            likelihood = self._log_likelihood(plan, released, wanted)
+            likelihood = self._compute_log_likelihood(plan, released, wanted)
             posterior = plan.prior.update(likelihood)
         state = self.filter_state
         cap_tracker = self.event_caps.update_tracker(state, likelihood, plan.steps)
         # If anything above fails, the engine is unchanged and the sample is discarded. From here on the release is in
-        # the account. `advance` comes last: `_record` and `slot_after` need the count before this release.
+        # the account. `advance` comes last: `_build_record` and `slot_after` need the count before this release.
         spending = state.spend(plan.steps, plan.epsilon, plan.constrained_dp_factor, self.model.step_seconds)
         estimate = posterior.infer(self.measurements.by_columns, self.cell)
-        record = self._record(plan, place, estimate, spending, posterior)
+        record = self._build_record(plan, place, estimate, spending, posterior)
         state.advance(posterior, state.count + 1, cap_tracker, state.slot_after(plan.steps), likelihood)
         self._last = (record, plan, released_state)
         return record
 
     def _sample(self, plan: StepPlan, state: int) -> npt.NDArray[Any]:
         """Sample a release, and check the form of one of a registered mechanism."""
-        with named_failures(self.settings.mechanism, is_private=True):
+        with translate_mechanism_errors(self.settings.mechanism, is_private=True):
             released = plan.noise.draw(state, self.source)
         if self.settings.mechanism not in MECHANISMS:
             required = f"{self.query.values.shape[1]} finite {'integers' if self.query.is_exact else 'numbers'}"
@@ -785,9 +785,9 @@ class Releaser:
         """The hash of the settings in records. Another one for a subclass that replaces methods."""
         replacement = _name_replacement(cast(Any, type(self)))
         own_hash = self.settings.content_hash
-        return content_hash(own_hash, replacement) if replacement else own_hash
+        return hash_content(own_hash, replacement) if replacement else own_hash
 
-    def _record(
+    def _build_record(
         self,
         plan: StepPlan,
         released: tuple[float, ...] | None,
@@ -837,7 +837,7 @@ class Releaser:
             **plan.noise.compare_with_knorm(plan.prior),
         )
 
-    @checked
+    @check_arguments
     def log_likelihood(self, plan: StepPlan, released: npt.ArrayLike | None) -> FloatArray:
         """Compute the adversary's ``log p(z | s)`` of a release ``z`` for every state.
 
@@ -863,11 +863,13 @@ class Releaser:
         """
         if plan.withheld or released is None:
             return np.zeros(self.model.size)
-        return self._log_likelihood(plan, self.query.to_value(released), np.ones(self.model.size, dtype=np.bool_))
+        return self._compute_log_likelihood(
+            plan, self.query.to_value(released), np.ones(self.model.size, dtype=np.bool_)
+        )
 
-    def _log_likelihood(self, plan: StepPlan, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
+    def _compute_log_likelihood(self, plan: StepPlan, released: npt.NDArray[Any], wanted: BoolArray) -> FloatArray:
         """Compute the log likelihood of a release in mechanism units, for `wanted` at least."""
-        with named_failures(self.settings.mechanism):
+        with translate_mechanism_errors(self.settings.mechanism):
             likelihood = plan.noise.log_density(released)
         # A plan for a new constraint set shares the array of its prior.
         if wanted is not plan.constraint:
@@ -966,7 +968,7 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
         values: dict[str, Any] = {**settings}
         return cls(epsilon=epsilon, schedule=Schedule(window_epsilon=epsilon), **values)
 
-    @checked
+    @check_arguments
     def engine(self, model: MarkovModel, rng: Rng = None, policy: PolicyLike | None = None) -> Releaser:
         """Create an engine that releases the locations of a model's states.
 
@@ -995,7 +997,7 @@ class ReleaseSettings(Settings):  # noqa: D101 (its parameters are those of its 
             If `graph` raises them, or the policy does not fit the model.
         """
         space = model.space
-        graph = self.graph(model) if policy is None else as_policy(policy, space.size, get_state_names(space))
+        graph = self.build_graph(model) if policy is None else as_policy(policy, space.size, get_state_names(space))
         engine = Releaser.__new__(Releaser)
         engine._initialize(self, model, graph.check_measurements(space.measurements()), graph, rng, space.cell_km)
         return engine

@@ -122,7 +122,7 @@ class FilterState:
         if day is None or step_seconds is None:
             return Spending(total)
         hours = inf if account.last_draw_slot is None else (slot - account.last_draw_slot) * step_seconds / 3600
-        return Spending(total, float(account.window_epsilon(slot, day)), hours)
+        return Spending(total, float(account.sum_window_epsilon(slot, day)), hours)
 
     def advance(
         self,

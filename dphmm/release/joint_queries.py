@@ -11,7 +11,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, IntArray, as_floats, check_budget
 from dphmm.errors import BudgetError
 from dphmm.mechanisms.base import Mechanism
-from dphmm.mechanisms.exact import rational
+from dphmm.mechanisms.exact import parse_rational
 from dphmm.release.planning import Edges, Planner, StepPlan
 from dphmm.release.query import Query
 
@@ -36,9 +36,9 @@ def split_epsilon(epsilon: float | Sequence[float] | None, defaults: Sequence[fl
         if len(budgets) != len(defaults):
             raise BudgetError(f"epsilon must have one entry for each query ({len(defaults)}), got {len(budgets)}")
         return budgets
-    whole: Fraction = rational(check_budget(epsilon))
+    whole: Fraction = parse_rational(check_budget(epsilon))
     part = float(whole / len(defaults))
-    while rational(part) * len(defaults) > whole:
+    while parse_rational(part) * len(defaults) > whole:
         part = nextafter(part, 0.0)
     return [check_budget(part)] * len(defaults)
 
@@ -52,22 +52,22 @@ def compute_shared_edges(planner: Planner, plan: StepPlan, epsilon: float) -> Ed
     graph = plan.protection.graph
     # States that the noise body covers without an edge to them. Another query with a different body would leave
     # them exposed, so they get an edge.
-    is_isolated: BoolArray = plan.constraint & ~graph.connected() & ~graph.open
+    is_isolated: BoolArray = plan.constraint & ~graph.find_connected_states() & ~graph.open
     if not is_isolated.any() or plan.num_possible == 1:
         return plan.protection.added
     states = np.flatnonzero(is_isolated)
     noise = planner.build_noise(plan, epsilon)
     nearest = np.empty(len(states), dtype=np.int64)
-    for mechanism, members in noise.iter_parts():
+    for mechanism, members in noise.iterate_parts():
         in_part = members[states]
         if in_part.any():
             others = np.flatnonzero(members)
-            nearest[in_part] = _nearest_in_part(mechanism, planner.query, epsilon, others, states[in_part])
+            nearest[in_part] = _find_nearest_in_part(mechanism, planner.query, epsilon, others, states[in_part])
     pairs = np.sort(np.stack([states, nearest], axis=1), axis=1)
     return tuple(sorted({*plan.protection.added, *map(tuple, pairs.tolist())}))
 
 
-def _nearest_in_part(
+def _find_nearest_in_part(
     mechanism: Mechanism, query: Query, epsilon: float, others: IntArray, states: IntArray
 ) -> IntArray:
     """Return the other state that the mechanism distinguishes least from each of `states`."""
@@ -79,7 +79,7 @@ def _nearest_in_part(
     # The loss is a norm of differences. In a space with one dimension for each pair of facets of the body it is the
     # maximum norm. The two nearest neighbours of a state are the state itself, or another one at its location, and the
     # one that is searched for.
-    places, order = mechanism.gauge(epsilon).embedded((query.values - query.values[:1]).astype(np.float64))
+    places, order = mechanism.gauge(epsilon).embed_points((query.values - query.values[:1]).astype(np.float64))
     _, indices = cKDTree(places[others]).query(places[states], k=2, p=order)
     nearest = others[np.minimum(np.asarray(indices), len(others) - 1)]
     return np.asarray(nearest[np.arange(len(states)), (nearest == states[:, None]).argmin(axis=1)])

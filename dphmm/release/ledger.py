@@ -17,10 +17,10 @@ import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import BudgetExceededError, InvalidInputError
-from dphmm.formatting import upper_bound
+from dphmm.formatting import format_upper_bound
 from dphmm.release.record import ReleaseRecord
-from dphmm.tables.values import one_line, shorten
-from dphmm.validation import Epsilon, PositiveInt, checked, setting
+from dphmm.tables.values import shorten, shorten_message
+from dphmm.validation import Epsilon, PositiveInt, check_arguments, declare_setting
 
 # The length in seconds of the window for which records state the total epsilon.
 DAY_SECONDS = 86_400.0
@@ -103,7 +103,7 @@ class Account:
         """The slot of the last release. None before the first."""
         return self._slots[-1] if self._slots else None
 
-    def window_epsilon(self, slot: int, steps: int) -> Fraction:
+    def sum_window_epsilon(self, slot: int, steps: int) -> Fraction:
         """Return the sum of the budgets in the ``steps`` timesteps that end with ``slot``.
 
         `slot` must be the last slot or a later one.
@@ -112,7 +112,7 @@ class Account:
         # A difference of running sums is exact, as they are fractions.
         return self.epsilon - self._before[first] if first < len(self._slots) else Fraction(0)
 
-    def recent_draws(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
+    def list_recent_releases(self, slot: int, steps: int) -> list[tuple[int, Fraction]]:
         """Return slot and budget of the releases in the ``steps`` timesteps up to ``slot``.
 
         Withheld timesteps are omitted. `slot` must be the last slot or a later one.
@@ -121,7 +121,7 @@ class Account:
         first = bisect_right(self._draw_slots, slot - steps)
         return list(zip(self._draw_slots[first:], self._draws[first:], strict=True))
 
-    def recent_slots(self, slot: int, steps: int) -> IntArray:
+    def list_recent_slots(self, slot: int, steps: int) -> IntArray:
         """Return the distinct slots of the releases in the ``steps`` timesteps up to ``slot``.
 
         Withheld timesteps are included.
@@ -175,7 +175,7 @@ class Account:
             slots = [slot for slot, _ in values["recent"]]
             budgets = [_parse_fraction(budget) for _, budget in values["recent"]]
         except (TypeError, KeyError, ValueError, ArithmeticError) as problem:
-            raise InvalidInputError(f"invalid account: {one_line(problem)}") from None
+            raise InvalidInputError(f"invalid account: {shorten_message(problem)}") from None
         integers = [account.count, *slots]
         integers += [value for value in (account.last_draw_slot, account.max_window_steps) if value is not None]
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in integers):
@@ -282,8 +282,8 @@ class Ledger:
         costs = (constrained_cost(record.epsilon, record.constrained_dp_factor) for record in self.records)
         return float(sum(costs, Fraction(0)))
 
-    @checked
-    def window(self, steps: PositiveInt) -> float:
+    @check_arguments
+    def compute_max_window_epsilon(self, steps: PositiveInt) -> float:
         """Return the largest sum of budgets within any ``steps`` consecutive timesteps.
 
         Parameters
@@ -307,7 +307,7 @@ class Ledger:
         for record in self.records:
             slot += record.steps
             account.add(slot, record.epsilon, record.constrained_dp_factor)
-            largest = max(largest, account.window_epsilon(slot, steps))
+            largest = max(largest, account.sum_window_epsilon(slot, steps))
         return float(largest)
 
 
@@ -315,7 +315,7 @@ class Ledger:
 _LIMITS = "Session and limits"
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class Limits:
     """Limits on the privacy cost of a session. None means no limit.
@@ -339,22 +339,22 @@ class Limits:
         If only one of the window's parameters is given, or its steps are not a positive integer.
     """
 
-    epsilon: Epsilon | None = setting(
+    epsilon: Epsilon | None = declare_setting(
         None, "With --session: limit on the total epsilon of a user.", name="limit_epsilon", heading=_LIMITS
     )
-    constrained_epsilon: Epsilon | None = setting(
+    constrained_epsilon: Epsilon | None = declare_setting(
         None,
         "With --session: limit on the constrained-DP level of a user.",
         name="limit_constrained",
         heading=_LIMITS,
     )
-    window_epsilon: Epsilon | None = setting(
+    window_epsilon: Epsilon | None = declare_setting(
         None,
         "With --session: limit on the epsilon of limit_window_steps timesteps.",
         name="limit_window_epsilon",
         heading=_LIMITS,
     )
-    window_steps: PositiveInt | None = setting(
+    window_steps: PositiveInt | None = declare_setting(
         None,
         "Number of consecutive timesteps of limit_window_epsilon.",
         name="limit_window_steps",
@@ -395,12 +395,12 @@ class Limits:
             _check_limit("constrained-DP", self.constrained_epsilon, account.constrained_epsilon, cost)
         if self.window_epsilon is not None and self.window_steps is not None:
             name = f"{self.window_steps}-step window"
-            _check_limit(name, self.window_epsilon, account.window_epsilon(slot, self.window_steps), requested)
+            _check_limit(name, self.window_epsilon, account.sum_window_epsilon(slot, self.window_steps), requested)
 
 
 def _check_limit(name: str, limit: float | None, spent: Fraction | float, requested: Fraction | float) -> None:
     if limit is not None and spent + requested > to_fraction(limit):
         raise BudgetExceededError(
-            f"{name} limit {limit:g} exceeded: {upper_bound(float(spent))} already spent, this release needs "
+            f"{name} limit {limit:g} exceeded: {format_upper_bound(float(spent))} already spent, this release needs "
             f"{float(requested):.6g}; release less often or use a smaller epsilon"
         )

@@ -44,7 +44,7 @@ class NearStates:
         if size == 1:
             return np.zeros(1, dtype=np.int64), np.full(1, np.inf)
         if size <= _MAX_BRUTE_FORCE_STATES:
-            return self._nearest_by_brute_force()
+            return self._find_nearest_by_brute_force()
         distances, indices = map(np.asarray, self._tree.query(self._points, k=2))
         # If two states share a location, the tree may return them in either order. Drop the state itself.
         is_itself = indices[:, 0] == np.arange(size)
@@ -76,7 +76,7 @@ class NearStates:
         from scipy.spatial import cKDTree
 
         candidates = np.flatnonzero(members)
-        places, order = gauge.embedded(self._points[candidates])
+        places, order = gauge.embed_points(self._points[candidates])
         rows = np.searchsorted(candidates, states)
         queried = places[rows]
         distances, indices = map(np.asarray, cKDTree(places).query(queried, k=2, p=order))
@@ -97,7 +97,7 @@ class NearStates:
         shape = len(states), -1
         return np.asarray(indices).reshape(shape).T, np.asarray(distances).reshape(shape).T
 
-    def _nearest_by_brute_force(self) -> tuple[IntArray, FloatArray]:
+    def _find_nearest_by_brute_force(self) -> tuple[IntArray, FloatArray]:
         size = len(self._points)
         partner = np.empty(size, dtype=np.int64)
         distance = np.empty(size)

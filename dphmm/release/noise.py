@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, locked
+from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
 from dphmm.mechanisms.base import Mechanism
 from dphmm.model.belief import Belief
 from dphmm.policy.protection import Protection
@@ -24,7 +24,7 @@ from dphmm.release.query import Query
 _RELATIVE_FLAT_WIDTH = 4 * float(np.finfo(np.float64).eps)
 
 # The probabilities of the components if there is only one.
-_SINGLE_SHARE: FloatArray = locked(np.ones(1))
+_SINGLE_SHARE: FloatArray = lock_array(np.ones(1))
 
 # The seed of reference samples, which do not depend on the user and are never released.
 _REFERENCE_SEED = 7
@@ -107,7 +107,7 @@ class StepNoise:
         """The states of each part."""
         return tuple(np.flatnonzero(self.part_of == part) for part in range(len(self.parts)))
 
-    def iter_parts(self) -> Iterator[tuple[Mechanism, BoolArray]]:
+    def iterate_parts(self) -> Iterator[tuple[Mechanism, BoolArray]]:
         """Iterate over the mechanisms of the parts and the masks ``(N,)`` of their states."""
         for index, part in enumerate(self.parts):
             yield part, self.part_of == index
@@ -127,7 +127,7 @@ class StepNoise:
             released[in_part] = self.parts[index].sample(values[in_part], rng)
         return released
 
-    def reference_samples(self, count: int) -> npt.NDArray[Any]:
+    def get_reference_samples(self, count: int) -> npt.NDArray[Any]:
         """Return samples of each part's noise about the origin, ``(parts, count, d)``.
 
         They come from a generator with a fixed seed and are the same in every process. They serve expectations over
@@ -173,7 +173,7 @@ class StepNoise:
             else:
                 logs[states] = part.unchecked_log_density(released, values[states])
             if self._missing_dimensions[index]:
-                logs[states] -= self._missing_dimensions[index] * self._log_flat_width(farthest)
+                logs[states] -= self._missing_dimensions[index] * self._compute_log_flat_width(farthest)
         return logs
 
     def log_densities(self, outputs: npt.NDArray[Any], states: IntArray) -> FloatArray:
@@ -194,7 +194,7 @@ class StepNoise:
                 densities = self.parts[index].log_density(np.repeat(outputs, len(in_part), axis=0), values)
                 logs[:, in_part] = densities.reshape(len(outputs), -1)
             if self._missing_dimensions[index]:
-                widths = self._log_flat_width(np.abs(outputs).max(axis=1, keepdims=True))
+                widths = self._compute_log_flat_width(np.abs(outputs).max(axis=1, keepdims=True))
                 logs[:, in_part] -= self._missing_dimensions[index] * widths
         return logs
 
@@ -204,7 +204,7 @@ class StepNoise:
         ranks = [0 if self.query.is_exact else part.rank for part in self.parts]
         return [max(ranks) - rank for rank in ranks]
 
-    def _log_flat_width(self, farthest: Any) -> Any:
+    def _compute_log_flat_width(self, farthest: Any) -> Any:
         """Return the log of the width of rounding at a release with a given largest coordinate."""
         return np.log(_RELATIVE_FLAT_WIDTH * np.maximum(np.maximum(farthest, self.query.max_abs_coordinate), 1e-300))
 
@@ -221,7 +221,7 @@ class StepNoise:
 
         Only possible states count, in proportion to their probabilities.
         """
-        return float(self._part_probabilities(weights) @ np.array([part.squared_error for part in self.parts]))
+        return float(self._compute_part_probabilities(weights) @ np.array([part.squared_error for part in self.parts]))
 
     def expected_error(self, prior: Belief) -> float:
         """Return the root mean square error of a release, in the unit of the measurements.
@@ -248,7 +248,7 @@ class StepNoise:
         """
         if not self.knorm_squared_errors:
             return {}
-        shares = self._part_probabilities(prior.probabilities)
+        shares = self._compute_part_probabilities(prior.probabilities)
         bounds = [part.min_squared_error for part in self.parts]
         bound = None if None in bounds else sqrt(float(shares @ np.array(bounds)))
         knorm_error = sqrt(float(shares @ np.array(self.knorm_squared_errors)))
@@ -259,7 +259,7 @@ class StepNoise:
             "table_gain": 1.0 - table_error / knorm_error if knorm_error > 0 else 0.0,
         }
 
-    def _part_probabilities(self, weights: FloatArray) -> FloatArray:
+    def _compute_part_probabilities(self, weights: FloatArray) -> FloatArray:
         """Return the probability of each part. Equal weights if all masses underflow."""
         # Index 0 collects the impossible states, which have part -1.
         shares = np.bincount(self.part_of + 1, weights, len(self.parts) + 1)[1:]
@@ -314,7 +314,7 @@ def spread_over_quantiles(masses: FloatArray, count: int) -> IntArray:
     return np.asarray(np.searchsorted(np.cumsum(masses), levels * masses.sum()).clip(max=len(masses) - 1))
 
 
-def expected_distance_after_tables(noise: StepNoise, probabilities: FloatArray) -> float:
+def compute_table_posterior_error(noise: StepNoise, probabilities: FloatArray) -> float:
     """Compute the expected error of the posterior mean after a release by tables.
 
     The sum runs over all outputs, so the result is exact up to rounding.

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray, content_hash, frozen
+from dphmm.arrays import FloatArray, IntArray, copy_and_lock, hash_content
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
-from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, named_failures
+from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, translate_mechanism_errors
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.noise_tables import (
     MAX_PROGRAM_LOCATIONS,
     MAX_TABLE_LOCATIONS,
     TableMechanism,
-    hops_between,
+    count_hops,
     is_clique,
 )
 from dphmm.model.belief import Belief
@@ -98,11 +98,11 @@ class NoiseBuilder:
     def _build_mechanism(self, body: NoiseBody, epsilon: float) -> Mechanism:
         hull = body.hull
         if self._query.lattice is not None:
-            hull = body.coordinate_hull.in_steps(self._query.measurements.steps_per_coordinate)
+            hull = body.coordinate_hull.convert_to_steps(self._query.measurements.steps_per_coordinate)
         # A point adds no noise under any mechanism, so registered ones need not accept it.
         if self._mechanism_name not in MECHANISMS and hull.dimension > 0:
             registered = find_mechanism(self._mechanism_name)
-            with named_failures(self._mechanism_name):
+            with translate_mechanism_errors(self._mechanism_name):
                 return registered.from_hull(hull, epsilon)
         if self._query.lattice is not None:
             return LatticeKNormMechanism(hull, epsilon)
@@ -153,7 +153,7 @@ class TableBuilder:
             part_of[states] = len(parts)
             parts.append(self._build_table(states, edges, epsilon, prior))
             if is_optimal:
-                mean_errors.append(self._knorm_squared_error(states, protection, epsilon, prior))
+                mean_errors.append(self._get_knorm_squared_error(states, protection, epsilon, prior))
         return StepNoise(self._query, tuple(parts), part_of, components, tuple(mean_errors))
 
     def clear(self) -> None:
@@ -162,7 +162,7 @@ class TableBuilder:
         self._knorm_squared_errors.clear()
 
     def _build_table(self, states: IntArray, edges: IntArray, epsilon: float, prior: Belief | None) -> TableMechanism:
-        weights = _relative_masses(states, prior)
+        weights = _compute_relative_masses(states, prior)
         make = TableMechanism.graph_exponential
         if self._settings.mechanism == "optimal":
             max_states = self._get_max_states(len(states), edges)
@@ -173,11 +173,11 @@ class TableBuilder:
                     f"components must have at most {max_states:,} states for mechanism 'optimal', got {len(states):,}: "
                     "raise optimal_max_states, or set optimal_fallback to 'graph-exponential'"
                 )
-        key = content_hash(states, edges, epsilon, weights, make.__name__)
+        key = hash_content(states, edges, epsilon, weights, make.__name__)
         values = self._query.values[states]
         return self._tables.get_or_make(key, lambda: make(values, edges, epsilon, weights))
 
-    def _knorm_squared_error(
+    def _get_knorm_squared_error(
         self, states: IntArray, protection: Protection, epsilon: float, prior: Belief | None
     ) -> float:
         """Return the squared error of the posterior mean of K-norm noise on a component.
@@ -185,8 +185,8 @@ class TableBuilder:
         The noise has the given budget and the hull of the component.
         """
         hull = protection.parts[int(protection.part_of[states[0]])].hull
-        weights = _relative_masses(states, prior)
-        key = content_hash(states, hull.vertices, epsilon, weights)
+        weights = _compute_relative_masses(states, prior)
+        key = hash_content(states, hull.vertices, epsilon, weights)
         values = self._query.values[states]
         return self._knorm_squared_errors.get_or_make(
             key, lambda: compute_posterior_mean_error(norm_noise.KNormMechanism(hull, epsilon), values, weights)
@@ -212,8 +212,8 @@ def with_hop_distances(protection: Protection) -> Protection:
         np.add.at(degrees, states[edges.ravel()], 1)
         # An edge bounds the log ratio by epsilon, a path of h edges by h times epsilon. So the diameter is in hops.
         if np.isfinite(diameter):
-            diameter = float(hops_between(len(states), edges).max())
-    return replace(protection, degrees=frozen(degrees), diameter=diameter, effect=None)
+            diameter = float(count_hops(len(states), edges).max())
+    return replace(protection, degrees=copy_and_lock(degrees), diameter=diameter, effect=None)
 
 
 def list_component_edges(protection: Protection) -> list[tuple[IntArray, IntArray]]:
@@ -243,7 +243,7 @@ def list_component_edges(protection: Protection) -> list[tuple[IntArray, IntArra
     return components
 
 
-def _relative_masses(states: IntArray, prior: Belief | None) -> FloatArray:
+def _compute_relative_masses(states: IntArray, prior: Belief | None) -> FloatArray:
     if prior is None:
         return np.ones(len(states))
     # Relative to the largest mass: all masses of an improbable component may underflow.

@@ -309,7 +309,7 @@ class Planner:
         # before: a schedule withholds most timesteps.
         plan = self._last_withheld
         if plan is None or not np.array_equal(plan.constraint, prior.support):
-            protection = self._protect.without_noise(self._policy.restrict(prior.support))
+            protection = self._protect.build_noiseless_protection(self._policy.restrict(prior.support))
             plan = self._last_withheld = self._new_plan(prior, prior.support, protection)
         return _copy_plan(
             plan,
@@ -393,7 +393,7 @@ class Planner:
     def _repair(self, prior: Belief, constraint: BoolArray, extra_edges: Edges) -> Protection:
         settings = self._settings
         if settings.allow_singleton and np.count_nonzero(constraint) == 1 and not self._policy.open[constraint].any():
-            return self._protect.without_noise(self._policy.restrict(constraint))
+            return self._protect.build_noiseless_protection(self._policy.restrict(constraint))
         weights = prior.probabilities if settings.noise_scope == "component" else None
         if weights is not None and not weights[constraint].any():
             weights = None  # all masses underflow: weight the possible states equally
@@ -408,7 +408,9 @@ class Planner:
         noise = self.build_noise(plan, epsilon)
         released_as = self.map_to_released(np.arange(len(values)), plan.constraint)
         if noise.is_tabular:
-            return TableOutputs(len(values), lambda budget: _log_table(self.build_noise(plan, budget))[released_as])
+            return TableOutputs(
+                len(values), lambda budget: _build_log_table(self.build_noise(plan, budget))[released_as]
+            )
         part_of = noise.part_of[released_as]
         parts = []
         for index, mechanism in enumerate(noise.parts):
@@ -424,13 +426,13 @@ class Planner:
         position = np.full(len(values), -1)
         position[possible] = np.arange(len(possible))
 
-        def log_densities(budget: float) -> FloatArray:
+        def compute_log_densities(budget: float) -> FloatArray:
             return self.build_noise(plan, budget).log_densities(values[checked], possible)[:, position[released_as]]
 
-        return PartedOutputs(parts, log_densities)
+        return PartedOutputs(parts, compute_log_densities)
 
 
-def _log_table(noise: StepNoise) -> FloatArray:
+def _build_log_table(noise: StepNoise) -> FloatArray:
     """Return the log probability of every output of a step's tables, ``(N, Z)``.
 
     It is minus infinity for impossible states.

@@ -64,7 +64,7 @@ class Query:
         self.lattice: Spacing | None = None
         if is_lattice_mechanism(settings.mechanism):
             self.lattice = Spacing(settings.spacing)
-            self.values = self.lattice.nearest(measurements.points, "measurements")
+            self.values = self.lattice.round_to_steps(measurements.points, "measurements")
             self.unit = float(self.lattice.step)
             # A repair may connect any two states, so the span of all measurements counts, not that of the policy.
             rank = len(exact_span(self.values - self.values[:1]).axes) if measurements.dimension > 2 else 0
@@ -107,7 +107,7 @@ class Query:
 
     def to_point(self, released: npt.NDArray[Any]) -> tuple[float, ...]:
         """Convert a release from mechanism units to the unit of the measurements."""
-        point = released if self.lattice is None else self.lattice.points(released)
+        point = released if self.lattice is None else self.lattice.to_points(released)
         # A number has one text: without the sign of zero, and as a float also if the step of the lattice is one.
         return tuple((point + 0.0).tolist())
 
@@ -123,10 +123,10 @@ class Query:
         if point.shape != (self.measurements.dimension,):
             raise CoordinateError(f"the release must have shape ({self.measurements.dimension},), got {point.shape}")
         if self._releases_places:
-            return self._nearest_place(point)
-        return point if self.lattice is None else self.lattice.steps(point, "released")
+            return self._find_nearest_place(point)
+        return point if self.lattice is None else self.lattice.to_steps(point, "released")
 
-    def _nearest_place(self, point: FloatArray) -> FloatArray:
+    def _find_nearest_place(self, point: FloatArray) -> FloatArray:
         places = self.measurements.points
         distances = np.linalg.norm(places - point, axis=1)
         state = int(np.argmin(distances))

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from dphmm.errors import InvalidInputError
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.values import as_number, one_line, shorten
-from dphmm.validation import checked
+from dphmm.tables.values import as_number, shorten, shorten_message
+from dphmm.validation import check_arguments
 
 # The evidence of a record's guarantee.
 Soundness = Literal["verified", "trusted"]
@@ -203,7 +203,7 @@ class ReleaseRecord:
         return json.dumps(values)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_json(cls, text: str) -> ReleaseRecord:
         """Create a record from the text of `to_json`.
 
@@ -229,7 +229,7 @@ class ReleaseRecord:
                 raise ValueError("it has other fields")
             return cls(**{name: read[name](value, name) for name, value in values.items()})
         except ValueError as problem:
-            raise InvalidInputError(f"text is not a release record: {one_line(problem)}") from None
+            raise InvalidInputError(f"text is not a release record: {shorten_message(problem)}") from None
 
     @staticmethod
     def cost_from_json(text: str) -> tuple[float, float]:

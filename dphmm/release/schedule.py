@@ -11,16 +11,16 @@ from math import ceil, inf
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, content_hash
+from dphmm.arrays import FloatArray, IntArray, hash_content
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, InvalidInputError
-from dphmm.events.cap_budget import budget_at_rung
+from dphmm.events.cap_budget import compute_rung_budget
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import cell_rms_distance, expected_distance
 from dphmm.release.filter_state import FilterState
 from dphmm.release.ledger import DAY_SECONDS, Account, to_fraction
-from dphmm.release.noise import StepNoise, expected_distance_after_tables, spread_over_quantiles
+from dphmm.release.noise import StepNoise, compute_table_posterior_error, spread_over_quantiles
 from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Schedule
 
@@ -343,7 +343,7 @@ class Scheduler:
     @cached_property
     def growth(self) -> ErrorGrowth:
         """The expected error of an estimate as a function of the steps without a release."""
-        key = content_hash(self._model.content_hash, self.points, self.cell)
+        key = hash_content(self._model.content_hash, self.points, self.cell)
         return _GROWTHS.get_or_make(key, lambda: ErrorGrowth.from_model(self._model, self.points, self.cell))
 
     def build_plan(
@@ -391,11 +391,11 @@ class Scheduler:
         allowance = self._compute_allowance(state, steps, schedule.window_epsilon)
         plan = planner.build_plan(prior) if plan is None else replace(plan, prior=prior)
         effects = BudgetEffects(self, plan, planner, level)
-        budgets = [budget_at_rung(epsilon, rung) for rung in _BUDGET_RUNGS]
+        budgets = [compute_rung_budget(epsilon, rung) for rung in _BUDGET_RUNGS]
         rest = next((budget for budget in budgets if to_fraction(budget) <= allowance.remaining), 0.0)
         # A release lasts at most until the error of a known location has grown to the present one.
         maximum = allowance.max_epsilon(max(1.0, self.growth.steps_to_reach(level))) * _ROUNDING
-        best = effects.smallest_budget(
+        best = effects.find_smallest_budget(
             _TARGET_SHARE * (target or level),
             budgets,
             lambda budget: min(budget, rest) > maximum or rest < _MIN_BUDGET_SHARE * budget,
@@ -403,7 +403,7 @@ class Scheduler:
         if best is None:
             return planner.withhold(prior, "budget", steps, state.version)
         if best.epsilon > rest >= _MIN_BUDGET_SHARE * best.epsilon:
-            best = effects.compute(rest)
+            best = effects.compute_effect(rest)
         if best.epsilon > rest or best.epsilon > allowance.max_epsilon(best.steps):
             return planner.withhold(prior, "budget", steps, state.version)
         share = 0.0
@@ -414,7 +414,7 @@ class Scheduler:
     def _is_spent(self, state: FilterState, steps: int, budget: float) -> bool:
         """Return whether the window that ends with the present slot has no budget left."""
         account, now = self._get_account(state, steps)
-        return account.window_epsilon(now, self.window) == to_fraction(budget)
+        return account.sum_window_epsilon(now, self.window) == to_fraction(budget)
 
     @staticmethod
     def _get_account(state: FilterState, steps: int) -> tuple[Account, int]:
@@ -439,9 +439,9 @@ class Scheduler:
             return Allowance()
         account, now = self._get_account(state, steps)
         total = to_fraction(budget)
-        timesteps = account.recent_slots(now, NUM_LEARNING_WINDOWS * self.window)
+        timesteps = account.list_recent_slots(now, NUM_LEARNING_WINDOWS * self.window)
         reporting_rate = ReportingRate(timesteps[timesteps < now][-_MAX_TIMESTEPS:], now, self.window)
-        recent = account.recent_draws(now, self.window)
+        recent = account.list_recent_releases(now, self.window)
         spent_in_window = sum((spent for _, spent in recent), Fraction(0))
         remaining = total - spent_in_window
         per_timestep = float(total) / (1.0 + reporting_rate.expected_count(self.window))
@@ -485,9 +485,9 @@ class BudgetEffects:
     def _representatives(self) -> tuple[IntArray, FloatArray]:
         return _choose_representatives(self._plan.prior.probabilities, self._plan.constraint, self._scheduler.points)
 
-    def compute(self, epsilon: float) -> BudgetEffect:
+    def compute_effect(self, epsilon: float) -> BudgetEffect:
         """Compute the effect of a release with a given budget."""
-        error = self._error_after(self._planner.build_noise(self._plan, epsilon), self._scheduler.num_nodes)
+        error = self._compute_error(self._planner.build_noise(self._plan, epsilon), self._scheduler.num_nodes)
         return BudgetEffect(epsilon, error, max(1.0, self._scheduler.growth.steps_between(error, self._level)))
 
     def is_far_from(self, goal: float, epsilon: float) -> bool:
@@ -495,25 +495,25 @@ class BudgetEffects:
         noise = self._planner.build_noise(self._plan, epsilon)
         if noise.is_tabular:
             return False
-        return self._error_after(noise, self._scheduler.num_nodes // _COARSE_DIVISOR) > _COARSE_FACTOR * goal
+        return self._compute_error(noise, self._scheduler.num_nodes // _COARSE_DIVISOR) > _COARSE_FACTOR * goal
 
-    def _error_after(self, noise: StepNoise, num_nodes: int) -> float:
+    def _compute_error(self, noise: StepNoise, num_nodes: int) -> float:
         """Compute the expected error of the estimate after a release.
 
         The mean is over all outputs of tables, and over fixed outputs of other noise.
         """
         within = cell_rms_distance(self._scheduler.cell)
         if noise.is_tabular:
-            return float(np.hypot(expected_distance_after_tables(noise, self._plan.prior.probabilities), within))
+            return float(np.hypot(compute_table_posterior_error(noise, self._plan.prior.probabilities), within))
         states, weights = self._representatives
         # The outputs do not depend on the user and are never released, so the decision whether to release is public.
         nodes = np.arange(num_nodes)
         true_states = states[spread_over_quantiles(weights, len(nodes))]
-        added = noise.reference_samples(len(nodes))[noise.part_of[true_states], nodes]
+        added = noise.get_reference_samples(len(nodes))[noise.part_of[true_states], nodes]
         logs = noise.log_densities(noise.query.values[true_states] + added, states)
-        return _mean_posterior_error(logs, weights, self._scheduler.points[states], within)
+        return _compute_mean_posterior_error(logs, weights, self._scheduler.points[states], within)
 
-    def smallest_budget(
+    def find_smallest_budget(
         self, goal: float, budgets: Sequence[float], exceeds_allowance: Callable[[float], bool]
     ) -> BudgetEffect | None:
         """Return the effect of the smallest budget that keeps the error within a goal.
@@ -537,13 +537,13 @@ class BudgetEffects:
         # does not suffice.
         if low and self.is_far_from(goal, budgets[low]):
             return None
-        best = self.compute(budgets[low])
+        best = self.compute_effect(budgets[low])
         if best.error > goal:
             return None if low else best
         high = len(budgets)
         while high - low > 1:
             middle = (low + high) // 2
-            effect = self.compute(budgets[middle])
+            effect = self.compute_effect(budgets[middle])
             if effect.error <= goal:
                 low, best = middle, effect
             else:
@@ -577,7 +577,7 @@ def _choose_representatives(
     return np.asarray(order[by_mass[first]], dtype=np.int64), np.add.reduceat(weights[order[by_mass]], first)
 
 
-def _mean_posterior_error(logs: FloatArray, weights: FloatArray, places: FloatArray, within: float) -> float:
+def _compute_mean_posterior_error(logs: FloatArray, weights: FloatArray, places: FloatArray, within: float) -> float:
     """Return the mean distance from the posterior mean over ``n`` outputs.
 
     `logs` contains the log likelihoods of the outputs, ``(n, k)``.

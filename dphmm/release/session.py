@@ -33,9 +33,9 @@ from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_store import Progress, Pruned, SampledRelease, SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, Agreement, StoredSession, collect_terms
-from dphmm.space.trajectory import microseconds
+from dphmm.space.trajectory import round_to_microseconds
 from dphmm.tables.values import shorten
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # A timestep: its slot, or an instant within it.
 Slot = int | datetime | np.datetime64
@@ -86,7 +86,7 @@ def get_slot(instant: datetime | np.datetime64, step_seconds: float) -> int:
             since_1970 = int(as_instants(np.asarray(instant)).astype(np.int64))
         except ValueError as problem:
             raise InvalidInputError(f"slot must be an instant, got {shorten(instant)}: {problem}") from None
-    return -(-since_1970 // microseconds(step_seconds, "step"))
+    return -(-since_1970 // round_to_microseconds(step_seconds, "step"))
 
 
 def check_time_order(slot: int, last: int | None) -> None:
@@ -107,7 +107,7 @@ _EDGE_WIDTH = 44
 _RECORD_WIDTH = 1_500
 
 
-@checked
+@check_arguments
 class Session:
     """The releases about one user, stored in a file. Created by `open`.
 
@@ -179,12 +179,12 @@ class Session:
         share_filter_state([first, *self._queries.values()])
         self._max_window_steps = stored.max_window_steps(first.model.step_seconds)
         self._max_budget_window_steps = stored.max_budget_window_steps(first.model.step_seconds)
-        self._account = Pruned().new_account(self._max_window_steps)
+        self._account = Pruned().build_account(self._max_window_steps)
         self._cap_state: tuple[int, CapTracker | None] = (0, None)
         self._first: int | None = None
         self._model = first.model
         # They do not change while the session is open: `rewind` amends it, so that it must be opened again.
-        self._kept_future = store.kept_future(stored.number)
+        self._kept_future = store.find_future_slot_range(stored.number)
         self._first_slot_after_restore = self._find_first_slot_after_restore()
         # An amendment after `rewind` or `prune` can have a longer window, with records that the account lacks.
         last_uncounted_slot = store.last_uncounted_slot(stored.number)
@@ -193,7 +193,7 @@ class Session:
         )
 
     @classmethod
-    @checked
+    @check_arguments
     def open(
         cls,
         path: str | Path | SessionStore,
@@ -318,7 +318,7 @@ class Session:
             raise InvalidInputError(f"query must be one of {', '.join(self._queries)}, got {shorten(query)}")
         as_state(state, engine.model.size)
         slot = self.to_slot(slot)
-        with self._exclusive():
+        with self._lock_session():
             while True:
                 progress = self._store.progress(self._stored.number)
                 record = self._find_answer(progress, slot, query)
@@ -354,7 +354,7 @@ class Session:
             If `release` would raise them.
         """
         slot = self.to_slot(slot)
-        with self._exclusive():
+        with self._lock_session():
             while True:
                 progress = self._store.progress(self._stored.number)
                 for query in self._queries:
@@ -367,13 +367,13 @@ class Session:
                     return None
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _lock_session(self) -> Iterator[None]:
         """Return a context in which no other thread uses this session or its engines.
 
         Locks are always taken in the order of engine and store, so that threads cannot wait for each other in a circle.
         """
         self._store.database.check_process()
-        with self._queries[min(self._queries)].exclusive():
+        with self._queries[min(self._queries)].lock_engines():
             yield
 
     def _find_answer(self, progress: Progress, slot: int, query: str) -> ReleaseRecord | None:
@@ -480,7 +480,7 @@ class Session:
             return self._store.append(self._stored.number, progress, slot, draw)
         except BaseException:
             # The account may include the sample, which was discarded.
-            self._account = Pruned().new_account(self._max_window_steps)
+            self._account = Pruned().build_account(self._max_window_steps)
             raise
 
     def _build_sample(self, query: str, step: StepPlan, record: ReleaseRecord, slot: int) -> SampledRelease:
@@ -514,7 +514,7 @@ class Session:
             beliefs[name] = belief
             messages[name] = json.dumps(message)
         added = len(step.protection.added)
-        width = max_record_width(engine.measurements.dimension, added, len(step.max_event_probabilities))
+        width = bound_record_width(engine.measurements.dimension, added, len(step.max_event_probabilities))
         return SampledRelease(query, record, width, engine.belief, beliefs, messages)
 
     def _find_last_draw_slot(self, name: str, query: str, number: int) -> int | None:
@@ -534,7 +534,7 @@ class Session:
     def _predict_partial_belief(self, number: int, belief: Belief | None, slot: int) -> Belief:
         """Predict the belief of a recipient before a release from that after a number of releases."""
         before = 0 if belief is None else number - 1
-        before = max(before, self._store.pruned(self._stored.number).count)
+        before = max(before, self._store.get_pruned_costs(self._stored.number).count)
         last = min(before + 1, self._store.progress(self._stored.number).count)
         release = next(self._store.releases(self._stored.number, before, last), None)
         last_slot = slot if release is None else release.slot
@@ -546,9 +546,9 @@ class Session:
             reason = "was replaced by an older copy, or the engine released without the session; open the session again"
             raise DataFileError(self._store.path, reason)
         if progress.count > self._account.count:
-            pruned = self._store.pruned(self._stored.number)
+            pruned = self._store.get_pruned_costs(self._stored.number)
             if pruned.count > self._account.count:
-                self._account = pruned.new_account(self._max_window_steps)
+                self._account = pruned.build_account(self._max_window_steps)
             for slot, _, *cost in self._store.costs(self._stored.number, self._account.count, progress.count):
                 self._account.add(slot, *cost)
 
@@ -587,7 +587,7 @@ class Session:
     @property
     def account(self) -> Account:
         """The cost of all releases so far, by any process. Do not modify it."""
-        with self._exclusive():
+        with self._lock_session():
             self._catch_up(self._store.progress(self._stored.number))
             return self._account
 
@@ -689,7 +689,7 @@ def _reopen(
     return session
 
 
-def max_record_width(dimension: int, edges: int, caps: int = 0) -> int:
+def bound_record_width(dimension: int, edges: int, caps: int = 0) -> int:
     """Return an upper bound on the JSON length of a record with these numbers of elements."""
     return _RECORD_WIDTH + _NUMBER_WIDTH * (2 * dimension + caps) + _EDGE_WIDTH * edges
 

@@ -28,7 +28,7 @@ from dphmm.release.ledger import Account, Limits, constrained_cost, to_fraction
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_terms import Agreement, StoredSession, Terms
 from dphmm.tables.json_toml import parse_json
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 Value = TypeVar("Value")
 
@@ -111,7 +111,7 @@ class Pruned:
         """
         return max((count for count, *_ in self.costs.values()), default=0)
 
-    def new_account(self, max_window_steps: int | None = None) -> Account:
+    def build_account(self, max_window_steps: int | None = None) -> Account:
         """Create an account that begins with these releases.
 
         Parameters
@@ -160,7 +160,7 @@ class SampledRelease:
     partial_messages: Mapping[str, str] = field(default_factory=dict)
 
 
-@checked
+@check_arguments
 class SessionStore:
     """A file of sessions that survives crashes and can be used by several processes.
 
@@ -299,7 +299,7 @@ class SessionStore:
         try:
             return parse(rows[0][0]) if rows else None
         except (TypeError, ValueError):
-            raise self._damaged(f"the row {name!r} of its identity") from None
+            raise self._make_damage_error(f"the row {name!r} of its identity") from None
 
     def keep_clock(self, second: int) -> None:
         """Store the last second at which a relay trusted its clock.
@@ -309,7 +309,7 @@ class SessionStore:
         second
             Seconds since 1970.
         """
-        with self.database.transaction(durable=False):
+        with self.database.begin_transaction(durable=False):
             anew = "(name) DO UPDATE SET value = excluded.value"
             self._insert("identity", _CLOCK_NAME, str(second), conflict=anew)
 
@@ -325,7 +325,7 @@ class SessionStore:
         """
         names = [name for (name,) in self.database.execute("SELECT name FROM session ORDER BY name")]
         if not all(isinstance(name, str) for name in names):
-            raise self._damaged("the name of a session")
+            raise self._make_damage_error("the name of a session")
         return names
 
     def session(self, name: str) -> StoredSession | None:
@@ -350,17 +350,17 @@ class SessionStore:
         if not rows:
             return None
         number, terms, limits, digest, has_all_amendments = rows[0]
-        with self._intact(f"session {name!r}", digest, number, name, terms, limits):
-            agreed = (Agreement(0, _parse_terms(terms)), *self._amendments(number))
+        with self._check_digest(f"session {name!r}", digest, number, name, terms, limits):
+            agreed = (Agreement(0, _parse_terms(terms)), *self._iterate_amendments(number))
             if not has_all_amendments:  # settings would be reported that are not those of the next release
                 raise ValueError
             return StoredSession(number, name, agreed, Limits(**parse_json(limits)))
 
-    def _amendments(self, session: int) -> Iterator[Agreement]:
+    def _iterate_amendments(self, session: int) -> Iterator[Agreement]:
         query = "SELECT number, first, terms, note, digest FROM amendment WHERE session = ? ORDER BY number"
         for expected, (number, first, terms, note, digest) in enumerate(self.database.execute(query, (session,))):
             what = f"amendment {number} of session number {session}"
-            with self._intact(what, digest, session, expected, first, terms, note):
+            with self._check_digest(what, digest, session, expected, first, terms, note):
                 yield Agreement(first, _parse_terms(terms), note)
 
     def progress(self, session: int) -> Progress:
@@ -381,7 +381,7 @@ class SessionStore:
         DataFileError
             If the stored data are damaged.
         """
-        return self._progress(session, "")
+        return self._read_progress(session, "")
 
     def lock_progress(self, session: int) -> Progress:
         """Return the progress of a session and lock it until the transaction ends.
@@ -403,25 +403,25 @@ class SessionStore:
         DataFileError
             If the stored data are damaged.
         """
-        return self._progress(session, self.database.row_lock)
+        return self._read_progress(session, self.database.row_lock)
 
-    def _progress(self, session: int, held: str) -> Progress:
+    def _read_progress(self, session: int, held: str) -> Progress:
         query = f"SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = ?{held}"
         rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
         if len(rows) != 1:
-            raise self._damaged(what)
+            raise self._make_damage_error(what)
         if self._written is not None and self._written[0] == (session, *rows[0]):
             return self._written[1]
         *values, digest = rows[0]
-        with self._intact(what, digest, session, *values):
+        with self._check_digest(what, digest, session, *values):
             count, slot, head, belief, omitted, amended = values
             optional = (slot, int | None), (belief, bytes | None), (omitted, int | None)
             _check_types(((count, int), (head, bytes), (amended, int), *optional))
             parsed_belief = None if belief is None else Belief.from_bytes(belief)
             return Progress(count, slot, parsed_belief, head, omitted, amended)
 
-    def pruned(self, session: int) -> Pruned:
+    def get_pruned_costs(self, session: int) -> Pruned:
         """Return the cost of the releases of which the records were removed. See `prune`.
 
         Parameters
@@ -438,7 +438,7 @@ class SessionStore:
         if not rows:
             return Pruned()
         count, head, costs, digest = rows[0]
-        with self._intact(f"what was pruned of session number {session}", digest, session, count, head, costs):
+        with self._check_digest(f"what was pruned of session number {session}", digest, session, count, head, costs):
             last_slot, *queries = parse_json(costs)
             return Pruned(count, {query: (each, *map(_parse_sum, sums)) for query, each, *sums in queries}, last_slot)
         raise AssertionError("the block returns or raises")
@@ -461,7 +461,7 @@ class SessionStore:
             The record; None if there is none.
         """
         rows = self.database.execute(f"{_RECORDS} session = ? AND slot = ? AND query = ?", (session, slot, query))
-        return self._release(session, rows[0]).record if rows else None
+        return self._parse_release(session, rows[0]).record if rows else None
 
     def releases(self, session: int, first: int = 0, last: int | None = None) -> Iterator[StoredRelease]:
         """Iterate over the releases of a session in order, except those without a record.
@@ -484,8 +484,8 @@ class SessionStore:
             At the first one that is damaged or missing.
         """
         end = self.progress(session).count if last is None else last
-        for row in self._rows(session, max(first, self.first_record(session)), end):
-            yield self._release(session, row)
+        for row in self._iterate_rows(session, max(first, self.first_record(session)), end):
+            yield self._parse_release(session, row)
 
     def first_record(self, session: int) -> int:
         """Return the number of the first release of which the record is kept.
@@ -502,7 +502,7 @@ class SessionStore:
         """
         statement = "SELECT MIN(number) FROM record WHERE session = ?"
         kept = self.database.execute(statement, (session,))[0][0]
-        return int(self.pruned(session).count if kept is None else kept)
+        return int(self.get_pruned_costs(session).count if kept is None else kept)
 
     def costs(self, session: int, first: int, last: int) -> Iterator[tuple[int, str, float, float]]:
         """Iterate over slot, query, budget and constrained-DP factor of releases.
@@ -522,9 +522,9 @@ class SessionStore:
         tuple
             Slot, query, budget and constrained-DP factor of a release.
         """
-        for row in self._rows(session, first, last):
+        for row in self._iterate_rows(session, first, last):
             _, slot, query, body, *_ = row
-            with self._intact_record(session, row):
+            with self._check_record(session, row):
                 epsilon, factor = ReleaseRecord.cost_from_json(body)
                 yield slot, query, epsilon, factor
 
@@ -556,43 +556,43 @@ class SessionStore:
             size = min(2 * size, _ROWS_PER_QUERY)
         return None
 
-    def _rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
+    def _iterate_rows(self, session: int, first: int, end: int) -> Iterator[tuple[Any, ...]]:
         """Iterate over the rows of releases in batches. Years of them need not fit into memory."""
         for begin in range(first, end, _ROWS_PER_QUERY):
             stop = min(begin + _ROWS_PER_QUERY, end)
             query = f"{_RECORDS} session = ? AND number >= ? AND number < ? ORDER BY number"
             rows = self.database.execute(query, (session, begin, stop))
             if len(rows) != stop - begin:
-                raise self._damaged(f"the releases of session number {session}")
+                raise self._make_damage_error(f"the releases of session number {session}")
             for expected, row in enumerate(rows, start=begin):
                 if row[0] != expected:
-                    raise self._damaged(f"release {expected} of session number {session}")
+                    raise self._make_damage_error(f"release {expected} of session number {session}")
                 yield row
 
-    def _release(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
+    def _parse_release(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
         _, slot, query, body, *_ = row
-        with self._intact_record(session, row):
+        with self._check_record(session, row):
             _check_types(((slot, int), (query, str)))
             return StoredRelease(slot, query, ReleaseRecord.from_json(body))
 
-    def _intact_record(self, session: int, row: tuple[Any, ...]) -> AbstractContextManager[None]:
+    def _check_record(self, session: int, row: tuple[Any, ...]) -> AbstractContextManager[None]:
         number, slot, query, body, digest, previous = row
         what = f"release {number} of session number {session}"
-        return self._intact(what, digest, previous or b"", session, number, slot, query, body)
+        return self._check_digest(what, digest, previous or b"", session, number, slot, query, body)
 
     @contextmanager
-    def _intact(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
+    def _check_digest(self, what: str, digest: bytes, *parts: Any) -> Iterator[None]:
         """Raise an error if the digest of the parts differs, or the block cannot parse them."""
         try:
-            if digest != _digest(*parts):
+            if digest != _compute_digest(*parts):
                 raise ValueError
             yield
         except MissingExtensionError as problem:
             raise MissingExtensionError(f"{self.path}: {what}: {problem}") from None
         except (TypeError, AttributeError, ValueError):
-            raise self._damaged(what) from None
+            raise self._make_damage_error(what) from None
 
-    def _damaged(self, what: str) -> DataFileError:
+    def _make_damage_error(self, what: str) -> DataFileError:
         return DataFileError(self.path, f"is damaged at {what}; restore a copy")
 
     # ---- writing -------------------------------------------------------------------------------------------------
@@ -616,13 +616,13 @@ class SessionStore:
         """
         texts = _format_terms(terms), json.dumps(asdict(limits))
         for _ in range(_MAX_ATTEMPTS):
-            with self.database.transaction():
+            with self.database.begin_transaction():
                 if self.session(name) is not None:
                     break
                 ((number,),) = self.database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
                 self.check_open()
                 row = number, name, *texts
-                if self._insert("session", *row, _digest(*row), conflict="DO NOTHING RETURNING number"):
+                if self._insert("session", *row, _compute_digest(*row), conflict="DO NOTHING RETURNING number"):
                     self._set_progress(number, Progress(0, None, None, b"", None))
         stored = self.session(name)
         if stored is None:
@@ -654,20 +654,20 @@ class SessionStore:
         OutputError
             If there is no space or no permission: before sampling, or at the commit. Also if the store is closed.
         """
-        with self.database.transaction():
+        with self.database.begin_transaction():
             if not self._is_current(session, progress):
                 return None
             self.check_open()  # a later statement, which sees what was committed while the first one waited
             drawn = draw()
             number = progress.count
             body = drawn.record.to_json().ljust(drawn.width)
-            head = _digest(progress.head, session, number, slot, drawn.query, body)
+            head = _compute_digest(progress.head, session, number, slot, drawn.query, body)
             self._insert("record", session, number, slot, drawn.query, body, head)
             for name, belief in drawn.partial_beliefs.items():
                 self.set_partial_belief(session, name, number + 1, belief)
             for name, message in drawn.partial_messages.items():
                 row = session, number, name, message.ljust(_MESSAGE_WIDTH)
-                self._insert("recipient_record", *row, _digest(*row))
+                self._insert("recipient_record", *row, _compute_digest(*row))
             updated = replace(progress, count=number + 1, slot=slot, belief=drawn.belief, head=head)
             self._set_progress(session, updated)
         return drawn
@@ -711,14 +711,14 @@ class SessionStore:
             stored.terms[query].check_amendment(terms[query], f"session {stored.name!r}")
         while True:
             last = stored.agreements[-1]
-            if last.note == note and all(terms[query].same_as(last.terms[query]) for query in terms):
+            if last.note == note and all(terms[query].has_same_content(last.terms[query]) for query in terms):
                 return stored
-            with self.database.transaction():
+            with self.database.begin_transaction():
                 progress = self.lock_progress(stored.number)
                 self.check_open()
                 if progress.num_amendments == len(stored.agreements) - 1:
                     row = stored.number, progress.num_amendments, progress.count, _format_terms(terms), note
-                    self._insert("amendment", *row, _digest(*row))
+                    self._insert("amendment", *row, _compute_digest(*row))
                     self._set_progress(stored.number, replace(progress, num_amendments=progress.num_amendments + 1))
             amended = self.session(stored.name)
             assert amended is not None, "sessions are never removed"
@@ -741,7 +741,7 @@ class SessionStore:
         bool
             Whether it was written.
         """
-        with self.database.transaction():
+        with self.database.begin_transaction():
             if not self._is_current(session, progress):
                 return False
             self.check_open()
@@ -815,7 +815,9 @@ class SessionStore:
         if not rows:
             return None
         message, digest = rows[0]
-        with self._intact(f"release {number} of session number {session}", digest, session, number, name, message):
+        with self._check_digest(
+            f"release {number} of session number {session}", digest, session, number, name, message
+        ):
             return str(message)
 
     def prune(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
@@ -854,10 +856,10 @@ class SessionStore:
                 f"session {stored.name!r} cannot be pruned: its event caps look back at all releases"
             )
         session = stored.number
-        with self.database.transaction():
+        with self.database.begin_transaction():
             progress = self.lock_progress(session)
             count, latest = progress.count, progress.slot
-            before = self.pruned(session)
+            before = self.get_pruned_costs(session)
             first = slot if latest is None else min(slot, latest - stored.max_window_steps(step_seconds) + 1)
             queries = self.database.execute("SELECT DISTINCT query FROM record WHERE session = ?", (session,))
             draws = [self.find_last_draw_slot(session, query, before.count, count) for (query,) in queries]
@@ -890,7 +892,9 @@ class SessionStore:
         queries = [(name, count, str(spent), str(level)) for name, (count, spent, level) in costs.items()]
         text = json.dumps([before.last_slot, *queries])
         row = session, end, head, text
-        self._insert("pruned", *row, _digest(*row), conflict=_update_clause("count", "head", "costs", "digest"))
+        self._insert(
+            "pruned", *row, _compute_digest(*row), conflict=_build_update_clause("count", "head", "costs", "digest")
+        )
 
     def rewind(self, stored: StoredSession, slot: int, step_seconds: float | None = None) -> int:
         """Let a session continue at a slot after releases or omitted slots of a wrong future.
@@ -924,20 +928,20 @@ class SessionStore:
         name = f"session {stored.name!r}"
         if any(terms.settings.caps for agreed in stored.agreements for terms in agreed.terms.values()):
             raise ConfigurationError(f"{name} cannot be rewound: its event caps look back at all releases")
-        with self.database.transaction():
+        with self.database.begin_transaction():
             progress = self.lock_progress(stored.number)
             self.check_open()
             if progress.latest_slot is None or progress.latest_slot <= slot:
                 raise ConfigurationError(f"{name} has no release after the present time, so it needs no correction")
             if progress.num_amendments != len(stored.agreements) - 1:
                 raise SessionBusyError(f"{name} was amended meanwhile; try again")
-            pruned = self.pruned(stored.number)
+            pruned = self.get_pruned_costs(stored.number)
             if pruned.count < progress.count:
                 self._set_pruned(stored.number, pruned, progress.count, progress.head)
             first = slot + stored.max_budget_window_steps(step_seconds)
             latest = stored.agreements[-1]
             row = stored.number, progress.num_amendments, progress.count, _format_terms(latest.terms), latest.note
-            self._insert("amendment", *row, _digest(*row))
+            self._insert("amendment", *row, _compute_digest(*row))
             changed = replace(progress, slot=slot, omitted_slot=first - 1, num_amendments=progress.num_amendments + 1)
             if not progress.count:
                 changed = replace(changed, slot=None)
@@ -965,10 +969,10 @@ class SessionStore:
             "WHERE record.session = ? AND record.number < pruned.count AND record.slot <= progress.slot"
         )
         ((last,),) = self.database.execute(statement, (session,))
-        slots = [slot for slot in (last, self.pruned(session).last_slot) if slot is not None]
+        slots = [slot for slot in (last, self.get_pruned_costs(session).last_slot) if slot is not None]
         return max(slots, default=None)
 
-    def kept_future(self, session: int) -> tuple[int, int] | None:
+    def find_future_slot_range(self, session: int) -> tuple[int, int] | None:
         """Return the first and last slot of records that `rewind` left after the present.
 
         Parameters
@@ -999,8 +1003,8 @@ class SessionStore:
             progress.omitted_slot,
             progress.num_amendments,
         )
-        row = *values, _digest(*values)
-        anew = _update_clause("count", "slot", "head", "belief", "omitted", "amended", "digest")
+        row = *values, _compute_digest(*values)
+        anew = _build_update_clause("count", "slot", "head", "belief", "omitted", "amended", "digest")
         self._insert("progress", *row, conflict=anew)
         self._written = row, progress
 
@@ -1021,7 +1025,7 @@ def _reopen(path: str | Path, wait_seconds: float, readonly: bool) -> SessionSto
     return SessionStore(path, wait_seconds, readonly)
 
 
-def _update_clause(*columns: str) -> str:
+def _build_update_clause(*columns: str) -> str:
     """Return the SQL clause that replaces a session's existing row."""
     return f"(session) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns)}"
 
@@ -1078,7 +1082,7 @@ _RECORDS = (
 )
 
 
-def _digest(*parts: Any) -> bytes:
+def _compute_digest(*parts: Any) -> bytes:
     """Return a digest that detects damage, but not forgery: anyone can compute one."""
     digest = blake2b(digest_size=16)
     for part in parts:

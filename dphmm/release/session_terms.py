@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from dphmm.arrays import content_hash
+from dphmm.arrays import hash_content
 from dphmm.errors import InvalidInputError, MissingExtensionError, SessionMismatchError
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.schedule import NUM_LEARNING_WINDOWS, max_window_steps
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.values import one_line, shorten
-from dphmm.validation import checked
+from dphmm.tables.values import shorten, shorten_message
+from dphmm.validation import check_arguments
 
 # The query of a session that has one.
 MAIN_QUERY = "main"
@@ -59,7 +59,7 @@ class Terms:
             engine.settings.content_hash,
             engine.model.content_hash,
             engine.policy.content_hash,
-            content_hash(engine.query.values),
+            hash_content(engine.query.values),
             "system" if engine.is_private else "seeded",
         )
 
@@ -108,10 +108,10 @@ class Terms:
         for part, was, now in self.differences(other):
             if part in ("model", "randomness", "caps", "event_cap_priors"):
                 raise SessionMismatchError(f"{part} of {what} must stay {was}, got {now}; begin another session")
-        if self.settings.caps and not self.same_as(other):
+        if self.settings.caps and not self.has_same_content(other):
             raise SessionMismatchError(f"{what} has event caps, so its settings must not change; begin another session")
 
-    def same_as(self, other: Terms) -> bool:
+    def has_same_content(self, other: Terms) -> bool:
         """Return whether other terms have the same content.
 
         Parameters
@@ -137,7 +137,7 @@ class Terms:
         return json.dumps({**asdict(self), "settings": self.settings.to_dict()}, sort_keys=True)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_json(cls, text: str) -> Terms:
         """Create terms from the text of `to_json`.
 
@@ -169,7 +169,7 @@ class Terms:
         except MissingExtensionError:
             raise
         except (TypeError, ValueError) as problem:  # TypeError for a missing or an unknown name
-            raise InvalidInputError(f"text must be the terms of a session: {one_line(problem)}") from None
+            raise InvalidInputError(f"text must be the terms of a session: {shorten_message(problem)}") from None
 
 
 def collect_terms(

@@ -39,7 +39,7 @@ from dphmm.release.database_backends import (
 from dphmm.release.session_store import SessionStore
 from dphmm.tables import iso_time
 from dphmm.tables.output import check_output, sync_folder
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # A mark closes its store or file: no process releases from it. ``id`` names an export. ``key`` names a store, so that
 # only one store completes the import of an exact file.
@@ -145,7 +145,7 @@ class MigrationPlan:
 # ---- export and import -----------------------------------------------------------------------------------------------
 
 
-@checked
+@check_arguments
 def export_store(store: str | Path, output: str | Path, backup: bool = False) -> Export:
     """Copy everything in a store to a file that `import_store` reads.
 
@@ -186,9 +186,9 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
             part.with_name(part.name + ending).unlink(missing_ok=True)
         is_closing = False
         try:
-            with SessionStore(part) as target, source.database.transaction():
+            with SessionStore(part) as target, source.database.begin_transaction():
                 source.database.lock_tables()
-                with target.database.transaction():
+                with target.database.begin_transaction():
                     result = _copy_tables(source, target)
                     # Until the store is closed, the file can only be imported as a copy that may lack releases.
                     target.set_mark({**mark, "state": "backup"})
@@ -202,7 +202,7 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
             raise
     # A process that is killed from here on leaves a closed store and a copy, which a repeated export completes.
     if not backup:
-        _set_exact(part)
+        _mark_exact(part)
     _rename_export(part, path)
     return Export(*result, not backup)
 
@@ -212,7 +212,7 @@ def _is_open(source: SessionStore) -> bool:
 
     A commit that was reported as failed may have closed it.
     """
-    with suppress(DphmmError), source.database.transaction():
+    with suppress(DphmmError), source.database.begin_transaction():
         source.database.lock_tables()  # waits for such a commit
         return source.get_mark() is None
     return False
@@ -237,16 +237,16 @@ def _complete_export(store: str | Path, part: Path, path: Path) -> Export:
             raise OutputError(
                 f"{part} must not exist: remove it if it is of an interrupted export of this store, or use another name"
             )
-        result = _count(source)
-    _set_exact(part)
+        result = _count_contents(source)
+    _mark_exact(part)
     _rename_export(part, path)
     return Export(*result, True)
 
 
-def _set_exact(part: Path) -> None:
+def _mark_exact(part: Path) -> None:
     """Let a copy of a closed store be imported as one that contains all releases."""
     with SessionStore(part, accept_closed=True) as copy:
-        with copy.database.transaction():
+        with copy.database.begin_transaction():
             copy.set_mark({**(copy.get_mark() or {}), "state": "exact"})
         _close_completely(copy)
 
@@ -267,7 +267,7 @@ def _rename_export(part: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-@checked
+@check_arguments
 def import_store(file: str | Path, store: str | Path, withhold: bool = False) -> Import:
     """Continue an exported store as a new one, or open the exported store again.
 
@@ -312,17 +312,17 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
             if is_own and mark.get("into") in (None, target_mark["key"]):
                 _consume(source, mark, target_mark)
                 _set_mark(target, None)
-                return Import(*_count(target), was_undone=target_mark["state"] == "moved")
+                return Import(*_count_contents(target), was_undone=target_mark["state"] == "moved")
             _check_new(target)
             if not is_new_file:
                 _check_source(source, file, mark, withhold)
-                with target.database.transaction():
+                with target.database.begin_transaction():
                     target.database.lock_tables()
                     _check_new(target)  # another import may have been completed in the meantime
                     target.set_mark(_INCOMPLETE_MARK)
             if is_exact:
                 key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
-                with target.database.transaction():
+                with target.database.begin_transaction():
                     target.database.lock_tables()
                     result = _copy_tables(source, target)
                     target.set_mark(key)
@@ -331,7 +331,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _set_mark(target, None)
                 return Import(*result)
             until = ceil(clock()) + _MAX_CLOCK_SKEW_S
-            with target.database.transaction():
+            with target.database.begin_transaction():
                 target.database.lock_tables()
                 result = _copy_tables(source, target)
                 target.set_mark(None)
@@ -359,14 +359,14 @@ def _check_source(source: SessionStore, file: str | Path, mark: Mapping[str, str
 
 def _consume(source: SessionStore, mark: Mapping[str, str], target_mark: Mapping[str, str]) -> None:
     """Mark an exported file as imported into a store."""
-    with source.database.transaction():
+    with source.database.begin_transaction():
         if (source.get_mark() or {}) != mark:
             raise ConfigurationError(f"{source.path} was imported into another store in the meantime; use that store")
         source.set_mark({**mark, "state": "imported", "into": target_mark["key"]})
 
 
 def _set_mark(store: SessionStore, mark: Mapping[str, str] | None) -> None:
-    with store.database.transaction():
+    with store.database.begin_transaction():
         store.set_mark(mark)
 
 
@@ -406,7 +406,7 @@ def _check_records(store: SessionStore) -> None:
             pass
 
 
-def _count(store: SessionStore) -> tuple[int, int]:
+def _count_contents(store: SessionStore) -> tuple[int, int]:
     """Return the numbers of sessions and of timesteps."""
     query = "SELECT COUNT(*) FROM (SELECT DISTINCT session, slot FROM record) AS timesteps"
     ((num_timesteps,),) = store.database.execute(query)
@@ -432,7 +432,7 @@ def _copy_tables(source: SessionStore, target: SessionStore) -> tuple[int, int]:
             first += len(rows)
             if len(rows) < _ROWS_PER_QUERY:
                 break
-    return _count(target)
+    return _count_contents(target)
 
 
 def format_second(second: float) -> str:
@@ -443,7 +443,7 @@ def format_second(second: float) -> str:
 # ---- migration -------------------------------------------------------------------------------------------------------
 
 
-@checked
+@check_arguments
 def plan_migration(store: str | Path) -> MigrationPlan:
     """Return the migrations that a store needs, without changing it.
 
@@ -481,7 +481,7 @@ def _plan_migration(store: str | Path, readonly: bool) -> MigrationPlan:
     return MigrationPlan(store_format, get_format(), tuple(step.summary for step in MIGRATIONS[store_format - 1 :]))
 
 
-@checked
+@check_arguments
 def migrate_store(store: str | Path, wait_seconds: float = _WAIT_S) -> MigrationPlan:
     """Copy a store of an earlier format, and convert it to this version's.
 

@@ -19,20 +19,20 @@ from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events.cap_budget import Cap
 from dphmm.geometry.hull import Membership
 from dphmm.mechanisms.base import TABLE_MECHANISMS, MechanismLike, is_exact_mechanism, resolve_mechanism
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.exact import Rational, parse_rational
 from dphmm.mechanisms.noise_tables import MAX_TABLE_LOCATIONS
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.policy.expression import canonical_policy, parse_policy
+from dphmm.policy.expression import canonicalize_policy, parse_policy
 from dphmm.policy.graph import PolicyGraph, PolicyLike
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.graph_text import format_policy_text
 from dphmm.policy.protection import REPAIR_MAX_WORK, Method
 from dphmm.policy.repair_objective import Objective
 from dphmm.policy.zones import PolygonLayer
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.tables.json_toml import parse_json, parse_toml
-from dphmm.tables.source import file_hash
-from dphmm.tables.values import one_line, shorten, shown
+from dphmm.tables.source import hash_file
+from dphmm.tables.values import shorten, shorten_message, shorten_repr
 from dphmm.validation import (
     Delta,
     Integers,
@@ -41,10 +41,10 @@ from dphmm.validation import (
     NonNegativeInt,
     Requirement,
     Text,
-    checked,
-    checked_as,
+    check_arguments,
+    check_arguments_as,
+    declare_setting,
     is_name,
-    setting,
 )
 
 # Prefix of the policy setting of an engine that was created from a graph. A content hash follows.
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         def __set__(self, instance: object, value: str | PolicyLike) -> None: ...
 
 else:
-    # Other types are checked by `policy_text`, which also accepts graphs.
+    # Other types are checked by `format_policy_text`, which also accepts graphs.
     PolicyText = Annotated[str, _POLICY]
 
 _Positive = Annotated[float, Interval(0, 1e300, "neither")]
@@ -84,7 +84,7 @@ _NOISE = "Noise"
 _CAPS = "Schedule and caps"
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class Schedule:
     """A schedule of releases: as few as a target error, a window budget, or both allow.
@@ -113,20 +113,20 @@ class Schedule:
     {'target_error': 0.5}
     """
 
-    target_error: _Positive | None = setting(
+    target_error: _Positive | None = declare_setting(
         None,
         "Release only if the expected error of the estimate would exceed this.",
         metavar="500m",
         heading=_CAPS,
         is_text=True,
     )
-    window_epsilon: _Positive | None = setting(
+    window_epsilon: _Positive | None = declare_setting(
         None,
         "Total privacy budget for any 24-hour window.",
         name="window_epsilon",
         heading=_CAPS,
     )
-    window_seconds: _Positive = setting(
+    window_seconds: _Positive = declare_setting(
         DAY_SECONDS,
         "Length of the window of --window-epsilon, such as 8h. [default: 24h]",
         name="epsilon_window",
@@ -178,7 +178,8 @@ class Schedule:
             return value
         if not isinstance(value, Mapping) or not set(value) <= {"target_error", "window_epsilon", "window_seconds"}:
             raise ConfigurationError(
-                f"schedule must be a mapping of target_error, window_epsilon and window_seconds, got {shown(value)}"
+                "schedule must be a mapping of target_error, window_epsilon and window_seconds, got "
+                f"{shorten_repr(value)}"
             )
         return cls(**value)
 
@@ -195,7 +196,7 @@ DEFAULT_DAILY_EPSILON = 3.0
 DEFAULT_DRAW_EPSILON = 4.0
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class Settings:
     """Settings of a release: the policy, the budget, the noise and the repair.
@@ -298,78 +299,78 @@ class Settings:
     optimal_fallback = "none"
     """
 
-    policy: PolicyText = setting(
+    policy: PolicyText = declare_setting(
         "utility:1km",
         "Indistinguishable locations: utility:1km, complete, zone:FILE, …",
     )
-    epsilon: NoiseEpsilon = setting(1.0, "Privacy budget of each release.")
-    mechanism: MechanismLike = setting(
+    epsilon: NoiseEpsilon = declare_setting(1.0, "Privacy budget of each release.")
+    mechanism: MechanismLike = declare_setting(
         "lattice",
         "Noise: lattice (exact), k-norm, laplace, planar-isotropic, planar-laplace, optimal, graph-exponential.",
         shows_default=True,
         heading=_NOISE,
     )
-    repair: Method = setting(
+    repair: Method = declare_setting(
         "exact",
         "Graph repair algorithm: greedy, sequential or exact.",
         shows_default=True,
         heading=_NOISE,
     )
-    repair_objective: Objective = setting(
+    repair_objective: Objective = declare_setting(
         "error",
         "Objective of the exact repair: error or volume.",
         shows_default=True,
         heading=_NOISE,
     )
-    membership: Membership = setting(
+    membership: Membership = declare_setting(
         "halfspace",
         "Test of membership in a hull: halfspace or qp.",
         shows_default=True,
         heading=_NOISE,
     )
-    delta: Delta | None = setting(
+    delta: Delta | None = declare_setting(
         None, "Protect only the most probable states with total mass 1 - DELTA.", heading=_GUARANTEE
     )
-    allow_singleton: bool = setting(
+    allow_singleton: bool = declare_setting(
         False, "Release the exact location if only one state is possible.", heading=_GUARANTEE
     )
-    spacing: Rational = setting(
+    spacing: Rational = declare_setting(
         Fraction(1, 1000),
         "Spacing of the published lattice in km.",
         metavar="KM",
         shows_default=True,
         heading=_NOISE,
     )
-    outside: Outside = setting(
+    outside: Outside = declare_setting(
         "clamp",
         "Locations outside the region: clamp (to the nearest state) or drop.",
         shows_default=True,
         heading=_GUARANTEE,
     )
-    repair_max_work: NonNegativeInt = setting(
+    repair_max_work: NonNegativeInt = declare_setting(
         REPAIR_MAX_WORK,
         "Work limit of the exact repair; 1000 is about one second.",
         shows_default=True,
         heading=_NOISE,
     )
     caps: tuple[Cap, ...] = ()
-    event_cap_priors: Text | None = setting(
+    event_cap_priors: Text | None = declare_setting(
         None, "Additional initial distributions for event caps, one per column.", metavar="FILE.csv", heading=_CAPS
     )
-    noise_scope: NoiseScope = setting(
+    noise_scope: NoiseScope = declare_setting(
         "graph",
         "Scale noise to the whole graph or to each connected component.",
         shows_default=True,
         heading=_NOISE,
     )
     schedule: Schedule | None = None
-    optimal_max_states: Annotated[int, Integers(2, MAX_TABLE_LOCATIONS)] = setting(
+    optimal_max_states: Annotated[int, Integers(2, MAX_TABLE_LOCATIONS)] = declare_setting(
         OPTIMAL_MAX_STATES,
         "Size limit of a component for mechanism optimal; four times for a zone.",
         shows_default=True,
         heading=_NOISE,
     )
-    optimal_fallback: Fallback = setting(
+    optimal_fallback: Fallback = declare_setting(
         "none",
         "Table of larger components: graph-exponential, or none for an error.",
         shows_default=True,
@@ -378,12 +379,12 @@ class Settings:
     layers: tuple[PolygonLayer, ...] = ()
 
     def __post_init__(self) -> None:
-        self._set("policy", policy_text(self.policy))
+        self._set("policy", format_policy_text(self.policy))
         self._set("mechanism", resolve_mechanism(self.mechanism))
         self._set("epsilon", float(self.epsilon))
         self._set("delta", None if self.delta is None else float(self.delta))
         try:
-            self._set("spacing", rational(self.spacing, "spacing"))
+            self._set("spacing", parse_rational(self.spacing, "spacing"))
         except InvalidInputError as problem:
             raise ConfigurationError(str(problem)) from None
         self._set("caps", _parse_list("caps", self.caps))
@@ -422,7 +423,7 @@ class Settings:
         return {**{name: getattr(self, name) for name in SETTING_NAMES}, **plain}
 
     @classmethod
-    @checked
+    @check_arguments
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Create settings from the mapping of `to_dict`. Missing settings have their defaults.
 
@@ -445,7 +446,7 @@ class Settings:
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    @checked
+    @check_arguments
     def from_json(cls, text: str) -> Self:
         """Create settings from the text of `to_json`.
 
@@ -471,7 +472,7 @@ class Settings:
         return tomli_w.dumps({name: value for name, value in self.to_dict().items() if value is not None})
 
     @classmethod
-    @checked
+    @check_arguments
     def from_toml(cls, text: str) -> Self:
         """Create settings from the text of `to_toml`.
 
@@ -485,7 +486,7 @@ class Settings:
         try:
             values = parse_toml(text)
         except ValueError as problem:
-            raise ConfigurationError(f"settings are not valid TOML: {one_line(problem)}") from None
+            raise ConfigurationError(f"settings are not valid TOML: {shorten_message(problem)}") from None
         return cls.from_dict(values)
 
     @cached_property
@@ -505,11 +506,11 @@ class Settings:
         canonical_values = {
             "policy": self.policy
             if self.policy.startswith(GRAPH_POLICY_PREFIX)
-            else canonical_policy(self.policy, self.layers),
+            else canonicalize_policy(self.policy, self.layers),
             "caps": [cap.canonical for cap in self.caps],
             "event_cap_priors": None
             if self.event_cap_priors is None
-            else file_hash(self.event_cap_priors, "of the priors"),
+            else hash_file(self.event_cap_priors, "of the priors"),
         }
         values = {**self.to_dict(), **canonical_values}
         del values["layers"]  # the canonical policy contains their content, so their names do not count
@@ -517,8 +518,8 @@ class Settings:
 
     # ---- policy graph --------------------------------------------------------------------------------------------
 
-    @checked
-    def graph(self, model: MarkovModel) -> PolicyGraph:
+    @check_arguments
+    def build_graph(self, model: MarkovModel) -> PolicyGraph:
         """Return the policy graph over a model's states.
 
         Raises
@@ -587,12 +588,12 @@ def _parse_list(name: str, values: Any) -> tuple[Any, ...]:
     """Return caps or layers as a tuple, from such values or from mappings of `to_dict`."""
     kind, parts, description, required = _LIST_SETTINGS[name]
     if isinstance(values, kind | str | Mapping) or not isinstance(values, Iterable):
-        raise ConfigurationError(f"{name} must be a list of {description}, got {shown(values)}")
+        raise ConfigurationError(f"{name} must be a list of {description}, got {shorten_repr(values)}")
     converted = []
     for value in values:
         if not isinstance(value, kind):
             if not isinstance(value, Mapping) or not set(parts[:2]) <= set(value) <= set(parts):
-                raise ConfigurationError(f"each element of {name} must have {required}, got {shown(value)}")
+                raise ConfigurationError(f"each element of {name} must have {required}, got {shorten_repr(value)}")
             value = kind(**value)
         converted.append(value)
     return tuple(converted)

@@ -16,13 +16,13 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, locked
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, lock_array
 from dphmm.caching import BoundedCache
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import MECHANISMS, Mechanism, Table, named_failures
+from dphmm.mechanisms.base import MECHANISMS, Mechanism, Table, translate_mechanism_errors
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model.belief import Belief
@@ -38,7 +38,7 @@ _CACHE_SIZE = 256
 _MAX_EDGES_PER_BLOCK = 1 << 12
 # Above this number of exposed candidates, one tree over the gauge is faster than the nine nearest states of each.
 _MAX_CANDIDATES = 4096
-_NO_EDGES: IntArray = locked(np.zeros((0, 2), dtype=np.int64))
+_NO_EDGES: IntArray = lock_array(np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ class SoundnessCheck:
 
     def _check_origin(self, plan: StepPlan) -> None:
         """Check the name of the noise, and the statements of a registered mechanism."""
-        for mechanism, members in plan.noise.iter_parts():
+        for mechanism, members in plan.noise.iterate_parts():
             if check_origin(mechanism, self._mechanism) and mechanism not in self._conforming:
                 # Thousands of single draws take longer than the rest of the check. Later bodies need fewer.
                 draws = NUM_LATER_DRAWS if type(mechanism) in self._sampled else NUM_SAMPLES
-                with named_failures(self._mechanism):
+                with translate_mechanism_errors(self._mechanism):
                     check_mechanism(mechanism, self._values[members], draws=draws)
                 if int(members.sum()) > 1:  # a single state has no pair to compare
                     self._sampled.add(type(mechanism))
@@ -186,13 +186,13 @@ class SoundnessCheck:
                 "an edge of the repaired graph joins two states with different noise mechanisms; the release was "
                 "aborted"
             )
-        for mechanism, members in plan.noise.iter_parts():
+        for mechanism, members in plan.noise.iterate_parts():
             part_edges = added[members[added[:, 0]]]
             if mechanism.table is not None:
                 self._check_table(mechanism.table, plan.epsilon, members, protected, part_edges)
                 continue
             # The differences of values between which the mechanism's privacy loss is at most epsilon, as a convex body.
-            with named_failures(self._mechanism or MECHANISMS[0]):
+            with translate_mechanism_errors(self._mechanism or MECHANISMS[0]):
                 gauge = mechanism.gauge(plan.epsilon, self._rounding)
             self.check_edges(gauge, members, part_edges, is_only_part)
             if (members & ~protected).any() and (members & protected).any():
@@ -264,11 +264,11 @@ class SoundnessCheck:
         # A moving constraint set usually has the noise body of the whole policy. Verify it once for all states. The
         # body of one of several parts covers the edges of its own states only, and is not tried on all of them.
         if is_only_part and verified is not None and not fails_elsewhere:
-            if self._policy.widest(self._points, gauge) <= 1:
+            if self._policy.compute_max_gauge(self._points, gauge) <= 1:
                 self._verified_edges.put(gauge.key, _VerifiedEdges(None))
                 return 0.0
             fails_elsewhere = True
-        norm = self._policy.widest(self._points, gauge, members)
+        norm = self._policy.compute_max_gauge(self._points, gauge, members)
         if norm <= 1:
             states = None if members.all() else members
             self._verified_edges.put(gauge.key, _VerifiedEdges(states, fails_elsewhere))
@@ -324,7 +324,7 @@ class SoundnessCheck:
         self, table: Table, epsilon: float, members: BoolArray, protected: BoolArray, added: IntArray
     ) -> None:
         weights = table.weights
-        limit = _lower_bound_exp(epsilon)
+        limit = _compute_exp_lower_bound(epsilon)
         # Adding zero turns -0.0 into 0.0, which has other bytes.
         row_of = {place.tobytes(): row for row, place in enumerate(table.points + 0.0)}
         rows = np.full(len(members), -1)
@@ -375,7 +375,7 @@ _PRECISION = 1 << 400
 
 # Consecutive steps mostly have one budget, and the fractions take longer than the comparison of a small table.
 @lru_cache(maxsize=64)
-def _lower_bound_exp(epsilon: float) -> Fraction:
+def _compute_exp_lower_bound(epsilon: float) -> Fraction:
     """Return a fraction that is at most ``exp(epsilon)``.
 
     It is the sum of the first terms of the exponential series, none of which is negative.

@@ -23,9 +23,9 @@ from dphmm.release.session_terms import StoredSession
 from dphmm.release.settings import Outside
 from dphmm.space.fix_quality import REASONS, find_refused
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.space.trajectory import SlottedTrajectory, microseconds
+from dphmm.space.trajectory import SlottedTrajectory, round_to_microseconds
 from dphmm.tables import iso_time
-from dphmm.validation import Epsilon, Seconds, checked
+from dphmm.validation import Epsilon, Seconds, check_arguments
 
 # The end of a timestep, and its record.
 TimedRecord = tuple[np.datetime64, ReleaseRecord]
@@ -120,7 +120,7 @@ class TimedDiagnostics:
         return self.diagnostics.estimate_error <= self.expected_estimate_error
 
 
-@checked
+@check_arguments
 def release_trajectory(
     releaser: Releaser,
     space: StateSpace,
@@ -182,7 +182,7 @@ def release_records(
     When a record is yielded, the releaser is in the state after its release. Parameters and errors are those of
     `release_trajectory`.
     """
-    with releaser.exclusive():
+    with releaser.lock_engines():
         releaser.restart()
         releaser.filter_state.account = Account() if before is None else before
         session = InMemorySession(releaser)
@@ -236,7 +236,7 @@ class InMemorySession:
         InvalidInputError
             If another caller has used the engine since. Nothing is sampled.
         """
-        with self._releaser.exclusive():
+        with self._releaser.lock_engines():
             record = self._find(slot)
             if record is not None:
                 return record
@@ -263,7 +263,7 @@ class InMemorySession:
         TimeOrderError
             If the slot has no release and precedes the last answered one.
         """
-        with self._releaser.exclusive():
+        with self._releaser.lock_engines():
             record = self._find(slot)
             if record is None:
                 self._omitted = slot
@@ -308,7 +308,7 @@ def locate_states(
     states = space.locate(latitude, longitude)
     is_outside = states == OUTSIDE
     if outside == "clamp" and is_outside.any():
-        states[is_outside] = space.nearest(latitude[is_outside], longitude[is_outside])
+        states[is_outside] = space.find_nearest_states(latitude[is_outside], longitude[is_outside])
     return states, is_outside
 
 
@@ -395,7 +395,7 @@ def locate_releases(
     outside: BoolArray = np.asarray(np.isfinite(estimates).all(axis=1))
     outside[outside] = space.locate(*estimates[outside].T) == OUTSIDE
     if outside.any():
-        nearest = space.points[space.nearest(*estimates[outside].T)]
+        nearest = space.points[space.find_nearest_states(*estimates[outside].T)]
         moved_distances[outside] = np.linalg.norm(nearest - means[outside], axis=1)
         estimates[outside] = to_degrees(nearest, space)
     rows = zip(timed_records, released.tolist(), estimates.tolist(), moved_distances.tolist(), strict=True)
@@ -422,7 +422,7 @@ def to_degrees(points: FloatArray, space: StateSpace) -> FloatArray:
         return np.concatenate([to_degrees(half, space) for half in np.array_split(points, 2)])
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class FixFilter:
     """A filter of the fixes that a stream answers. Each refused fix raises an error.
@@ -449,7 +449,9 @@ class FixFilter:
 
     def __post_init__(self) -> None:
         if self.clock_skew_seconds is not None:
-            microseconds(self.clock_skew_seconds, "clock_skew_seconds")  # raises an error if it is out of range
+            round_to_microseconds(
+                self.clock_skew_seconds, "clock_skew_seconds"
+            )  # raises an error if it is out of range
 
     def check(self, user: str, time: np.datetime64, epsilon: float | None) -> None:
         """Check that a fix is accepted.
@@ -476,7 +478,7 @@ class FixFilter:
             if check_epsilon(epsilon) > self.epsilon:
                 raise errors.BudgetError(f"epsilon must be at most {self.epsilon:g}, got {epsilon:g}")
         if self.clock_skew_seconds is not None:
-            skew = np.timedelta64(microseconds(self.clock_skew_seconds, "clock skew"), "us")
+            skew = np.timedelta64(round_to_microseconds(self.clock_skew_seconds, "clock skew"), "us")
             if time > np.datetime64("now", "us") + skew:
                 raise errors.TimeOrderError(
                     f"the time must be at most {self.clock_skew_seconds:g} s ahead of this machine's clock; set the "
@@ -484,7 +486,7 @@ class FixFilter:
                 )
 
 
-@checked
+@check_arguments
 class ReleaseStream:
     """A stream of releases for any number of users, with one fix at a time.
 
@@ -513,7 +515,7 @@ class ReleaseStream:
         self._accepted = accepted or FixFilter()
         self._space = engine.model.space
         self._step_seconds = engine.model.step
-        self._step = microseconds(self._step_seconds, "step")
+        self._step = round_to_microseconds(self._step_seconds, "step")
         self._users: dict[str, UserSession] = {}
 
     @property
@@ -551,7 +553,7 @@ class ReleaseStream:
         """
         return np.datetime64(slot * self._step, "us")
 
-    @checked
+    @check_arguments
     def take(
         self,
         user: str,
@@ -626,7 +628,7 @@ class ReleaseStream:
         return self._users[user]
 
 
-@checked
+@check_arguments
 class RecordedReleaseStream(ReleaseStream):
     """A stream of releases with stored sessions, one for each user.
 
@@ -689,7 +691,7 @@ class RecordedReleaseStream(ReleaseStream):
         """Close the file."""
         self.store.close()
 
-    @checked
+    @check_arguments
     def take(
         self,
         user: str,
@@ -707,7 +709,7 @@ class RecordedReleaseStream(ReleaseStream):
                 raise
             return super().take(user, time, latitude, longitude, epsilon, **quality)
 
-    def trajectory(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
+    def release_track(self, track: SlottedTrajectory) -> Iterator[TimedRelease]:
         """Release every location of a trajectory. Raises the errors of `release_records`.
 
         Parameters
@@ -724,7 +726,7 @@ class RecordedReleaseStream(ReleaseStream):
             yield locate_release(track.user, time, record, self._space)
 
     def release_records(self, track: SlottedTrajectory) -> Iterator[TimedRecord]:
-        """Yield the records of `trajectory` before they are converted to degrees.
+        """Yield the records of `release_track` before they are converted to degrees.
 
         Parameters
         ----------

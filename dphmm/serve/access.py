@@ -58,13 +58,13 @@ class AccessTable:
 
     def add(self, kind: Kind, user: str, token: str) -> None:
         """Add the digest of a token of a user."""
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._database.execute("INSERT INTO access (token, user_name, kind) VALUES (?, ?, ?)", (token, user, kind))
             self._increment_version()
 
     def remove(self, token: str) -> None:
         """Remove the digest of a token."""
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._database.execute("DELETE FROM access WHERE token = ?", (token,))
             self._increment_version()
 
@@ -76,13 +76,13 @@ class AccessTable:
         ConfigurationError
             If there is no such token.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             statement = "UPDATE access SET token = ? WHERE token = ? RETURNING token"
             if not self._database.execute(statement, (new, token)):
                 raise ConfigurationError("the token was changed in the meantime; try again")
             self._increment_version()
 
-    def list_preferred(self) -> list[Device]:
+    def list_preferred_devices(self) -> list[Device]:
         """Return the preferred devices of users."""
         statement = "SELECT user_name, token, mqtt_device FROM access WHERE kind = 'device' AND preferred = 1"
         return [
@@ -98,7 +98,7 @@ class AccessTable:
         ConfigurationError
             If there is no such device.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._database.execute("UPDATE access SET preferred = 0, mqtt_device = '' WHERE user_name = ?", (user,))
             if token is not None:
                 statement = (
@@ -122,7 +122,7 @@ class AccessTable:
             If there is one with this name.
         """
         statement = "INSERT INTO recipient VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING name"
-        with self._database.transaction():
+        with self._database.begin_transaction():
             if not self._database.execute(statement, (recipient.name, _to_json(recipient))):
                 raise ConfigurationError(f"recipient {recipient.name!r} is in the database already; remove it first")
             self._increment_version()
@@ -135,11 +135,11 @@ class AccessTable:
         ConfigurationError
             If there is no such recipient, or it is invalid.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             row_lock = self._database.row_lock
             rows = self._database.execute(f"SELECT body FROM recipient WHERE name = ?{row_lock}", (name,))
             if not rows:
-                raise _not_in_database(name)
+                raise _build_unknown_recipient_error(name)
             recipient = _parse_recipient(rows[0][0]).model_copy(update={"paused": paused})
             self._database.execute("UPDATE recipient SET body = ? WHERE name = ?", (_to_json(recipient), name))
             self._increment_version()
@@ -152,9 +152,9 @@ class AccessTable:
         ConfigurationError
             If there is no such recipient.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             if not self._database.execute("DELETE FROM recipient WHERE name = ? RETURNING name", (name,)):
-                raise _not_in_database(name)
+                raise _build_unknown_recipient_error(name)
             self._increment_version()
 
     def _increment_version(self) -> None:
@@ -166,7 +166,7 @@ class AccessTable:
         )
 
 
-def _not_in_database(name: str) -> ConfigurationError:
+def _build_unknown_recipient_error(name: str) -> ConfigurationError:
     return ConfigurationError(f"the recipient must be in the database, got {name!r}; see dphmm serve recipients")
 
 
@@ -227,7 +227,7 @@ class Access:
     def __init__(self, config: RelayConfig) -> None:
         self._config = config
         self.version: int | None = None
-        self._set({}, {}, {}, [])
+        self._set_entries({}, {}, {}, [])
 
     def refresh(self, table: AccessTable) -> bool:
         """Read the tables if they have changed, and return whether they have."""
@@ -235,7 +235,7 @@ class Access:
         if version == self.version:
             return False
         tokens = table.list_tokens("device"), table.list_tokens("page")
-        self._set(*tokens, table.list_recipients(), table.list_preferred())
+        self._set_entries(*tokens, table.list_recipients(), table.list_preferred_devices())
         self.version = version  # read before the tables, so that a later change is not missed
         return True
 
@@ -276,7 +276,7 @@ class Access:
             if recipient.has_user(user) and not recipient.true_locations_unprotected
         )
 
-    def _set(
+    def _set_entries(
         self, devices: dict[str, str], pages: dict[str, str], bodies: dict[str, str], preferred: list[Device]
     ) -> None:
         # Entries of the file come last: the database cannot give a token of the file to another user.

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, need
+from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, import_library
 from dphmm.release.database_backends import Database, PostgresDatabase
 from dphmm.serve.access import Source
 from dphmm.serve.config import Broker, get_mqtt_name, make_user_topic
@@ -193,7 +193,7 @@ class Listener:
         confirm: Callable[[int], Awaitable[bool]] | None = None,
     ) -> None:
         self._confirm = confirm
-        self._mqtt = need("paho.mqtt.client", "serve")
+        self._mqtt = import_library("paho.mqtt.client", "serve")
         self._broker = broker
         self._users = users
         self._take = take
@@ -242,7 +242,7 @@ class Listener:
                         self._num_short_connections = 0  # a process with this store has taken the share
                         self.is_connected = None
                     elif self._has_lost_session:
-                        self._report_taken_over()
+                        self._report_takeover()
                         # Without a wait, two relays would take it from each other in turn.
                         await asyncio.sleep(MAX_RECONNECT_WAIT_S)
                 else:
@@ -276,25 +276,25 @@ class Listener:
 
         # These functions refer to the client by their argument only. Its sockets are then closed without a garbage
         # collection, because paho closes them when the client is deleted.
-        def connected(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
+        def handle_connection(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
             if reason.is_failure:
-                call(self._on_disconnected, f"refused: {reason}")
+                call(self._handle_disconnection, f"refused: {reason}")
             else:
                 is_established.set()
-                call(self._on_connected, client)
+                call(self._handle_connection, client)
 
-        client.on_connect = connected
+        client.on_connect = handle_connection
 
-        def disconnected(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
+        def handle_disconnection(client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
             if not is_established.is_set():  # it was refused, and waits longer for every attempt
                 return
             client.loop_stop()  # otherwise it would reconnect; after `disconnect`, which paho then forgets, too
-            call(self._on_connection_lost, client, reason.value == _SESSION_TAKEN_OVER)
+            call(self._handle_connection_loss, client, reason.value == _SESSION_TAKEN_OVER)
 
-        client.on_disconnect = disconnected
-        client.on_connect_fail = lambda *_: call(self._on_disconnected, "unreachable")
+        client.on_disconnect = handle_disconnection
+        client.on_connect_fail = lambda *_: call(self._handle_disconnection, "unreachable")
         client.on_message = lambda client, _, message: call(self._enqueue, client, message)
-        client.on_subscribe = lambda client, _, mid, reasons, __: call(self._on_subscribed, client, mid, reasons)
+        client.on_subscribe = lambda client, _, mid, reasons, __: call(self._handle_subscription, client, mid, reasons)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
@@ -306,7 +306,7 @@ class Listener:
         client.loop_start()
         return client
 
-    def _on_connected(self, client: Any) -> None:
+    def _handle_connection(self, client: Any) -> None:
         if client is not self._client:  # it was connecting when this process ended it
             client.disconnect()
             return
@@ -334,7 +334,7 @@ class Listener:
             self._subscribe(client, self._users)
         self.is_connected = not self._unconfirmed  # a share can be without users
 
-    def _on_subscribed(self, client: Any, number: int, reasons: Iterable[Any]) -> None:
+    def _handle_subscription(self, client: Any, number: int, reasons: Iterable[Any]) -> None:
         if client is not self._client or number not in self._unconfirmed:
             return
         refusals = [reason for reason in reasons if reason.is_failure]
@@ -378,7 +378,7 @@ class Listener:
             self._subscribe(self._client, users - earlier)
             self._subscribe(self._client, earlier - users, ends=True)
 
-    def _on_connection_lost(self, client: Any, is_taken_over: bool) -> None:
+    def _handle_connection_loss(self, client: Any, is_taken_over: bool) -> None:
         if client is not self._client:  # an earlier one, which this process has ended
             return
         is_short = self._is_open and monotonic() - self._connected_at < _SHORT_CONNECTION_S
@@ -390,16 +390,16 @@ class Listener:
         if self._has_lost_session:
             self.is_connected = False
         else:
-            self._on_disconnected("connection lost")
+            self._handle_disconnection("connection lost")
 
-    def _on_disconnected(self, why: str) -> None:
+    def _handle_disconnection(self, why: str) -> None:
         if self.is_connected is not None:
             self.is_connected = False
             if not self._is_loss_logged:
                 _LOG.warning("the broker is not connected: %s", why)
             self._is_loss_logged = True
 
-    def _report_taken_over(self) -> None:
+    def _report_takeover(self) -> None:
         self._num_short_connections = 0
         self._taken_over_at = monotonic()
         _LOG.error(

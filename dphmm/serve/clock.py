@@ -8,7 +8,7 @@ from math import ceil
 clock = time.time  # replaceable in tests
 
 
-def now() -> int:
+def get_current_second() -> int:
     """Return the current time in whole seconds since 1970."""
     return int(clock())
 

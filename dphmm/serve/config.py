@@ -21,14 +21,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.jobs.region_map import COAST
-from dphmm.plots.webmap import tile_host
-from dphmm.policy.lengths import kilometres
+from dphmm.plots.webmap import parse_tile_host
+from dphmm.policy.lengths import parse_length
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
-from dphmm.tables.json_toml import first_flaw, read_keys
+from dphmm.tables.json_toml import find_first_flaw, read_keys
 
 Value = TypeVar("Value")
 
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 HASH_PREFIX = "sha256:"
 
 
-def new_token() -> str:
+def generate_token() -> str:
     """Return a random token of 160 bits as 40 hexadecimal digits, which every app accepts."""
     return secrets.token_hex(20)
 
@@ -109,7 +109,7 @@ def parse_precision_m(text: str) -> int:
     (5000, 250)
     """
     try:
-        metres = 1000 * kilometres(text)
+        metres = 1000 * parse_length(text)
     except PolicyError:
         metres = 0.0
     if not (_MIN_PRECISION_M <= metres <= _MAX_PRECISION_M and abs(metres - round(metres)) < 1e-6):
@@ -376,7 +376,7 @@ class StoredRecipient(Recipient):
         try:
             return cls.model_validate(keys)
         except ValidationError as problem:
-            key, _, reason = first_flaw(problem, _SECRET_KEYS)
+            key, _, reason = find_first_flaw(problem, _SECRET_KEYS)
             raise ConfigurationError(f"recipient: {key + ' ' if key else ''}{reason}; see {GUIDE}") from None
 
 
@@ -486,7 +486,7 @@ class RelayConfig(_StrictModel):
     def _check_tiles(cls, url: str | None) -> str | None:
         if url is not None:
             try:
-                tile_host(url)
+                parse_tile_host(url)
             except ConfigurationError:
                 raise ValueError("must be of the form https://host/{z}/{x}/{y}.png") from None
         return url
@@ -608,7 +608,7 @@ class RelayConfig(_StrictModel):
         try:
             return cls.model_validate(keys)
         except ValidationError as problem:
-            key, kind, reason = first_flaw(problem, _SECRET_KEYS)
+            key, kind, reason = find_first_flaw(problem, _SECRET_KEYS)
             if kind == "extra_forbidden":
                 raise ConfigurationError(f"{path}: key {key!r} is unknown; see {GUIDE}") from None
             raise ConfigurationError(f"{path}: {key + ' ' if key else ''}{reason}; see {GUIDE}") from None

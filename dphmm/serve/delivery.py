@@ -27,8 +27,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from dphmm.errors import DphmmError, need
-from dphmm.serve.clock import now
+from dphmm.errors import DphmmError, import_library
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient
 from dphmm.serve.incoming import Fix, to_seconds
 from dphmm.serve.metrics import DELIVERED, FAILED, SET_ASIDE, Metrics
@@ -177,7 +177,7 @@ class MqttConnection:
     """
 
     def __init__(self, url: str, username: str | None, password: str | None) -> None:
-        self._mqtt = need("aiomqtt", "serve")
+        self._mqtt = import_library("aiomqtt", "serve")
         self._url = url
         self._account = {"username": username, "password": password}
         self._lock = asyncio.Lock()
@@ -573,7 +573,7 @@ class Outbox:
             _LOG.warning("recipient %s did not accept a message, which is set aside: %s", name, reason)
         else:
             self._metrics.messages.labels(name, DELIVERED).inc()
-        return await self._sessions.run(self._sessions.set_sent, lease, count, reason)
+        return await self._sessions.run(self._sessions.set_num_sent, lease, count, reason)
 
     async def _send(self, recipient: Recipient, message: Message) -> None:
         """Send a message within the time of a lease.
@@ -650,7 +650,7 @@ class TrueLocationForwarder:
     def take(self, user: str, fixes: Sequence[Fix]) -> None:
         """Enqueue a user's locations."""
         if self.recipient.has_user(user):
-            self._waiting.extend((user, fix, now()) for fix in fixes)
+            self._waiting.extend((user, fix, get_current_second()) for fix in fixes)
             self._event.set()
 
     async def send_all(self) -> None:

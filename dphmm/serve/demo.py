@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from dphmm.errors import ConfigurationError, need
+from dphmm.errors import ConfigurationError, import_library
 from dphmm.jobs import learn, region
 from dphmm.plots.basemap import Basemap, PlaceName, write_basemap
-from dphmm.readers.synthetic_city import City, build_city, synthetic_trajectories
-from dphmm.serve.config import hash_token, new_token
+from dphmm.readers.synthetic_city import City, build_city, sample_trajectories
+from dphmm.serve.config import generate_token, hash_token
 from dphmm.serve.server import SOCKET_VARIABLE, serve
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import write_text
@@ -60,7 +60,7 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     listening = bind_local_port(port)
     port = listening.getsockname()[1]
     city = build_city()
-    everyone = synthetic_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
+    everyone = sample_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
     others, senders = everyone[:_NUM_TRAINING_USERS], everyone[_NUM_TRAINING_USERS:]
     south, west, north, east = city.box
     rows = (
@@ -77,8 +77,8 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     )
     write_basemap(folder / "city.geojson", build_city_basemap(city))
     family = _start_recipient()
-    tokens = {name: new_token() for name in names}
-    page_tokens = {name: new_token() for name in names}
+    tokens = {name: generate_token() for name in names}
+    page_tokens = {name: generate_token() for name in names}
     address = f"http://127.0.0.1:{family.server_port}/"
     keys = {
         "model": "model.npz",
@@ -138,7 +138,7 @@ def build_city_basemap(city: City) -> Basemap:
     """Build a basemap of the synthetic city: streets and names of districts."""
     lines: dict[str, list[Any]] = {"road": [], "street": []}
     for start, end, effort in city.streets.edges(data="effort"):
-        ends = np.array([city.point(start), city.point(end)])
+        ends = np.array([city.get_point(start), city.get_point(end)])
         kind = "road" if effort < 0.99 * np.linalg.norm(ends[1] - ends[0]) else "street"
         lines[kind].append(city.projection.to_latlon(ends)[:, ::-1])
     names = []
@@ -161,7 +161,7 @@ def _build_messages(days: Trajectory) -> dict[int, dict[str, Any]]:
 
 def _post_messages(url: str, phones: Sequence[tuple[tuple[str, str], Mapping[int, dict[str, Any]]]]) -> None:
     """Post the messages of all phones (accounts and messages by timestep)."""
-    httpx = need("httpx", "serve")
+    httpx = import_library("httpx", "serve")
     with httpx.Client(timeout=30, transport=httpx.HTTPTransport(retries=_NUM_RETRIES)) as client:
         try:
             for number, step in enumerate(sorted({step for _, messages in phones for step in messages})):

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 
 from dphmm.release.session_store import SessionStore
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.tables.json_toml import parse_json
 
 # Difference between the clocks of machines that share a database.
@@ -30,7 +30,7 @@ class DeviceTables:
 
     def record_contact(self, user: str, second: int, outcomes: Mapping[str, int]) -> None:
         """Store that a user's phone posted at a second, with the number of entries by outcome."""
-        with self._database.transaction(durable=False):
+        with self._database.begin_transaction(durable=False):
             self._database.execute(
                 "INSERT INTO last_contact VALUES (?, ?, ?) ON CONFLICT (user_name) DO UPDATE "
                 "SET second = excluded.second, outcomes = excluded.outcomes",
@@ -54,18 +54,18 @@ class DeviceTables:
             Time since the last post of the preferred device after which it counts as silent.
         """
         if device in preferred:
-            with self._database.transaction(durable=False):
+            with self._database.begin_transaction(durable=False):
                 self._database.execute(
                     "INSERT INTO device_contact VALUES (?, ?, ?) ON CONFLICT (user_name, device) DO UPDATE "
                     "SET second = excluded.second",
-                    (user, device, now()),
+                    (user, device, get_current_second()),
                 )
             return True
         places = ", ".join("?" * len(preferred))
         statement = f"SELECT MAX(second) FROM device_contact WHERE user_name = ? AND device IN ({places})"
         ((second,),) = self._database.execute(statement, (user, *preferred))
         # A post in the future is one from before this machine's clock was set back.
-        return second is None or not -_MAX_CLOCK_LEAD_S <= now() - second < silence_s
+        return second is None or not -_MAX_CLOCK_LEAD_S <= get_current_second() - second < silence_s
 
     def get_last_contact(self, user: str) -> tuple[int, dict[str, int]] | None:
         """Return when a user's phone last posted, and the outcomes of its entries.

@@ -175,14 +175,17 @@ class Relay:
             forwarder.take(user, received.fixes)
 
     @asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
+    async def run_background_tasks(self) -> AsyncIterator[None]:
         """Send to recipients while this context is open."""
         forwarded = [  # in the file only, and therefore constant
             recipient
             for recipient in self.config.recipients
             if recipient.true_locations_unprotected and not recipient.paused
         ]
-        async with open_senders(forwarded) as forwarded_senders, open_senders(self._list_sendable()) as senders:
+        async with (
+            open_senders(forwarded) as forwarded_senders,
+            open_senders(self._list_sendable_recipients()) as senders,
+        ):
             version = self.sessions.access.version
             self.outbox = Outbox(self.sessions, senders, self.metrics)
             run = self.sessions.run
@@ -210,7 +213,7 @@ class Relay:
                 with suppress(DphmmError):
                     await run(self.sessions.end_leases)
 
-    def _list_sendable(self) -> list[Recipient]:
+    def _list_sendable_recipients(self) -> list[Recipient]:
         """Return the recipients of releases to which messages can be sent now."""
         recipients = []
         for recipient in self.sessions.access.recipients:
@@ -238,7 +241,9 @@ class Relay:
                 latest = access.version
                 if self.listener is not None:
                     self.listener.set_users(access.users)
-                await senders.set_recipients(self._list_sendable())  # a removed one is sent nothing from here on
+                await senders.set_recipients(
+                    self._list_sendable_recipients()
+                )  # a removed one is sent nothing from here on
                 if self.outbox is not None:
                     self.outbox.update()
                 for user in await run(self.sessions.list_changed_users):
@@ -252,7 +257,7 @@ class Relay:
     def make_route(self, app: _App) -> Route:
         """Return the route at which an app posts."""
 
-        async def endpoint(request: Request) -> Response:
+        async def answer_post(request: Request) -> Response:
             status = 500
             try:
                 device = await app.find_device(self.sessions.access.devices, request)
@@ -271,9 +276,9 @@ class Relay:
                 self.metrics.requests.labels(app.path, str(status)).inc()
             return app.make_response()
 
-        return Route(app.path, endpoint, methods=list(app.methods))
+        return Route(app.path, answer_post, methods=list(app.methods))
 
-    async def health(self, _: Request) -> Response:
+    async def answer_health(self, _: Request) -> Response:
         """Answer that the process runs, whether or not it can release."""
         return JSONResponse({"status": "ok", "version": dphmm.__version__})
 
@@ -284,7 +289,7 @@ class Relay:
                 return await self.sessions.is_store_available()
         return False
 
-    async def ready(self, _: Request) -> Response:
+    async def answer_readiness(self, _: Request) -> Response:
         """Answer whether a post would be accepted, and the age of waiting messages."""
         store = await self._is_store_available()
         broker: bool | str | None = None
@@ -301,7 +306,7 @@ class Relay:
         waiting: Mapping[str, int] = {}
         if is_ready:  # otherwise the store may not answer
             with suppress(DphmmError):
-                counts = await self.sessions.run(self.sessions.count_waiting)
+                counts = await self.sessions.run(self.sessions.count_waiting_releases)
                 # Recipients of true locations are not in the outbox: their answers may depend on a true location.
                 waiting = {name: counts.get(name, 0) for name in ages}
         if self.listener is not None:
@@ -339,9 +344,9 @@ def make_app(
     relay = Relay(config, Sessions(config, accept_changes))
 
     @asynccontextmanager
-    async def life(_: Starlette) -> AsyncIterator[None]:
+    async def run_lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
-            async with relay.sending():
+            async with relay.run_background_tasks():
                 yield
                 on_shutdown()
         finally:
@@ -349,13 +354,13 @@ def make_app(
 
     routes = [
         *map(relay.make_route, _APPS),
-        Route("/health", relay.health),
-        Route("/ready", relay.ready),
+        Route("/health", relay.answer_health),
+        Route("/ready", relay.answer_readiness),
         Route("/metrics", relay.get_metrics),
         Route("/openapi.json", relay.describe),
         *page.make_routes(config, relay.sessions),
     ]
     headers = Middleware(page.SecurityHeaders, tiles=config.tiles)
-    app = Starlette(routes=routes, lifespan=life, exception_handlers=EXCEPTION_HANDLERS, middleware=[headers])
+    app = Starlette(routes=routes, lifespan=run_lifespan, exception_handlers=EXCEPTION_HANDLERS, middleware=[headers])
     app.state.sessions = relay.sessions
     return app

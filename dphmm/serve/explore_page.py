@@ -37,18 +37,18 @@ from dphmm.plots.basemap import (
     MAX_EXTRACT_POINTS,
     Basemap,
     add_credit,
-    around,
     build_basemap,
-    coded_basemap,
+    compute_bounding_box,
+    encode_basemap,
     get_states_credit,
 )
 from dphmm.random import derive_seed
 from dphmm.readers.synthetic_city import build_city
 from dphmm.serve.demo import bind_local_port, build_city_basemap
-from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, static_routes
+from dphmm.serve.page import STATIC, TEXTS, SecurityHeaders, choose_language, fill_template, make_static_routes
 from dphmm.serve.requests import EXCEPTION_HANDLERS, read_object
 from dphmm.space.grid import Box
-from dphmm.validation import Integers, SeedOrGenerator, checked
+from dphmm.validation import Integers, SeedOrGenerator, check_arguments
 
 try:
     import uvicorn
@@ -134,17 +134,17 @@ class _ExplorePage:
         self._uses_lock = asyncio.Lock()
         self._uses_progress = (0, 0)
 
-    def routes(self) -> list[Route]:
+    def list_routes(self) -> list[Route]:
         """Return the routes."""
         posts = (self.view, self.neighbours, self.edge, self.policy, self.uses)
         gets = (self.scene, self.progress)
         return [
-            Route("/", self.page, methods=["GET"]),
+            Route("/", self.answer_page, methods=["GET"]),
             *(Route(f"/explore/{endpoint.__name__}", endpoint, methods=["GET"]) for endpoint in gets),
             *(Route(f"/explore/{endpoint.__name__}", endpoint, methods=["POST"]) for endpoint in posts),
         ]
 
-    async def page(self, request: Request) -> Response:
+    async def answer_page(self, request: Request) -> Response:
         """Answer the page, in the language of the browser. Errors of settings are in English."""
         language = choose_language(request)
         content = fill_template("explore.html", language, EXPLORE_TEXTS[language])
@@ -156,7 +156,7 @@ class _ExplorePage:
         explorer = await self._find_explorer(name)
         content = {
             **explorer.describe(),
-            "basemap": coded_basemap(Basemap() if name else self._basemap),
+            "basemap": encode_basemap(Basemap() if name else self._basemap),
         }
         if name:
             example = self._examples[name]
@@ -211,7 +211,7 @@ class _ExplorePage:
 
             try:
                 async with self._take_turn():
-                    view = await asyncio.to_thread(explorer.view, fields, step, seed, report, before)
+                    view = await asyncio.to_thread(explorer.build_view, fields, step, seed, report, before)
             except _Paused:
                 if await request.is_disconnected():  # the page was closed or loaded again
                     raise HTTPException(409, "the page is closed") from None
@@ -330,10 +330,10 @@ def make_explore_app(explorer: Explorer, token: str, basemap: str | None = None)
     ground = (
         build_city_basemap(build_city())
         if explorer.is_invented_city and basemap is None
-        else build_basemap(basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
+        else build_basemap(basemap, compute_bounding_box(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
     )
     ground = add_credit(ground, get_states_credit(space))
-    routes = [*_ExplorePage(explorer, ground).routes(), *static_routes()]
+    routes = [*_ExplorePage(explorer, ground).list_routes(), *make_static_routes()]
     middleware = [
         Middleware(SecurityHeaders, tiles=None),
         Middleware(TrustedHostMiddleware, allowed_hosts=[_HOST, "localhost"], www_redirect=False),
@@ -374,7 +374,7 @@ class ExploreServer:
         return f'<a href="{self.url}" target="_blank" rel="noopener">{self.url}</a>'
 
 
-@checked
+@check_arguments
 def explore(
     model: Model | None = None,
     *,

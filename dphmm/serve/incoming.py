@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 
 from dphmm.errors import InvalidInputError
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.space.fix_quality import parse_accuracy, parse_validity
 from dphmm.space.trajectory import LATEST_SECOND
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.table import ALIASES
-from dphmm.tables.values import as_number, parse_number, since_epoch, with_decimal_point
+from dphmm.tables.values import as_number, parse_number, to_microseconds, with_decimal_point
 
 _MIN_MILLISECONDS = 10**11  # as seconds, numbers from here on would lie beyond the year 5000
 _MAX_FIXES = 5000  # in one body of plain JSON
@@ -167,7 +167,7 @@ def _parse_microseconds(value: Any) -> int:
         time = datetime.fromisoformat(value.strip())
         if time.tzinfo is None:
             raise MissingTimezoneError("a time must have a time zone")
-        return since_epoch(time)
+        return to_microseconds(time)
     seconds = parse_number(value, "a time") if isinstance(value, str) else as_number(value, "a time")
     if seconds >= _MIN_MILLISECONDS:
         seconds /= 1000
@@ -306,7 +306,7 @@ def _parse_gpslogger_fix(fields: Mapping[str, str]) -> Fix:
         for name in ("time", "latitude", "longitude")
     )
     accuracy = fields.get("acc") or fields.get("accuracy")
-    return parse_fix(now() if time is None else time, latitude, longitude, accuracy, fields.get("valid"))
+    return parse_fix(get_current_second() if time is None else time, latitude, longitude, accuracy, fields.get("valid"))
 
 
 def read_home_assistant(body: bytes) -> Received:
@@ -332,7 +332,7 @@ def read_home_assistant(body: bytes) -> Received:
 
 def _parse_home_assistant_fix(data: Mapping[str, Any]) -> Fix:
     latitude, longitude = data["gps"]
-    return parse_fix(now(), latitude, longitude, data.get("gps_accuracy"))
+    return parse_fix(get_current_second(), latitude, longitude, data.get("gps_accuracy"))
 
 
 def read_plain(body: bytes) -> Received:

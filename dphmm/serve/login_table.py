@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from dphmm.release.session_store import SessionStore
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import hash_token
 
 _LOGIN_LIFETIME_S = 7 * 86400
@@ -55,19 +55,19 @@ class LoginTable:
         tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MAX_TOKENS:]
         cookie = secrets.token_urlsafe(32)
         login = Login(tokens, secrets.token_urlsafe(32))
-        with self._database.transaction():
-            self._database.execute("DELETE FROM login WHERE until < ?", (now(),))
-            row = hash_token(cookie), " ".join(login.tokens), login.csrf, now() + _LOGIN_LIFETIME_S
+        with self._database.begin_transaction():
+            self._database.execute("DELETE FROM login WHERE until < ?", (get_current_second(),))
+            row = hash_token(cookie), " ".join(login.tokens), login.csrf, get_current_second() + _LOGIN_LIFETIME_S
             self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
         return cookie, login
 
     def find_login(self, cookie: str) -> Login | None:
         """Return the login of a cookie, or None if the cookie is unknown or has expired."""
         query = "SELECT token, csrf FROM login WHERE cookie = ? AND until >= ?"
-        rows = self._database.execute(query, (hash_token(cookie), now()))
+        rows = self._database.execute(query, (hash_token(cookie), get_current_second()))
         return Login(tuple(rows[0][0].split()), rows[0][1]) if rows else None
 
     def log_out(self, cookie: str) -> None:
         """End a login."""
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._database.execute("DELETE FROM login WHERE cookie = ?", (hash_token(cookie),))

@@ -15,7 +15,7 @@ from dphmm.audit.sequence import replay_sequence
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError
 from dphmm.jobs.audit.adversaries import build_map_adversary
-from dphmm.jobs.release.stored import build_sequence, engine_agreed, pruned_error
+from dphmm.jobs.release.stored import build_pruned_error, build_sequence, get_agreed_engine
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -122,10 +122,10 @@ class MapAdversary:
         """Replay further releases up to a number, a time, or an amendment of the terms."""
         num_pruned = store.first_record(session.number)
         if track.count < num_pruned:
-            raise pruned_error(session.name, num_pruned)
+            raise build_pruned_error(session.name, num_pruned)
         agreed = session.agreement_at(track.count)
         if track.agreed != agreed:
-            track.engine = engine_agreed(session, agreed, None, self._make_engine)
+            track.engine = get_agreed_engine(session, agreed, None, self._make_engine)
             track.agreed = agreed
         last = min([last, *(other.first for other in session.agreements if other.first > track.count)])
         releases = list(store.releases(session.number, track.count, last))

@@ -20,7 +20,7 @@ from dphmm.release.trajectory import TimedRelease
 from dphmm.serve.incoming import Fix, to_seconds
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
-from dphmm.writers.release_table import DECIMALS, release_object, to_digits
+from dphmm.writers.release_table import DECIMALS, build_release_object, to_digits
 
 LatLon = tuple[float, float]
 
@@ -126,7 +126,7 @@ class Message:
     @classmethod
     def from_release(cls, release: TimedRelease) -> Message:
         """Create the message of a release for a recipient without a precision."""
-        row: dict[str, Any] = {"released": True, "reason": None} | release_object(release)
+        row: dict[str, Any] = {"released": True, "reason": None} | build_release_object(release)
         row["last_known"] = row["time"] if row["released"] else None
         estimate = release.estimate_latitude, release.estimate_longitude
         calibrated_radius = release.calibrated_radius_90

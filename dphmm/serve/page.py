@@ -26,9 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 import dphmm
 from dphmm.errors import DphmmError, InvalidInputError, SessionMismatchError
 from dphmm.jobs.certificate import certify
-from dphmm.plots.webmap import tile_host
+from dphmm.plots.webmap import parse_tile_host
 from dphmm.release.drawn_zones import Zones, clean_zones_error
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import RelayConfig, find_entry
 from dphmm.serve.login_table import Login
 from dphmm.serve.map_adversary import MapAdversary
@@ -36,7 +36,7 @@ from dphmm.serve.page_content import PageContent, compute_policy_effects
 from dphmm.serve.recipient_tables import FOREVER
 from dphmm.serve.requests import parse_bearer_token, read_object
 from dphmm.serve.sessions import Sessions
-from dphmm.tables.values import shown
+from dphmm.tables.values import shorten_repr
 
 STATIC = Path(__file__).parent / "static"
 _COOKIE = "dphmm"
@@ -122,7 +122,7 @@ def _make_page_route(path: str, name: str) -> Route:
     return Route(path, answer, methods=["GET"])
 
 
-def static_routes() -> list[BaseRoute]:
+def make_static_routes() -> list[BaseRoute]:
     """Return the routes of the pages' scripts and styles."""
     package = Path(dphmm.__file__).parent
 
@@ -144,8 +144,8 @@ def make_routes(config: RelayConfig, sessions: Sessions) -> list[BaseRoute]:
         _make_page_route("/link", "link.html"),
         Route("/link/trail", page.link_trail, methods=["GET"]),
         Route("/link/basemap", page.link_basemap, methods=["GET"]),
-        *static_routes(),
-        Mount("/page", Router(page.routes())),
+        *make_static_routes(),
+        Mount("/page", Router(page.list_routes())),
     ]
 
 
@@ -160,7 +160,7 @@ class _Page:
         self._map_adversary = None if map_model is None else MapAdversary(config.store, model, map_model)
         self._work_lock = asyncio.Semaphore(1)
 
-    def routes(self) -> list[BaseRoute]:
+    def list_routes(self) -> list[BaseRoute]:
         """Return the routes below ``/page``. Each path is the name of its method."""
         gets = (self.state, self.trail, self.map_adversary, self.basemap, self.proof)
         posts = (self.preview, self.zones, self.pause, self.link, self.unlink)
@@ -321,10 +321,10 @@ class _Page:
         offered = self._sessions.access.list_precisions(user)
         if not _is_second(precision_m) or precision_m not in offered:
             choices = ", ".join(map(str, offered))
-            wrong = f"precision_m must be one of {choices}, got {shown(precision_m)}; reload the page"
+            wrong = f"precision_m must be one of {choices}, got {shorten_repr(precision_m)}; reload the page"
             raise HTTPException(400, localize_reason(request, wrong))
-        if not isinstance(ends, int) or not _is_second(ends) or ends > now() + _MAX_LINK_S:
-            wrong = f"ends must be a second within a year, got {shown(ends)}"
+        if not isinstance(ends, int) or not _is_second(ends) or ends > get_current_second() + _MAX_LINK_S:
+            wrong = f"ends must be a second within a year, got {shorten_repr(ends)}"
             raise HTTPException(400, localize_reason(request, wrong))
         try:
             token = await self._run(self._content.add_link, user, name.strip(), precision_m, ends)
@@ -416,16 +416,16 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and add the headers to its response."""
 
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(raw=message["headers"]).update(self._headers)
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        await self._app(scope, receive, send_with_headers)
 
 
 def _build_content_policy(tiles: str | None) -> str:
-    host = f" {tile_host(tiles)}" if tiles else ""
+    host = f" {parse_tile_host(tiles)}" if tiles else ""
     return (
         f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:{host}; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'self'"

@@ -15,17 +15,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.plots.basemap import MAX_EXTRACT_POINTS, PlaceName, around, build_basemap, coded_basemap, shipped_basemap
-from dphmm.policy.expression import policy_in_words
+from dphmm.plots.basemap import (
+    MAX_EXTRACT_POINTS,
+    PlaceName,
+    build_basemap,
+    build_world_basemap,
+    compute_bounding_box,
+    encode_basemap,
+)
+from dphmm.policy.expression import describe_policy
 from dphmm.policy.protection import exposed_states
 from dphmm.policy.zones import PolygonLayer
-from dphmm.policy.zones import zones as members
-from dphmm.release.drawn_zones import Zones, default_zones, policy_without_zones
+from dphmm.policy.zones import find_zones as members
+from dphmm.release.drawn_zones import Zones, build_default_zones, get_policy_without_zones
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import steps_per_day
 from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.outgoing import Message
 from dphmm.serve.recipient_tables import FOREVER, RecipientState
@@ -124,10 +131,10 @@ class PageContent:
         space = sessions.engines.model.space
         self._space, coordinates = space, space.latlon()
         self._bounds = np.round([coordinates.min(axis=0), coordinates.max(axis=0)], 6).tolist()
-        basemap = build_basemap(config.basemap, around(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
-        self._towns = shipped_basemap(around(space, _TOWN_MARGIN)).names or basemap.names
+        basemap = build_basemap(config.basemap, compute_bounding_box(space, _MAP_MARGIN), MAX_EXTRACT_POINTS)
+        self._towns = build_world_basemap(compute_bounding_box(space, _TOWN_MARGIN)).names or basemap.names
         # Background map as JSON.
-        self.basemap = json.dumps(coded_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
+        self.basemap = json.dumps(encode_basemap(basemap), ensure_ascii=False, separators=(",", ":")).encode()
         path, map_model = config.adversary_map, sessions.engines.map_model
         # The page discards the figures of another map when the relay was restarted with one.
         self._adversary_map = path and map_model and {"name": Path(path).name, "model": map_model.content_hash[:12]}
@@ -144,26 +151,29 @@ class PageContent:
             Users of the household, with their last locations.
         """
         session = self._stream.session(user)
-        rest = policy_without_zones(self._config.release)
-        zones = Zones.from_note(session.agreements[-1].note) or default_zones(self._config.release)
+        rest = get_policy_without_zones(self._config.release)
+        zones = Zones.from_note(session.agreements[-1].note) or build_default_zones(self._config.release)
         return {
             "user": user,
             "num_releases": session.account.count,
             "step_s": self._step_s,
             "bounds": self._bounds,
             "budget": self._get_budget(session),
-            "last": self._get_last_message(user, _all_releases(session)),
+            "last": self._get_last_message(user, _build_full_recipient_state(session)),
             "recipients": list(self._list_recipients(user, session)),
             "links": list(self._list_links(user, session)),
             "precisions": list(self._sessions.access.list_precisions(user)),
             "last_contact": self._device_tables.get_last_contact(user),
             "phone": self._get_last_contact(user),
             "household": [
-                {"user": other, "last": self._get_last_message(other, _all_releases(self._stream.session(other)))}
+                {
+                    "user": other,
+                    "last": self._get_last_message(other, _build_full_recipient_state(self._stream.session(other))),
+                }
                 for other in others
             ],
             "zones": zones.to_page(),
-            "elsewhere": policy_in_words(rest) if rest else None,
+            "elsewhere": describe_policy(rest) if rest else None,
             "adversary_map": self._adversary_map,
             "terms": [
                 {"first_release": amendment.first, "settings_hash": amendment.terms["main"].settings_hash[:12]}
@@ -201,7 +211,11 @@ class PageContent:
             None if there is no such recipient.
         """
         session = self._stream.session(user)
-        match = (_all_releases(session), None) if not recipient else self._find_recipient(user, session, recipient)
+        match = (
+            (_build_full_recipient_state(session), None)
+            if not recipient
+            else self._find_recipient(user, session, recipient)
+        )
         if match is None:
             return None
         count = self._stream.store.progress(session.number).count
@@ -287,13 +301,13 @@ class PageContent:
 
     def _get_budget(self, session: Session) -> dict[str, Any]:
         account, limits = session.account, session.limits
-        slot = max(int(now() // self._step_s), account.slot or 0)
+        slot = max(int(get_current_second() // self._step_s), account.slot or 0)
         day = steps_per_day(self._step_s)
         assert day is not None, "the relay's model has a step"
         budget: dict[str, Any] = {
             "epsilon": self._config.release.epsilon,
             "spent": float(account.epsilon),
-            "spent_24h": float(account.window_epsilon(slot, day)),
+            "spent_24h": float(account.sum_window_epsilon(slot, day)),
             "limit": limits.epsilon,
             "remaining": None if limits.epsilon is None else max(0.0, limits.epsilon - float(account.epsilon)),
         }
@@ -307,7 +321,7 @@ class PageContent:
             {
                 "limit": limit,
                 "hours": round(steps * self._step_s / 3600, 2),
-                "remaining": max(0.0, limit - float(account.window_epsilon(slot, steps))),
+                "remaining": max(0.0, limit - float(account.sum_window_epsilon(slot, steps))),
             }
             for limit, steps in windows
         ]
@@ -325,7 +339,7 @@ class PageContent:
         for recipient in self._sessions.access.recipients:
             if recipient.has_user(user):
                 state = self._tables.get_state(recipient.key, session.number)
-                aside = self._tables.list_set_aside(recipient.key, session.number)
+                aside = self._tables.list_releases_set_aside(recipient.key, session.number)
                 sends_true_locations = recipient.true_locations_unprotected
                 waiting = 0
                 if state is not None and not (sends_true_locations or state.is_paused or recipient.paused):
@@ -402,7 +416,7 @@ class PageContent:
         return describe_inference(posterior, self._towns) | {"zone": message.zone}
 
 
-def _all_releases(session: Session) -> RecipientState:
+def _build_full_recipient_state(session: Session) -> RecipientState:
     """Return the state of a hypothetical recipient of all releases of a user."""
     return RecipientState("", session.number, "", MAIN_QUERY, 0, 0, 0, False, FOREVER)
 

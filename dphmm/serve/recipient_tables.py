@@ -27,8 +27,8 @@ from dphmm.errors import InvalidInputError
 from dphmm.model.belief import Belief
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.serve.clock import compute_end_of_second, now
-from dphmm.serve.config import Recipient, hash_token, new_token
+from dphmm.serve.clock import compute_end_of_second, get_current_second
+from dphmm.serve.config import Recipient, generate_token, hash_token
 
 # The last second of the year 9999, used as the end of a pause until further notice.
 FOREVER = 253_402_300_799
@@ -95,7 +95,7 @@ class RecipientState:
     @property
     def has_ended(self) -> bool:
         """Whether it is a link that has ended."""
-        return self.ends <= now() or (self.is_absent and self.ends < FOREVER)
+        return self.ends <= get_current_second() or (self.is_absent and self.ends < FOREVER)
 
 
 @dataclass
@@ -151,7 +151,7 @@ class RecipientTables:
 
     def get_identity(self) -> str:
         """Return the random name of this store, which does not change with its path."""
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._database.execute(
                 "INSERT INTO identity VALUES (?, ?) ON CONFLICT DO NOTHING", (_IDENTITY_NAME, secrets.token_hex(16))
             )
@@ -166,7 +166,7 @@ class RecipientTables:
         DphmmError
             If the store cannot be written, or is closed.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._store.check_open()
             self._database.execute(
                 "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -187,7 +187,7 @@ class RecipientTables:
         """
         return next(iter(self._query_states("session = ? AND recipient = ?", session, key)), None)
 
-    def list_active(self) -> dict[str, set[str]]:
+    def list_active_recipients(self) -> dict[str, set[str]]:
         """Return the keys of the recipients of all users that are not absent, by user."""
         rows = self._database.execute(
             "SELECT session.name, delivery.recipient, delivery.absent FROM delivery "
@@ -199,7 +199,7 @@ class RecipientTables:
                 active[user].add(key)
         return active
 
-    def set_active(
+    def set_active_recipients(
         self, session: int, active: Mapping[str, Recipient], is_current: Callable[[], bool] = lambda: True
     ) -> bool:
         """Set the recipients of a session's releases from now on.
@@ -226,7 +226,7 @@ class RecipientTables:
         """
         if set(active) == {key for key, state in self._get_recipient_states(session).items() if not state.is_absent}:
             return is_current()
-        with self._database.transaction():
+        with self._database.begin_transaction():
             count = self._store.lock_progress(session).count
             if not is_current():
                 return False
@@ -319,14 +319,14 @@ class RecipientTables:
         )
         arguments = (MAIN_QUERY, *sessions, *recipients, max_per_recipient, holder)
         since = monotonic()
-        with self._database.transaction(durable=False):
+        with self._database.begin_transaction(durable=False):
             rows = self._database.execute(statement, arguments)
         return [
             Lease(key, session, user, failures, errors, since + LEASE_S)
             for key, session, user, failures, errors in rows
         ]
 
-    def set_sent(self, lease: Lease, holder: str, number: int, reason: str = "") -> bool | None:
+    def set_num_sent(self, lease: Lease, holder: str, number: int, reason: str = "") -> bool | None:
         """Store the number of releases that a recipient was sent.
 
         The lease is extended if there are more, and ended otherwise.
@@ -352,7 +352,7 @@ class RecipientTables:
         now_ms = self._database.now_ms
         since = monotonic()
         more = "? < (SELECT count FROM progress WHERE progress.session = delivery.session)"
-        with self._database.transaction(durable=False):
+        with self._database.begin_transaction(durable=False):
             rows = self._database.execute(
                 f"UPDATE delivery SET number = CASE WHEN number < ? THEN ? ELSE number END, failures = 0, errors = 0, "
                 f"leased_until = {now_ms} + CASE WHEN {more} THEN {_LEASE_MS} ELSE 0 END, "
@@ -361,7 +361,7 @@ class RecipientTables:
                 (number, number, number, number, lease.key, lease.session, holder, number),
             )
             if rows and reason:
-                row = lease.key, lease.session, number - 1, now(), reason
+                row = lease.key, lease.session, number - 1, get_current_second(), reason
                 self._database.execute("INSERT INTO set_aside VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
         if not rows:
             return None
@@ -381,7 +381,7 @@ class RecipientTables:
         seconds : float
             The time.
         """
-        with self._database.transaction(durable=False):
+        with self._database.begin_transaction(durable=False):
             self._database.execute(
                 f"UPDATE delivery SET failures = ?, errors = ?, leased_until = {self._database.now_ms} + ? "
                 "WHERE recipient = ? AND session = ? AND holder = ?",
@@ -403,10 +403,10 @@ class RecipientTables:
             change = "leased_until = 0"
             where = " WHERE holder = ? AND failures = 0"
             values = (holder,)
-        with self._database.transaction(durable=False):
+        with self._database.begin_transaction(durable=False):
             self._database.execute(f"UPDATE delivery SET {change}{where}", values)
 
-    def list_ages(self) -> dict[str, float]:
+    def list_message_ages(self) -> dict[str, float]:
         """Return the time since the oldest waiting message of recipients was first tried.
 
         Returns
@@ -420,7 +420,7 @@ class RecipientTables:
         )
         return {key: age_ms / 1000 for key, age_ms in self._database.execute(statement)}
 
-    def count_unsent(self) -> dict[str, int]:
+    def count_unsent_releases(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient, by key."""
         return dict(
             self._database.execute(
@@ -430,7 +430,7 @@ class RecipientTables:
             )
         )
 
-    def list_set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
+    def list_releases_set_aside(self, key: str, session: int) -> list[tuple[int, int, str]]:
         """Return number, second and reason of each release set aside, latest first."""
         statement = (
             "SELECT number, second, reason FROM set_aside WHERE recipient = ? AND session = ? ORDER BY number DESC"
@@ -457,14 +457,14 @@ class RecipientTables:
         InvalidInputError
             If the time is not in the future. Such a pause would end an earlier one.
         """
-        with self._database.transaction():
+        with self._database.begin_transaction():
             count = self._store.lock_progress(session).count  # nothing is released or exported until this is written
             self._store.check_open()  # a store that continues elsewhere would not have the pause
             state = self.get_state(key, session)
             present = compute_end_of_second()
             if until is not None and until <= present:
                 raise InvalidInputError(f"until must be in the future, got {until}")
-            if state is not None and (until is not None or state.paused_until > now()):
+            if state is not None and (until is not None or state.paused_until > get_current_second()):
                 recipients = self._get_recipient_states(session)
                 same_name = [other for other in recipients.values() if other.name == state.name]
                 for paused in same_name if key in recipients else [state]:
@@ -487,7 +487,7 @@ class RecipientTables:
             "AND recipient_belief.recipient = delivery.recipient WHERE delivery.session = ? AND delivery.absent = 0 "
             "AND delivery.paused_until <= ? AND delivery.ends > ?"
         )
-        present = now()
+        present = get_current_second()
         # A clock that was set back does not extend a link: no timestep that begins after its end is sent.
         return dict(self._database.execute(statement, (session, min(begin, present), max(begin, present))))
 
@@ -520,7 +520,7 @@ class RecipientTables:
         InvalidInputError
             If the expiry is in the past, or there are too many links.
         """
-        if ends <= now():
+        if ends <= get_current_second():
             raise InvalidInputError("the expiry of a link must be in the future; choose a later time")
         links = self.list_links(session)
         ended_links = [link for link in links if link.has_ended]
@@ -528,8 +528,8 @@ class RecipientTables:
             self.end_link(link.key, session)
         if len(links) - len(ended_links) >= _MAX_LINKS:
             raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
-        token = new_token()
-        with self._database.transaction():
+        token = generate_token()
+        with self._database.begin_transaction():
             count = self._store.lock_progress(session).count
             self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
@@ -561,20 +561,22 @@ class RecipientTables:
 
     def end_link(self, key: str, session: int) -> None:
         """End a link now. A link that has already ended is deleted."""
-        with self._database.transaction():
+        with self._database.begin_transaction():
             self._store.lock_progress(session)
             self._store.check_open()
             link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
             if link is not None and not link.has_ended:
-                self._update(link, absent=1, ends=now())
+                self._update(link, absent=1, ends=get_current_second())
             elif link is not None:
                 for table in ("recipient_record", "recipient_belief", "delivery"):
                     self._database.execute(f"DELETE FROM {table} WHERE session = ? AND recipient = ?", (session, key))
 
     def end_expired_links(self) -> None:
         """Store that links have ended, so that a clock that is set back does not open them again."""
-        with self._database.transaction(durable=False):
-            self._database.execute("UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (now(),))
+        with self._database.begin_transaction(durable=False):
+            self._database.execute(
+                "UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (get_current_second(),)
+            )
 
     def _query_links(self, where: str, *values: object) -> list[RecipientState]:
         """Return links, and store which have ended before this is shown. See `end_expired_links`."""

@@ -31,7 +31,7 @@ from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import migrate_store
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.supervision import feed_watchdog, get_watchdog_interval, notify, notify_reloading
-from dphmm.validation import Integers, checked
+from dphmm.validation import Integers, check_arguments
 
 try:
     import fcntl
@@ -153,7 +153,7 @@ _MAX_FAILED_STARTS = 3  # consecutive workers that end before they have served
 _LOG = logging.getLogger(__name__)
 
 
-@checked
+@check_arguments
 def serve(
     path: str | Path, workers: Annotated[int, Integers(1, error=ConfigurationError)] = 1, accept_changes: bool = False
 ) -> None:
@@ -314,12 +314,12 @@ def _serve_in_process(path: Path, config: RelayConfig, accept_changes: bool, rel
             else:  # with a full disk it would not start again, and without its file it would begin an empty store
                 _LOG.error("the relay continues with its previous configuration: the store accepts no release")
 
-    def hung_up() -> None:
+    def start_reload() -> None:
         threading.Thread(target=reload, daemon=True).start()
 
-    _handle_hangup(hung_up)
+    _handle_hangup(start_reload)
     if reload_requested.is_set():
-        hung_up()
+        start_reload()
     server.run(sockets=[listening.dup()])
     if again:
         pass_socket()
@@ -374,7 +374,7 @@ def _is_servable(path: Path, config: RelayConfig, accept_changes: bool) -> bool:
     try:
         changed = RelayConfig.read(path)
         if (changed.address, changed.store) != (config.address, config.store):
-            raise _changed_while_running()
+            raise _build_restart_error()
         changed.check_environment()
         with _name_file(path):
             check_sessions(changed, accept_changes)
@@ -393,7 +393,7 @@ def _name_file(path: str | Path) -> Iterator[None]:
         raise PolicyError(f"{path}: {problem}") from None
 
 
-def _changed_while_running() -> ConfigurationError:
+def _build_restart_error() -> ConfigurationError:
     return ConfigurationError("listen and store must not change while the relay runs; restart it")
 
 
@@ -572,7 +572,7 @@ def make_worker_app() -> Any:
         return make_app(config, bool(os.environ.get(ACCEPT_VARIABLE)), end)
 
 
-@checked
+@check_arguments
 def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     """Make the running relay of a file read it again, after checking that it can be served.
 
@@ -601,7 +601,7 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     config = RelayConfig.read(Path(path))
     process, settings = _find_relay(config)
     if settings and settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
-        raise _changed_while_running()
+        raise _build_restart_error()
     if accept_changes and settings == _describe_fixed_settings(config, False):
         raise ConfigurationError("--accept-changes requires a relay that was started with it; restart the relay")
     with _name_file(path):

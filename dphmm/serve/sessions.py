@@ -27,14 +27,14 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model.model import MarkovModel
 from dphmm.release.database_backends import is_server
-from dphmm.release.drawn_zones import Zones, default_zones
+from dphmm.release.drawn_zones import Zones, build_default_zones
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.session import get_slot
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
 from dphmm.serve.access import Access, AccessTable
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.device_tables import DeviceTables
 from dphmm.serve.incoming import Fix, Received, to_seconds
@@ -109,7 +109,7 @@ class Engines:
         model = load_model(config.model)
         engines = cls(config.release, model, build_map_model(config, model))
         engines.engine("")  # raises if the policy cannot be read
-        default_zones(config.release)  # raises if a zone has the name that means no zone
+        build_default_zones(config.release)  # raises if a zone has the name that means no zone
         return engines
 
     def build_settings(self, note: str) -> ReleaseSettings:
@@ -244,7 +244,7 @@ class Sessions:
         self._recorded_contacts: dict[str, tuple[float, set[str]]] = {}
         self._last_draw_slots: dict[tuple[int, str], tuple[int, int | None]] = {}
         self.last_contacts: dict[str, dict[str, Any]] = {}
-        self.started_at = now()
+        self.started_at = get_current_second()
         self._newest: dict[str, int] = {}
         self._kept_clock: int | None = None
         self._prepared: set[str] = set()
@@ -307,13 +307,13 @@ class Sessions:
         others: Counter[str] = Counter(received.rejected)
         fixes, invalid, inaccurate = self._select_best_fixes(received.fixes)
         outcome = others + Counter(unreleased=len(received.fixes) - len(fixes))
-        async with self._exclusive_turn(user):
+        async with self._take_turn(user):
             preferred = self.access.preferred.get(user)
             if preferred is not None and received.fixes:
                 silence_s = self._config.preferred_silence_seconds
                 if not await self.run(self.device_tables.admit, user, device, preferred, silence_s):
                     return others + Counter(other_device=len(received.fixes))
-            second = now()
+            second = get_current_second()
             for start in range(0, len(fixes), _MAX_FIXES_PER_TURN):
                 turn = fixes[start : start + _MAX_FIXES_PER_TURN]
                 outcome += await self.run(self._release_fixes, user, turn, second)
@@ -355,7 +355,7 @@ class Sessions:
         return [ordered[index] for index in best.tolist()], num_invalid, num_inaccurate
 
     @asynccontextmanager
-    async def _exclusive_turn(self, user: str) -> AsyncIterator[None]:
+    async def _take_turn(self, user: str) -> AsyncIterator[None]:
         """Exclude other messages of a user, which could make older fixes too late."""
         async with self._turns.setdefault(user, asyncio.Lock()):
             if not self.is_shared:
@@ -429,15 +429,18 @@ class Sessions:
 
     def get_ages(self) -> dict[str, float]:
         """Return the age of the oldest waiting message by recipient, in seconds."""
-        ages = self.recipient_tables.list_ages()
+        ages = self.recipient_tables.list_message_ages()
         return {recipient.name: ages.get(recipient.key, 0.0) for recipient in self.access.recipients}
 
     def keep_clock(self) -> None:
         """Keep the time while the clock is trusted. It is called often, also without posts."""
-        if self._kept_clock is not None and now() - self._kept_clock < _CLOCK_INTERVAL_S:
+        if self._kept_clock is not None and get_current_second() - self._kept_clock < _CLOCK_INTERVAL_S:
             return
         self._kept_clock = self._store.get_kept_clock()  # another process may have kept or confirmed it
-        if self._kept_clock is not None and _CLOCK_INTERVAL_S <= now() - self._kept_clock <= _MAX_CLOCK_JUMP_S:
+        if (
+            self._kept_clock is not None
+            and _CLOCK_INTERVAL_S <= get_current_second() - self._kept_clock <= _MAX_CLOCK_JUMP_S
+        ):
             self._keep_present()
 
     def end_leases(self) -> None:
@@ -448,10 +451,12 @@ class Sessions:
         """Let a lease end after a time, in which the recipient is not sent the user's releases."""
         self.recipient_tables.defer(lease, self._holder, seconds)
 
-    def count_waiting(self) -> dict[str, int]:
+    def count_waiting_releases(self) -> dict[str, int]:
         """Return the number of releases that wait for each recipient that has any."""
         names = {recipient.key: recipient.name for recipient in self.access.recipients}
-        return {names[key]: count for key, count in self.recipient_tables.count_unsent().items() if key in names}
+        return {
+            names[key]: count for key, count in self.recipient_tables.count_unsent_releases().items() if key in names
+        }
 
     def find_first_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
         """Return a user's first release that a recipient has yet to be sent.
@@ -470,7 +475,7 @@ class Sessions:
                 message = self.build_message(state, lease.user, number, recipient)
                 if message is not None:
                     return number + 1, message
-            more = self.set_sent(lease, state.num_releases)
+            more = self.set_num_sent(lease, state.num_releases)
         return None
 
     def find_last_unsent(self, recipient: Recipient, lease: Lease) -> tuple[int, Message] | None:
@@ -484,7 +489,7 @@ class Sessions:
                 return number + 1, message
         return None
 
-    def set_sent(self, lease: Lease, count: int, reason: str = "") -> bool:
+    def set_num_sent(self, lease: Lease, count: int, reason: str = "") -> bool:
         """Store the number of releases that a recipient was sent, and why one was set aside.
 
         Returns
@@ -492,7 +497,7 @@ class Sessions:
         bool
             Whether this process has to send more.
         """
-        return bool(self.recipient_tables.set_sent(lease, self._holder, count, reason))
+        return bool(self.recipient_tables.set_num_sent(lease, self._holder, count, reason))
 
     def build_message(
         self, state: RecipientState, user: str, number: int, recipient: Recipient | None = None
@@ -522,8 +527,8 @@ class Sessions:
         if recipient is None or recipient.content == "location":
             return message
         note = self.stream.session(user).agreement_at(number).note
-        zones = Zones.from_note(note) or default_zones(self._config.release)  # the zones at that release
-        return replace(message, zone=zones.zone_name_at(message.latitude, message.longitude))
+        zones = Zones.from_note(note) or build_default_zones(self._config.release)  # the zones at that release
+        return replace(message, zone=zones.find_zone_name(message.latitude, message.longitude))
 
     def list_link_messages(self, user: str, link: RecipientState, max_releases: int) -> list[Message]:
         """Return the releases that a link shows.
@@ -596,7 +601,7 @@ class Sessions:
         """Return the users with other stored recipients, in random order."""
         changed = [
             user
-            for user, active in self.recipient_tables.list_active().items()
+            for user, active in self.recipient_tables.list_active_recipients().items()
             if user in self.access.users and active != set(self.access.get_active_recipients(user))
         ]
         return random.sample(changed, len(changed))  # several processes share the work
@@ -619,7 +624,7 @@ class Sessions:
         present = self.access.get_active_recipients(user)
         if present or user in self._session_numbers:
             number = self._get_session_number(user)
-            while not self.recipient_tables.set_active(number, present, self._is_access_current):
+            while not self.recipient_tables.set_active_recipients(number, present, self._is_access_current):
                 self.refresh_access()
                 present = self.access.get_active_recipients(user)
         self._prepared.add(user)
@@ -702,22 +707,22 @@ class Sessions:
         """
         self.keep_clock()
         if self._kept_clock is None:
-            if abs(now() - second) <= _MAX_CLOCK_DIFFERENCE_S:
+            if abs(get_current_second() - second) <= _MAX_CLOCK_DIFFERENCE_S:
                 self._keep_present()
             return True
-        if min(now(), second) <= self._kept_clock + _MAX_CLOCK_JUMP_S:
+        if min(get_current_second(), second) <= self._kept_clock + _MAX_CLOCK_JUMP_S:
             return True
         if not self._has_reported_clock:
             self._has_reported_clock = True
             _LOG.error(
                 "this machine's clock is %d days beyond the last time kept, so that new fixes are dropped; set it, or "
                 "confirm it with: dphmm serve confirm-clock",
-                (now() - self._kept_clock) // 86400,
+                (get_current_second() - self._kept_clock) // 86400,
             )
         return False
 
     def _keep_present(self) -> None:
-        present = now()
+        present = get_current_second()
         self._store.keep_clock(present)
         self._kept_clock = present
         self.recipient_tables.end_expired_links()

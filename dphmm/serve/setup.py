@@ -25,26 +25,26 @@ import numpy as np
 import tomli_w
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import ConfigurationError, DataFileError, need
-from dphmm.formatting import ratio_in_words
+from dphmm.errors import ConfigurationError, DataFileError, import_library
+from dphmm.formatting import describe_likelihood_ratio
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
-from dphmm.policy.expression import policy_label
+from dphmm.policy.expression import format_policy_label
 from dphmm.policy.graph import PolicyLike
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.graph_text import format_policy_text
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable
-from dphmm.serve.clock import now
-from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, hash_token, new_token
-from dphmm.tables import check_output, iso_time, new_file, write_text
+from dphmm.serve.clock import get_current_second
+from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, generate_token, hash_token
+from dphmm.tables import check_output, iso_time, write_new_file, write_text
 from dphmm.tables.json_toml import read_keys
-from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, checked
+from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, check_arguments
 
 _MONDAY = 1_709_510_400  # midnight, UTC
 _MAX_USERS = 4  # simulated users
@@ -77,7 +77,7 @@ class SimulatedDay:
 
     @classmethod
     def simulate(
-        cls, settings: ReleaseSettings, model: MarkovModel, watch: ProgressCallback = unwatched
+        cls, settings: ReleaseSettings, model: MarkovModel, watch: ProgressCallback = suppress_progress
     ) -> SimulatedDay:
         """Simulate a day of a few users. The users are the same in every call.
 
@@ -118,14 +118,14 @@ _Kilometres = Annotated[float, Interval(0, 1e3, "neither", "kilometres", Configu
 _Hours = Annotated[float, Interval(0, 24, "right", "hours", ConfigurationError)]
 
 
-@checked
+@check_arguments
 def plan_schedule(
     model: MarkovModel,
     policy: str | PolicyLike,
     target_error_km: _Kilometres | None = None,
     hours: _Hours | None = None,
     epsilon: NoiseEpsilon | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> SimulatedDay:
     """Choose a schedule for a relay, and simulate it for one day.
 
@@ -162,7 +162,7 @@ def plan_schedule(
     DphmmError
         If the policy cannot be used with the model.
     """
-    policy = policy_text(policy)
+    policy = format_policy_text(policy)
     if target_error_km is None:
         if hours is not None:
             raise ConfigurationError(f"hours requires target_error_km, got hours={hours:g} alone")
@@ -181,7 +181,7 @@ def plan_schedule(
     return replace(limited, unlimited_error_m=float(day.errors_m.mean()))
 
 
-@checked
+@check_arguments
 def write_relay(
     path: str | Path,
     model: Model | None,
@@ -193,7 +193,7 @@ def write_relay(
     target_error_km: _Kilometres | None = None,
     hours: _Hours | None = None,
     recipients: Sequence[str] = (),
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> list[str]:
     """Write a relay's file and return the settings of the users' apps.
 
@@ -239,8 +239,8 @@ def write_relay(
     new_model = model if isinstance(model, MarkovModel) else None
     model_file = check_output(file.with_suffix(".npz"), overwrite) if new_model is not None else Path(str(model))
     learned = load_model(model)
-    tokens = {user: new_token() for user in dict.fromkeys(users)}
-    page_tokens = {user: new_token() for user in tokens}
+    tokens = {user: generate_token() for user in dict.fromkeys(users)}
+    page_tokens = {user: generate_token() for user in tokens}
     content: dict[str, Any] = {
         "model": os.path.relpath(model_file.resolve(), file.resolve().parent),
         "store": "users.db",
@@ -263,7 +263,7 @@ def write_relay(
     }
     RelayConfig.from_keys(content, file)
     if new_model is not None:
-        with new_file(model_file, overwrite) as part:
+        with write_new_file(model_file, overwrite) as part:
             new_model.save(part)
     entries = [_format_entry(name, values) for name in ("device", "page", "recipient") for values in content.pop(name)]
     write_text(file, tomli_w.dumps(content) + "".join(entries), overwrite, private=True)
@@ -301,7 +301,7 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float
                 f" The budget of a day, epsilon {max_epsilon:g}, limits the requested {target_m:,.0f} m to about "
                 f"{hours:g} h of it: for a smaller error, set a longer --horizon."
             )
-    policy = policy_label(settings.policy)
+    policy = format_policy_label(settings.policy)
     if not any(day.spent):
         users = "these users" if len(day.spent) > 1 else "this user"
         guarantee: tuple[str, ...] = (
@@ -312,13 +312,14 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float
         guarantee = (
             f"Take two trajectories that the model considers possible and that the policy '{policy}' connects at every "
             "timestep. The releases of any 24 hours are "
-            f"{ratio_in_words(max_epsilon, 'under one', 'under the other', f'epsilon {max_epsilon:g}')}.",
+            f"{describe_likelihood_ratio(max_epsilon, 'under one', 'under the other', f'epsilon {max_epsilon:g}')}.",
             "For more accurate estimates, set --target-error.",
         )
     else:
         guarantee = (
             "Take two locations that the model considers possible and that the policy "
-            f"'{policy}' connects. One release is {ratio_in_words(settings.epsilon, 'from one', 'from the other')}.",
+            f"'{policy}' connects. One release is "
+            f"{describe_likelihood_ratio(settings.epsilon, 'from one', 'from the other')}.",
             f"A day has many releases. They spend epsilon {np.mean(day.spent):.3g} on average for these users, and "
             f"never more than {max_epsilon:g}. Recipients learn where a user stays for hours.",
         )
@@ -330,7 +331,7 @@ def _describe_day(day: SimulatedDay, target_error_km: float | None, hours: float
     yield from wrap(" ".join((utility, *guarantee)), 110)
 
 
-@checked
+@check_arguments
 def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]:
     """Add a device of a user to a relay's file, and return the settings of its apps.
 
@@ -358,7 +359,7 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
     _check_name(user, "USER")
     keys = read_keys(Path(path), GUIDE)
     address = _find_address(keys, Path(path), url)
-    token = new_token()
+    token = generate_token()
     config = RelayConfig.from_keys(keys, Path(path))
     if is_server(config.store):
         lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
@@ -366,7 +367,7 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
             table = AccessTable(store)
             table.add("device", user, hash_token(token))
             if not table.list_tokens("page", user) and user not in [page.user for page in config.pages]:
-                page_token = new_token()
+                page_token = generate_token()
                 table.add("page", user, hash_token(page_token))
                 lines = [_describe_page(user, page_token, address), *lines]
         return [_IN_DATABASE, "", *lines]
@@ -374,14 +375,14 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
     text += "\n" + _format_entry("device", {"user": user, "token": hash_token(token)})
     lines = [*describe_app_settings(user, token, address), *_describe_reach(address, Path(path))]
     if not any(page.get("user") == user for page in keys.get("page", ())):
-        page_token = new_token()
+        page_token = generate_token()
         text += _format_entry("page", {"user": user, "token": hash_token(page_token)})
         lines = [_describe_page(user, page_token, address), *lines]
     _rewrite_file(Path(path), text)
     return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}", "", *lines]
 
 
-@checked
+@check_arguments
 def rotate_token(
     path: str | Path, user: str, number: PositiveInt | None = None, url: str | None = None, page: bool = False
 ) -> list[str]:
@@ -426,19 +427,19 @@ def rotate_token(
         if num_stored:
             _check_number(number, len(tokens) + num_stored, user, kind, f"{path} and the database")
     if is_server(config.store) and (not tokens or (num_stored and (number or 1) > len(tokens))):
-        token = new_token()
+        token = generate_token()
         stored_number = None if number is None else number - len(tokens)
         _rotate_in_database(config, user, stored_number, kind, hash_token(token))
         settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
         return [_IN_DATABASE, "", *settings, *reach]
     if not tokens and page and number is None:
-        token = new_token()
+        token = generate_token()
         text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
         _rewrite_file(Path(path), text + _format_entry("page", {"user": user, "token": hash_token(token)}))
         message = f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"
         return [message, "", _describe_page(user, token, address), *reach]
     _check_number(number, len(tokens), user, kind, str(path))
-    token = new_token()
+    token = generate_token()
     old = tokens[(number or 1) - 1]
     text = Path(path).read_text(encoding="utf-8")
     if text.count(old) != 1:
@@ -449,7 +450,7 @@ def rotate_token(
     return [message, "", *settings, *reach]
 
 
-@checked
+@check_arguments
 def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mapping[str, Any] | None = None) -> list[str]:
     """Add a recipient to a relay's file, or to its database if the store is PostgreSQL.
 
@@ -495,7 +496,7 @@ def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mappin
     return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"]
 
 
-@checked
+@check_arguments
 def pause_recipient(path: str | Path, name: str, paused: bool = True) -> list[str]:
     """Pause a recipient in a relay's database until further notice, or end its pause.
 
@@ -523,7 +524,7 @@ def pause_recipient(path: str | Path, name: str, paused: bool = True) -> list[st
     return [_IN_DATABASE]
 
 
-@checked
+@check_arguments
 def remove_recipient(path: str | Path, name: str) -> list[str]:
     """Remove a recipient from a relay's database.
 
@@ -549,7 +550,7 @@ def remove_recipient(path: str | Path, name: str) -> list[str]:
     return [_IN_DATABASE]
 
 
-@checked
+@check_arguments
 def list_recipients(path: str | Path) -> list[dict[str, Any]]:
     """List the recipients of a relay's file and database, without secrets.
 
@@ -599,7 +600,7 @@ def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
         yield AccessTable(store)
 
 
-@checked
+@check_arguments
 def prefer_device(
     path: str | Path, user: str, number: NonNegativeInt | None = None, mqtt_device: str | None = None
 ) -> list[str]:
@@ -780,7 +781,7 @@ def _open_existing_store(config: RelayConfig) -> SessionStore:
     return SessionStore(config.store)
 
 
-@checked
+@check_arguments
 def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]:
     """Remove old release records of a relay. Settings and epsilon spent are kept.
 
@@ -816,7 +817,7 @@ def prune_relay(path: str | Path, older_seconds: NonNegativeNumber) -> list[str]
     return lines or ["no release yet"]
 
 
-@checked
+@check_arguments
 def confirm_clock(path: str | Path) -> list[str]:
     """Confirm this machine's clock after a relay was off for more than 30 days.
 
@@ -836,7 +837,7 @@ def confirm_clock(path: str | Path) -> list[str]:
         If the file or the store cannot be used.
     """
     with _open_existing_store(RelayConfig.read(Path(path))) as store:
-        store.keep_clock(now())
+        store.keep_clock(get_current_second())
     return [f"{iso_time(np.datetime64('now', 'us'))} is confirmed as the present time."]
 
 
@@ -867,7 +868,9 @@ def describe_app_settings(user: str, token: str, url: str) -> Iterator[str]:
     if _is_local(url):
         return
     code = io.StringIO()
-    need("segno", "serve").make(make_owntracks_link(user, token, url), error="l").terminal(out=code, compact=True)
+    import_library("segno", "serve").make(make_owntracks_link(user, token, url), error="l").terminal(
+        out=code, compact=True
+    )
     yield "  QR code for OwnTracks:"
     yield from (f"  {line}" for line in code.getvalue().splitlines())
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from dphmm.errors import DphmmError, StateError
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The inverse of the projection is accurate to two millimetres.
 _TOLERANCE_DEGREES = 1e-7
 
 
-@checked
+@check_arguments
 def check_space(space: StateSpace) -> None:
     """Check that a state space locates its own states and survives being saved.
 
@@ -62,7 +62,7 @@ def _find_problems(space: StateSpace) -> Iterator[str]:
         space.check([size])
         yield f"must refuse state {size} in check"
     places = space.latlon()
-    for method in (space.locate, space.nearest):
+    for method in (space.locate, space.find_nearest_states):
         states = np.asarray(method(places[:, 0], places[:, 1]))
         wrong = np.flatnonzero(states != np.arange(size)) if states.shape == (size,) else np.array([0])
         if wrong.size:

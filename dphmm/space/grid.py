@@ -20,7 +20,7 @@ from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.space.projection import LocalProjection, wrap_longitude
 from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
-from dphmm.validation import Integers, Interval, checked
+from dphmm.validation import Integers, Interval, check_arguments
 
 # South, west, north, east, in degrees; a west greater than the east spans the date line.
 Box = tuple[float, float, float, float]
@@ -50,7 +50,7 @@ _Count = Annotated[int, Integers(1, error=ConfigurationError)]  # columns and ro
 _MARGIN_KM = 0.001  # minimum overlap of a grid over a box: the origin is rounded to a metre
 
 
-@checked
+@check_arguments
 class Grid(StateSpace):
     """A grid of square cells of one size in a local plane.
 
@@ -126,7 +126,7 @@ class Grid(StateSpace):
         self._sealed = True
 
     @classmethod
-    @checked
+    @check_arguments
     def over(cls, region: Box | shapely.Polygon | shapely.MultiPolygon, cell_km: CellSize) -> Grid:
         """Return the grid over a region, in the projection around the region's middle.
 
@@ -148,7 +148,7 @@ class Grid(StateSpace):
         ConfigurationError, StateError
             As for the class, if the cells are too many or none is inside.
         """
-        outline = None if isinstance(region, tuple | list) else _outline(region)
+        outline = None if isinstance(region, tuple | list) else _build_outline(region)
         box = check_box(tuple(region)) if outline is None else np.asarray(outline.bounds)[[1, 0, 3, 2]].tolist()
         south, west, north, east = box
         width = (east - west) % 360.0 or 360.0
@@ -164,7 +164,7 @@ class Grid(StateSpace):
         plane = projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all() or np.abs(plane).max() > REACH_KM:
             raise CoordinateError(f"the region must lie within {REACH_KM:.0f} km of its middle; use a smaller one")
-        rectangle = _rectangle(plane, float(cell_km))
+        rectangle = _fit_rectangle(plane, float(cell_km))
         grid = cls(projection, *rectangle)
         if outline is None:
             return grid
@@ -174,7 +174,7 @@ class Grid(StateSpace):
         return cls(projection, *rectangle, inside.reshape(grid.rows, grid.columns))
 
     @classmethod
-    @checked
+    @check_arguments
     def preset(cls, name: str) -> Grid:
         """Return the grid of a published setting, see `PRESETS`.
 
@@ -188,7 +188,7 @@ class Grid(StateSpace):
         ConfigurationError
             For any other name.
         """
-        return cls.over(preset_box(name), PRESETS[name][1])
+        return cls.over(get_preset_box(name), PRESETS[name][1])
 
     def __repr__(self) -> str:
         return f"Grid({self.size} states of {self.cell_km} km in {self.columns} columns and {self.rows} rows)"
@@ -197,7 +197,7 @@ class Grid(StateSpace):
         """Return the points as measurements, with `lattice` as their exact coordinates."""
         return Measurements.on_lattice(self.lattice, self.cell_km, self.origin)
 
-    @checked
+    @check_arguments
     def state_at(self, lattice: npt.ArrayLike) -> IntArray:
         """Return the state in each ``(column, row)``, -1 if there is none.
 
@@ -274,18 +274,18 @@ class Grid(StateSpace):
     def _to_plane(self, corners: FloatArray) -> FloatArray:
         return self.projection.to_plane(corners[:, 1], wrap_longitude(corners[:, 0]))
 
-    def _position(self, plane: FloatArray) -> IntArray:
+    def _locate_cells(self, plane: FloatArray) -> IntArray:
         """Return column and row of points. A border belongs to the cell east or north."""
         return np.floor((plane - self.origin) / self.cell_km + 0.5).astype(np.int64)
 
     def locate_plane(self, plane: FloatArray) -> IntArray:
         """Return the cells that contain points. See `StateSpace.locate_plane`."""
-        return self.state_at(self._position(plane))
+        return self.state_at(self._locate_cells(plane))
 
-    def _nearest_plane(self, plane: FloatArray) -> IntArray:
+    def _find_nearest_in_plane(self, plane: FloatArray) -> IntArray:
         if not self._full:
-            return super()._nearest_plane(plane)
-        return self.state_at(np.clip(self._position(plane), 0, [self.columns - 1, self.rows - 1]))
+            return super()._find_nearest_in_plane(plane)
+        return self.state_at(np.clip(self._locate_cells(plane), 0, [self.columns - 1, self.rows - 1]))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-serializable dictionary. See `StateSpace.to_json`.
@@ -329,7 +329,7 @@ class Grid(StateSpace):
         return cls(projection, data["origin_m"], data["cell_km"], columns, rows, mask.reshape(rows, columns))
 
 
-def preset_box(name: str) -> Box:
+def get_preset_box(name: str) -> Box:
     """Return south, west, north, east of a preset in degrees, or raise ConfigurationError."""
     if name not in PRESETS:
         raise ConfigurationError(f"grid preset must be one of {sorted(PRESETS)}, got {name!r}")
@@ -367,7 +367,7 @@ def check_box(box: tuple[float, ...]) -> Box:
     return south, west, north, east
 
 
-def _outline(region: object) -> shapely.Polygon | shapely.MultiPolygon:
+def _build_outline(region: object) -> shapely.Polygon | shapely.MultiPolygon:
     """Return the polygon with enough points along its border for its bulge in the plane."""
     if not isinstance(region, shapely.Polygon | shapely.MultiPolygon):
         raise CoordinateError(f"region must be (south, west, north, east) or a polygon, got {type(region).__name__}")
@@ -398,7 +398,7 @@ def turn_back(longitude: Any) -> Any:
     return np.where(longitude > 180.0, longitude - 360.0, longitude)
 
 
-def _rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:
+def _fit_rectangle(plane: FloatArray, cell_km: float) -> tuple[tuple[int, int], float, int, int]:
     """Return origin in metres, cell size, columns and rows of the smallest centred rectangle."""
     low = plane.min(axis=0)
     high = plane.max(axis=0)

@@ -12,18 +12,18 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray
 from dphmm.errors import CoordinateError
 from dphmm.space.trajectory import check_places
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 
 # Building a transformation takes a millisecond, and a recording with hundreds of zones uses each one repeatedly.
 @lru_cache(maxsize=1024)
-def _transformer(crs: str) -> Any:
+def _build_transformer(crs: str) -> Any:
     from pyproj import Transformer
 
     return Transformer.from_crs("EPSG:4326", crs, always_xy=True)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class LocalProjection:
     """Lambert azimuthal equal-area projection around a centre on WGS 84, in kilometres.
@@ -60,7 +60,7 @@ class LocalProjection:
         """The coordinate reference system as a PROJ string, in metres (arrays contain kilometres)."""
         return f"+proj=laea +lat_0={self.latitude!r} +lon_0={self.longitude!r} +datum=WGS84 +units=m +no_defs +type=crs"
 
-    @checked
+    @check_arguments
     def to_plane(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> FloatArray:
         """Project locations to the plane.
 
@@ -82,10 +82,10 @@ class LocalProjection:
         lat = np.atleast_1d(np.asarray(latitude, dtype=np.float64))
         lon = np.atleast_1d(np.asarray(longitude, dtype=np.float64))
         check_places(lat, lon, "places to project")
-        east, north = _transformer(self.crs).transform(lon, lat)
+        east, north = _build_transformer(self.crs).transform(lon, lat)
         return np.column_stack([east, north]) / 1000.0
 
-    @checked
+    @check_arguments
     def to_latlon(self, points: npt.ArrayLike) -> FloatArray:
         """Return latitude and longitude of points of the plane.
 
@@ -107,7 +107,7 @@ class LocalProjection:
         plane = np.atleast_2d(np.asarray(points, dtype=np.float64))
         if plane.ndim != 2 or plane.shape[1] != 2:
             raise CoordinateError(f"points must have two columns, east and north in km, got shape {plane.shape}")
-        longitude, latitude = _transformer(self.crs).transform(
+        longitude, latitude = _build_transformer(self.crs).transform(
             plane[:, 0] * 1000.0, plane[:, 1] * 1000.0, direction="INVERSE"
         )
         places = np.column_stack([latitude, longitude])
@@ -117,7 +117,7 @@ class LocalProjection:
         return places
 
 
-def centre_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
+def build_centred_projection(latitude: FloatArray, longitude: FloatArray) -> LocalProjection:
     """Return the projection around the middle of places ``(n,)``, in degrees."""
     # The mean is taken on the sphere, so that the date line is not a border.
     phi = np.radians(latitude)

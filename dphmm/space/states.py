@@ -19,10 +19,10 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DphmmError, StateError
 from dphmm.extensions import Registry, build_missing_error
 from dphmm.geometry.measurements import Measurements
-from dphmm.space.projection import LocalProjection, centre_projection
+from dphmm.space.projection import LocalProjection, build_centred_projection
 from dphmm.space.trajectory import check_places
-from dphmm.tables.values import is_text, one_line, shorten
-from dphmm.validation import Interval, checked
+from dphmm.tables.values import is_text, shorten, shorten_message
+from dphmm.validation import Interval, check_arguments
 
 # Maximum distance of a state from the centre.
 #
@@ -84,7 +84,7 @@ class StateSpace(ABC):
     def __len__(self) -> int:
         return self.size
 
-    @checked
+    @check_arguments
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
         """Return latitude and longitude in degrees of states.
 
@@ -115,7 +115,7 @@ class StateSpace(ABC):
         """
         return Measurements(self.points)
 
-    @checked
+    @check_arguments
     def check(self, states: npt.ArrayLike) -> IntArray:
         """Return states as an integer array of at least one dimension.
 
@@ -142,7 +142,7 @@ class StateSpace(ABC):
             raise StateError(f"states must be in 0..{self.size - 1}, got {array[wrong][0]}")
         return array.astype(np.int64)
 
-    @checked
+    @check_arguments
     def locate(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
         """Return the state of each location, -1 for a location that belongs to no state.
 
@@ -203,8 +203,8 @@ class StateSpace(ABC):
         places = self.latlon()
         return np.asarray(shapely.intersects_xy(polygon, places[:, 1], places[:, 0]), dtype=np.float64)
 
-    @checked
-    def nearest(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
+    @check_arguments
+    def find_nearest_states(self, latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> IntArray:
         """Return the state with the nearest point to each location in the plane.
 
         There is no limit on the distance. Ties are broken arbitrarily but consistently.
@@ -227,9 +227,9 @@ class StateSpace(ABC):
         plane = self.projection.to_plane(latitude, longitude)
         if not np.isfinite(plane).all():
             raise CoordinateError("a location is the antipode of the state space's centre; it has no nearest state")
-        return self._nearest_plane(plane)
+        return self._find_nearest_in_plane(plane)
 
-    def _nearest_plane(self, plane: FloatArray) -> IntArray:
+    def _find_nearest_in_plane(self, plane: FloatArray) -> IntArray:
         return np.asarray(self._tree.query(plane)[1], dtype=np.int64)
 
     @cached_property
@@ -284,7 +284,7 @@ class StateSpace(ABC):
             contents = [dict(self.to_json()) for _ in range(2)]
             texts = [json.dumps(content, sort_keys=True, allow_nan=False) for content in contents]
         except Exception as problem:  # the class can raise any error
-            reason = f"{type(problem).__name__}: {one_line(problem)}"
+            reason = f"{type(problem).__name__}: {shorten_message(problem)}"
             raise StateError(
                 f"{kind.__qualname__} must return a JSON-serializable dictionary from to_json: {reason}"
             ) from problem
@@ -400,7 +400,7 @@ def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
     name, _, version = kind.partition("@")
     provider = data.get("provider")
     module = shorten(provider) if isinstance(provider, str) else None
-    if name not in SPACE_REGISTRY.names():
+    if name not in SPACE_REGISTRY.list_names():
         raise build_missing_error("dphmm.spaces", name, version, provider=module)
     space = SPACE_REGISTRY.find(name)
     if version not in (space.version, *space.reads):
@@ -409,7 +409,7 @@ def _find_space(kind: str, data: Mapping[str, Any]) -> type[StateSpace]:
     return space
 
 
-@checked
+@check_arguments
 class Places(StateSpace):
     """A table of named places. A fix belongs to the nearest one within a distance.
 
@@ -460,7 +460,7 @@ class Places(StateSpace):
         places = len(self.latitude)
         if count != places:
             raise CoordinateError(f"there must be one name per place, got {count} names and {places} places")
-        self.projection = projection or centre_projection(self.latitude, self.longitude)
+        self.projection = projection or build_centred_projection(self.latitude, self.longitude)
         self.points = self.projection.to_plane(self.latitude, self.longitude)
         far = np.hypot(self.points[:, 0], self.points[:, 1])
         if far.max() > REACH_KM:
@@ -475,7 +475,7 @@ class Places(StateSpace):
     def __repr__(self) -> str:
         return f"Places({self.size} places, within {self.within_km} km)"
 
-    @checked
+    @check_arguments
     def latlon(self, states: npt.ArrayLike | None = None) -> FloatArray:
         """Return the exact latitude and longitude of places in degrees. Shape ``(n, 2)``.
 

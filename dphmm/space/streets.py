@@ -14,15 +14,15 @@ import numpy.typing as npt
 import shapely
 from shapely.affinity import translate
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, frozen, locked
+from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, copy_and_lock, lock_array
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space.grid import Box, check_box
-from dphmm.space.projection import LocalProjection, centre_projection, unwrap_longitudes
+from dphmm.space.projection import LocalProjection, build_centred_projection, unwrap_longitudes
 from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.space.trajectory import check_places
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 from dphmm.tables.values import is_text, shorten
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # The default of the largest length of a segment, kilometres.
 SEGMENT_KM = 0.1
@@ -47,7 +47,7 @@ _Length = Annotated[float, Interval(0.001, inf, "left", "kilometres", Configurat
 _Distance = Annotated[float, Interval(0, inf, "right", "kilometres", ConfigurationError)]
 
 
-@checked
+@check_arguments
 class Streets(StateSpace):
     """Segments of streets. A location belongs to the nearest segment within a distance.
 
@@ -98,8 +98,8 @@ class Streets(StateSpace):
         projection: LocalProjection | None = None,
         credit: str = "",
     ) -> None:
-        self._vertices = frozen(as_integers(vertices, "vertices", StateError))
-        self._counts = frozen(as_integers(counts, "counts", StateError))
+        self._vertices = copy_and_lock(as_integers(vertices, "vertices", StateError))
+        self._counts = copy_and_lock(as_integers(counts, "counts", StateError))
         if not is_text(credit):
             raise ConfigurationError(f"credit must be a valid string, got {shorten(repr(credit))}")
         self.within_km = float(within_km)
@@ -107,19 +107,19 @@ class Streets(StateSpace):
         _check_shapes(self._vertices, self._counts)
         degrees = self._vertices / _STEPS_PER_DEGREE
         check_places(degrees[:, 0], degrees[:, 1], "vertices of streets")
-        self.projection = projection or centre_projection(degrees[:, 0], degrees[:, 1])
-        self._plane = locked(self.projection.to_plane(degrees[:, 0], degrees[:, 1]))
+        self.projection = projection or build_centred_projection(degrees[:, 0], degrees[:, 1])
+        self._plane = lock_array(self.projection.to_plane(degrees[:, 0], degrees[:, 1]))
         far = np.hypot(*self._plane.T).max()
         if far > REACH_KM:
             raise CoordinateError(f"streets must lie within {REACH_KM:.0f} km of their centre, got {far:.0f} km")
         shapes = shapely.linestrings(self._plane, indices=np.repeat(np.arange(len(self._counts)), self._counts))
         self._shapes = shapes
-        self.lengths_km: FloatArray = locked(shapely.length(shapes))
-        self.points = locked(shapely.get_coordinates(shapely.line_interpolate_point(shapes, 0.5, normalized=True)))
+        self.lengths_km: FloatArray = lock_array(shapely.length(shapes))
+        self.points = lock_array(shapely.get_coordinates(shapely.line_interpolate_point(shapes, 0.5, normalized=True)))
         self._sealed = True
 
     @classmethod
-    @checked
+    @check_arguments
     def from_map(
         cls,
         street_map: StreetMap,
@@ -170,7 +170,9 @@ class Streets(StateSpace):
             latitude, longitude = (start + unwrap_longitudes(end, start[:, 1])).T / 2
             is_kept &= (latitude >= south) & (latitude <= north)
             is_kept &= (longitude - west) % 360 <= ((east - west) % 360 or 360.0)
-        edges = _largest_component(street_map.edges[is_kept], street_map.lengths_km[is_kept], len(street_map.nodes))
+        edges = _find_largest_component(
+            street_map.edges[is_kept], street_map.lengths_km[is_kept], len(street_map.nodes)
+        )
         if not len(edges):
             raise StateError("the map must contain a street other than paths in the region, got none")
         ends = street_map.nodes[edges.ravel()]
@@ -179,7 +181,7 @@ class Streets(StateSpace):
         # Lines are merged where two pieces meet, and end at junctions, which equal coordinates define.
         streets = shapely.get_parts(shapely.line_merge(shapely.multilinestrings(pieces)))
         vertices, line = shapely.get_coordinates(streets, return_index=True)
-        projection = centre_projection(vertices[:, 0], vertices[:, 1])
+        projection = build_centred_projection(vertices[:, 0], vertices[:, 1])
         return cls(*_split(vertices, line, projection, float(segment_km)), within_km, projection, credit)
 
     def __repr__(self) -> str:
@@ -258,7 +260,9 @@ class Streets(StateSpace):
         pairs = self._network.tocoo()
         return np.asarray(np.stack([pairs.row, pairs.col], axis=1)[pairs.row < pairs.col], dtype=np.int64)
 
-    def near(self, distance_km: float, states: slice = slice(None)) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    def iterate_pairs_within(
+        self, distance_km: float, states: slice = slice(None)
+    ) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
         """Iterate over the pairs of segments with two locations within a distance along streets.
 
         Parameters
@@ -311,7 +315,7 @@ class Streets(StateSpace):
         """
         blocks = list[IntArray]()
         count = 0
-        for first, second, _ in self.near(distance_km):
+        for first, second, _ in self.iterate_pairs_within(distance_km):
             blocks.append(np.stack([first, second], axis=1)[first < second])
             count += len(blocks[-1])
             if count > MAX_PAIRS:
@@ -375,7 +379,7 @@ def _check_shapes(vertices: IntArray, counts: IntArray) -> None:
         raise StateError("every segment must have two different vertices")
 
 
-def _largest_component(edges: IntArray, lengths: FloatArray, num_nodes: int) -> IntArray:
+def _find_largest_component(edges: IntArray, lengths: FloatArray, num_nodes: int) -> IntArray:
     """Return the edges of the connected part with the largest total length.
 
     The total length of the others is logged.

@@ -17,7 +17,7 @@ from dphmm.space import world_map
 from dphmm.space.coordinates import parse_coordinates
 from dphmm.space.grid import Box
 from dphmm.space.projection import LocalProjection
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The countries, populations and alternate names of the towns of the map, next to its file.
 NAMES_FILE = "names.xz"
@@ -56,7 +56,7 @@ class _KeyLetters(dict[int, str]):
 _KEY_LETTERS = _KeyLetters()
 
 
-def name_key(text: str) -> str:
+def normalize_name(text: str) -> str:
     """Return the form of a name in which names are compared.
 
     Case, accents, apostrophes and punctuation are ignored.
@@ -119,7 +119,7 @@ class Town:
         size = f"about {self.population:,} people" if self.population else "population unknown"
         return ", ".join(filter(None, (self.name, self.state, self.country))) + f" ({size}; {place})"
 
-    def box(self, across_km: float = 20.0) -> Box:
+    def build_box(self, across_km: float = 20.0) -> Box:
         """Return the square around the town: south, west, north, east, degrees, to three decimals."""
         corners = np.array([[-1, -1], [1, 1]]) * across_km / 2
         plane = LocalProjection(self.latitude, self.longitude)
@@ -143,25 +143,25 @@ class _Gazetteer:
         self.states = dict(line.split("\t") for line in states.split("\n"))
         self.details = details.split("\n")
         self.alternates = alternates.split("\n")
-        self.points, _, self.names = world_map.towns()
+        self.points, _, self.names = world_map.load_towns()
 
     @cached_property
     def keys(self) -> list[str]:
-        return [name_key(name) for name in self.names]
+        return [normalize_name(name) for name in self.names]
 
-    def town(self, index: int) -> Town:
+    def get_town(self, index: int) -> Town:
         code, state, population = self.details[index].split("\t")
         longitude, latitude = self.points[index].tolist()
         return Town(self.names[index], latitude, longitude, self.countries[code], code, state, int(population or 0))
 
-    def matches(self, name: str) -> list[_Match]:
+    def find_matches(self, name: str) -> list[_Match]:
         """Return the towns with a name."""
-        key = name_key(name)
+        key = normalize_name(name)
         if not key:
             return []
-        matches = [_Match(self.town(index), True) for index, other in enumerate(self.keys) if other == key]
+        matches = [_Match(self.get_town(index), True) for index, other in enumerate(self.keys) if other == key]
         matches += [
-            _Match(self.town(index), False)
+            _Match(self.get_town(index), False)
             for index, line in enumerate(self.alternates)
             if key in line and key in line.split("\t")
         ]
@@ -169,28 +169,28 @@ class _Gazetteer:
 
     def is_in(self, town: Town, area: str) -> bool:
         """Return whether a town lies in a country or a state with a name or code."""
-        key = name_key(area)
+        key = normalize_name(area)
         names = [town.country, town.code, town.state, self.states.get(town.state, "")]
-        return key in map(name_key, filter(None, names)) or _COMMON_CODES.get(key) == town.code
+        return key in map(normalize_name, filter(None, names)) or _COMMON_CODES.get(key) == town.code
 
 
 @lru_cache(maxsize=1)
-def gazetteer() -> _Gazetteer:
+def load_gazetteer() -> _Gazetteer:
     """Return the towns of the bundled map and their names."""
     return _Gazetteer()
 
 
-def _matches(text: str) -> list[_Match]:
+def _find_matches(text: str) -> list[_Match]:
     """Return the towns for a name, or for a name and areas after commas, the largest first."""
     name, *areas = text.split(",")
-    matches = gazetteer().matches(text)
+    matches = load_gazetteer().find_matches(text)
     if areas:
-        matches += _in_areas(gazetteer().matches(name), areas)
+        matches += _select_in_areas(load_gazetteer().find_matches(name), areas)
     return _merge_same(sorted(matches, key=lambda match: -match.town.population))
 
 
-def _in_areas(matches: list[_Match], areas: list[str]) -> list[_Match]:
-    return [match for match in matches if all(gazetteer().is_in(match.town, area) for area in areas)]
+def _select_in_areas(matches: list[_Match], areas: list[str]) -> list[_Match]:
+    return [match for match in matches if all(load_gazetteer().is_in(match.town, area) for area in areas)]
 
 
 def _merge_same(matches: list[_Match]) -> list[_Match]:
@@ -207,7 +207,7 @@ def _merge_same(matches: list[_Match]) -> list[_Match]:
     return merged
 
 
-def _clear_match(matches: list[_Match]) -> Town | None:
+def _find_clear_match(matches: list[_Match]) -> Town | None:
     """Return the only match, or the largest one if no other can be meant, else None.
 
     Another one can be meant if it is not much smaller, or if it has the name on the map and the largest has not: Roma
@@ -225,16 +225,16 @@ def _clear_match(matches: list[_Match]) -> Town | None:
     return replace(first.town, num_others=len(others))
 
 
-def _choosing_name(town: Town, name: str, matches: list[_Match]) -> str:
+def _format_unique_name(town: Town, name: str, matches: list[_Match]) -> str:
     """Return the text that chooses a town from the matches of a name."""
     for areas in ([town.code], [town.state, town.code]):
-        chosen = _clear_match(_in_areas(matches, areas)) if all(areas) else None
+        chosen = _find_clear_match(_select_in_areas(matches, areas)) if all(areas) else None
         if chosen is not None and replace(chosen, num_others=0) == town:
             return ", ".join([name, *areas])
     return f"{town.latitude:.3f},{town.longitude:.3f}"
 
 
-@checked
+@check_arguments
 def find_town(name: str) -> Town:
     """Return the town with a name.
 
@@ -267,33 +267,35 @@ def find_town(name: str) -> Town:
     coordinates = parse_coordinates(name)
     if coordinates is not None:
         return Town("", *coordinates)
-    matches = _matches(name)
-    town = _clear_match(matches)
+    matches = _find_matches(name)
+    town = _find_clear_match(matches)
     if town is not None:
         return town
     if matches:
         text = name.split(",")[0].strip()
-        listed = [f"{_choosing_name(match.town, text, matches)!r} is {match.town}" for match in matches[:_MAX_LISTED]]
+        listed = [
+            f"{_format_unique_name(match.town, text, matches)!r} is {match.town}" for match in matches[:_MAX_LISTED]
+        ]
         others = f"; and {len(matches) - _MAX_LISTED:,} smaller ones" if len(matches) > _MAX_LISTED else ""
         raise ConfigurationError(
             f"town must be the name of one town, got {name!r}, the name of {len(matches):,}: "
             f"{'; '.join(listed)}{others}"
         )
-    elsewhere = _matches(name.split(",")[0])
+    elsewhere = _find_matches(name.split(",")[0])
     if elsewhere:
         raise ConfigurationError(
             f"town must be a name on the map, got {name!r}; without the country, the largest is {elsewhere[0].town}"
         )
-    like = get_close_matches(name_key(name.split(",")[0]), gazetteer().keys, n=4)
-    names = dict.fromkeys(gazetteer().names[gazetteer().keys.index(key)] for key in like)
+    like = get_close_matches(normalize_name(name.split(",")[0]), load_gazetteer().keys, n=4)
+    names = dict.fromkeys(load_gazetteer().names[load_gazetteer().keys.index(key)] for key in like)
     raise ConfigurationError(
         f"town must be a name on the map such as {', '.join(names or ('Lyon', 'Portland', 'Taipei'))}, got {name!r}; "
         "otherwise use coordinates such as 45.76,4.84, or --bbox"
     )
 
 
-@checked
-def town_box(name: str, across_km: float = 20.0) -> Box:
+@check_arguments
+def find_town_box(name: str, across_km: float = 20.0) -> Box:
     """Return a square around a town of the bundled map.
 
     Parameters
@@ -318,4 +320,4 @@ def town_box(name: str, across_km: float = 20.0) -> Box:
     >>> town_box("Lyon")
     (45.66, 4.72, 45.84, 4.977)
     """
-    return find_town(name).box(across_km)
+    return find_town(name).build_box(across_km)

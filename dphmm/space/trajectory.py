@@ -14,17 +14,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, frozen
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, copy_and_lock
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
 from dphmm.space.fix_quality import select_most_accurate
-from dphmm.tables.values import one_line, shorten
-from dphmm.validation import Seconds, checked
+from dphmm.tables.values import shorten, shorten_message
+from dphmm.validation import Seconds, check_arguments
 
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})")
 
 
 @lru_cache(maxsize=64)
-def time_zone(name: str) -> tzinfo:
+def parse_time_zone(name: str) -> tzinfo:
     """Return a time zone by its name, or by an offset such as ``+08:00``.
 
     Raises
@@ -89,7 +89,7 @@ def check_places(latitude: FloatArray, longitude: FloatArray, what: str) -> None
         )
 
 
-def microseconds(seconds: float, name: str) -> int:
+def round_to_microseconds(seconds: float, name: str) -> int:
     """Return a duration in integer microseconds.
 
     Raises
@@ -105,7 +105,7 @@ def microseconds(seconds: float, name: str) -> int:
     return round(value * _MICROSECONDS)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """The locations of one user at strictly increasing times.
@@ -155,12 +155,12 @@ class Trajectory:
                     raise TypeError(f"they are {values.dtype}")
                 times = as_instants(values) if values.dtype.kind == "M" else np.asarray(values, dtype="datetime64[us]")
         except (TypeError, ValueError, OverflowError) as problem:
-            raise TimeOrderError(f"{what}: times must be numpy.datetime64 ({one_line(problem)})") from None
-        object.__setattr__(self, "times", frozen(times))
+            raise TimeOrderError(f"{what}: times must be numpy.datetime64 ({shorten_message(problem)})") from None
+        object.__setattr__(self, "times", copy_and_lock(times))
         _check_times(self.times, what)
-        _settle(self, self.times.shape[0], what)
+        _validate_path(self, self.times.shape[0], what)
         if self.accuracy_m is not None:
-            object.__setattr__(self, "accuracy_m", frozen(np.asarray(self.accuracy_m, dtype=np.float64)))
+            object.__setattr__(self, "accuracy_m", copy_and_lock(np.asarray(self.accuracy_m, dtype=np.float64)))
             if self.accuracy_m.shape != self.latitude.shape:
                 raise InvalidInputError(
                     f"{what}: accuracy_m must have one entry for each location, got shape {self.accuracy_m.shape}"
@@ -178,7 +178,7 @@ class Trajectory:
             return same and self.accuracy_m is other.accuracy_m
         return same and np.array_equal(self.accuracy_m, other.accuracy_m, equal_nan=True)
 
-    @checked
+    @check_arguments
     def split(self, gap_seconds: Seconds) -> tuple[Trajectory, ...]:
         """Cut at gaps of more than ``gap_seconds`` between consecutive points.
 
@@ -199,11 +199,11 @@ class Trajectory:
         ConfigurationError
             If the gap is not a finite number of seconds, at least a microsecond.
         """
-        gap = np.timedelta64(microseconds(gap_seconds, "gap"), "us")
+        gap = np.timedelta64(round_to_microseconds(gap_seconds, "gap"), "us")
         return _cut(self, np.diff(self.times) > gap)
 
-    @checked
-    def between(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
+    @check_arguments
+    def select_time_range(self, start: np.datetime64 | str, end: np.datetime64 | str) -> Trajectory | None:
         """Return the part with ``start <= time < end``, or None if there is none.
 
         Parameters
@@ -217,9 +217,9 @@ class Trajectory:
             The locations from `start` on and before `end`; None if there are none.
         """
         first, last = np.searchsorted(self.times, np.array([start, end], dtype="datetime64[us]"))
-        return _part(self, slice(first, last)) if first < last else None
+        return _slice_path(self, slice(first, last)) if first < last else None
 
-    @checked
+    @check_arguments
     def resample(self, step_seconds: Seconds) -> SlottedTrajectory:
         """Resample the trajectory to a regular clock without interpolation.
 
@@ -243,7 +243,7 @@ class Trajectory:
         ConfigurationError
             If the step is not a finite number of seconds, at least a microsecond.
         """
-        step = microseconds(step_seconds, "step")
+        step = round_to_microseconds(step_seconds, "step")
         slots = -(-self.times.astype(np.int64) // step)
         if self.accuracy_m is None:  # times increase, so no sorting is needed
             used = np.flatnonzero(np.append(slots[1:] != slots[:-1], True))
@@ -268,7 +268,7 @@ def _check_times(times: TimeArray, what: str) -> None:
         )
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class SlottedTrajectory:
     """A trajectory on a clock of equal steps, without the empty slots.
@@ -306,8 +306,8 @@ class SlottedTrajectory:
             raise TimeOrderError(
                 f"{what}: slots must be integers, one per location, got {slots.dtype} of shape {slots.shape}"
             )
-        step = microseconds(self.step_seconds, "step")
-        object.__setattr__(self, "slots", frozen(slots.astype(np.int64)))
+        step = round_to_microseconds(self.step_seconds, "step")
+        object.__setattr__(self, "slots", copy_and_lock(slots.astype(np.int64)))
         furthest = int(np.abs(slots).max(initial=0))
         if furthest > int(LATEST.astype(np.int64)) // step + 1:
             raise TimeOrderError(f"{what}: slots must not lie beyond the year 9999, got {furthest}; check the step")
@@ -317,7 +317,7 @@ class SlottedTrajectory:
             raise TimeOrderError(
                 f"{what}: slots must increase, got {self.slots[row]} after {self.slots[row - 1]} at index {row}"
             )
-        _settle(self, slots.shape[0], what)
+        _validate_path(self, slots.shape[0], what)
 
     def __len__(self) -> int:
         return int(self.slots.shape[0])
@@ -325,14 +325,14 @@ class SlottedTrajectory:
     @property
     def times(self) -> TimeArray:
         """The instants of the slots, shape ``(n,)``, ``datetime64[us]`` in UTC."""
-        return (self.slots * microseconds(self.step_seconds, "step")).astype("datetime64[us]")
+        return (self.slots * round_to_microseconds(self.step_seconds, "step")).astype("datetime64[us]")
 
     @property
     def steps(self) -> IntArray:
         """The number of clock steps between consecutive points, ``(n - 1,)``, each at least one."""
         return np.diff(self.slots)
 
-    @checked
+    @check_arguments
     def split(self, gap_seconds: Seconds) -> tuple[SlottedTrajectory, ...]:
         """Cut at gaps of more than ``gap_seconds`` between consecutive slots.
 
@@ -351,21 +351,21 @@ class SlottedTrajectory:
         ConfigurationError
             If the gap is not a finite number of seconds, at least a microsecond.
         """
-        gap = microseconds(gap_seconds, "gap")
-        return _cut(self, self.steps > gap // microseconds(self.step_seconds, "step"))
+        gap = round_to_microseconds(gap_seconds, "gap")
+        return _cut(self, self.steps > gap // round_to_microseconds(self.step_seconds, "step"))
 
 
 PathT = TypeVar("PathT", Trajectory, SlottedTrajectory)
 
 
-def _settle(path: PathT, count: int, what: str) -> None:
+def _validate_path(path: PathT, count: int, what: str) -> None:
     """Validate user and coordinates, and replace the coordinates by read-only copies."""
     if not isinstance(path.user, str) or not path.user:
         raise InvalidInputError(f"user must be a non-empty string, got {path.user!r}")
     if count == 0:
         raise InvalidInputError(f"{what} must have at least one location")
     for name in ("latitude", "longitude"):
-        object.__setattr__(path, name, frozen(np.asarray(getattr(path, name), dtype=np.float64)))
+        object.__setattr__(path, name, copy_and_lock(np.asarray(getattr(path, name), dtype=np.float64)))
     check_places(path.latitude, path.longitude, what)
     if path.latitude.shape[0] != count:
         raise CoordinateError(f"{what}: there must be one location per time, got {path.latitude.shape[0]} for {count}")
@@ -374,10 +374,10 @@ def _settle(path: PathT, count: int, what: str) -> None:
 def _cut(path: PathT, after: BoolArray) -> tuple[PathT, ...]:
     """Return the pieces between the points after which to cut."""
     edges = [0, *(np.flatnonzero(after) + 1).tolist(), len(path)]
-    return tuple(_part(path, slice(first, last)) for first, last in pairwise(edges))
+    return tuple(_slice_path(path, slice(first, last)) for first, last in pairwise(edges))
 
 
-def _part(path: PathT, part: slice) -> PathT:
+def _slice_path(path: PathT, part: slice) -> PathT:
     arrays: Any = {name: values[part] for name, values in vars(path).items() if isinstance(values, np.ndarray)}
     return replace(path, **arrays)
 
@@ -425,7 +425,7 @@ class Segment:
     def __len__(self) -> int:
         return len(self.latitude)
 
-    def part(self, which: slice | IntArray | BoolArray) -> Segment:
+    def select_points(self, which: slice | IntArray | BoolArray) -> Segment:
         """Return some of the points as a segment.
 
         Parameters

@@ -45,29 +45,29 @@ class PlaceName(NamedTuple):
     rank: float
 
 
-def planes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def encode_integers(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Encode integers below 2^32 as four rows of bytes, the lowest byte first."""
     # Compresses well: most of the higher bytes are zero.
     whole = values.astype(np.uint32)
     return np.stack([(whole >> np.uint32(8 * row)).astype(np.uint8) for row in range(4)])
 
 
-def _numbers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+def _decode_integers(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return sum((rows[row].astype(np.int64) << (8 * row) for row in range(4)), start=np.zeros(rows.shape[1:], np.int64))
 
 
-def coded(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Encode points ``(n, 2)`` in integer steps as `planes` of their differences.
+def encode_points(points: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Encode points ``(n, 2)`` in integer steps as `encode_integers` of their differences.
 
     The sign of a difference is stored in its lowest bit (zigzag encoding).
     """
     moves = np.diff(points, axis=0, prepend=np.zeros((1, 2), np.int64))
-    return planes((moves << 1) ^ (moves >> 63))
+    return encode_integers((moves << 1) ^ (moves >> 63))
 
 
-def decoded(rows: npt.NDArray[np.uint8], step: float) -> FloatArray:
-    """Decode points ``(n, 2)`` that `coded` encoded."""
-    folded = _numbers(rows)
+def decode_points(rows: npt.NDArray[np.uint8], step: float) -> FloatArray:
+    """Decode points ``(n, 2)`` that `encode_points` encoded."""
+    folded = _decode_integers(rows)
     return np.cumsum((folded >> 1) ^ -(folded & 1), axis=0) * step
 
 
@@ -80,7 +80,7 @@ class Outlines(NamedTuple):
     high: FloatArray
     hole: npt.NDArray[np.bool_]
 
-    def within(self, frame: shapely.Polygon, holes: bool | None = None) -> list[FloatArray]:
+    def select_in_frame(self, frame: shapely.Polygon, holes: bool | None = None) -> list[FloatArray]:
         """Return the outlines with bounds that intersect a rectangle."""
         west, south, east, north = frame.bounds
         near = (self.low <= [east, north]).all(axis=1) & (self.high >= [west, south]).all(axis=1)
@@ -91,36 +91,38 @@ class Outlines(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def outlines() -> dict[str, Outlines]:
+def load_outlines() -> dict[str, Outlines]:
     """Return land, lakes and borders of countries, by layer."""
     layers = {}
     with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         for layer in ("land", "lake", "border"):
-            points = decoded(arrays[f"{layer}_points"], LINE_STEP)
-            starts = np.cumsum(_numbers(arrays[f"{layer}_lengths"])) - _numbers(arrays[f"{layer}_lengths"])
+            points = decode_points(arrays[f"{layer}_points"], LINE_STEP)
+            starts = np.cumsum(_decode_integers(arrays[f"{layer}_lengths"])) - _decode_integers(
+                arrays[f"{layer}_lengths"]
+            )
             low = np.minimum.reduceat(points, starts)
             high = np.maximum.reduceat(points, starts)
             layers[layer] = Outlines(points, starts, low, high, arrays[f"{layer}_holes"])
     return layers
 
 
-def land_within(frame: shapely.Polygon) -> Any:
+def get_land(frame: shapely.Polygon) -> Any:
     """Return the land in a rectangle without lakes, in degrees, longitude first."""
-    world = outlines()
-    return shapely.difference(_area(world["land"], frame), _area(world["lake"], frame))
+    world = load_outlines()
+    return shapely.difference(_clip_area(world["land"], frame), _clip_area(world["lake"], frame))
 
 
-def _area(layer: Outlines, frame: shapely.Polygon) -> Any:
+def _clip_area(layer: Outlines, frame: shapely.Polygon) -> Any:
     """Return the area of rings within a rectangle."""
 
-    def covered(holes: bool) -> Any:
-        rings = [shapely.Polygon(ring) for ring in layer.within(frame, holes)]
+    def merge_rings(holes: bool) -> Any:
+        rings = [shapely.Polygon(ring) for ring in layer.select_in_frame(frame, holes)]
         return shapely.union_all(shapely.make_valid(shapely.clip_by_rect(rings, *frame.bounds)))
 
-    return shapely.difference(covered(False), covered(True))
+    return shapely.difference(merge_rings(False), merge_rings(True))
 
 
-def polygons(shape: Any) -> list[shapely.Polygon]:
+def list_polygons(shape: Any) -> list[shapely.Polygon]:
     """Return the non-empty polygons of a geometry."""
     parts = shapely.get_parts(shapely.get_parts(shape))
     return [part for part in np.atleast_1d(parts) if part.geom_type == "Polygon" and not part.is_empty]
@@ -134,7 +136,7 @@ def get_sea(coast: Sequence[FloatArray], frame: shapely.Polygon) -> list[shapely
     if not coast:
         return []
     boundaries = shapely.union_all([shapely.LineString(line) for line in coast] + [frame.boundary])
-    faces = polygons(shapely.polygonize(shapely.get_parts(boundaries)))
+    faces = list_polygons(shapely.polygonize(shapely.get_parts(boundaries)))
     tree = shapely.STRtree(faces)
     sides = np.zeros((2, len(faces)), np.int64)
     for line in coast:
@@ -179,7 +181,7 @@ def compute_land_shares(
     for side in sides:
         west, east = max(side.min() - _CELL_MARGIN, -180.0), min(side.max() + _CELL_MARGIN, 180.0)
         south, north = max(latitude.min() - _CELL_MARGIN, -90.0), min(latitude.max() + _CELL_MARGIN, 90.0)
-        land = land_within(shapely.box(west, south, east, north))
+        land = get_land(shapely.box(west, south, east, north))
         if coast:
             # Within the extent of the coastlines, they separate land and sea. Lakes are part of the finer map.
             extent = shapely.box(*shapely.total_bounds([shapely.LineString(line) for line in coast]))
@@ -195,18 +197,18 @@ def compute_land_shares(
 
 
 @lru_cache(maxsize=1)
-def towns() -> tuple[FloatArray, npt.NDArray[np.uint8], list[str]]:
+def load_towns() -> tuple[FloatArray, npt.NDArray[np.uint8], list[str]]:
     """Return the points of all towns, longitude first, their ranks and their names."""
     with WORLD.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-        points = decoded(arrays["name_points"], NAME_STEP)
+        points = decode_points(arrays["name_points"], NAME_STEP)
         texts = bytes(arrays["name_texts"])
         return points, arrays["name_ranks"], texts.decode("utf-8").split("\n")
 
 
-def names_within(frame: shapely.Polygon, max_names: int) -> list[PlaceName]:
+def select_names(frame: shapely.Polygon, max_names: int) -> list[PlaceName]:
     """Return the names in a rectangle, those of the largest towns first."""
     west, south, east, north = frame.bounds
-    points, ranks, texts = towns()
+    points, ranks, texts = load_towns()
     inside = np.flatnonzero((points >= [west, south]).all(axis=1) & (points <= [east, north]).all(axis=1))
     first = inside[np.argsort(-ranks[inside].astype(np.int64), kind="stable")][:max_names]
     return [

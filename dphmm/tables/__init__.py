@@ -1,6 +1,6 @@
 """Input and output of files: archives, tables and cells, map features, atomic writes."""
 
-from dphmm.tables.output import check_output, new_file, new_private_file, private_name, write_text
+from dphmm.tables.output import check_output, private_name, write_new_file, write_new_private_file, write_text
 from dphmm.tables.source import Document, documents, max_unpacked, read_document
 from dphmm.tables.table import ALIASES, Table, TimedTable, check_table_name, content_lines, write_csv
 from dphmm.tables.values import iso_time, parse_time, parse_times
@@ -18,8 +18,6 @@ __all__ = [
     "documents",
     "iso_time",
     "max_unpacked",
-    "new_file",
-    "new_private_file",
     "parse_time",
     "parse_times",
     "private_name",
@@ -27,5 +25,7 @@ __all__ = [
     "read_features",
     "write_csv",
     "write_features",
+    "write_new_file",
+    "write_new_private_file",
     "write_text",
 ]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.errors import need
+from dphmm.errors import import_library
 
 
 def build_column(values: npt.NDArray[Any], kind: str) -> Any:
     """Return values ``(n,)`` of a kind of column as an array of Arrow, missing numbers as NaN."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     if kind == "text":
         return build_binary_column(pa.large_string(), [text.encode() for text in values.tolist()])
     stored = {"time": pa.timestamp("us", "UTC"), "count": pa.int64(), "number": pa.float64(), "flag": pa.bool_()}[kind]
@@ -27,7 +27,7 @@ def build_column(values: npt.NDArray[Any], kind: str) -> Any:
 
 def build_binary_column(stored: Any, values: Sequence[bytes | None]) -> Any:
     """Return values of a large text or binary type as an array of Arrow, null if None."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     ends = np.cumsum([0, *(len(value or b"") for value in values)], dtype=np.int64)
     validity = np.packbits(np.array([value is not None for value in values], dtype=np.bool_), bitorder="little")
     buffers = (validity, ends, b"".join(value or b"" for value in values))

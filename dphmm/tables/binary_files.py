@@ -29,9 +29,9 @@ from urllib.parse import quote
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.errors import DataFileError, need
-from dphmm.tables.source import Allowance, Document, is_database_in_use, read_document, readable
-from dphmm.tables.values import is_text, one_line, shorten
+from dphmm.errors import DataFileError, import_library
+from dphmm.tables.source import Allowance, Document, convert_read_errors, is_database_in_use, read_document
+from dphmm.tables.values import is_text, shorten, shorten_message
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER_BYTES = 10_000
@@ -64,7 +64,7 @@ def read_npy(path: str | Path) -> npt.NDArray[Any]:
     DataFileError
         If the file cannot be read, or does not contain such an array.
     """
-    return _array(read_document(path))
+    return _parse_array(read_document(path))
 
 
 def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
@@ -88,10 +88,10 @@ def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     """
     path = Path(path)
     arrays = dict[str, npt.NDArray[Any]]()
-    with readable(path):
+    with convert_read_errors(path):
         if is_database_in_use(path):  # closing it would drop this process's locks on it
             raise zipfile.BadZipFile("File is not a zip file")
-    with readable(path), path.open("rb") as file:
+    with convert_read_errors(path), path.open("rb") as file:
         allowance = Allowance(path, path.stat().st_size)
         with zipfile.ZipFile(file) as archive:
             for member in archive.infolist():
@@ -99,11 +99,13 @@ def read_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
                 if name in arrays:
                     raise DataFileError(path, f"contains {name!r} twice; write it again")
                 with archive.open(member) as content:
-                    arrays[name] = _array(Document(f"{path}/{name}", PurePosixPath(name), allowance.whole(content)))
+                    arrays[name] = _parse_array(
+                        Document(f"{path}/{name}", PurePosixPath(name), allowance.read_all(content))
+                    )
     return arrays
 
 
-def _array(document: Document) -> npt.NDArray[Any]:
+def _parse_array(document: Document) -> npt.NDArray[Any]:
     """Return the array in the bytes of an ``.npy`` file, without copying them."""
     data = document.data
     if not (data.startswith(_MAGIC) and data[6:7] in (b"\1", b"\2", b"\3")):
@@ -163,8 +165,8 @@ def write_parquet(
     MissingDependencyError
         If pyarrow is not installed.
     """
-    arrow = need("pyarrow", "files")
-    parquet = need("pyarrow.parquet", "files")
+    arrow = import_library("pyarrow", "files")
+    parquet = import_library("pyarrow.parquet", "files")
     with path.open("wb") as stream:  # Arrow might interpret a path as a URI
         parquet.write_table(arrow.table(columns, metadata=metadata), stream, **options)
 
@@ -241,16 +243,16 @@ class OpenParquet:
         by_group: bool = False,
         choose_with_metadata: Callable[[list[str], Metadata], Iterable[str]] | None = None,
     ) -> None:
-        arrow = need("pyarrow", "files")
-        parquet = need("pyarrow.parquet", "files")
+        arrow = import_library("pyarrow", "files")
+        parquet = import_library("pyarrow.parquet", "files")
         if isinstance(document, Path):
             self.source, opened = str(document), partial(arrow.OSFile, str(document))
-            with readable(document):
+            with convert_read_errors(document):
                 self._size = document.stat().st_size
         else:
             self.source, opened = document.source, partial(arrow.BufferReader, document.data)
             self._size = len(document.data)
-        with self._data_errors():
+        with self._convert_read_errors():
             file = parquet.ParquetFile(opened())
             self._schema = file.schema_arrow
             has_points = choose_with_metadata is not None
@@ -294,9 +296,9 @@ class OpenParquet:
         DataFileError
             If they are damaged, or unpack to more than is allowed.
         """
-        return self._table(list(self._batches(None)))
+        return self._build_table(list(self._iterate_batches(None)))
 
-    def parts(self, max_rows: int) -> Iterator[Any]:
+    def iterate_parts(self, max_rows: int) -> Iterator[Any]:
         """Read the rows in parts, whatever the sizes of the row groups.
 
         Parameters
@@ -316,39 +318,39 @@ class OpenParquet:
         """
         batches = list[Any]()
         for group in range(len(self.rows)):
-            for batch in self._batches([group]):
+            for batch in self._iterate_batches([group]):
                 batches.append(batch)
                 if sum(part.num_rows for part in batches) >= max_rows:
-                    yield self._table(batches)
+                    yield self._build_table(batches)
                     batches = []
         if batches:
-            yield self._table(batches)
+            yield self._build_table(batches)
 
-    def _batches(self, groups: Sequence[int] | None) -> Iterator[Any]:
+    def _iterate_batches(self, groups: Sequence[int] | None) -> Iterator[Any]:
         allowance = Allowance(self.source, self._size)
-        with self._data_errors():
+        with self._convert_read_errors():
             for batch in self._file.iter_batches(batch_size=_BATCH_ROWS, columns=self.columns, row_groups=groups):
                 yield _decode_dictionaries(batch.select(self.columns), allowance)
 
-    def _table(self, batches: Sequence[Any]) -> Any:
-        arrow = need("pyarrow", "files")
+    def _build_table(self, batches: Sequence[Any]) -> Any:
+        arrow = import_library("pyarrow", "files")
         if not batches:
             return self._schema.empty_table().select(self.columns)
         return arrow.Table.from_batches(batches).replace_schema_metadata(self._schema.metadata)
 
     @contextmanager
-    def _data_errors(self) -> Iterator[None]:
-        arrow = need("pyarrow", "files")
+    def _convert_read_errors(self) -> Iterator[None]:
+        arrow = import_library("pyarrow", "files")
         try:
             yield
         except (arrow.ArrowException, OSError, KeyError, UnicodeDecodeError) as problem:
-            reason = one_line(problem)
+            reason = shorten_message(problem)
             raise DataFileError(self.source, f"is not a complete Parquet file ({reason}); copy it again") from None
 
 
 def is_point_type(kind: Any) -> bool:
     """Return whether an Arrow type is one of GeoArrow points, separated or interleaved."""
-    types = need("pyarrow", "files").types
+    types = import_library("pyarrow", "files").types
     if types.is_struct(kind):
         axes = [kind.field(at) for at in range(kind.num_fields)]
         return [axis.name for axis in axes[:2]] == ["x", "y"] and all(types.is_floating(axis.type) for axis in axes)
@@ -363,8 +365,8 @@ def _is_text(arrow: Any, kind: Any) -> bool:
 
 def _decode_dictionaries(batch: Any, allowance: Allowance) -> Any:
     """Return rows with strings in place of their codes, after counting their size."""
-    arrow = need("pyarrow", "files")
-    compute = need("pyarrow.compute", "files")
+    arrow = import_library("pyarrow", "files")
+    compute = import_library("pyarrow.compute", "files")
     columns = []
     for column in batch.columns:
         if arrow.types.is_dictionary(column.type):
@@ -449,4 +451,6 @@ def check_schema(path: str | Path) -> None:
                 if kind == "view" or (kind == "table" and not (is_table or _VIRTUAL.match(str(definition)))):
                     raise DataFileError(path, f"contains {shorten(name)}, which is not a plain table; export one layer")
     except (sqlite3.Error, OverflowError, UnicodeDecodeError) as problem:
-        raise DataFileError(path, f"is not a readable SQLite file ({one_line(problem)}); copy it again") from None
+        raise DataFileError(
+            path, f"is not a readable SQLite file ({shorten_message(problem)}); copy it again"
+        ) from None

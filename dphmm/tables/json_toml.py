@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dphmm.errors import DataFileError
 from dphmm.tables.source import NOT_UTF8, Document, read_document
-from dphmm.tables.values import is_text, one_line, shown
+from dphmm.tables.values import is_text, shorten_message, shorten_repr
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -144,11 +144,11 @@ class JsonItems:
             256 MiB; or if a packed one contains more objects than `dphmm.tables.max_unpacked` allows.
         """
         while self._peek():
-            value = self._whole_value() if self._text[self._at] in "{[" else (self._value(),)
+            value = self._parse_whole_value() if self._text[self._at] in "{[" else (self._parse_value(),)
             if value is None and self._text[self._at] == "[":
-                yield from (("", item) for item in self._list())
+                yield from (("", item) for item in self._iterate_list())
             elif value is None:
-                yield from self._members(lists)
+                yield from self._iterate_members(lists)
             elif isinstance(value[0], dict):
                 rest = dict(value[0])
                 for key in lists:
@@ -158,27 +158,27 @@ class JsonItems:
             else:
                 yield from (("", item) for item in (value[0] if isinstance(value[0], list) else value))
 
-    def _members(self, lists: Collection[str]) -> Iterator[tuple[str, Any]]:
+    def _iterate_members(self, lists: Collection[str]) -> Iterator[tuple[str, Any]]:
         """Yield the items of an object that exceeds the buffer."""
         rest = {}
         self._at += 1
         while self._peek() != "}":
-            key = self._value()
+            key = self._parse_value()
             if not isinstance(key, str) or self._peek() != ":":
-                raise self._refusal("a key must be a string")
+                raise self._build_error("a key must be a string")
             self._at += 1
             if self._peek() == "[" and key in lists:
-                yield from ((key, item) for item in self._list())
+                yield from ((key, item) for item in self._iterate_list())
             else:
-                rest[key] = self._value()
+                rest[key] = self._parse_value()
             self._end_member("}")
         self._at += 1
         yield "", rest
 
-    def _list(self) -> Iterator[Any]:
+    def _iterate_list(self) -> Iterator[Any]:
         self._at += 1
         while self._peek() != "]":
-            yield self._value()
+            yield self._parse_value()
             self._end_member("]")
         self._at += 1
 
@@ -187,9 +187,9 @@ class JsonItems:
         if mark == ",":
             self._at += 1
             if self._peek() == end:
-                raise self._refusal("a comma without a value after it")
+                raise self._build_error("a comma without a value after it")
         elif mark != end:
-            raise self._refusal(f"',' or '{end}' expected")
+            raise self._build_error(f"',' or '{end}' expected")
 
     def _peek(self) -> str:
         """Skip spaces, and return the next character. Empty at the end."""
@@ -201,17 +201,17 @@ class JsonItems:
             if not self._fill():
                 return ""
 
-    def _whole_value(self) -> tuple[Any] | None:
+    def _parse_whole_value(self) -> tuple[Any] | None:
         """Parse the next value if the buffer contains all of it."""
         try:
-            return (self._value(max_characters=_BUFFER_CHARACTERS),)
+            return (self._parse_value(max_characters=_BUFFER_CHARACTERS),)
         except _TooLong:
             return None
 
-    def _value(self, max_characters: int = _MAX_VALUE_CHARACTERS) -> Any:
+    def _parse_value(self, max_characters: int = _MAX_VALUE_CHARACTERS) -> Any:
         while True:
             if self._at >= len(self._text) and not self._fill():
-                raise self._refusal("it may be cut off")
+                raise self._build_error("it may be cut off")
             try:
                 value, end = self._parse(self._text, self._at)
                 # The rest of a number may follow: "-12.5e" is parsed as -12.5.
@@ -220,17 +220,17 @@ class JsonItems:
                     self._at = end
                     return value
             except RecursionError:
-                raise self._refusal("it is nested too deeply") from None
+                raise self._build_error("it is nested too deeply") from None
             except json.JSONDecodeError as caught:
                 is_cut = caught.pos >= len(self._text) - _LONGEST_TOKEN or caught.msg.startswith("Unterminated")
                 if not is_cut or self._has_ended:
-                    raise self._refusal(f"{caught.msg}; it may be cut off", caught.pos) from None
+                    raise self._build_error(f"{caught.msg}; it may be cut off", caught.pos) from None
             except ValueError:
-                raise self._refusal("it has an integer of thousands of digits") from None
+                raise self._build_error("it has an integer of thousands of digits") from None
             if len(self._text) - self._at > max_characters:
                 if max_characters < _MAX_VALUE_CHARACTERS:
                     raise _TooLong
-                raise self._refusal("a value is longer than 256 MiB")
+                raise self._build_error("a value is longer than 256 MiB")
             self._fill()
 
     def _fill(self) -> bool:
@@ -256,7 +256,7 @@ class JsonItems:
             self._document.allowance.check_objects(sum(map(self._text.count, "{[,")), _OBJECT_BYTES)
         return True
 
-    def _refusal(self, problem: str, at: int | None = None) -> DataFileError:
+    def _build_error(self, problem: str, at: int | None = None) -> DataFileError:
         line = self._line + self._text.count("\n", 0, self._at if at is None else at)
         return DataFileError(self._document.source, f"is not JSON ({problem})", line)
 
@@ -323,10 +323,10 @@ def read_keys(path: Path, example: str) -> dict[str, Any]:
     try:
         return parse_toml(text)
     except ValueError as problem:
-        raise DataFileError(path, f"is not TOML ({one_line(problem)}); see {example}") from None
+        raise DataFileError(path, f"is not TOML ({shorten_message(problem)}); see {example}") from None
 
 
-def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[str, str, str]:
+def find_first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[str, str, str]:
     """Return the first wrong key, pydantic's error type, and a message about its value.
 
     Values of the keys in ``secret``, and of tables that may contain such keys, are not repeated.
@@ -340,4 +340,4 @@ def first_flaw(problem: ValidationError, secret: Container[str] = ()) -> tuple[s
     value = error["input"]
     hidden = any(part in secret for part in error["loc"]) or (secret and isinstance(value, dict))
     has_value = hidden or ", got " in requirement  # a message of this package
-    return key, error["type"], requirement if has_value else f"is {shown(value)}; {requirement}"
+    return key, error["type"], requirement if has_value else f"is {shorten_repr(value)}; {requirement}"

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from dphmm.errors import ConfigurationError, DphmmError, OutputError, check_installed
-from dphmm.tables.values import is_text, one_line
-from dphmm.validation import checked
+from dphmm.tables.values import is_text, shorten_message
+from dphmm.validation import check_arguments
 
 try:
     import fcntl
@@ -21,7 +21,7 @@ _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 
-@checked
+@check_arguments
 def check_output(path: str | Path, overwrite: bool = False) -> Path:
     """Check the path of an output before any work is done for it.
 
@@ -45,7 +45,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
     MissingDependencyError
         If its extension needs a library that is not installed. The message contains the command that installs it.
     """
-    path = _plain(path)
+    path = _check_path(path)
     check_extras(path)
     try:
         if path.is_dir():
@@ -58,7 +58,7 @@ def check_output(path: str | Path, overwrite: bool = False) -> Path:
             raise OutputError(f"{path}: the folder {path.parent} does not exist; create it first")
         _check_may_write(path, path.parent)
     except OSError as problem:
-        raise _refusal(path, problem) from None
+        raise _build_write_error(path, problem) from None
     return path
 
 
@@ -85,7 +85,7 @@ def check_extras(path: Path) -> None:
         check_installed(library, extra)
 
 
-@checked
+@check_arguments
 def check_folder(path: str | Path) -> Path:
     """Check the path of a folder of outputs, existing or not, before any work is done.
 
@@ -104,14 +104,14 @@ def check_folder(path: str | Path) -> Path:
     OutputError
         If the path or one of its parents is a file, or it is not writable.
     """
-    path = _plain(path)
+    path = _check_path(path)
     try:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         if not there.is_dir():
             raise OutputError(f"{there} is a file; name another folder")
         _check_may_write(path, there)
     except OSError as problem:
-        raise _refusal(path, problem) from None
+        raise _build_write_error(path, problem) from None
     return path
 
 
@@ -130,7 +130,7 @@ def check_outputs(files: Iterable[str | Path], overwrite: bool = False) -> None:
         seen.add(path.absolute())
 
 
-def _plain(path: str | Path) -> Path:
+def _check_path(path: str | Path) -> Path:
     path = Path(path)
     if "\0" in str(path) or not is_text(str(path)):
         raise OutputError(f"path contains a character that is not allowed, got {str(path)!r}")
@@ -173,9 +173,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
         yield
 
 
-@checked
+@check_arguments
 @contextmanager
-def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
+def write_new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
     """Write a file atomically: under a temporary name that becomes ``path`` on success.
 
     The temporary file lies in the same folder, is hidden, and has the same extension. It is removed if the block raises
@@ -218,18 +218,18 @@ def new_file(path: str | Path, overwrite: bool = False, private: bool = False) -
     except DphmmError:
         raise
     except OSError as problem:
-        raise _refusal(path, problem) from None
+        raise _build_write_error(path, problem) from None
     finally:
         for left in ("", *_SQLITE_LEFTOVERS):
             part.with_name(part.name + left).unlink(missing_ok=True)
 
 
-@checked
+@check_arguments
 @contextmanager
-def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+def write_new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that must not be published. Only its owner can read it.
 
-    It is written as by `new_file`, and its name must contain ``private``.
+    It is written as by `write_new_file`, and its name must contain ``private``.
 
     Parameters
     ----------
@@ -248,13 +248,13 @@ def new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path
     ConfigurationError
         If the name does not contain ``private``.
     OutputError
-        As for `new_file`.
+        As for `write_new_file`.
     """
-    with new_file(private_name(path), overwrite, private=True) as part:
+    with write_new_file(private_name(path), overwrite, private=True) as part:
         yield part
 
 
-@checked
+@check_arguments
 def private_name(path: str | Path) -> Path:
     """Check that the name of a file with true locations contains ``private``.
 
@@ -301,9 +301,9 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
-@checked
+@check_arguments
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
-    """Write a text file in UTF-8 atomically. See `new_file`.
+    """Write a text file in UTF-8 atomically. See `write_new_file`.
 
     Parameters
     ----------
@@ -321,10 +321,10 @@ def write_text(path: str | Path, text: str, overwrite: bool = False, private: bo
     OutputError
         If the file exists and may not be overwritten, or cannot be written.
     """
-    with new_file(path, overwrite, private) as part:
+    with write_new_file(path, overwrite, private) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _refusal(path: Path, problem: OSError) -> OutputError:
-    reason = problem.strerror or one_line(problem)
+def _build_write_error(path: Path, problem: OSError) -> OutputError:
+    reason = problem.strerror or shorten_message(problem)
     return OutputError(f"{path} cannot be written ({reason}); check the folder and its free space")

@@ -24,13 +24,13 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, need
+from dphmm.errors import ConfigurationError, DataFileError, EmptyDataError, import_library
 from dphmm.tables.recognition import HEAD_BYTES, identify
-from dphmm.tables.values import one_line
-from dphmm.validation import checked
+from dphmm.tables.values import shorten_message
+from dphmm.validation import check_arguments
 
 
-def file_hash(path: str, what: str) -> str:
+def hash_file(path: str, what: str) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal.
 
     Parameters
@@ -104,7 +104,7 @@ def max_unpacked(size: int | str | None) -> Iterator[None]:
     if size is None:
         yield
         return
-    token = _max_unpacked.set(_bytes(size))
+    token = _max_unpacked.set(_parse_size(size))
     try:
         yield
     finally:
@@ -121,7 +121,7 @@ def set_max_unpacked(size: int | None) -> None:
     _max_unpacked.set(size)
 
 
-def _bytes(size: int | str) -> int:
+def _parse_size(size: int | str) -> int:
     matched = _SIZE.fullmatch(str(size).strip())
     count = round(float(matched[1]) * 1024 ** _POWERS[matched[2].lower().rstrip("b").rstrip("i")]) if matched else 0
     if count < 1:
@@ -129,7 +129,7 @@ def _bytes(size: int | str) -> int:
     return count
 
 
-def _shown(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size >> 20} MiB" if size >> 20 else f"{size} bytes"
 
 
@@ -172,7 +172,7 @@ class Allowance:
         """
         self._left -= count
         if self._left < 0:
-            raise self._refusal(self.max_bytes)
+            raise self._build_error(self.max_bytes)
 
     def check_objects(self, count: int, size: int) -> None:
         """Raise an error if the objects to be built from the unpacked bytes take too much memory.
@@ -190,16 +190,17 @@ class Allowance:
             If they take more than `MAX_OBJECT_BYTES`, and more than may be unpacked.
         """
         if count * size > max(self.max_bytes, MAX_OBJECT_BYTES):
-            raise self._refusal(max(self.max_bytes, MAX_OBJECT_BYTES))
+            raise self._build_error(max(self.max_bytes, MAX_OBJECT_BYTES))
 
-    def _refusal(self, limit: int) -> DataFileError:
+    def _build_error(self, limit: int) -> DataFileError:
         return DataFileError(
             self.source,
-            f"unpacks to more than {_shown(limit)}, out of proportion to its size; if you trust it, allow more with "
+            f"unpacks to more than {_format_size(limit)}, out of proportion to its size; if you trust it, allow more "
+            "with "
             "'dphmm --max-unpacked 8GB …' or dphmm.tables.max_unpacked",
         )
 
-    def whole(self, stream: ByteStream) -> bytes:
+    def read_all(self, stream: ByteStream) -> bytes:
         """Read an unpacking stream to its end.
 
         Parameters
@@ -266,7 +267,7 @@ class _ZstandardStream:
     _PIECE_BYTES = 1024
 
     def __init__(self, packed: ByteStream) -> None:
-        self._library = need("zstandard", "files")
+        self._library = import_library("zstandard", "files")
         self._packed = packed
         self._frame: Any = None
         self._unpacked = b""
@@ -292,7 +293,7 @@ class _ZstandardStream:
             try:
                 self._unpacked = self._frame.decompress(piece)
             except self._library.ZstdError as problem:
-                raise zlib.error(one_line(problem)) from None
+                raise zlib.error(shorten_message(problem)) from None
             piece = b""
             if self._frame.eof:
                 piece, self._frame = self._frame.unused_data, None
@@ -390,7 +391,7 @@ class Document:
         if isinstance(self.content, bytes):
             yield from (self.content[start : start + size] for start in range(0, len(self.content), size))
             return
-        with readable(self.source):
+        with convert_read_errors(self.source):
             stream = self.content()
             try:
                 while chunk := stream.read(size):
@@ -448,7 +449,7 @@ class Document:
 
 
 @contextmanager
-def readable(path: str | Path) -> Iterator[None]:
+def convert_read_errors(path: str | Path) -> Iterator[None]:
     """Convert read errors within the block to a `DataFileError`, and refuse devices.
 
     Reading a device may never end.
@@ -476,11 +477,15 @@ def readable(path: str | Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataFileError(path, "there is no such file or folder; check the path") from None
     except _DAMAGE_ERRORS as problem:
-        raise DataFileError(path, f"is truncated or damaged ({one_line(problem)}); fetch or copy it again") from None
+        raise DataFileError(
+            path, f"is truncated or damaged ({shorten_message(problem)}); fetch or copy it again"
+        ) from None
     except (OSError, RuntimeError, NotImplementedError) as problem:  # the last two: encrypted or unusual zip members
         is_encrypted = isinstance(problem, RuntimeError) and "encrypted" in str(problem)
         reason = (
-            "is encrypted; unpack it with its password" if is_encrypted else f"cannot be read ({one_line(problem)})"
+            "is encrypted; unpack it with its password"
+            if is_encrypted
+            else f"cannot be read ({shorten_message(problem)})"
         )
         raise DataFileError(path, reason) from None
 
@@ -496,7 +501,7 @@ def remove_packed_suffix(name: str) -> str:
     return name[: len(name) - len(packed)]
 
 
-def member_names(path: str | Path) -> Iterator[str]:
+def iterate_member_names(path: str | Path) -> Iterator[str]:
     """Yield the names of the files in a folder or archive, or the file's own name.
 
     Parameters
@@ -515,13 +520,13 @@ def member_names(path: str | Path) -> Iterator[str]:
         If the path does not exist or cannot be read.
     """
     path = Path(path)
-    with readable(path):
+    with convert_read_errors(path):
         path.stat()
-        for name, _ in _members(path):
+        for name, _ in _iterate_members(path):
             yield name
 
 
-@checked
+@check_arguments
 def read_document(path: str | Path) -> Document:
     """Read one file, plain or packed with gzip, bzip2, xz or Zstandard.
 
@@ -542,7 +547,7 @@ def read_document(path: str | Path) -> Document:
         allows.
     """
     path = Path(path)
-    with readable(path):
+    with convert_read_errors(path):
         size = path.stat().st_size
         allowance = Allowance(path, size)
         name = PurePosixPath(path.absolute().as_posix())
@@ -553,12 +558,12 @@ def read_document(path: str | Path) -> Document:
             content, is_packed = _open_lazily(partial(path.open, "rb"), allowance)
         else:
             packed = path.read_bytes()
-            data = _unpacked(packed, allowance)
+            data = _unpack_bytes(packed, allowance)
             content, is_packed = data, data is not packed
         return Document(str(path), name, content, allowance if is_packed else None)
 
 
-@checked
+@check_arguments
 def documents(path: str | Path, suffixes: Collection[str] | None = None) -> Iterator[Document]:
     """Yield the files of a folder or archive that have one of the suffixes, or a single file.
 
@@ -583,24 +588,24 @@ def documents(path: str | Path, suffixes: Collection[str] | None = None) -> Iter
     """
     path = Path(path)
     has_files = False
-    with readable(path):
+    with convert_read_errors(path):
         if not (path.is_dir() or is_archive(path)):
             yield read_document(path)
             return
-        for name, load in _members(path, ordered=True):
+        for name, load in _iterate_members(path, ordered=True):
             if PurePosixPath(name).name.startswith("."):  # macOS adds ._ files
                 continue
             if suffixes is None or get_suffix(name) in suffixes:
                 has_files = True
-                with readable(f"{path}/{name}"):
+                with convert_read_errors(f"{path}/{name}"):
                     document = Document(f"{path}/{name}", PurePosixPath(name), *load())
-                    yield from _unzipped(document) if suffixes is None else (document,)
+                    yield from _unzip_document(document) if suffixes is None else (document,)
     if not has_files:
         wanted = "file" if suffixes is None else f"{' or '.join(sorted(suffixes))} file"
         raise EmptyDataError(path, f"contains no {wanted}; check the folder or name the format")
 
 
-def _unzipped(document: Document) -> Iterator[Document]:
+def _unzip_document(document: Document) -> Iterator[Document]:
     """Yield the files of a ZIP archive within another one, or any other file itself."""
     kind = identify(document.head())
     if kind is None or kind.name != "ZIP":
@@ -611,14 +616,14 @@ def _unzipped(document: Document) -> Iterator[Document]:
         for info in packed.infolist():
             if not info.filename.endswith("/") and not PurePosixPath(info.filename).name.startswith("."):
                 name = document.name / info.filename
-                yield Document(f"{document.source}/{info.filename}", name, *_of_zip(packed, info, allowance))
+                yield Document(f"{document.source}/{info.filename}", name, *_load_zip_member(packed, info, allowance))
 
 
 # The content of a `Document`, and the remaining allowance of its packed source.
 Content = tuple[bytes | Callable[[], ByteStream], Allowance | None]
 
 
-def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:
+def _iterate_members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[[], Content]]]:
     """Yield the name of each file of a folder or archive, or the file's own, with its loader.
 
     A member must be loaded before the next one is requested.
@@ -627,28 +632,28 @@ def _members(path: Path, ordered: bool = False) -> Iterator[tuple[str, Callable[
         paths = path.rglob("*")
         for file in sorted(paths) if ordered else paths:
             if file.is_file():
-                yield file.relative_to(path).as_posix(), partial(_of_file, file)
+                yield file.relative_to(path).as_posix(), partial(_load_file, file)
         return
     allowance = Allowance(path, path.stat().st_size)
     if _is_tar(path):
-        with path.open("rb") as packed_file, _tar(packed_file, allowance) as archive:
+        with path.open("rb") as packed_file, _open_tar(packed_file, allowance) as archive:
             longest = max(allowance.max_bytes, path.stat().st_size)
-            while (member := _next_member(archive)) is not None:
+            while (member := _read_next_member(archive)) is not None:
                 if archive.offset > longest:  # searching the next header would never end
                     allowance.take(archive.offset)
                 if member.isfile():
-                    yield member.name, partial(_of_tar, archive, member, allowance)
+                    yield member.name, partial(_load_tar_member, archive, member, allowance)
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:
             for info in packed.infolist():
                 if not info.filename.endswith("/"):
-                    yield info.filename, partial(_of_zip, packed, info, allowance)
+                    yield info.filename, partial(_load_zip_member, packed, info, allowance)
     else:
-        yield path.name, partial(_of_file, path)
+        yield path.name, partial(_load_file, path)
 
 
 @contextmanager
-def _tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
+def _open_tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
     """Open an archive for reading from begin to end, so that no header can move backwards."""
     start = file.read(8)
     file.seek(0)
@@ -662,7 +667,7 @@ def _tar(file: Any, allowance: Allowance) -> Iterator[tarfile.TarFile]:
         yield archive
 
 
-def _next_member(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
+def _read_next_member(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
     try:
         member = archive.next()
     except _HEADER_ERRORS as problem:
@@ -675,21 +680,21 @@ def _next_member(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
 _HEADER_ERRORS = (ValueError, KeyError, IndexError, TypeError)
 
 
-def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo, allowance: Allowance) -> Content:
+def _load_tar_member(archive: tarfile.TarFile, member: tarfile.TarInfo, allowance: Allowance) -> Content:
     if member.issparse():  # the holes of a sparse file are not in the archive
         allowance.take(member.size)
     content = archive.extractfile(member)
-    return b"" if content is None else _unpacked(content.read(), allowance), allowance
+    return b"" if content is None else _unpack_bytes(content.read(), allowance), allowance
 
 
-def _of_zip(packed: zipfile.ZipFile, info: zipfile.ZipInfo, allowance: Allowance) -> Content:
+def _load_zip_member(packed: zipfile.ZipFile, info: zipfile.ZipInfo, allowance: Allowance) -> Content:
     if info.file_size > _MAX_EAGER_BYTES:
         return _open_lazily(lambda: CountingStream(packed.open(info), allowance), allowance)[0], allowance
     with packed.open(info) as content:
-        return _unpacked(allowance.whole(content), allowance), allowance
+        return _unpack_bytes(allowance.read_all(content), allowance), allowance
 
 
-def _of_file(path: Path) -> Content:
+def _load_file(path: Path) -> Content:
     document = read_document(path)
     return document.content, document.allowance
 
@@ -720,9 +725,9 @@ def _find_unpacker(start: bytes) -> Callable[[Any], Any] | None:
     return next((unpack for magic, unpack in _UNPACKERS.items() if start.startswith(magic)), None)
 
 
-def _unpacked(data: bytes, allowance: Allowance) -> bytes:
+def _unpack_bytes(data: bytes, allowance: Allowance) -> bytes:
     unpacker = _find_unpacker(data[:_MAGIC_BYTES])
-    return data if unpacker is None else allowance.whole(unpacker(BytesIO(data)))
+    return data if unpacker is None else allowance.read_all(unpacker(BytesIO(data)))
 
 
 def _open_lazily(opened: Callable[[], Any], allowance: Allowance) -> tuple[Callable[[], ByteStream], bool]:

@@ -31,7 +31,7 @@ from dphmm.tables.vector_files import (
     read_layers,
     to_degrees,
 )
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The classes of streets. A road is a main road, and a path is not open to cars.
 STREET_CLASSES = ("motorway", "road", "street", "path")
@@ -132,7 +132,7 @@ class StreetMap:
         return not (len(self.edges) or len(self.buildings) or len(self.addresses) or self.water or self.coast)
 
 
-@checked
+@check_arguments
 def read_street_map(path: str | Path, bounds: Box | None = None) -> StreetMap:
     """Read the streets, buildings, addresses and water of a map file.
 
@@ -204,7 +204,7 @@ class _Collector:
             shapes = shapely.transform(shapely.force_2d(shapes), convert, interleaved=False)
         for shape, feature in zip(shapes, layer.features, strict=False):
             if shape is not None and not shape.is_empty and self._is_inside(shape):
-                self._add_feature(shape, _tags(feature.properties), layer_words)
+                self._add_feature(shape, _merge_tags(feature.properties), layer_words)
 
     def _is_inside(self, shape: Any) -> bool:
         west, south, east, north = shape.bounds
@@ -257,10 +257,10 @@ class _Collector:
         return StreetMap(
             nodes,
             edges,
-            _edge_lengths(nodes, edges),
+            _compute_edge_lengths(nodes, edges),
             edge_classes,
-            _points(self._buildings),
-            _points([*self._addresses.values()]),
+            _get_coordinates(self._buildings),
+            _get_coordinates([*self._addresses.values()]),
             self._water,
             self._coast,
         )
@@ -275,7 +275,7 @@ def _parse(feature: Feature) -> Any:
         return None
 
 
-def _tags(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def _merge_tags(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the properties, with those that GDAL keeps in one column."""
     others = properties.get("other_tags")
     if not isinstance(others, str):
@@ -285,7 +285,7 @@ def _tags(properties: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _points(points: Sequence[Any]) -> FloatArray:
+def _get_coordinates(points: Sequence[Any]) -> FloatArray:
     """Return latitudes and longitudes, ``(n, 2)``."""
     if not points:
         return np.zeros((0, 2))
@@ -328,7 +328,7 @@ def _build_graph(lines: Sequence[Any], classes: IntArray) -> tuple[FloatArray, I
     return steps[first] * _DEGREE_STEP, edges[chosen], edge_classes[chosen]
 
 
-def _edge_lengths(nodes: FloatArray, edges: IntArray) -> FloatArray:
+def _compute_edge_lengths(nodes: FloatArray, edges: IntArray) -> FloatArray:
     """Return the geodesic lengths of edges, kilometres."""
     from pyproj import Geod
 

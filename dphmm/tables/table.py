@@ -14,12 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, as_floats, as_instants
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, TimeOrderError, need
+from dphmm.errors import (
+    ConfigurationError,
+    DataFileError,
+    InvalidInputError,
+    OutputError,
+    TimeOrderError,
+    import_library,
+)
 from dphmm.tables.binary_files import PARQUET_SUFFIXES, read_parquet, write_parquet
-from dphmm.tables.output import new_file
+from dphmm.tables.output import write_new_file
 from dphmm.tables.source import Document, get_suffix, read_document
-from dphmm.tables.values import Times, one_line, parse_number, parse_time, parse_times, plain_text, time_text
-from dphmm.validation import checked
+from dphmm.tables.values import Times, format_cell, format_time, parse_number, parse_time, parse_times, shorten_message
+from dphmm.validation import check_arguments
 
 # Quantity → normalized names of its column, see `normalize_column`; the first that occurs is used.
 #
@@ -73,13 +80,13 @@ def find_column(names: Iterable[str], what: str) -> str | None:
     return next((lower[name] for name in ALIASES[what] if name in lower), None)
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join up to twelve names for a message, with long ones shortened."""
     short = [name if len(name) <= 40 else f"{name[:37]}..." for name in names[:12]]
     return ", ".join(short) + (", ..." if len(names) > 12 else "") if names else "no columns"
 
 
-def csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[int, list[str]]]:
+def iterate_csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the numbers of their last lines, the header first.
 
     The separator is a comma, semicolon or tab: the one that a first line ``sep=;`` names, as spreadsheets write, or see
@@ -115,7 +122,7 @@ def csv_rows(document: Document, encoding: str = "utf-8-sig") -> Iterator[tuple[
     try:
         for fields in reader:
             if fields:
-                yield reader.line_num + skipped, [unguarded(field) for field in fields] if guarded else fields
+                yield reader.line_num + skipped, [unguard_cell(field) for field in fields] if guarded else fields
     except csv.Error as problem:
         line = reader.line_num + skipped
         # The limit belongs to all of the process, so it is not raised here. A quote that is not closed exceeds it too.
@@ -148,11 +155,11 @@ def find_delimiter(first: str) -> str:
     return max(",;\t", key=plain.count)
 
 
-@checked
+@check_arguments
 def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """Write a CSV file in UTF-8 with a header line.
 
-    Cells that a spreadsheet would evaluate as a formula are `guarded`.
+    Cells that a spreadsheet would evaluate as a formula are changed by `guard_cell`.
 
     Parameters
     ----------
@@ -173,10 +180,10 @@ def write_csv(path: str | Path, header: Sequence[str], rows: Iterable[Iterable[o
     try:
         with Path(path).open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(_Lines(stream), lineterminator="\r\n")
-            writer.writerow(map(guarded, header))
-            writer.writerows(map(guarded, row) for row in rows)
+            writer.writerow(map(guard_cell, header))
+            writer.writerows(map(guard_cell, row) for row in rows)
     except (TypeError, ValueError) as problem:
-        raise InvalidInputError(f"rows must be sequences of strings and numbers ({one_line(problem)})") from None
+        raise InvalidInputError(f"rows must be sequences of strings and numbers ({shorten_message(problem)})") from None
     except IsADirectoryError:
         raise OutputError(f"{path} is a folder; name a file") from None
 
@@ -199,10 +206,10 @@ _FORMULA_STARTS = "'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]inf", re.ASCII)
 
 
-def guarded(cell: object) -> object:
+def guard_cell(cell: object) -> object:
     """Prefix a string with an apostrophe if a spreadsheet would run it as a formula.
 
-    Numbers are unchanged. `unguarded` removes the apostrophe.
+    Numbers are unchanged. `unguard_cell` removes the apostrophe.
 
     Examples
     --------
@@ -214,8 +221,8 @@ def guarded(cell: object) -> object:
     return cell
 
 
-def unguarded(cell: str) -> str:
-    """Remove the apostrophe that `guarded` added to a string."""
+def unguard_cell(cell: str) -> str:
+    """Remove the apostrophe that `guard_cell` added to a string."""
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
@@ -223,7 +230,7 @@ def unguarded(cell: str) -> str:
 _LINE_BYTES = 270
 
 
-@checked
+@check_arguments
 def content_lines(path: str | Path) -> list[tuple[int, str]]:
     """Return the non-empty lines of a text file without comments, which start with ``#``.
 
@@ -276,7 +283,7 @@ class Table:
     lines: Sequence[int] = field(repr=False)
 
     @classmethod
-    @checked
+    @check_arguments
     def read(cls, path: str | Path, empty: bool = False) -> Table:
         """Read a Parquet file, or a CSV file with a header line (UTF-8. Comma, semicolon or tab).
 
@@ -312,7 +319,7 @@ class Table:
             header, cells, lines = _read_csv(document)
         table = cls(document.source, dict(zip(header, cells, strict=True)), lines)
         if len(table.columns) != len(header):
-            raise table.refusal(None, f"must have unique column names, got {listed(header)}")
+            raise table.refusal(None, f"must have unique column names, got {join_names(header)}")
         if not header or not (len(table) or empty):
             raise DataFileError(path, "contains no rows; it needs a header and at least one row")
         return table
@@ -340,7 +347,7 @@ class Table:
         """
         name = find_column(self.columns, what)
         if name is None:
-            columns = listed(list(self.columns))
+            columns = join_names(list(self.columns))
             aliases = " or ".join(ALIASES[what])
             raise self.refusal(None, f"has no column {what!r}; its columns are {columns}; rename one to {aliases}")
         return name
@@ -364,7 +371,7 @@ class Table:
             If there is no such column.
         """
         if name not in self.columns:
-            raise self.refusal(None, f"has no column {name!r}; its columns are {listed(list(self.columns))}")
+            raise self.refusal(None, f"has no column {name!r}; its columns are {join_names(list(self.columns))}")
         return self.columns[name]
 
     def texts(self, name: str) -> list[str]:
@@ -380,11 +387,11 @@ class Table:
         list of str
             A string for each row, empty for missing values.
         """
-        return [text.strip() for text in self._plain(name)]
+        return [text.strip() for text in self._get_plain_texts(name)]
 
-    def _plain(self, name: str) -> Iterable[str]:
+    def _get_plain_texts(self, name: str) -> Iterable[str]:
         cells = self.cells(name)
-        return map(plain_text, cells.tolist()) if isinstance(cells, np.ndarray) else cells
+        return map(format_cell, cells.tolist()) if isinstance(cells, np.ndarray) else cells
 
     def values(self, name: str, parse: Callable[[str], T]) -> list[T]:
         """Return a column with each of its cells parsed.
@@ -407,7 +414,7 @@ class Table:
             If ``parse`` raises `ValueError`; with its line.
         """
         values = []
-        for row, cell in enumerate(self._plain(name)):
+        for row, cell in enumerate(self._get_plain_texts(name)):
             try:
                 values.append(parse(cell))
             except ValueError as problem:
@@ -489,7 +496,7 @@ class Table:
 
 def _read_csv(document: Document) -> tuple[list[str], list[Any], list[int]]:
     document.check_objects((b",", b";", b"\t", b"\n"), _CELL_BYTES)
-    rows = csv_rows(document)
+    rows = iterate_csv_rows(document)
     first, names = next(rows, (1, []))
     header = [name.strip() for name in names]
     lines = [first]
@@ -513,7 +520,7 @@ def _parse_number(text: str, name: str) -> float:
 TIMED_SUFFIXES = (".csv", ".parquet")
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class TimedTable:
     """Columns of numbers over strictly increasing times.
@@ -544,7 +551,7 @@ class TimedTable:
         back = np.flatnonzero(self.times[1:] <= self.times[:-1])
         if back.size:
             row = int(back[0]) + 1
-            after, before = (time_text(self.times[at]) for at in (row, row - 1))
+            after, before = (format_time(self.times[at]) for at in (row, row - 1))
             raise TimeOrderError(
                 f"times must be strictly increasing, got time {row} = {after} after {before}; sort them"
             )
@@ -558,7 +565,7 @@ class TimedTable:
         return len(self.times)
 
     @classmethod
-    @checked
+    @check_arguments
     def read(cls, path: str | Path) -> TimedTable:
         """Read a table with a column of times and other columns of numbers.
 
@@ -597,9 +604,9 @@ class TimedTable:
         except TimeOrderError as problem:
             raise TimeOrderError(f"{path}: {problem}") from None
 
-    @checked
+    @check_arguments
     def write(self, path: str | Path, overwrite: bool = False, private: bool = False) -> None:
-        """Write the table atomically. See `dphmm.tables.new_file`.
+        """Write the table atomically. See `dphmm.tables.write_new_file`.
 
         Parameters
         ----------
@@ -618,15 +625,15 @@ class TimedTable:
             As for `check_table_name`.
         """
         suffix = check_table_name(path).suffix.lower()
-        with new_file(path, overwrite, private) as part:
+        with write_new_file(path, overwrite, private) as part:
             if suffix == ".parquet":
                 write_parquet(part, {"time": self.times, **self.columns})
             else:
                 texts = [[str(value).lower() for value in values.tolist()] for values in self.columns.values()]
-                rows = zip(map(time_text, self.times), *texts, strict=True)
+                rows = zip(map(format_time, self.times), *texts, strict=True)
                 write_csv(part, ["time", *self.columns], rows)
 
-    @checked
+    @check_arguments
     def matrix(self, names: list[str]) -> FloatArray:
         """Return selected columns as a matrix.
 
@@ -667,15 +674,17 @@ def _find_time(path: str | Path, names: list[str]) -> str:
     """
     times = [name for name in names if name.strip() != "t" and normalize_column(name) in ALIASES["time"]]  # t: a state
     if len(times) > 1:
-        raise DataFileError(path, f"must have one column of times, got {listed(times)}: rename or remove the others")
+        raise DataFileError(
+            path, f"must have one column of times, got {join_names(times)}: rename or remove the others"
+        )
     if not times and normalize_column(names[0]) in _UNITS_OF_TIME:
         times = names[:1]
     if not times:
-        raise DataFileError(path, f"has no column of times, got {listed(names)}: name it time")
+        raise DataFileError(path, f"has no column of times, got {join_names(names)}: name it time")
     return times[0]
 
 
-@checked
+@check_arguments
 def check_table_name(path: str | Path) -> Path:
     """Check that a table to write has one of `TIMED_SUFFIXES` and that its library exists.
 
@@ -700,5 +709,5 @@ def check_table_name(path: str | Path) -> Path:
     if path.suffix.lower() not in TIMED_SUFFIXES:
         raise ConfigurationError(f"{path}: the extension of a table must be {' or '.join(TIMED_SUFFIXES)}")
     if path.suffix.lower() == ".parquet":
-        need("pyarrow", "files")
+        import_library("pyarrow", "files")
     return path

@@ -37,7 +37,7 @@ def shorten(value: object) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
-def shown(value: object) -> str:
+def shorten_repr(value: object) -> str:
     """Return the `repr` of a value, cut to a length that fits a message of one line."""
     try:
         text = repr(value)
@@ -46,7 +46,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def one_line(problem: BaseException) -> str:
+def shorten_message(problem: BaseException) -> str:
     """Return an error's message on one line of bounded length, or its class if empty."""
     text = " ".join(str(problem).split())
     short = text if len(text) <= _MAX_MESSAGE_CHARACTERS else text[: _MAX_MESSAGE_CHARACTERS - 3] + "..."
@@ -62,12 +62,12 @@ def is_text(text: str) -> bool:
     return True
 
 
-def writable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace each unpaired surrogate in a string (see `is_text`) by a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
-def plain_text(value: object) -> str:
+def format_cell(value: object) -> str:
     """Write a value of a typed file as in CSV: None is empty, integral floats have no point.
 
     Bytes are text in UTF-8, with an unpaired surrogate for each byte that is not; see `is_text`.
@@ -200,12 +200,12 @@ def parse_time(text: object) -> int:
     try:
         if not isinstance(text, str):
             raise ValueError
-        return since_epoch(datetime.fromisoformat(text.strip()))
+        return to_microseconds(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise InvalidInputError(f"time must be ISO 8601 such as 2009-10-11T14:04:30Z, got {shorten(text)}") from None
 
 
-def since_epoch(instant: datetime) -> int:
+def to_microseconds(instant: datetime) -> int:
     """Return microseconds since 1970 in UTC. A time without a zone is taken as UTC.
 
     Raises
@@ -283,7 +283,7 @@ def iso_time(instant: np.datetime64) -> str:
     return f"{whole if whole == instant else instant}Z"
 
 
-def time_text(time: Any) -> str:
+def format_time(time: Any) -> str:
     """Format a time as in tables: ISO 8601 in UTC, or a number.
 
     Examples

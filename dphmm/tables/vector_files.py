@@ -26,15 +26,15 @@ from xml.parsers import expat
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.errors import DataFileError, check_installed, need
+from dphmm.errors import DataFileError, check_installed, import_library
 from dphmm.tables.binary_files import PARQUET_SUFFIXES, Metadata, OpenParquet, check_schema
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import check_output
 from dphmm.tables.recognition import identify
-from dphmm.tables.source import Allowance, Document, get_suffix, read_document, readable
-from dphmm.tables.values import one_line, shorten
+from dphmm.tables.source import Allowance, Document, convert_read_errors, get_suffix, read_document
+from dphmm.tables.values import shorten, shorten_message
 from dphmm.tables.xml_files import decode_xml
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     import shapely
@@ -61,7 +61,7 @@ class Feature(NamedTuple):
     geometry: Any
 
 
-@checked
+@check_arguments
 def read_features(document: Document) -> list[Feature]:
     """Read the features of a GeoJSON file in WGS 84: a collection, a feature or a geometry.
 
@@ -141,7 +141,7 @@ def _get_name(system: object) -> str:
     return str(properties.get("name")) if isinstance(properties, dict) else ""
 
 
-@checked
+@check_arguments
 def write_features(path: str | Path, name: str, features: Iterable[Feature]) -> None:
     """Write a GeoJSON collection, one feature per line.
 
@@ -198,7 +198,7 @@ def parse_geometry(value: object, kinds: Collection[str]) -> shapely.Geometry | 
     if value is None or value == "":
         return None
     value, system = _unwrap_geometry(value)
-    kind = geometry_kind(value)
+    kind = get_geometry_type(value)
     if kind not in kinds:
         description = f"a {kind}" if kind in GEOMETRY_TYPES else shorten(value)
         raise ValueError(f"geometry must be a {' or '.join(kinds)}, got {description}")
@@ -216,7 +216,7 @@ def parse_geometry(value: object, kinds: Collection[str]) -> shapely.Geometry | 
             geometry = shapely.from_geojson(json.dumps(value))
     except (shapely.errors.ShapelyError, RecursionError):
         raise ValueError(f"geometry is invalid, got {shorten(value)}") from None
-    convert = _converter(system)
+    convert = _get_converter(system)
     return geometry if convert is None else shapely.transform(geometry, convert, interleaved=False)
 
 
@@ -238,7 +238,7 @@ def _unwrap_geometry(value: object) -> tuple[object, int]:
 
 
 @lru_cache(maxsize=16)
-def _converter(system: int) -> Callable[..., Any] | None:
+def _get_converter(system: int) -> Callable[..., Any] | None:
     """Return the function from the system of an SRID to degrees. None for WGS 84."""
     return to_degrees(f"EPSG:{system}") if system > 0 else None
 
@@ -266,7 +266,7 @@ def parse_points(values: Sequence[object]) -> FloatArray:
     groups: dict[tuple[type, int], list[tuple[int, object]]] = {}
     for at, value in enumerate(values):
         plain, system = _unwrap_geometry(value)
-        if geometry_kind(plain) == "Point":
+        if get_geometry_type(plain) == "Point":
             groups.setdefault((type(plain), system), []).append((at, plain))
     for (form, system), members in groups.items():
         points[[at for at, _ in members]] = _parse_alike([plain for _, plain in members], form, system)
@@ -277,7 +277,7 @@ _POINT_HEADERS = frozenset((b"\1\1\0\0\0", b"\0\0\0\0\1"))
 
 
 def _is_point(value: bytes) -> bool:
-    return value[:5] in _POINT_HEADERS or geometry_kind(value) == "Point"
+    return value[:5] in _POINT_HEADERS or get_geometry_type(value) == "Point"
 
 
 def _parse_alike(values: Sequence[object], form: type, system: int) -> FloatArray:
@@ -297,7 +297,7 @@ def _parse_alike(values: Sequence[object], form: type, system: int) -> FloatArra
     points = np.column_stack([shapely.get_x(geometries), shapely.get_y(geometries)])
     systems = shapely.get_srid(geometries) if form is bytes else np.full(len(values), system)
     for number in np.unique(systems):
-        convert = _converter(int(number))
+        convert = _get_converter(int(number))
         if convert is not None:
             chosen = systems == number
             points[chosen] = np.column_stack(convert(*points[chosen].T))
@@ -309,7 +309,7 @@ GEOMETRY_TYPES = ("Point", "LineString", "Polygon", "MultiPoint", "MultiLineStri
 _WORD = re.compile(r"\s*([A-Za-z]+)")
 
 
-def geometry_kind(value: object) -> str | None:
+def get_geometry_type(value: object) -> str | None:
     """Return the type that a geometry in a form of `parse_geometry` states, or None."""
     if isinstance(value, Mapping):
         kind = value.get("type")
@@ -367,7 +367,7 @@ _REQUIRED = "GeoJSON, or a vector file with the extension of its format, such as
 _SHAPEFILE_PARTS = (".shx", ".dbf", ".prj", ".cpg")
 
 
-@checked
+@check_arguments
 def check_vector_file(path: str | Path) -> Path:
     """Check by its extension that a vector file can be read, before any work is done.
 
@@ -399,7 +399,7 @@ def check_vector_file(path: str | Path) -> Path:
     return path
 
 
-@checked
+@check_arguments
 def read_layers(
     path: str | Path,
     box: Box | None = None,
@@ -444,9 +444,9 @@ def read_layers(
         return [read_geoparquet(read_document(path))]
     if suffix not in _FIRST_BYTES:
         return [Layer("", *read_collection(read_document(path), _REQUIRED))]
-    pyogrio = need("pyogrio", "files")
-    raw = need("pyogrio.raw", "files")
-    source = _CHECKS[suffix](read_document(path)) if suffix in _CHECKS else _checked_path(path, suffix)
+    pyogrio = import_library("pyogrio", "files")
+    raw = import_library("pyogrio.raw", "files")
+    source = _CHECKS[suffix](read_document(path)) if suffix in _CHECKS else _check_path(path, suffix)
     size = len(source) if isinstance(source, bytes) else path.stat().st_size
     layers = []
     try:
@@ -460,20 +460,24 @@ def read_layers(
                 if info["driver"] not in _DRIVERS or info["features"] > size:
                     raise ValueError(f"a {info['driver']} file of {info['features']} features")
                 system = None if suffix == ".kml" else info["crs"] or ""
-                part = None if box is None else _bounds(box, system)
+                part = None if box is None else _convert_box(box, system)
                 selection = {"bbox": part, "where": None if where is None else where.get(name)}
                 meta, _, shapes, columns = raw.read(source, layer=number, datetime_as_string=True, **selection)
-                layers.append(Layer(name, _features(list(meta["fields"]), columns, shapes), system))
+                layers.append(Layer(name, _build_features(list(meta["fields"]), columns, shapes), system))
     except (RuntimeError, ValueError) as problem:
-        raise DataFileError(path, f"is not a complete {suffix} file ({one_line(problem)}); export it again") from None
+        raise DataFileError(
+            path, f"is not a complete {suffix} file ({shorten_message(problem)}); export it again"
+        ) from None
     finally:
         pyogrio.set_gdal_config_options({"GDAL_PAM_ENABLED": None})
     if suffix == ".kml":
-        return [layer._replace(features=[_of_kml(feature) for feature in layer.features]) for layer in layers]
+        return [
+            layer._replace(features=[_clean_kml_feature(feature) for feature in layer.features]) for layer in layers
+        ]
     return layers
 
 
-def _features(fields: list[str], columns: list[Any], shapes: Any) -> list[Feature]:
+def _build_features(fields: list[str], columns: list[Any], shapes: Any) -> list[Feature]:
     cells = [[None if cell != cell else cell for cell in column.tolist()] for column in columns]  # NaN where it is NULL
     shapes = [None] * len(cells[0]) if shapes is None else shapes.tolist()
     rows = zip(*cells, strict=True) if cells else [()] * len(shapes)
@@ -484,7 +488,7 @@ def _read_zipped(
     path: Path, box: Box | None, names: Collection[str] | None, where: Mapping[str, str] | None
 ) -> list[Layer]:
     """Read the one vector file in a zip archive, after unpacking it to a temporary folder."""
-    with readable(path):
+    with convert_read_errors(path):
         if not zipfile.is_zipfile(path):
             raise DataFileError(path, f"is not a {get_suffix(path)} file; export it again")
         with zipfile.ZipFile(path) as archive:
@@ -508,7 +512,7 @@ def _read_zipped(
                 for info in parts:
                     with archive.open(info) as content:
                         file = Path(folder, f"layer{PurePosixPath(info.filename).suffix.lower()}")
-                        file.write_bytes(allowance.whole(content))
+                        file.write_bytes(allowance.read_all(content))
                 unpacked = Path(folder, f"layer{name.suffix.lower()}")
                 try:
                     return read_layers(unpacked, box, names, where)
@@ -563,7 +567,7 @@ def read_geoparquet(document: Document) -> Layer:
     return Layer("", features, get_column_system(file.metadata, name))
 
 
-def _geometry_metadata(metadata: Metadata) -> Mapping[str, Any]:
+def _parse_geometry_metadata(metadata: Metadata) -> Mapping[str, Any]:
     """Return the GeoParquet metadata of a file's schema. Empty if they are invalid."""
     with suppress(ValueError, UnicodeDecodeError):
         value = parse_json(metadata.get(b"geo", b"{}"))
@@ -573,20 +577,20 @@ def _geometry_metadata(metadata: Metadata) -> Mapping[str, Any]:
 
 def get_geometry_column(metadata: Metadata) -> str | None:
     """Return the primary geometry column that GeoParquet metadata name, or None."""
-    name = _geometry_metadata(metadata).get("primary_column")
+    name = _parse_geometry_metadata(metadata).get("primary_column")
     return name if isinstance(name, str) else None
 
 
 def get_column_system(metadata: Metadata, column: str) -> Any:
     """Return the reference system of a column in GeoParquet metadata. None for WGS 84."""
-    columns = _geometry_metadata(metadata).get("columns")
+    columns = _parse_geometry_metadata(metadata).get("columns")
     about = columns.get(column) if isinstance(columns, dict) else None
     return about.get("crs") if isinstance(about, dict) else None
 
 
-def _checked_path(path: Path, suffix: str) -> Path:
+def _check_path(path: Path, suffix: str) -> Path:
     """Return the absolute path of a file that begins with the signature of its extension."""
-    with readable(path), path.open("rb") as stream:
+    with convert_read_errors(path), path.open("rb") as stream:
         begins = stream.read(4 * (suffix == ".pbf") + len(_FIRST_BYTES[suffix])).endswith(_FIRST_BYTES[suffix])
     if not begins:
         raise DataFileError(path, f"is not a {suffix} file; export it again")
@@ -607,7 +611,7 @@ _KML_SETTINGS = frozenset(
 )
 
 
-def _checked_kml(document: Document) -> bytes:
+def _check_kml(document: Document) -> bytes:
     """Return the bytes of a KML file (OGC 12-007r2, and Google's older ones) after checks.
 
     GDAL replaces an invalid coordinate by another number, but users rely on a polygon as their zone. Therefore files
@@ -639,14 +643,16 @@ def _checked_kml(document: Document) -> bytes:
     try:
         parser.Parse(document.data, True)
     except (expat.ExpatError, ValueError, LookupError) as problem:
-        raise DataFileError(document.source, f"is not well-formed KML ({one_line(problem)}); export it again") from None
+        raise DataFileError(
+            document.source, f"is not well-formed KML ({shorten_message(problem)}); export it again"
+        ) from None
     return document.data
 
 
 _OSM_ROOT = re.compile(rb"\s*(?:<\?xml[^>]{0,200}>)?\s*(?:<!--.{0,1000}?-->\s*)*<osm[\s>]", re.DOTALL)
 
 
-def _checked_osm(document: Document) -> bytes:
+def _check_osm(document: Document) -> bytes:
     """Return the bytes of an OpenStreetMap XML file without a document type."""
     try:
         for _ in decode_xml(document):
@@ -655,15 +661,15 @@ def _checked_osm(document: Document) -> bytes:
             raise ValueError("its root is not osm")
     except ValueError as problem:
         raise DataFileError(
-            document.source, f"is not OpenStreetMap XML ({one_line(problem)}); export it again"
+            document.source, f"is not OpenStreetMap XML ({shorten_message(problem)}); export it again"
         ) from None
     return document.data
 
 
-_CHECKS: Mapping[str, Callable[[Document], bytes]] = {".kml": _checked_kml, ".osm": _checked_osm}
+_CHECKS: Mapping[str, Callable[[Document], bytes]] = {".kml": _check_kml, ".osm": _check_osm}
 
 
-def _of_kml(feature: Feature) -> Feature:
+def _clean_kml_feature(feature: Feature) -> Feature:
     """Return a placemark with the properties of its author only, and its rings closed."""
     import shapely
 
@@ -698,11 +704,11 @@ def to_degrees(system: object) -> Callable[..., Any] | None:
     ValueError
         If it has another form, or is unknown.
     """
-    transformer = _transformer(system)
+    transformer = _build_transformer(system)
     return None if transformer is None else transformer.transform
 
 
-def _transformer(system: object) -> Any:
+def _build_transformer(system: object) -> Any:
     """Return a `pyproj.Transformer` to longitude and latitude on WGS 84. None if not needed."""
     if system is None or (isinstance(system, str) and len(system) < 100 and _WGS84.search(system)):
         return None
@@ -723,13 +729,13 @@ def _transformer(system: object) -> Any:
             return None
         return Transformer.from_crs(reference, degrees, always_xy=True)
     except ProjError as problem:
-        raise ValueError(one_line(problem)) from None
+        raise ValueError(shorten_message(problem)) from None
 
 
-def _bounds(box: Box, system: object) -> Box:
+def _convert_box(box: Box, system: object) -> Box:
     """Return west, south, east, north of a box in a reference system. Degrees if unknown."""
     south, west, north, east = box
-    transformer = _transformer(system or None)
+    transformer = _build_transformer(system or None)
     if transformer is None:
         return west, south, east, north
     bounds: Box = transformer.transform_bounds(west, south, east, north, direction="INVERSE")
@@ -763,13 +769,13 @@ def read_gpx(document: Document) -> Any:
     MissingDependencyError
         If gpxpy is not installed.
     """
-    gpxpy = need("gpxpy", "files")
-    gpx = need("gpxpy.gpx", "files")
+    gpxpy = import_library("gpxpy", "files")
+    gpx = import_library("gpxpy.gpx", "files")
     document.check_objects((b"<trkpt", b"<rtept", b"<wpt"), _POINT_BYTES)
     try:
         return gpxpy.parse("".join(decode_xml(document)))
     except (gpx.GPXException, ValueError, TypeError, LookupError, AttributeError) as problem:
-        reason = one_line(problem)
+        reason = shorten_message(problem)
         place = _LINE.search(reason)
         line = int(place.group(1)) if place else None
         raise DataFileError(document.source, f"is not well-formed GPX ({reason}); export it again", line) from None

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from dphmm.errors import DataFileError
 from dphmm.tables.source import Document
-from dphmm.tables.values import one_line, shorten
+from dphmm.tables.values import shorten, shorten_message
 
 _ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\w.-]{0,40})["']""")
 # Accepted text encodings. Other codecs of Python can be very slow, or are not text encodings.
@@ -150,7 +150,7 @@ def walk_xml(document: Document, root: str, names: Collection[str]) -> Iterator[
         line = problem.position[0] if isinstance(problem, ElementTree.ParseError) else None
         raise DataFileError(
             document.source,
-            f"is not well-formed {_NAMES.get(root) or root.upper()} ({one_line(problem)}); export it again",
+            f"is not well-formed {_NAMES.get(root) or root.upper()} ({shorten_message(problem)}); export it again",
             line,
         ) from None
 

@@ -14,12 +14,12 @@ import numpy as np
 import shapely
 
 from dphmm.arrays import as_integers
-from dphmm.errors import DataFileError, need
+from dphmm.errors import DataFileError, import_library
 from dphmm.flows.areas import Areas
 from dphmm.flows.noisy_tables import KEY_COLUMNS, NUMERIC_COLUMNS, REST, format_interval
-from dphmm.tables import check_output, new_file, read_document, write_csv
+from dphmm.tables import check_output, read_document, write_csv, write_new_file
 from dphmm.tables.binary_files import OpenParquet, connect, write_parquet
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers
 from dphmm.writers.release_table import CRS
@@ -93,7 +93,7 @@ class FlowRows:
         return len(self.columns["count"])
 
     @classmethod
-    def of(cls, columns: Mapping[str, Any], areas: Areas, summary: Mapping[str, Any]) -> FlowRows:
+    def from_columns(cls, columns: Mapping[str, Any], areas: Areas, summary: Mapping[str, Any]) -> FlowRows:
         """Create rows with their areas.
 
         Parameters
@@ -235,7 +235,7 @@ class FlowRows:
             document["rows"] = [list(row) for row in zip(*columns, strict=True)]
         return document
 
-    @checked
+    @check_arguments
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the tables in the format of the file's extension, atomically.
 
@@ -252,11 +252,11 @@ class FlowRows:
             As `check_flow_file`, and if the file cannot be written.
         """
         path = check_flow_file(path, overwrite)
-        with new_file(path, overwrite) as part:
+        with write_new_file(path, overwrite) as part:
             _FORMATS[path.suffix.lower()](self, part)
 
     @classmethod
-    @checked
+    @check_arguments
     def read(cls, path: str | Path) -> FlowRows:
         """Read a .parquet or .json file of `write`.
 
@@ -278,7 +278,7 @@ class FlowRows:
         document = read_document(path)
         try:
             if Path(path).suffix.lower() == ".parquet":
-                need("pyarrow", "files")
+                import_library("pyarrow", "files")
                 file = OpenParquet(document)
                 table = file.read()
                 content = json.loads(file.metadata[_KEY])
@@ -324,7 +324,7 @@ def is_flow_file(path: str | Path) -> bool:
         return _KEY in stream.read()
 
 
-@checked
+@check_arguments
 def check_flow_file(path: str | Path, overwrite: bool = False) -> Path:
     """Check, before any work, that a file of flow tables can be written.
 
@@ -380,8 +380,8 @@ def _build_line(start: tuple[float, float], end: tuple[float, float]) -> shapely
 
 def _write_geopackage(rows: FlowRows, path: Path) -> None:
     """Write layers of areas and flow lines with styles, and all rows as a table."""
-    geopandas = need("geopandas", "files")
-    pandas = need("pandas", "files")
+    geopandas = import_library("geopandas", "files")
+    pandas = import_library("pandas", "files")
     metadata = {"generator": "dphmm", **{name: json.dumps(value) for name, value in rows.summary.items()}}
     outlines = [shapely.from_geojson(json.dumps(feature["geometry"])) for feature in rows.features]
     properties = [feature["properties"] for feature in rows.features]

@@ -16,16 +16,25 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, need
-from dphmm.tables import Feature, Table, iso_time, new_file, read_document, read_features, write_csv, write_features
+from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError, import_library
+from dphmm.tables import (
+    Feature,
+    Table,
+    iso_time,
+    read_document,
+    read_features,
+    write_csv,
+    write_features,
+    write_new_file,
+)
 from dphmm.tables.output import check_extras
-from dphmm.tables.source import readable
-from dphmm.tables.values import one_line, since_epoch
+from dphmm.tables.source import convert_read_errors
+from dphmm.tables.values import shorten_message, to_microseconds
 from dphmm.tables.vector_files import read_gpx
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers import geopackage
 from dphmm.writers.geopackage import describe_content
-from dphmm.writers.release_table import COLUMNS, CRS, Column, Geometry, ReleaseTable, places
+from dphmm.writers.release_table import COLUMNS, CRS, Column, Geometry, ReleaseTable, get_locations
 
 
 def write_delimited(path: Path, table: ReleaseTable, *_: object) -> None:
@@ -58,7 +67,7 @@ def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimat
 
     A row without the requested location has a null geometry.
     """
-    latitude, longitude, is_located = places(table, geometry)
+    latitude, longitude, is_located = get_locations(table, geometry)
     rows = zip(table.rows(), latitude.tolist(), longitude.tolist(), is_located.tolist(), strict=True)
     features = (Feature(row, {"type": "Point", "coordinates": [x, y]} if there else None) for row, y, x, there in rows)
     write_features(path, "releases", features)
@@ -87,13 +96,13 @@ def write_gpx(
 
     The comment of a point states the expected error of an estimate. The other columns are extensions of the point.
     """
-    gpx = need("gpxpy.gpx", "files")
+    gpx = import_library("gpxpy.gpx", "files")
     document = gpx.GPX()
     document.creator = "dphmm"
     document.description = f"{describe_content(is_private, geometry)} Coordinates are WGS 84 ({CRS})."
     document.nsmap["dphmm"] = NAMESPACE
     segments: dict[str, Any] = {}
-    latitude, longitude, is_located = places(table, geometry)
+    latitude, longitude, is_located = get_locations(table, geometry)
     cells = [values.tolist() for values in table.select(is_located).columns.values()]
     for y, x, *values in zip(latitude[is_located].tolist(), longitude[is_located].tolist(), *cells, strict=True):
         row = dict(zip(table.columns, values, strict=True))
@@ -122,13 +131,13 @@ def _build_gpx_point(gpx: Any, row: dict[str, Any], latitude: float, longitude: 
 def read_gpx_releases(path: Path) -> ReleaseTable:
     """Read a file of `write_gpx`."""
     tracks = read_gpx(read_document(path)).tracks
-    return ReleaseTable.parse([_row(track.name or "", point) for track in tracks for point in track.walk(True)])
+    return ReleaseTable.parse([_build_row(track.name or "", point) for track in tracks for point in track.walk(True)])
 
 
-def _row(user: str, point: Any) -> dict[str, Any]:
+def _build_row(user: str, point: Any) -> dict[str, Any]:
     extended = {str(element.tag).split("}")[-1]: element.text or "" for element in point.extensions}
     try:
-        time = None if point.time is None else np.datetime64(since_epoch(point.time), "us")
+        time = None if point.time is None else np.datetime64(to_microseconds(point.time), "us")
     except ValueError as problem:  # an offset from UTC of more than a day
         raise InvalidInputError(f"a time of {user} is invalid ({problem})") from None
     return extended | {"user": user, "time": time}
@@ -166,7 +175,7 @@ def _get_suffix(path: Path) -> str:
     return Path(path.stem).suffix.lower() if suffix == UNFINISHED_SUFFIX else suffix
 
 
-@checked
+@check_arguments
 def check_format(path: str | Path, formats: Iterable[str] = tuple(FORMATS), what: str = "format") -> Path:
     """Check the extension of an output and that the libraries of its format are installed.
 
@@ -200,7 +209,7 @@ def check_format(path: str | Path, formats: Iterable[str] = tuple(FORMATS), what
     return path
 
 
-@checked
+@check_arguments
 def write_releases(
     path: str | Path,
     table: ReleaseTable,
@@ -243,12 +252,12 @@ def write_releases(
     path = Path(path)
     suffix = _get_suffix(path)
     check_format(path.with_suffix("") if path.suffix.lower() == UNFINISHED_SUFFIX else path)
-    places(table, geometry)  # raises if the geometry is invalid
-    with new_file(path, overwrite) as part:
+    get_locations(table, geometry)  # raises if the geometry is invalid
+    with write_new_file(path, overwrite) as part:
         FORMATS[suffix].write(part, table, geometry, is_private, settings)
 
 
-@checked
+@check_arguments
 def read_releases(path: str | Path) -> ReleaseTable:
     """Read the releases in a file of `write_releases`.
 
@@ -271,17 +280,17 @@ def read_releases(path: str | Path) -> ReleaseTable:
     MissingDependencyError
         If a library of the format is not installed.
     """
-    with readable(path):
+    with convert_read_errors(path):
         Path(path).stat()  # of a missing file the extension does not matter
     path = check_format(path)
-    with readable(path), path.open("rb") as stream:
+    with convert_read_errors(path), path.open("rb") as stream:
         is_empty = not stream.read(1)
     if is_empty:
         raise DataFileError(path, "is empty: write it again with 'dphmm release'")
     try:
         return FORMATS[path.suffix.lower()].read(path)
     except InvalidInputError as problem:
-        reason = one_line(problem)
+        reason = shorten_message(problem)
         if isinstance(problem, DataFileError):
             reason = problem.problem if problem.line is None else f"line {problem.line}: {problem.problem}"
         raise DataFileError(path, f"does not contain releases ({reason}): write it with 'dphmm release'") from None

@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
-from dphmm.errors import DataFileError, InvalidInputError, OutputError, need
-from dphmm.formatting import ratio_bound, upper_bound
+from dphmm.errors import DataFileError, InvalidInputError, OutputError, import_library
+from dphmm.formatting import format_ratio_bound, format_upper_bound
 from dphmm.release.ledger import sum_budgets
 from dphmm.tables import read_document
 from dphmm.tables.arrow_columns import build_binary_column
 from dphmm.tables.binary_files import read_parquet, write_parquet
-from dphmm.tables.values import one_line
+from dphmm.tables.values import shorten_message
 from dphmm.tables.vector_files import read_layers
-from dphmm.validation import checked
-from dphmm.writers.release_table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, places
+from dphmm.validation import check_arguments
+from dphmm.writers.release_table import COLUMNS, CRS, NAMES, Column, Geometry, ReleaseTable, get_locations
 
 # The layers of a GeoPackage of releases → their descriptions. The folder `styles` contains their styles for QGIS.
 LAYERS: Mapping[str, str] = {
@@ -34,7 +34,7 @@ LAYERS: Mapping[str, str] = {
 }
 
 
-def style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
+def build_style_rows(changed: str, layers: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the rows of the table ``layer_styles`` for QGIS, one per layer.
 
     Parameters
@@ -124,10 +124,10 @@ def write_layers(
     changed
         The time of its last change.
     """
-    pyogrio = need("pyogrio", "files")
-    pandas = need("pandas", "files")
+    pyogrio = import_library("pyogrio", "files")
+    pandas = import_library("pandas", "files")
     file = path.absolute()
-    with written_by_gdal(path, changed):
+    with configure_gdal(path, changed):
         for layer, (frame, geometry_type) in layers.items():
             options: dict[str, Any] = {}
             if geometry_type:
@@ -137,15 +137,15 @@ def write_layers(
                     "dataset_metadata": metadata,
                 }
             pyogrio.write_dataframe(frame, file, layer=layer, append=file.exists(), **GPKG, **options)
-        styles = pandas.DataFrame(style_rows(f"{changed}Z", descriptions))
+        styles = pandas.DataFrame(build_style_rows(f"{changed}Z", descriptions))
         styles["update_time"] = pandas.to_datetime(styles["update_time"])  # the column type of QGIS
         pyogrio.write_dataframe(styles, file, layer="layer_styles", append=True, **GPKG, FID="id")
 
 
 @contextmanager
-def written_by_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
+def configure_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
     """Set the date of layers that GDAL writes, and convert its errors to an `OutputError`."""
-    pyogrio = need("pyogrio", "files")
+    pyogrio = import_library("pyogrio", "files")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": f"{changed.astype('datetime64[ms]')}Z"})
     try:
         with warnings.catch_warnings():
@@ -155,7 +155,7 @@ def written_by_gdal(path: Path, changed: np.datetime64) -> Iterator[None]:
             yield
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as problem:
         raise OutputError(
-            f"{path}: GDAL cannot write it ({one_line(problem)}): check the folder and its free space"
+            f"{path}: GDAL cannot write it ({shorten_message(problem)}): check the folder and its free space"
         ) from None
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": None})
@@ -178,10 +178,10 @@ def read_metadata(path: Path) -> dict[str, str]:
     """
     suffix = path.suffix.lower()
     if suffix == ".gpkg":
-        return need("pyogrio", "files").read_info(path, layer="estimates")["dataset_metadata"] or {}
+        return import_library("pyogrio", "files").read_info(path, layer="estimates")["dataset_metadata"] or {}
     if suffix in (".parquet", ".geoparquet"):
         with path.open("rb") as stream:  # Arrow might interpret a path as a URI
-            stored = need("pyarrow.parquet", "files").read_schema(stream).metadata or {}
+            stored = import_library("pyarrow.parquet", "files").read_schema(stream).metadata or {}
         return {name.decode(errors="replace"): text.decode(errors="replace") for name, text in stored.items()}
     return {}
 
@@ -199,7 +199,7 @@ def write_geoparquet(
     """
     arrow = table.to_arrow()
     columns = dict(zip(arrow.column_names, arrow.columns, strict=True))
-    latitude, longitude, is_located = places(table, geometry)
+    latitude, longitude, is_located = get_locations(table, geometry)
     geometry_types = ["Point"] if is_located.any() else []
     geo: dict[str, Any] = {"encoding": "WKB", "crs": _build_projjson(), "geometry_types": geometry_types}
     if is_located.any():
@@ -220,7 +220,8 @@ def _encode_points(longitude: FloatArray, latitude: FloatArray, is_located: Bool
     points["y"] = latitude
     located = zip(points, is_located.tolist(), strict=True)
     return build_binary_column(
-        need("pyarrow", "files").large_binary(), [point.tobytes() if there else None for point, there in located]
+        import_library("pyarrow", "files").large_binary(),
+        [point.tobytes() if there else None for point, there in located],
     )
 
 
@@ -241,7 +242,7 @@ def read_geoparquet(path: Path) -> ReleaseTable:
     return ReleaseTable({column.name: _convert_column(table, column) for column in COLUMNS})
 
 
-@checked
+@check_arguments
 def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Return a `geopandas.GeoDataFrame` of points, for trackintel and movingpandas.
 
@@ -265,7 +266,7 @@ def to_geodataframe(table: ReleaseTable, geometry: Geometry = "estimate") -> Any
     return table.to_geopandas(geometry)
 
 
-@checked
+@check_arguments
 def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Return a `movingpandas.TrajectoryCollection` of users with at least two timesteps.
 
@@ -288,7 +289,7 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
     MissingDependencyError
         If movingpandas is not installed.
     """
-    movingpandas = need("movingpandas", "geo")
+    movingpandas = import_library("movingpandas", "geo")
     frame = to_geodataframe(table, geometry)
     frame["tracked_at"] = frame["tracked_at"].dt.tz_localize(None)
     return movingpandas.TrajectoryCollection(
@@ -296,7 +297,7 @@ def to_trajectory_collection(table: ReleaseTable, geometry: Geometry = "estimate
     )
 
 
-@checked
+@check_arguments
 def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> Any:
     """Return a `pandas.DataFrame` with the columns of scikit-mobility's ``TrajDataFrame``.
 
@@ -321,8 +322,8 @@ def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> 
     MissingDependencyError
         If pandas is not installed.
     """
-    pandas = need("pandas", "files")
-    latitude, longitude, is_located = places(table, geometry)
+    pandas = import_library("pandas", "files")
+    latitude, longitude, is_located = get_locations(table, geometry)
     columns = {"uid": table["user"], "datetime": table["time"], "lat": latitude, "lng": longitude}
     # The library recognises the names latitude and longitude, and would read them as the geometry.
     renamed = {"latitude": "released_latitude", "longitude": "released_longitude"}
@@ -332,7 +333,7 @@ def to_scikit_mobility(table: ReleaseTable, geometry: Geometry = "estimate") -> 
     return frame.sort_values(["uid", "datetime"], kind="stable", ignore_index=True)
 
 
-@checked
+@check_arguments
 def tracks(table: ReleaseTable) -> Any:
     """Return a line through the estimates of each trip.
 
@@ -356,13 +357,13 @@ def tracks(table: ReleaseTable) -> Any:
     MissingDependencyError
         If geopandas is not installed.
     """
-    geopandas = need("geopandas", "files")
-    pandas = need("pandas", "files")
-    shapely = need("shapely", "files")
-    latitude, longitude, is_located = places(table, "estimate")
+    geopandas = import_library("geopandas", "files")
+    pandas = import_library("pandas", "files")
+    shapely = import_library("shapely", "files")
+    latitude, longitude, is_located = get_locations(table, "estimate")
     points = np.column_stack([longitude, latitude])
     lines = []
-    for trip in user_trips(table.select(is_located)):
+    for trip in list_trips(table.select(is_located)):
         rows = np.flatnonzero(is_located)[trip.rows]
         # The straight line to the other side of the date line leads around the Earth.
         crossings = np.flatnonzero(np.abs(np.diff(longitude[rows])) > 180.0)
@@ -401,7 +402,7 @@ class Trip(NamedTuple):
     rows: IntArray
 
 
-def user_trips(table: ReleaseTable) -> list[Trip]:
+def list_trips(table: ReleaseTable) -> list[Trip]:
     """Return the trips of all users, in the order in which users first occur. See `tracks`.
 
     Parameters
@@ -420,11 +421,11 @@ def user_trips(table: ReleaseTable) -> list[Trip]:
     for user in dict.fromkeys(users.tolist()):
         user_rows = np.flatnonzero(users == user)
         user_rows = user_rows[np.argsort(times[user_rows], kind="stable")]
-        all_trips += [Trip(user, number, rows) for number, rows in enumerate(trips(user_rows, times))]
+        all_trips += [Trip(user, number, rows) for number, rows in enumerate(split_into_trips(user_rows, times))]
     return all_trips
 
 
-def trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+def split_into_trips(rows: npt.NDArray[np.int64], times: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
     """Split one user's rows, in the order of their times, into trips. See `tracks`."""
     gaps = np.diff(times[rows])
     if not len(gaps):
@@ -466,8 +467,8 @@ def _build_metadata(table: ReleaseTable, is_private: bool, settings: str | None)
     levels = {"release": float(epsilons.max()), "any_states": table.max_constrained_epsilon, "total": max_total}
     metadata["randomness"] = "system" if is_private else "seeded"
     for name, level in levels.items():
-        metadata[f"likelihood_ratio_{name}"] = f"at most {ratio_bound(level)}" if is_private else "no guarantee"
-    metadata["max_epsilon_total"] = upper_bound(max_total)
+        metadata[f"likelihood_ratio_{name}"] = f"at most {format_ratio_bound(level)}" if is_private else "no guarantee"
+    metadata["max_epsilon_total"] = format_upper_bound(max_total)
     metadata["is_exact"] = str(bool(table["is_exact"].all())).lower()
     for name in ("mechanism", "settings_hash", "model_hash"):
         metadata[name] = ", ".join(sorted(set(table[name].tolist())))
@@ -476,7 +477,7 @@ def _build_metadata(table: ReleaseTable, is_private: bool, settings: str | None)
 
 def _convert_column(table: Any, column: Column) -> Any:
     """Return a column of a file as an array of its kind."""
-    pa = need("pyarrow", "files")
+    pa = import_library("pyarrow", "files")
     if column.name not in table.column_names:
         raise InvalidInputError(f"there is no column {column.name!r}")
     cells = table[column.name]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.errors import need
+from dphmm.errors import import_library
 from dphmm.space.states import StateSpace
 from dphmm.tables import iso_time
 from dphmm.writers import geopackage
@@ -45,8 +45,8 @@ def _write_csv(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray
 @contextmanager
 def _write_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
     """Write a row group per block."""
-    arrow = need("pyarrow", "files")
-    parquet = need("pyarrow.parquet", "files")
+    arrow = import_library("pyarrow", "files")
+    parquet = import_library("pyarrow.parquet", "files")
     kinds = (arrow.string(), arrow.timestamp("us", tz="UTC"), *[arrow.float64()] * 2)
     schema = arrow.schema(list(zip(_HEADER, kinds, strict=True)))
     with path.open("wb") as stream, parquet.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
@@ -65,8 +65,8 @@ def _write_parquet(path: Path, times: npt.NDArray[np.datetime64], points: FloatA
 @contextmanager
 def _write_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: FloatArray) -> Iterator[Add]:
     """Write one layer of points, extended by each block."""
-    geopandas = need("geopandas", "files")
-    pyogrio = need("pyogrio", "files")
+    geopandas = import_library("geopandas", "files")
+    pyogrio = import_library("pyogrio", "files")
     file = path.absolute()
 
     def add(users: Sequence[str], states: npt.NDArray[Any]) -> None:
@@ -77,7 +77,7 @@ def _write_geopackage(path: Path, times: npt.NDArray[np.datetime64], points: Flo
         frame = geopandas.GeoDataFrame(cells, geometry=geometry).assign(latitude=latitude, longitude=longitude)
         frame["time"] = frame["time"].dt.tz_localize("UTC")
         options = {"layer": _LAYER, **geopackage.GPKG, "geometry_type": "Point"}
-        with geopackage.written_by_gdal(file, times[-1]):
+        with geopackage.configure_gdal(file, times[-1]):
             pyogrio.write_dataframe(frame, file, append=file.exists(), **options)
 
     yield add

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.errors import InvalidInputError, need
-from dphmm.space.trajectory import TimeArray, microseconds
+from dphmm.errors import InvalidInputError, import_library
+from dphmm.space.trajectory import TimeArray, round_to_microseconds
 from dphmm.tables import iso_time
 from dphmm.tables.arrow_columns import build_column
-from dphmm.tables.values import is_text, one_line, parse_number, parse_time, shorten
-from dphmm.validation import Seconds, checked
+from dphmm.tables.values import is_text, parse_number, parse_time, shorten, shorten_message
+from dphmm.validation import Seconds, check_arguments
 
 if TYPE_CHECKING:
     import geopandas
@@ -225,7 +225,7 @@ NAMES = {"user": "user_id", "time": "tracked_at"}
 _COLUMNS_BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class ReleaseTable:
     """A table of releases, stored as columns.
@@ -297,7 +297,7 @@ class ReleaseTable:
         placed: npt.NDArray[np.bool_] = np.isfinite(self["latitude"]) & np.isfinite(self["longitude"])
         return placed
 
-    @checked
+    @check_arguments
     def step_starts(self, step_seconds: Seconds) -> TimeArray:
         """Return the start of each row's timestep, of which ``time`` is the end.
 
@@ -324,7 +324,7 @@ class ReleaseTable:
         >>> table.step_starts(300).shape
         (0,)
         """
-        step = microseconds(step_seconds, "step_seconds")
+        step = round_to_microseconds(step_seconds, "step_seconds")
         times = self["time"]
         offsets = np.flatnonzero(times.astype(np.int64) % step)
         if len(offsets):
@@ -334,7 +334,7 @@ class ReleaseTable:
             )
         return (times.astype(np.int64) - step).astype("datetime64[us]")
 
-    @checked
+    @check_arguments
     def select(self, mask: BoolArray) -> ReleaseTable:
         """Return the rows at which a mask is true, in their order.
 
@@ -376,7 +376,7 @@ class ReleaseTable:
         >>> ReleaseTable.from_releases([]).to_arrow().num_rows
         0
         """
-        pa = need("pyarrow", "files")
+        pa = import_library("pyarrow", "files")
         return pa.table({column.name: build_column(self[column.name], column.kind) for column in COLUMNS})
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -392,7 +392,7 @@ class ReleaseTable:
         MissingDependencyError
             Without pandas.
         """
-        library = need("pandas", "files")
+        library = import_library("pandas", "files")
         time = library.DatetimeIndex(self["time"], tz="UTC")
         frame: pandas.DataFrame = library.DataFrame({**self.columns, "time": time})
         return frame
@@ -417,10 +417,10 @@ class ReleaseTable:
         MissingDependencyError
             Without geopandas.
         """
-        library = need("geopandas", "files")
+        library = import_library("geopandas", "files")
         frame = library.GeoDataFrame({NAMES.get(column.name, column.name): self[column.name] for column in COLUMNS})
         frame["tracked_at"] = frame["tracked_at"].dt.tz_localize("UTC")
-        latitude, longitude, is_located = places(self, geometry)
+        latitude, longitude, is_located = get_locations(self, geometry)
         points = library.points_from_xy(longitude, latitude)
         return frame.set_geometry(library.GeoSeries(points, crs=CRS).where(is_located, None))
 
@@ -440,7 +440,8 @@ class ReleaseTable:
             The columns of a release, in the order of `COLUMNS`.
         """
         plain = {
-            column.name: [_plain(value, column.kind) for value in self[column.name].tolist()] for column in COLUMNS
+            column.name: [_convert_to_json(value, column.kind) for value in self[column.name].tolist()]
+            for column in COLUMNS
         }
         return (dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True))
 
@@ -462,7 +463,7 @@ class ReleaseTable:
         return cls({column.name: [column.value(release) for release in timed_releases] for column in COLUMNS})
 
     @classmethod
-    @checked
+    @check_arguments
     def parse(cls, rows: Any) -> ReleaseTable:
         """Create a table of the rows of a file. See `Column.parse`.
 
@@ -495,7 +496,7 @@ class ReleaseTable:
         return cls(cells)
 
 
-def release_object(release: TimedRelease) -> dict[str, Any]:
+def build_release_object(release: TimedRelease) -> dict[str, Any]:
     """Return a release as a JSON object, with the reason if it was withheld."""
     row = next(ReleaseTable.from_releases([release]).rows())
     if release.record.withheld:
@@ -503,7 +504,7 @@ def release_object(release: TimedRelease) -> dict[str, Any]:
     return {"released": True} | row
 
 
-def _plain(value: Any, kind: Kind) -> Any:
+def _convert_to_json(value: Any, kind: Kind) -> Any:
     if kind == "time":
         return iso_time(np.datetime64(value, "us"))
     if kind == "number" and not math.isfinite(value):
@@ -511,7 +512,7 @@ def _plain(value: Any, kind: Kind) -> Any:
     return value
 
 
-def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
+def get_locations(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Return the geometry of each release.
 
     Parameters
@@ -532,7 +533,9 @@ def places(table: ReleaseTable, geometry: Geometry) -> tuple[FloatArray, FloatAr
         If `geometry` is invalid.
     """
     if not isinstance(geometry, str) or geometry not in ("estimate", "released"):
-        raise InvalidInputError(f"geometry must be 'estimate' or 'released', got {one_line(ValueError(geometry))!r}")
+        raise InvalidInputError(
+            f"geometry must be 'estimate' or 'released', got {shorten_message(ValueError(geometry))!r}"
+        )
     prefix = "estimate_" if geometry == "estimate" else ""
     latitude = table[f"{prefix}latitude"]
     longitude = table[f"{prefix}longitude"]

@@ -12,9 +12,9 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.release.ledger import sum_budgets
-from dphmm.tables import iso_time, new_file, new_private_file, private_name, write_csv
+from dphmm.tables import iso_time, private_name, write_csv, write_new_file, write_new_private_file
 from dphmm.tables.values import shorten
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers.release_table import ReleaseTable
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Hindsight(NamedTuple):
     certainty: FloatArray
 
 
-@checked
+@check_arguments
 def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | None = None) -> list[dict[str, Any]]:
     """Summarise releases by user, in the order of the users' names.
 
@@ -153,7 +153,7 @@ def compute_medians(table: ReleaseTable, hindsight: Hindsight | None = None) -> 
     return {name: None if isnan(value) else value for name, value in medians.items()}
 
 
-@checked
+@check_arguments
 def write_summary(
     path: str | Path,
     table: ReleaseTable,
@@ -181,7 +181,7 @@ def write_summary(
     """
     rows = summarise(table, daily, hindsight)
     header = list(rows[0] if rows else SUMMARY_COLUMNS)
-    with new_file(path, overwrite) as part:
+    with write_new_file(path, overwrite) as part:
         write_csv(part, header, ([_format_cell(value) for value in row.values()] for row in rows))
 
 
@@ -207,7 +207,7 @@ DIAGNOSTIC_COLUMNS: Mapping[str, Callable[[TimedDiagnostics], object]] = {
 }
 
 
-@checked
+@check_arguments
 def check_private_name(path: str | Path) -> Path:
     """Check that a file of diagnostics is a CSV with PRIVATE in its name.
 
@@ -255,6 +255,6 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
     """
     if not isinstance(diagnostics, Iterable):
         raise InvalidInputError(f"diagnostics must be an iterable of diagnostics, got {shorten(diagnostics)}")
-    with new_private_file(check_private_name(path), overwrite) as part:
+    with write_new_private_file(check_private_name(path), overwrite) as part:
         rows = ([cell(step) for cell in DIAGNOSTIC_COLUMNS.values()] for step in diagnostics)
         write_csv(part, list(DIAGNOSTIC_COLUMNS), rows)

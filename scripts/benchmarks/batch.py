@@ -22,7 +22,7 @@ from pyarrow import parquet
 
 from dphmm import Grid, MarkovModel, Trajectory
 from dphmm.jobs.batch.batch import BatchJob, batch, release_everyone
-from dphmm.jobs.batch.run_folder import Published, folder_key
+from dphmm.jobs.batch.run_folder import Published, load_or_create_key
 from dphmm.jobs.batch.workers import Processes
 from dphmm.release.engine import ReleaseSettings
 from scripts.benchmarks.report import Report, once, peak_mib, processor_seconds
@@ -115,7 +115,9 @@ def batch_here(users: int, steps: int) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.npz"
         model.save(file)
-        job = BatchJob(folder, str(file), model.content_hash, SETTINGS, kind="csv", key=folder_key(Path(folder)))
+        job = BatchJob(
+            folder, str(file), model.content_hash, SETTINGS, kind="csv", key=load_or_create_key(Path(folder))
+        )
         published = Published(Path(folder), "csv")
         wall = spent = done = 0.0
         for number, trajectory in enumerate(generate_users(model, users + 1, steps)):

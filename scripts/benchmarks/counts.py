@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 from scipy.special import digamma, gammaln
 
 from dphmm import counts
-from dphmm.counts.map_estimate import first_distribution, occupancy
+from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
 from dphmm.counts.stream import as_transition
-from dphmm.mechanisms.lattice_noise import laplace_steps
-from dphmm.random import random_source
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.random import as_random_source
 from scripts.benchmarks.report import Report
 
 
@@ -41,14 +41,14 @@ def run(report: Report, _: argparse.Namespace) -> None:
 
 
 def noise(report: Report, rng: np.random.Generator, draws: int) -> None:
-    exact = partial(laplace_steps, Fraction(1, 20), draws, random_source(None))
+    exact = partial(sample_discrete_laplace, Fraction(1, 20), draws, as_random_source(None))
     beside = {"in floating point": (lambda: [round(rng.laplace(0, 20)) for _ in range(draws)], draws)}
     report.rate("discrete Laplace, scale 20", exact, draws, "draws", beside)
 
 
 def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     matrix = rng.dirichlet(np.full(places, 0.2), size=places)
-    occupied = occupancy(np.full(places, 1 / places), as_transition(matrix, places), steps)
+    occupied = compute_occupancy(np.full(places, 1 / places), as_transition(matrix, places), steps)
     true = np.array([rng.multinomial(users, p / p.sum()) for p in occupied.probabilities])
     return np.rint(true + rng.laplace(0, 2, true.shape)), matrix  # integers, like exact noise
 
@@ -56,8 +56,8 @@ def stream(steps: int, places: int, users: int, rng: np.random.Generator) -> tup
 def beside_slsqp(report: Report, rng: np.random.Generator, steps: int) -> None:
     users, scale = 200, 2.0
     noisy, matrix = stream(steps, 10, users, rng)
-    first = first_distribution(noisy, "uniform")
-    log_p = occupancy(first, as_transition(matrix, 10), steps).log_probabilities
+    first = build_first_distribution(noisy, "uniform")
+    log_p = compute_occupancy(first, as_transition(matrix, 10), steps).log_probabilities
     repair = partial(counts.post_process, noisy, matrix, users, scale, prior="uniform")
     search = partial(slsqp, noisy, log_p, users, scale)
     report.time(f"MAP of {10 * steps} values", repair, {"SLSQP": search}, 20 * report.repeats)

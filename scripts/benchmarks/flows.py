@@ -49,7 +49,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
     measured = [counts.laplace(0, 60, size) for size in tree.sizes]
     plain = partial(tree.estimate, measured, [7200.0] * 3)
     report.time(
-        f"{n * n:,} flows: non-negative", partial(tree.nonnegative, measured, [7200.0] * 3), {"of any sign": plain}
+        f"{n * n:,} flows: non-negative",
+        partial(tree.estimate_nonnegative, measured, [7200.0] * 3),
+        {"of any sign": plain},
     )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.square import Square
-from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, candidate_posteriors
+from dphmm.hide.street_inference import AHEAD_KM, STREET, ZoneStreets, compute_candidate_posteriors
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import TURN_STD, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.hide import hide
@@ -59,12 +59,12 @@ def run(report: Report, _: argparse.Namespace) -> None:
     city, rng = build_city(blocks=BLOCKS), np.random.default_rng(0)
     street_map = _street_map(city)
     corners = sorted(city.streets)
-    inner = [corner for corner in corners if np.abs(city.point(corner)).max() < 1.3]
+    inner = [corner for corner in corners if np.abs(city.get_point(corner)).max() < 1.3]
     chosen = [inner[at] for at in rng.choice(len(inner), homes, replace=homes > len(inner))]
     off: dict[str, list[list[float]]] = {name: [] for name in (*WAYS, *HIDDEN)}
     for home in chosen:
-        point = city.point(home)
-        far = [corner for corner in corners if np.hypot(*(city.point(corner) - point)) >= _FAR]
+        point = city.get_point(home)
+        far = [corner for corner in corners if np.hypot(*(city.get_point(corner) - point)) >= _FAR]
         rides = [_ride(city, home, far[at], number) for number, at in enumerate(rng.choice(len(far), max(RIDES)))]
         distance, angle = MOVED * np.sqrt(rng.random()), 2 * np.pi * rng.random()
         middle = point + distance * np.array([np.cos(angle), np.sin(angle)])
@@ -217,7 +217,7 @@ def _zone(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[F
         likelihoods += [compute_log_likelihoods(zone, stretch) for stretch in ride_stretches]
         if number in RIDES:
             guesses = [error.posterior @ zone.grid.points[zone.core] for error in infer_location(zone, likelihoods)]
-            posterior = candidate_posteriors(streets, likelihoods, stretches)[STREET]
+            posterior = compute_candidate_posteriors(streets, likelihoods, stretches)[STREET]
             guesses.append(posterior @ streets.candidates.points)
             for errors, guess in zip(results, guesses, strict=True):
                 errors.append(float(np.hypot(*(guess - true_point))))

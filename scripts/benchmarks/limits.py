@@ -35,7 +35,7 @@ from dphmm.model import (
     learn_from_releases,
     smooth_releases,
 )
-from dphmm.model.gaps import homogeneous_gap
+from dphmm.model.gaps import build_homogeneous_gap
 from dphmm.model.time_classes import ClassScheme
 from dphmm.space import Streets
 from scripts.benchmarks.lattice import HULLS
@@ -151,7 +151,7 @@ def drive(report: Report, side: int) -> None:
     ends = [np.stack(pair, axis=-2).reshape(-1, 2) for pair in ((at[1:], at[:-1]), (at[:, 1:], at[:, :-1]))]
     vertices = np.concatenate(ends)
     streets = Streets(vertices, np.full(len(vertices) // 2, 2))
-    first, second, lengths = (np.concatenate(parts) for parts in zip(*streets.near(0.75), strict=True))
+    first, second, lengths = (np.concatenate(parts) for parts in zip(*streets.iterate_pairs_within(0.75), strict=True))
     weights = np.exp(-2 * lengths)
     weights /= np.bincount(first, weights)[first]
     start = np.full(streets.size, 1 / streets.size)
@@ -160,7 +160,7 @@ def drive(report: Report, side: int) -> None:
     taken = {}
     for delta in (0.01, None):
         settings = ReleaseSettings("streets:300m", epsilon=1.0, delta=delta)
-        setup = once(lambda settings=settings: settings.graph(moves), process_time)
+        setup = once(lambda settings=settings: settings.build_graph(moves), process_time)
         engine = settings.engine(moves, 3)
         # The first releases compile loops and build trees.
         times = [once(partial(engine.release, state), process_time) for state in states]
@@ -277,8 +277,10 @@ def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> No
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
     beside = {"the steps of a day separately": sum(once(step, process_time) for step in steps)}
     if by is None:
-        walked = homogeneous_gap(moves.one_step_operators[0], year)
-        beside["without powers, until it is steady"] = once(partial(walked.forward, belief.chain_logs), process_time)
+        walked = build_homogeneous_gap(moves.one_step_operators[0], year)
+        beside["without powers, until it is steady"] = once(
+            partial(walked.propagate_forward, belief.chain_logs), process_time
+        )
     taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
     report.row(f"{what}, later ones", taken, "s", beside)
 

@@ -41,8 +41,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
         beside = {}
         if path.suffix != ".csv":
             with (
-                mock.patch.object(data_sets, "_geolife_block", refuse),
-                mock.patch.object(data_sets, "_checkins_block", refuse),
+                mock.patch.object(data_sets, "_parse_geolife_block", refuse),
+                mock.patch.object(data_sets, "_parse_checkin_block", refuse),
             ):
                 beside["line by line"] = points / seconds(again, 1, time.process_time)
         report.row(f"{path.name}, {points:,} points", quick, "points/s", beside)
@@ -95,7 +95,7 @@ def read_users(folder: str, order: str, small: bool) -> list[float]:
     wall, processor = time.perf_counter(), time.process_time()
     first: list[float] = []
     with mock.patch.object(table, "MAX_FIXES", 10_000 if small else table.MAX_FIXES):
-        for _ in Data((str(Path(folder, f"{order}.parquet")),)).one_after_another(lambda _: None):
+        for _ in Data((str(Path(folder, f"{order}.parquet")),)).stream_by_path(lambda _: None):
             first = first or [time.perf_counter() - wall, time.process_time() - processor]
     return [*first, time.perf_counter() - wall, time.process_time() - processor]
 

@@ -82,7 +82,7 @@ def planar_points(count: int) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def polygon(points: np.ndarray) -> None:
-    corners = planar.convex_polygon(points)
+    corners = planar.build_convex_polygon(points)
     if corners.dtype.kind == "f":
         planar.without_blur(corners)
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
-from dphmm.geometry.measurements import _polygon_forms
+from dphmm.geometry.measurements import _build_polygon_forms
 from dphmm.release.soundness import SoundnessCheck
 
 CELL_KM = 0.34
@@ -53,7 +53,7 @@ def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]
 def forget(engine: Releaser, look: SoundnessCheck) -> None:
     """Clear an engine's cached plans, hulls and noise. Its belief is unchanged."""
     engine.planner.clear()
-    _polygon_forms.cache_clear()
+    _build_polygon_forms.cache_clear()
     for measured in (engine.measurements, engine.planner.surrogate_measurements):
         measured._extremes = None
     look.clear()

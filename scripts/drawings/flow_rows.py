@@ -22,9 +22,9 @@ from dphmm.flows import Areas, FlowSettings, NoisyTable
 from dphmm.flows.noisy_tables import CELL_LEVEL, Family, build_sum_matrix, get_parts
 from dphmm.flows.tables import Events, count_cells, select_bounded
 from dphmm.jobs.flows import build_tables
-from dphmm.mechanisms.exact import rational
+from dphmm.mechanisms.exact import parse_rational
 from dphmm.mechanisms.integer_noise import CountNoise
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from scripts.drawings.flows import DATA, SETTINGS, everything
 from scripts.drawings.sheet import write
 
@@ -40,7 +40,7 @@ HEADER += tuple(f"{what} {kind}" for kind in KINDS for what in ("rows per file o
 class SeparateIntervals(Family):
     """Intervals that hold for each number separately."""
 
-    def miss_probability(self, num_values: int, confidence: float) -> float:  # noqa: ARG002 - as of the family
+    def compute_miss_probability(self, num_values: int, confidence: float) -> float:  # noqa: ARG002 - as of the family
         return 1.0 - confidence
 
 
@@ -66,7 +66,7 @@ def measured(name: str, path: Path, areas: Areas, options: argparse.Namespace) -
         rows: dict[str, list[bool]] = {kind: [] for kind in KINDS}
         files = list[bool]()
         for _ in range(options.runs):
-            noise = CountNoise(rational(epsilon), random_source(rng))
+            noise = CountNoise(parse_rational(epsilon), as_random_source(rng))
             noisy_tables, _ = build_tables(events, list(tables.values()), settings, noise)
             of_file = list[bool]()
             for noisy in noisy_tables.values():
@@ -90,7 +90,7 @@ def true_cells(events: dict[str, Events], noisy: NoisyTable) -> Any:
 
 def covered_rows(noisy: NoisyTable, true: Any) -> Iterator[tuple[str, list[bool], list[bool]]]:
     """Yield each level, and whether its rows and its rest contain the true numbers."""
-    totals = noisy.table.forest.totals(true)
+    totals = noisy.table.forest.sum_levels(true)
     for part in get_parts(noisy.table):
         values = totals[part.level] if part.level is not None else build_sum_matrix(part.table, part.columns) @ true
         numbers = noisy.numbers(part)
@@ -98,6 +98,6 @@ def covered_rows(noisy: NoisyTable, true: Any) -> Iterator[tuple[str, list[bool]
         covered = (numbers.low <= values) & (values <= numbers.high)
         rest = list[bool]()
         if not shown.all():
-            rests = noisy.rests(part, numbers, shown)
+            rests = noisy.compute_remainder(part, numbers, shown)
             rest = [bool(rests.low[0] <= values[~shown].sum() <= rests.high[0])]
         yield part.name, covered[shown].tolist(), rest

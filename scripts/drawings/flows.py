@@ -24,11 +24,11 @@ from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.noisy_tables import get_parts
 from dphmm.flows.tables import Events, Table, concatenate_events, count_cells, select_bounded
 from dphmm.jobs import learn, region, synthesize
-from dphmm.jobs.flows import build_tables, events_in
-from dphmm.jobs.input_data import Data, in_blocks
-from dphmm.mechanisms.exact import rational
+from dphmm.jobs.flows import build_tables, extract_block_events
+from dphmm.jobs.input_data import Data, iterate_blocks
+from dphmm.mechanisms.exact import parse_rational
 from dphmm.mechanisms.integer_noise import CountNoise
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from scripts.drawings.sheet import save, write
 
 DATA = ("gowalla", "geolife")
@@ -76,9 +76,9 @@ def draw(options: argparse.Namespace) -> None:
 def everything(path: Path | str, areas: Areas, settings: FlowSettings) -> tuple[dict[str, Table], dict[str, Events]]:
     """Return the tables, and all events."""
     layout = settings.layout(areas)
-    blocks = in_blocks(Data.from_any(path).stream([], may_be_empty=True))
+    blocks = iterate_blocks(Data.from_any(path).stream([], may_be_empty=True))
     events = concatenate_events(
-        events_in(block, layout, settings.names, settings.stay, settings.gap) for block in blocks
+        extract_block_events(block, layout, settings.names, settings.stay, settings.gap) for block in blocks
     )
     return {name: Table(name, layout) for name in settings.names}, events
 
@@ -100,7 +100,7 @@ def compared(name: str, path: Path, areas: Areas, options: argparse.Namespace) -
     rng = np.random.default_rng(options.seed)
     for epsilon in epsilons:
         for run in range(options.runs):
-            noise = CountNoise(rational(epsilon), random_source(rng))
+            noise = CountNoise(parse_rational(epsilon), as_random_source(rng))
             noisy_tables, _ = build_tables(events, list(tables.values()), settings, noise)
             for key, noisy in noisy_tables.items():
                 unit_events, cells = events[noisy.table.unit], noisy.numbers(get_parts(noisy.table)[0])

@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, ReleaseSettings
 from dphmm.evaluation.noise_comparison import NoiseRow, compare_noise
-from dphmm.plots.evaluation import noise_figure
+from dphmm.plots.evaluation import draw_noise_figure
 from dphmm.space import Grid
 from scripts.drawings.sheet import save, write
 
@@ -40,7 +40,7 @@ def draw(options: argparse.Namespace) -> None:
     paths = [walk(moves, 2 if options.small else STEPS, rng) for _ in range(options.runs)]
     rows = compare_noise(model, ReleaseSettings(epsilon=options.epsilon), paths, options.seed, policy)
     what = f"{space.size} cells of 250 m, {len(corner)} of them private; {rows[0].releases} releases"
-    save(noise_figure(rows, what), options.folder / "noises.png")
+    save(draw_noise_figure(rows, what), options.folder / "noises.png")
     write(options.folder / "noises.csv", [field.name for field in fields(NoiseRow)], map(astuple, rows))
     for row in rows:
         print(

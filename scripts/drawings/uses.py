@@ -23,9 +23,9 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.arrays import IntArray
 from dphmm.flows.areas import Areas
 from dphmm.jobs import Data, DayAlignment, UsesSettings, compare_uses, learn
-from dphmm.jobs.counts import daily_population
+from dphmm.jobs.counts import build_daily_population
 from dphmm.policy.zones import PolygonLayer
-from dphmm.space.grid import Grid, preset_box
+from dphmm.space.grid import Grid, get_preset_box
 from dphmm.space.states import StateSpace
 from scripts.drawings.sheet import write
 
@@ -60,7 +60,7 @@ def draw(options: argparse.Namespace) -> None:
     for name in DATA:
         started = time.perf_counter()
         cell, area_cells, offset = PLACES[name]
-        grid = Grid.over(tuple(options.bbox) if options.bbox else preset_box(name), cell)
+        grid = Grid.over(tuple(options.bbox) if options.bbox else get_preset_box(name), cell)
         max_users = 6 if options.small else MAX_USERS
         model, states = read_days(getattr(options, name), grid, offset, options.seed, max_users)
         epsilons = EPSILONS[:1] if options.small else EPSILONS
@@ -93,7 +93,7 @@ def read_days(path: Path, grid: Grid, offset: float, seed: int, max_users: int) 
     training = [tracks[number] for number in order[: len(tracks) // 3]]
     model = learn(Data(tuple(training)), grid, step_seconds=STEP_SECONDS, calibrate_radii=False).model
     others = [tracks[number] for number in order[len(tracks) // 3 :]]
-    days = daily_population(others, grid, STEP_SECONDS, DayAlignment((8.0, 20.0), offset))
+    days = build_daily_population(others, grid, STEP_SECONDS, DayAlignment((8.0, 20.0), offset))
     hours = days.seen.sum(axis=1)
     best: dict[str, int] = {}
     for row, title in enumerate(days.members):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dphmm.release import checkpoint
-from dphmm.release.session_store import _digest
+from dphmm.release.session_store import _compute_digest
 from scripts.fuzzing.values import FLOATS, INTEGERS, text, words
 
 
@@ -232,15 +232,15 @@ def of_checkpoint(data: bytes, rng: Random) -> bytes:
     """Change the JSON or the binary data of an engine's checkpoint, and correct its digest."""
     head, _, text, binary = data.split(b"\n", 3)
     content = b"\n".join((of_json(text, rng), binary) if rng.random() < 0.7 else (text, of_bytes(binary, rng)))
-    return b"\n".join([head, checkpoint.digest(content), content])
+    return b"\n".join([head, checkpoint.compute_digest(content), content])
 
 
 def _signed(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a session's row with a corrected digest, unless it depends on other rows."""
     if (table == "session" and len(row) == 5) or table == "progress":
-        return (*row[:-1], _digest(*row[:-1]))
+        return (*row[:-1], _compute_digest(*row[:-1]))
     if table == "record" and len(row) == 6 and row[1] == 0:
-        return (*row[:5], _digest(b"", *row[:5]))
+        return (*row[:5], _compute_digest(b"", *row[:5]))
     return row
 
 

@@ -98,7 +98,7 @@ def _releases(path: Path) -> None:
 
 def _flows(path: Path) -> None:
     count = FlowSettings("visits", visits_per_user=2, stay=0)
-    count_flows(_FIXES, Areas.from_space(grid()), 5, count, rng=1).rows().write(path)
+    count_flows(_FIXES, Areas.from_space(grid()), 5, count, rng=1).to_rows().write(path)
 
 
 def _runs() -> dict[str, list[Seed]]:
@@ -110,7 +110,7 @@ def _runs() -> dict[str, list[Seed]]:
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
         run = [("run.json", (Path(folder) / "run" / "run.json").read_bytes())]
     kinds = {"object": "complete", "float64": 0.5, "int64": 1, "bool": True}
-    table = StepTable.of([{name: kinds[kind] for name, kind in STEP_COLUMNS.items()} for _ in range(3)])
+    table = StepTable.from_rows([{name: kinds[kind] for name, kind in STEP_COLUMNS.items()} for _ in range(3)])
     return {
         "run": run,
         "split": [(name, data) for name, data in files.items() if name.endswith("json") or "sequences" in name],

@@ -36,17 +36,17 @@ from dphmm.jobs.landmarks import parse_landmarks
 from dphmm.jobs.leakage import compute_release_leakage
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users
-from dphmm.jobs.release.release import live
+from dphmm.jobs.release.release import release_live
 from dphmm.jobs.release.stored import export_sessions, read_released, replay
 from dphmm.leakage import LossFunction
 from dphmm.leakage.loss_function import read_budgets, read_matrix, read_numbers
 from dphmm.model.belief import Belief
 from dphmm.plots.basemap import read_basemap
-from dphmm.plots.canvas import new_figure
+from dphmm.plots.canvas import create_figure
 from dphmm.plots.maps import draw_basemap
 from dphmm.plots.release import show
-from dphmm.plots.webmap import web_map
-from dphmm.policy.zones import categories
+from dphmm.plots.webmap import build_web_map
+from dphmm.policy.zones import find_categories
 from dphmm.readers import read_places
 from dphmm.readers.fetch import fetch_data
 from dphmm.readers.fixes import ReadOptions
@@ -125,7 +125,7 @@ def _model(path: Path) -> None:
     model = load_model(path)
     _ = model.content_hash, model.structure, model.space.content_hash, model.space.latlon()
     for steps in (1, 3, 500):
-        model.operator(steps, 0).forward(model.initial_logs(0))
+        model.operator(steps, 0).propagate_forward(model.initial_logs(0))
     PolicyGraph.transition(model.structure).edge_array()
     shown = [_printed(show_model, [str(path), *more]) for more in ([], ["--json"])]
     facts = json.loads(shown[1])
@@ -161,8 +161,8 @@ def _releases(path: Path) -> None:
 
 def _grounded(path: Path) -> None:
     ground = read_basemap(path, (44.9, -30.1, 45.1, -29.9))
-    web_map([], "a", basemap=ground)
-    draw_basemap(new_figure()[1], ground, LocalProjection(45.0, -30.0))
+    build_web_map([], "a", basemap=ground)
+    draw_basemap(create_figure()[1], ground, LocalProjection(45.0, -30.0))
 
 
 def _session(path: Path) -> None:
@@ -214,7 +214,7 @@ def _journal(path: Path) -> None:
 
 def _lines(path: Path) -> None:
     lines, answers = SimpleNamespace(buffer=io.BytesIO(path.read_bytes())), io.StringIO()
-    engine = live(seeds.model(), ReleaseSettings(policy="complete"), max_requested_epsilon=1.0, rng=1)
+    engine = release_live(seeds.model(), ReleaseSettings(policy="complete"), max_requested_epsilon=1.0, rng=1)
     with mock.patch("sys.stdin", lines), contextlib.redirect_stdout(answers), engine as stream:
         answer_lines(stream)
     for line in answers.getvalue().splitlines():
@@ -254,7 +254,7 @@ _USES: Mapping[str, Callable[[Path], object]] = {
     "matrix": lambda path: LossFunction(read_matrix(path))(1.0),
     "budgets": read_budgets,
     "distribution": read_numbers,
-    "layer": lambda path: _graph(PolicyGraph.from_groups(15, list(categories(path, seeds.grid()).values()))),
+    "layer": lambda path: _graph(PolicyGraph.from_groups(15, list(find_categories(path, seeds.grid()).values()))),
     "basemap": _grounded,
     "streets": read_street_map,
     "graph": lambda path: _graph(PolicyGraph.from_json(path, 15)),

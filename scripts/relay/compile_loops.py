@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dphmm.__main__ import main
-from dphmm.compilation import compiled_at_first_call
+from dphmm.compilation import compile_at_first_call
 
 BBOX = "--bbox 44.97 -30.04 45.03 -29.96"
 COMMANDS = (
@@ -27,7 +27,7 @@ COMMANDS = (
 
 def run(data: Path) -> int:
     """Run the commands and return the number of compiled loops in the folder."""
-    with compiled_at_first_call():
+    with compile_at_first_call():
         for line in COMMANDS:
             sys.argv = ["dphmm", *line.format(data=data).split()]
             try:

@@ -14,7 +14,7 @@ import click
 from numpydoc.docscrape import NumpyDocString
 
 from dphmm.cli import COMMANDS, main
-from dphmm.cli.keys import Key, get_key, requirement
+from dphmm.cli.keys import Key, describe_requirement, get_key
 from dphmm.evaluation.config import EvaluationConfig
 from dphmm.events import Cap
 from dphmm.release import Limits, ReleaseSettings, Schedule
@@ -200,7 +200,7 @@ def _key_row(key: Key) -> tuple[str, str]:
     meaning = key.help or ""
     written = _DEFAULT.search(meaning)
     default = written[1] if written else str(key.default) if isinstance(key.default, int | float | str) else ""
-    value = requirement(key)
+    value = describe_requirement(key)
     if value == "true or false":
         default = default.lower() or "false"
     meaning = _DEFAULT.sub("", meaning)

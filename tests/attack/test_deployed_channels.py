@@ -47,7 +47,7 @@ class AnyZone(TrimmedHome):
     """A trimmed zone with a random centre on the lattice, as the adversary assumes."""
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:
-        centres = self.centres(moves.grid)
+        centres = self.list_centres(moves.grid)
         hidden = np.hypot(*(track.points - centres[rng.integers(len(centres))]).T) <= self.radius_km
         return ObfuscatedTrack(np.where(hidden[:, None], np.nan, track.points), None)
 

@@ -33,7 +33,7 @@ def test_meshtastic_bits_match_distances_shown_by_apps():
     """Metres as specified for Meshtastic's app for Apple devices (Meshtastic-Apple issue 519)."""
     published = {11: 11672.7369, 12: 5836.3629, 13: 2918.1759, 14: 1459.0824, 15: 729.5356, 16: 364.7622}
     for bits, metres in published.items():
-        half = float(Meshtastic(bits).half_sizes(np.zeros((1, 2)))[0, 0]) * 40_075_016.7 / 360
+        half = float(Meshtastic(bits).compute_half_sizes(np.zeros((1, 2)))[0, 0]) * 40_075_016.7 / 360
         assert half == pytest.approx(metres, rel=2e-4)
 
 
@@ -51,7 +51,7 @@ def test_meshtastic_sends_centre_of_rectangle():
     latitude, longitude = rng.uniform(-80, 80, 500), rng.uniform(-179, 179, 500)
     released = channel.snap(latitude, longitude)
     away = np.abs(released - np.column_stack([latitude, longitude]))
-    assert (away <= channel.half_sizes(released) + 1e-7).all()
+    assert (away <= channel.compute_half_sizes(released) + 1e-7).all()
     assert (channel.snap(*released.T) == released).all()
 
 
@@ -98,11 +98,11 @@ def test_poles_and_date_line_stay_on_earth():
 def test_android_offset_moves_hourly_and_keeps_its_spread():
     chain, channel = moves(2), AndroidCoarse()
     user_track = walk(chain, 200, np.random.default_rng(0))
-    assert np.flatnonzero(channel.offset_updates(user_track)).tolist() == list(
+    assert np.flatnonzero(channel.find_offset_updates(user_track)).tolist() == list(
         range(6, 200, 6)
     )  # timesteps of ten minutes
     late = track(chain, user_track.points[:4], np.array([0, 3, 40, 43]))
-    assert channel.offset_updates(late).tolist() == [
+    assert channel.find_offset_updates(late).tolist() == [
         False,
         False,
         True,
@@ -118,7 +118,7 @@ def test_android_offset_moves_hourly_and_keeps_its_spread():
 
 def test_rounding_is_to_nearest_digit():
     assert Rounding(2).snap(np.array([45.126]), np.array([-30.124])).tolist() == [[45.13, -30.12]]
-    assert Rounding(0).half_sizes(np.zeros((1, 2))).tolist() == [[0.5, 0.5]]
+    assert Rounding(0).compute_half_sizes(np.zeros((1, 2))).tolist() == [[0.5, 0.5]]
 
 
 def test_position_in_border_sliver_has_one_cell():

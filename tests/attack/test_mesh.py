@@ -11,7 +11,7 @@ from scipy.integrate import dblquad
 from scipy.stats import norm
 
 from dphmm.attack.deployed_channels import AndroidCoarse, GridSnapping, Meshtastic, Rounding
-from dphmm.attack.mesh import DegreeRectangles, Mesh, disc_shares, gaussian_log_densities, laplace_log_densities
+from dphmm.attack.mesh import DegreeRectangles, Mesh, compute_disc_shares, gaussian_log_densities, laplace_log_densities
 from dphmm.space import Grid
 from tests.attack.scene import grid, moves
 
@@ -63,7 +63,7 @@ def test_laplace_shares_sum_to_one_over_large_region():
 
 @pytest.mark.parametrize("radius", [0.03, 0.2, 0.6])
 def test_disc_shares_match_shapely_areas(radius):
-    shares = disc_shares(MESH, RELEASED, radius)
+    shares = compute_disc_shares(MESH, RELEASED, radius)
     for row, point in zip(shares, RELEASED, strict=True):
         disc = shapely.Point(point).buffer(radius, quad_segs=4096)
         areas = shapely.area(shapely.intersection(squares(MESH), disc)) / MESH.cell_km**2
@@ -77,10 +77,10 @@ def test_snapping_overlaps_match_shapely_areas(channel):
     chain = moves(3, 2)
     everywhere = np.stack(np.meshgrid(*2 * [np.linspace(-0.3749, 0.3749, 80)]), axis=-1).reshape(-1, 2)
     released = np.unique(channel.snap(*chain.grid.projection.to_latlon(everywhere).T), axis=0)
-    half = channel.half_sizes(released)
+    half = channel.compute_half_sizes(released)
     upright = DegreeRectangles(chain.mesh)
     middle = np.column_stack([released[:, 0], upright.center_longitude(released[:, 1])])
-    shares = upright.overlap_shares(middle - half, middle + half)
+    shares = upright.compute_overlap_shares(middle - half, middle + half)
     for row, place, span in zip(shares, released, half, strict=True):
         box = shapely.segmentize(shapely.box(*(place - span)[::-1], *(place + span)[::-1]), 1e-4)
         plane = shapely.transform(box, lambda xy: chain.grid.projection.to_plane(xy[:, 1], xy[:, 0]))
@@ -100,8 +100,8 @@ def test_snapping_overlaps_match_shares_of_snapped_points(channel):
         places = channel.snap(*chain.grid.projection.to_latlon(middle + offsets).T)
         outputs, counts = np.unique(places, axis=0, return_counts=True)
         centre = np.column_stack([outputs[:, 0], upright.center_longitude(outputs[:, 1])])
-        half = channel.half_sizes(outputs)
-        shares = upright.overlap_shares(centre - half, centre + half)[:, state]
+        half = channel.compute_half_sizes(outputs)
+        shares = upright.compute_overlap_shares(centre - half, centre + half)[:, state]
         np.testing.assert_allclose(shares, counts / len(offsets), atol=0.012)
 
 
@@ -114,7 +114,7 @@ def test_android_overlaps_match_shares_of_samples():
     offsets, _, _ = channel.build_offset_chain()
     latitude = chain.grid.latlon()[:, :1]
     released = channel.obfuscate_with_offsets(chain.grid.latlon()[:1], np.zeros((1, 2)))[0]
-    shares = channel.output_probabilities(upright, latitude, released, offsets).reshape(
+    shares = channel.compute_output_probabilities(upright, latitude, released, offsets).reshape(
         chain.grid.size, len(offsets), len(offsets)
     )
     for state, north, east in ((0, 2, 4), (3, 7, 1), (1, 4, 4)):

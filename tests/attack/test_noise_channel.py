@@ -136,7 +136,7 @@ def test_user_is_never_attacked_with_their_own_pairs():
 def test_missing_app_releases_are_uninformative():
     chain = moves(3, 1)
     tracks, true, released = make_users(chain)
-    released["u0"] = released["u0"].between(true["u0"].times[10], true["u0"].times[20])
+    released["u0"] = released["u0"].select_time_range(true["u0"].times[10], true["u0"].times[20])
     channel = SampledChannel("app", released, true)
     blurred = channel.obfuscate(tracks[0], chain, np.random.default_rng(0))
     assert np.isnan(blurred.points[:, 0]).sum() == 50

@@ -9,7 +9,7 @@ from dphmm import MarkovModel, PolicyGraph, protect
 from dphmm.audit import audit_constraint, audit_entries, audit_support
 from dphmm.errors import BudgetError
 from dphmm.plots.audit import draw_components, draw_entries
-from dphmm.plots.canvas import new_figure, png
+from dphmm.plots.canvas import create_figure, render_png
 from tests.sizes import fewer
 
 SIDE = 8
@@ -101,7 +101,7 @@ def test_adversary_exposes_state_without_other_state_of_its_component():
 
 def test_components_of_equal_size_have_separate_entries_in_legend():
     policy = PolicyGraph.categorical(np.arange(len(F)) % 2)
-    _, ax = new_figure(4, 4)
+    _, ax = create_figure(4, 4)
     draw_components(ax, F.astype(float), audit_constraint(policy, F, None, ["k-norm"], noise_scope="component"))
     labels = ax.get_legend_handles_labels()[1]
     assert len(set(labels)) == len(labels) == 2
@@ -112,9 +112,9 @@ def test_components_and_entries_are_plotted():
     entries = audit_entries(zone_policy(HOME), F, walk())
     audit = audit_constraint(zone_policy(HOME), F, None, ["k-norm"], noise_scope="component")
     for draw, what in ((draw_components, audit), (draw_entries, entries)):
-        figure, ax = new_figure(4, 4)
+        figure, ax = create_figure(4, 4)
         draw(ax, F.astype(float), what)
-        assert len(png(figure)) > 2000
+        assert len(render_png(figure)) > 2000
 
 
 @pytest.mark.slow

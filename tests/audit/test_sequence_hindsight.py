@@ -157,9 +157,9 @@ def test_posterior_over_gaps_and_restarts_matches_enumeration(name, forgets, mon
     )
     replays = list(replay_sequence(SMALL_SETTINGS[name].engine(model), sequence))
     exact = smooth_by_enumeration(slots, np.exp([replay.log_likelihood for replay in replays]))
-    passes, forward_pass = [], forward_backward.forward_pass
+    passes, run_forward_pass = [], forward_backward.run_forward_pass
     monkeypatch.setattr(
-        forward_backward, "forward_pass", lambda *which: passes.append(len(which[1])) or forward_pass(*which)
+        forward_backward, "run_forward_pass", lambda *which: passes.append(len(which[1])) or run_forward_pass(*which)
     )
     error, certainty = recorder.compute_smoothed_inference(engine.measurements.points)
     assert sum(passes) == (5 if forgets else 0), "the engine's beliefs are used up to the first restart"

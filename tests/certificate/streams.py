@@ -17,7 +17,7 @@ import numpy as np
 from dphmm import leakage
 from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate
-from dphmm.jobs import Counts, Mobility, Scheme, landmark_series, repair_counts
+from dphmm.jobs import Counts, Mobility, Scheme, release_landmark_series, repair_counts
 from dphmm.tables import TimedTable
 from tests.certificate.certificates import Line, Tamperings, canonical, encode, update_digest, verifier
 from tests.certificate.vectors import as_csv, diff_lines, parse_line_number, to_texts
@@ -68,7 +68,9 @@ def leakage_lines(pairs: dict[str, tuple[Any, Any]], epsilons: Any) -> list[Line
                 for side, matrix in sides.items()
                 if matrix is not None
             }
-            writer.leakage(name, leakage.compute_leakage(past, future, epsilons), past, future, suprema, maximum)
+            writer.certify_leakage(
+                name, leakage.compute_leakage(past, future, epsilons), past, future, suprema, maximum
+            )
 
     return build_certificate("leakage", fill)
 
@@ -85,12 +87,12 @@ def streams() -> World:
 
 def release_landmarks(scheme: Any = "uniform", **more: Any) -> tuple[Any, list[Line]]:
     table = TimedTable(np.arange(1, 9), {"beats": np.arange(8) * 3 + 60})
-    done = landmark_series(table, 20, 1.5, [2, 5], Scheme(scheme, rate=0.5), rng=1, **more)
+    done = release_landmark_series(table, 20, 1.5, [2, 5], Scheme(scheme, rate=0.5), rng=1, **more)
     budget = done.series.budget
     losses = None if more else done.losses
 
     def fill(writer: StreamCertificate) -> None:
-        writer.landmarks(budget.epsilon, budget.epsilons, budget.timeline.landmark, losses)
+        writer.certify_landmarks(budget.epsilon, budget.epsilons, budget.timeline.landmark, losses)
 
     return done, build_certificate("landmarks", fill)
 
@@ -103,11 +105,11 @@ def landmarks() -> World:
 def late_landmarks() -> World:
     """Landmarks without budget at the beginning, which take the first value that is released."""
     table = TimedTable(np.arange(1, 6), {"beats": np.array([71, 75, 92, 88, 70])})
-    done = landmark_series(table, 20, 1.0, [1, 2], Scheme("skip"), rng=1)
+    done = release_landmark_series(table, 20, 1.0, [1, 2], Scheme("skip"), rng=1)
     budget, losses = done.series.budget, done.losses
     lines = build_certificate(
         "landmarks",
-        lambda writer: writer.landmarks(budget.epsilon, budget.epsilons, budget.timeline.landmark, losses),
+        lambda writer: writer.certify_landmarks(budget.epsilon, budget.epsilons, budget.timeline.landmark, losses),
     )
     return lines, to_rows(done.table)
 

@@ -15,8 +15,8 @@ import pytest
 
 from dphmm import leakage
 from dphmm.certificate.canonical_forms import Lines
-from dphmm.certificate.streams import StreamCertificate, stream_certificate
-from dphmm.counts.map_estimate import integer_map
+from dphmm.certificate.streams import StreamCertificate, open_stream_certificate
+from dphmm.counts.map_estimate import solve_integer_map
 from dphmm.errors import ConfigurationError, InvalidInputError, OutputError
 from dphmm.jobs import (
     Budgets,
@@ -25,7 +25,7 @@ from dphmm.jobs import (
     Scheme,
     compute_stream_leakage,
     count_users,
-    landmark_series,
+    release_landmark_series,
     repair_counts,
 )
 from dphmm.leakage import LossFunction
@@ -111,12 +111,12 @@ def test_suboptimal_counts_are_rejected(monkeypatch, tmp_path):
     """A broken estimator moves one user to a place of nearly equal likelihood."""
 
     def broken(*arguments):
-        best = integer_map(*arguments)
+        best = solve_integer_map(*arguments)
         best[1, best[1].argmax()] -= 1
         best[1, 0] += 1
         return best
 
-    monkeypatch.setattr("dphmm.counts.post_processing.integer_map", broken)
+    monkeypatch.setattr("dphmm.counts.post_processing.solve_integer_map", broken)
     lines, _ = certify_repairs(True, tmp_path)
     next(line for line in lines if line.get("time") == 1)["gap"] = "1e-6"
     assert "the gap is" in (refusal(lines) or "")
@@ -137,7 +137,7 @@ def test_written_tables_are_accepted_and_what_the_certificate_lacks_is_listed(un
         times = np.datetime64("2024-03-07T09:00:00", unit) + np.arange(3) * np.timedelta64(1500, "ms")
         times = times.astype(f"datetime64[{unit}]")
     table = TimedTable(times, {"=beats": np.array([71, 75, 92]), "steps": np.array([0, 3, -8])})
-    done = landmark_series(table, 20, 1.5, times[1:2], Scheme("skip"), rng=1)
+    done = release_landmark_series(table, 20, 1.5, times[1:2], Scheme("skip"), rng=1)
     done.table.write(tmp_path / "rows.csv")
     done.certify(tmp_path / "marks.jsonl")
     code, text = judge(tmp_path / "marks.jsonl", tmp_path / "rows.csv")
@@ -176,9 +176,9 @@ def test_uncertifiable_input_raises(tmp_path, monkeypatch):
     monkeypatch.setattr("dphmm.certificate.streams.MAX_WORK", 50)
     invalid_leakage = leakage.Leakage(np.array([0.1, 0.1]), np.array([0.1, 0.2]), np.array([0.1, 0.1]))
     with pytest.raises(InvalidInputError, match="would take too long"):
-        build_certificate("leakage", lambda writer: writer.leakage("ann", invalid_leakage, THREE, None))
+        build_certificate("leakage", lambda writer: writer.certify_leakage("ann", invalid_leakage, THREE, None))
     assert not (tmp_path / "c.jsonl").exists()
-    with stream_certificate(tmp_path / "c.jsonl", "leakage") as writer:
+    with open_stream_certificate(tmp_path / "c.jsonl", "leakage") as writer:
         assert isinstance(writer, StreamCertificate)
     assert refusal([json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()])
 
@@ -268,7 +268,7 @@ def test_prebuilt_loss_function_raises():
     function = LossFunction(STAY)
     writer = StreamCertificate(Lines(lambda _: None, of="leakage"))
     with pytest.raises(InvalidInputError):
-        writer.leakage("ann", leakage.compute_leakage(function, None, [0.1, 0.2]), function, None)
+        writer.certify_leakage("ann", leakage.compute_leakage(function, None, [0.1, 0.2]), function, None)
 
 
 def test_bound_is_not_below_the_leakage():

@@ -86,7 +86,7 @@ def sample_engine(seed: int) -> tuple[Releaser, np.ndarray]:
         lambda: PolicyGraph.from_edges(n, np.argwhere(np.triu(rng.random((n, n)) < 0.3, 1))),
         lambda: PolicyGraph.complete(n),
         lambda: PolicyGraph.utility(f.astype(float), float(rng.choice([1, 1.5, 2])), float(rng.choice([0, 1]))),
-        lambda: (graph := PolicyGraph.categorical(labels)).with_open(~graph.connected()),
+        lambda: (graph := PolicyGraph.categorical(labels)).with_open(~graph.find_connected_states()),
         lambda: PolicyGraph.categorical(labels) | PolicyGraph.utility(f.astype(float), 1.0),
     ][int(rng.integers(5))]()
     mechanism = str(rng.choice(["lattice", "lattice", "optimal", "graph-exponential"]))

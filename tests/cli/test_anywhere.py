@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dphmm.jobs.batch.run_folder import user_file
+from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
 from tests.sizes import slow
@@ -57,7 +57,7 @@ def test_release_batch_and_session_accept_states_off_lattice(model, run, tmp_pat
     assert shown["num_timesteps"] == len(table)
     batch = run("batch", HERE, "--users", "002", "--model", "m.npz", *RELEASE, "-o", "out", "--workers", "1")
     assert batch.exit_code == 0, batch.stderr
-    assert len(read_releases(user_file(tmp_path / "out", "002", "parquet"))) == len(table)
+    assert len(read_releases(get_user_file_path(tmp_path / "out", "002", "parquet"))) == len(table)
 
 
 @pytest.mark.slow

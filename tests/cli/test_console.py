@@ -12,7 +12,18 @@ import pytest
 
 import dphmm.cli
 from dphmm.cli import audit, calibrate, release
-from dphmm.cli.console import Block, Row, cell, echo, logging_shown, render, rows, say, say_paragraph, say_table
+from dphmm.cli.console import (
+    Block,
+    Row,
+    build_rows,
+    echo,
+    escape_cell,
+    print_paragraph,
+    print_result,
+    print_table,
+    render,
+    show_log_messages,
+)
 from dphmm.jobs.input_data import Dropped
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import Limits
@@ -30,7 +41,7 @@ def test_control_characters_are_escaped_and_other_text_is_unchanged(capsys):
     assert output.startswith(plain + "\teve\\u001b[2J")
     assert not CONTROL.search(output)
     assert output.endswith("\\ud800\n")
-    assert json.loads(f'"{cell(EVIL)}"') == EVIL
+    assert json.loads(f'"{escape_cell(EVIL)}"') == EVIL
 
 
 @pytest.mark.slow
@@ -78,7 +89,7 @@ def test_users_with_control_characters_raise_in_every_reader(world, run):
 
 def test_results_are_printed_in_sections_and_private_values_last(capsys):
     result = {"private_names": "x", "rmse_m": 12.0, "epsilon": 0.5, "users": 3, "num_errors": 0}
-    say("Learned", result, False, [Dropped("excluded by --users", 1632, 2)])
+    print_result("Learned", result, False, [Dropped("excluded by --users", 1632, 2)])
     assert capsys.readouterr().out.splitlines() == [
         "Learned",
         "  users                3",
@@ -94,7 +105,9 @@ def test_results_are_printed_in_sections_and_private_values_last(capsys):
 
 
 def test_epsilon_is_rounded_up(capsys):
-    say("Session", {"epsilon": 24.165, "max_window_epsilon": 3.0000001, "constrained_epsilon": "unbounded"}, False)
+    print_result(
+        "Session", {"epsilon": 24.165, "max_window_epsilon": 3.0000001, "constrained_epsilon": "unbounded"}, False
+    )
     texts = [line.split()[-1] for line in capsys.readouterr().out.splitlines()[1:]]
     assert texts == ["24.165", "3.00001", "unbounded"]
 
@@ -108,18 +121,18 @@ def test_columns_of_total_epsilon_are_rounded_up():
 
 
 def test_values_have_their_labels_and_empty_sections_no_heading(capsys):
-    say("Learned", {"epsilon": 0.5}, False, labels={"epsilon": "total epsilon"})
+    print_result("Learned", {"epsilon": 0.5}, False, labels={"epsilon": "total epsilon"})
     assert capsys.readouterr().out.splitlines() == ["Privacy", "  total epsilon  0.5"]
 
 
 def test_zeros_of_a_block_are_omitted_if_it_omits_zeros(capsys):
     for omits_zeros, lines in ((True, ["Result", "  b  2"]), (False, ["Result", "  a  0", "  b  2"])):
-        render({"a": 0, "b": 2}, Block("Result", rows("a", "b"), omits_zeros=omits_zeros))
+        render({"a": 0, "b": 2}, Block("Result", build_rows("a", "b"), omits_zeros=omits_zeros))
         assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_paragraphs_are_wrapped_at_80_columns_below_their_label(capsys):
-    say_paragraph("Guarantee:", "word " * 40)
+    print_paragraph("Guarantee:", "word " * 40)
     first, *others = capsys.readouterr().out.splitlines()
     assert first.startswith("Guarantee: word")
     assert all(line.startswith(" " * 11 + "word") for line in others)
@@ -128,7 +141,7 @@ def test_paragraphs_are_wrapped_at_80_columns_below_their_label(capsys):
 
 @pytest.mark.parametrize("log", ["text", "dphmm: text"])
 def test_logged_warnings_are_printed_with_their_prefix(capsys, log):
-    with logging_shown():
+    with show_log_messages():
         logging.getLogger("dphmm.readers").warning(log)
     assert capsys.readouterr().err == "Warning: text\n"
 
@@ -143,7 +156,7 @@ def test_wrapped_values_keep_numbers_with_their_units_and_align(capsys):
     )
     assert second == " " * 18 + "the user"
     assert path == "  path            " + "a" * 90
-    say_table(
+    print_table(
         ("user", "mean expected error given past releases", "mean expected error given all releases"),
         [("ann", "1", "2")],
         "t",

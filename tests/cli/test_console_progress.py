@@ -73,7 +73,7 @@ def test_fast_compilation_is_not_reported(caplog, monkeypatch):
     pytest.importorskip("numba")
     monkeypatch.setattr(compilation, "_NOTICE_SECONDS", 600.0)
     with caplog.at_level(logging.INFO, logger="dphmm.compilation"):
-        assert compilation.compiled(lambda x: x + 2)(1) == 3
+        assert compilation.compile_function(lambda x: x + 2)(1) == 3
     assert not caplog.records
 
 

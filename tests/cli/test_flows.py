@@ -206,11 +206,11 @@ def test_flows_are_plotted_and_reported(flow_files, tmp_path):
 
 def test_names_of_areas_are_in_front_of_scale_bar(flow_files):
     pytest.importorskip("matplotlib")
-    from dphmm.plots.canvas import new_figure
+    from dphmm.plots.canvas import create_figure
     from dphmm.plots.flows import draw_flows
 
     rows = FlowRows.read(flow_files[0] / "f.json")
-    _, ax = new_figure()
+    _, ax = create_figure()
     draw_flows(ax, rows)
     names = [text for text in ax.texts if text.get_text() in rows.places]
     (scale,) = [text for text in ax.texts if text.get_text().endswith(" km")]
@@ -240,13 +240,13 @@ def write_rows_across_date_line(path) -> FlowRows:
 @pytest.mark.slow
 def test_flows_across_date_line_are_short_in_all_outputs(tmp_path):
     pytest.importorskip("matplotlib")
-    from dphmm.plots.canvas import new_figure, save
+    from dphmm.plots.canvas import create_figure, save
     from dphmm.plots.flows import _PlottedFlows, draw_flows
 
     rows = write_rows_across_date_line(tmp_path / "f.json")
     plotted = _PlottedFlows(rows)
     assert np.ptp(np.concatenate([*plotted.lines, *(ring for _, ring in plotted.outlines)])[:, 0]) == pytest.approx(0.4)
-    figure, ax = new_figure()
+    figure, ax = create_figure()
     draw_flows(ax, rows)
     save(figure, tmp_path / "f.png")
     east = np.ptp(ax.get_xlim())

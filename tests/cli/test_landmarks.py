@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dphmm.landmarks import leakage, repeated_places, skip_scheme, stay_points, uniform_scheme
-from dphmm.model import reverses
+from dphmm.model import reverse_by_step
 from dphmm.model.model import MarkovModel
 from dphmm.readers import read
 from dphmm.space.projection import LocalProjection
@@ -110,7 +110,7 @@ def test_backward_matrices_follow_from_initial_distribution(folder):
     correlations = ("--forward", "stay.csv", "--initial", "first.csv")
     done = run(*SERIES, "--scheme", "uniform", "--at", 9, *correlations, "-o", "out.csv")
     assert done.exit_code == 0, done.output
-    past = list(reverses(STAY, [0.05, 0.95], 20))
+    past = list(reverse_by_step(STAY, [0.05, 0.95], 20))
     budgets = uniform_scheme(range(20), [9], 2.0).epsilons
     losses = TimedTable.read("out.csv").columns["loss"]
     np.testing.assert_array_equal(losses, leakage(range(20), [9], budgets, past, STAY))
@@ -174,7 +174,7 @@ def test_trajectory_is_released_by_engine(folder, model):
     slots = table.times.astype(np.int64) // 1_800_000_000 - table.times[0].astype(np.int64) // 1_800_000_000
     spent = np.zeros(slots[-1] + 1)
     spent[slots] = out["epsilon"]  # for a complete policy the constrained factor is one
-    past = reverses(learned.transition, learned.initial, len(spent))
+    past = reverse_by_step(learned.transition, learned.initial, len(spent))
     expected = leakage(range(len(spent)), slots[[5, 9]], spent, past, learned.transition)[slots]
     np.testing.assert_allclose(out["loss"], expected, rtol=1e-9)
     assert out["is_exact"].all()

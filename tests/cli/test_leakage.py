@@ -22,7 +22,7 @@ from dphmm.errors import (
     StochasticError,
 )
 from dphmm.leakage import backward_leakage, compute_leakage, constant_budget, exact_budgets, supremum, temporal_leakage
-from dphmm.model import reverses
+from dphmm.model import reverse_by_step
 from tests import command_line
 
 ABSORBING = [[0.8, 0.2], [0.0, 1.0]]
@@ -101,7 +101,7 @@ def test_initial_distribution_determines_backward_matrices(folder):
     done = run(
         leak_command, "--forward", "future.csv", "--initial", "half.csv", "--epsilon", 0.4, "--steps", 6, "--json"
     )
-    expected = temporal_leakage(reverses(FUTURE, [0.5, 0.5], 6), FUTURE, [0.4] * 6)
+    expected = temporal_leakage(reverse_by_step(FUTURE, [0.5, 0.5], 6), FUTURE, [0.4] * 6)
     np.testing.assert_allclose(json.loads(done.stdout)["temporal"], expected, rtol=1e-14)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dphmm.cli import COMMANDS, main
-from dphmm.jobs.batch.run_folder import JOURNAL, KEY, LOCK, user_file
+from dphmm.jobs.batch.run_folder import JOURNAL, KEY, LOCK, get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.plots.webmap import DEGREES
 from dphmm.space import Grid
@@ -78,7 +78,7 @@ LINES = (
             "all/run.json",
             f"all/{LOCK}",
             f"all/{JOURNAL}",
-            *(str(user_file(Path("all"), name, "parquet")) for name in NAMES),
+            *(str(get_user_file_path(Path("all"), name, "parquet")) for name in NAMES),
         ),
     ),
     (("evaluate", "e.toml", "-o", "run", "--workers", "1"), tuple(f"run/{name}" for name in EVALUATED)),

@@ -12,10 +12,10 @@ from dphmm.counts import count_states, least_squares, post_process, release
 from dphmm.counts.chain_estimate import (
     ChainFilter,
     Start,
+    compute_lattice_moments,
+    compute_tilted_moments,
     filter_counts,
-    lattice_moments,
     smooth_counts,
-    tilted_moments,
 )
 from dphmm.counts.stream import as_transition
 from tests.counts.oracles import (
@@ -269,7 +269,7 @@ def test_tilted_moments_equal_numerical_integration(mean, variance, noisy, scale
     ]
     centre = moments[1] / moments[0]
     spread = moments[2] / moments[0] - centre**2
-    errors_of_estimate = tilted_moments(*(np.array([x]) for x in (mean, variance, noisy, scale)))
+    errors_of_estimate = compute_tilted_moments(*(np.array([x]) for x in (mean, variance, noisy, scale)))
     assert errors_of_estimate[0][0] == pytest.approx(centre, rel=1e-9, abs=1e-4 * np.sqrt(spread))
     assert errors_of_estimate[1][0] == pytest.approx(spread, rel=1e-4)
 
@@ -279,7 +279,7 @@ def test_lattice_moments_equal_sums():
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(5, 20, 400), np.exp(rng.uniform(-8, 7, 400))
     noisy, scale = np.rint(rng.normal(5, 20, 400)), rng.choice([0.1, 0.3, 1, 2, 5, 40.0], 400)
-    centre, spread = lattice_moments(mean, variance, noisy, scale)
+    centre, spread = compute_lattice_moments(mean, variance, noisy, scale)
     counts = np.arange(4000)
     for at in range(400):
         log = -((counts - mean[at]) ** 2) / (2 * variance[at]) - np.abs(counts - noisy[at]) / scale[at]
@@ -297,7 +297,7 @@ def test_moments_are_finite_for_extreme_values():
     means, variances, noisy, scales = np.meshgrid(
         [-1e6, -1e3, 0.0, 1.0, 1e6], [1e-8, 1.0, 1e12], [-1e6, 0.0, 3.0, 1e6], [1e-3, 1.0, 1e5]
     )
-    for moments in (tilted_moments, lattice_moments):
+    for moments in (compute_tilted_moments, compute_lattice_moments):
         centre, spread = moments(*(values.ravel() for values in (means, variances, noisy, scales)))
         assert np.isfinite(centre).all()
         assert (centre > -1e-6 * (1 + np.abs(means.ravel()))).all()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import digamma
 
-from dphmm.counts.map_estimate import MIN_DIGAMMA, count_at, integer_map, real_map
+from dphmm.counts.map_estimate import MIN_DIGAMMA, invert_digamma, solve_integer_map, solve_real_map
 from dphmm.errors import CountError
 from tests.counts.oracles import (
     compute_brute_force_optimum,
@@ -38,7 +38,7 @@ def test_integer_optimum_equals_brute_force(seed):
     rng = np.random.default_rng(seed)
     users, places = int(rng.integers(1, 13)), int(rng.integers(2, 5))
     noisy, log_p, p, scale = draw_case(rng, places, users, zeros=seed % 3 == 0 and places > 2)
-    counts = integer_map(noisy, log_p, users, scale)
+    counts = solve_integer_map(noisy, log_p, users, scale)
     assert counts.sum() == users
     reached = np.abs(noisy - counts).sum() / scale[0] - compute_log_multinomial(counts[0], p)
     np.testing.assert_allclose(
@@ -58,7 +58,7 @@ def test_integer_optimum_is_posterior_mode_for_integer_noise(seed):
     vectors = list_counts(users, 3)
     chance = np.tanh(decay / 2) * np.exp(-decay * np.abs(noisy - vectors))
     posterior = np.log(chance).sum(axis=1) + compute_log_multinomial(vectors, p)
-    counts = integer_map(noisy[None].astype(float), np.log(p)[None], users, np.array([1 / decay]))[0]
+    counts = solve_integer_map(noisy[None].astype(float), np.log(p)[None], users, np.array([1 / decay]))[0]
     assert posterior[(vectors == counts).all(axis=1)][0] == pytest.approx(posterior.max(), rel=1e-12)
 
 
@@ -70,7 +70,7 @@ def test_integer_optimum_satisfies_marginal_costs(users, places, scale):
     rng = np.random.default_rng(users)
     p = rng.dirichlet(np.ones(places), size=20)
     noisy = np.array([rng.multinomial(users, row) for row in p]) + rng.laplace(0, scale, p.shape)
-    counts = integer_map(noisy, np.log(p), users, np.full(20, scale))
+    counts = solve_integer_map(noisy, np.log(p), users, np.full(20, scale))
     assert (counts.sum(axis=1) == users).all()
 
     def unit(k):
@@ -93,7 +93,7 @@ def test_real_optimum_satisfies_optimality_conditions(users, scale):
     with np.errstate(divide="ignore"):
         log_p = np.log(p)
     scales = np.full(300, scale)
-    counts, multipliers = real_map(noisy, log_p, users, scales)
+    counts, multipliers = solve_real_map(noisy, log_p, users, scales)
     assert compute_optimality_gap(counts, multipliers, noisy, log_p, scales).max() < 1e-9
     np.testing.assert_allclose(counts.sum(axis=1), users, rtol=1e-8)
     assert (counts >= 0).all()
@@ -103,7 +103,7 @@ def test_real_optimum_satisfies_optimality_conditions(users, scale):
 def test_optimality_gap_is_positive_for_other_solution():
     """The broken variant of the test above."""
     noisy, log_p = np.array([[5.0, 2.0, 4.0]]), np.log([[0.3, 0.3, 0.4]])
-    counts, multiplier = real_map(noisy, log_p, 10, np.array([2.0]))
+    counts, multiplier = solve_real_map(noisy, log_p, 10, np.array([2.0]))
     moved = counts + np.array([[1e-4, -1e-4, 0.0]])
     assert compute_optimality_gap(moved, multiplier, noisy, log_p, np.array([2.0]))[0] > 1e-6
 
@@ -112,7 +112,7 @@ def test_optimality_gap_is_positive_for_other_solution():
 def test_real_optimum_is_at_most_objective_of_slsqp(seed):
     rng = np.random.default_rng(seed)
     noisy, log_p, p, scale = draw_case(rng, 6, 40)
-    ours, _ = real_map(noisy, log_p, 40, scale)
+    ours, _ = solve_real_map(noisy, log_p, 40, scale)
     solver = np.maximum(solve_with_slsqp(noisy[0], p, 40, scale[0]), 0.0)
     solver *= 40 / solver.sum()
     reached = compute_objective(ours, noisy, log_p, scale)[0]
@@ -124,23 +124,23 @@ def test_stirling_objective_has_similar_optimum_if_counts_are_large():
     rng = np.random.default_rng(3)
     p = np.array([0.2, 0.3, 0.5])
     noisy = rng.multinomial(200, p) + rng.laplace(0, 2, 3)
-    ours, _ = real_map(noisy[None], np.log(p)[None], 200, np.array([2.0]))
+    ours, _ = solve_real_map(noisy[None], np.log(p)[None], 200, np.array([2.0]))
     np.testing.assert_allclose(solve_with_slsqp(noisy, p, 200, 2.0, stirling=True), ours[0], atol=0.01)
 
 
 def test_small_noise_gives_counts_and_large_noise_gives_prior_mode():
     p, true = np.array([[0.2, 0.3, 0.5]]), np.array([[9.0, 1.0, 0.0]])
-    assert integer_map(true, np.log(p), 10, np.array([1e-6])).tolist() == [[9, 1, 0]]
-    assert integer_map(true, np.log(p), 10, np.array([1e9])).tolist() == [[2, 3, 5]]
+    assert solve_integer_map(true, np.log(p), 10, np.array([1e-6])).tolist() == [[9, 1, 0]]
+    assert solve_integer_map(true, np.log(p), 10, np.array([1e9])).tolist() == [[2, 3, 5]]
 
 
 def test_time_without_possible_place_raises():
     with pytest.raises(CountError, match="time 1"):
-        real_map(np.ones((2, 2)), np.array([[0.0, -1.0], [-np.inf, -np.inf]]), 2, np.ones(2))
+        solve_real_map(np.ones((2, 2)), np.array([[0.0, -1.0], [-np.inf, -np.inf]]), 2, np.ones(2))
 
 
 @pytest.mark.parametrize("count", [0.0, 1e-7, 0.3, 1.0, 7.5, 59.0, 61.0, 1e3, 1e6])
 def test_inverse_digamma_equals_high_precision(count):
     value = float(mpmath.digamma(mpmath.mpf(count) + 1))
-    assert count_at(np.array([value]))[0] == pytest.approx(count, rel=1e-11, abs=3e-12)
+    assert invert_digamma(np.array([value]))[0] == pytest.approx(count, rel=1e-11, abs=3e-12)
     assert digamma(count + 1) >= MIN_DIGAMMA

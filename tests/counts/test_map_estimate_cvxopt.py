@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm import counts
-from dphmm.counts.map_estimate import real_map, real_map_cvxopt
+from dphmm.counts.map_estimate import solve_real_map, solve_real_map_by_cvxopt
 from dphmm.errors import ConfigurationError, ConvergenceError, CountError
 from tests.counts.oracles import compute_objective
 
-# Relative difference of the objectives, as stated by `real_map_cvxopt`.
+# Relative difference of the objectives, as stated by `solve_real_map_by_cvxopt`.
 TOLERANCE = 1e-6
 
 
@@ -26,8 +26,8 @@ def compute_excess(noisy, log_p, users, scale):
     log_p = np.asarray(log_p)[None]
     scales = np.array([scale])
     newton_counts, cvxopt_counts = (
-        real_map(noisy, log_p, users, scales)[0],
-        real_map_cvxopt(noisy, log_p, users, scales),
+        solve_real_map(noisy, log_p, users, scales)[0],
+        solve_real_map_by_cvxopt(noisy, log_p, users, scales),
     )
     # Counts lie between 0 and n. Far noisy counts would add a large constant, and with it loosen the tolerance.
     clipped = np.clip(noisy, 0.0, users)
@@ -103,7 +103,7 @@ def test_unsupported_solver_raises(name, arguments):
 
 def test_time_without_possible_place_raises():
     with pytest.raises(CountError, match=r"time 1 .*possible"):
-        real_map_cvxopt(np.ones((2, 2)), np.array([[0.0, -1.0], [-np.inf, -np.inf]]), 2, np.ones(2))
+        solve_real_map_by_cvxopt(np.ones((2, 2)), np.array([[0.0, -1.0], [-np.inf, -np.inf]]), 2, np.ones(2))
 
 
 def _stop(*_, **__):
@@ -118,7 +118,7 @@ def _fail(*_, **__):
 def test_failed_convergence_raises(monkeypatch, solver, message):
     monkeypatch.setattr(cvxopt.solvers, "cp", solver)
     with pytest.raises(ConvergenceError, match=message):
-        real_map_cvxopt(np.array([[1.0, 2.0]]), np.log([[0.5, 0.5]]), 3, np.ones(1))
+        solve_real_map_by_cvxopt(np.array([[1.0, 2.0]]), np.log([[0.5, 0.5]]), 3, np.ones(1))
 
 
 def test_solver_prints_nothing_and_keeps_options(monkeypatch, capfd):

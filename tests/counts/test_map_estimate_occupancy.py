@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dphmm.counts.map_estimate import first_distribution, occupancy
+from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
 from dphmm.counts.stream import as_transition
 
 
@@ -15,7 +15,7 @@ def test_rows_are_first_row_times_matrix_powers(size, steps):
     rng = np.random.default_rng(size)
     matrix = rng.dirichlet(np.ones(size), size=size)
     first = rng.dirichlet(np.ones(size))
-    occupancies = occupancy(first, as_transition(matrix, size), steps)
+    occupancies = compute_occupancy(first, as_transition(matrix, size), steps)
     for t in range(steps):
         np.testing.assert_allclose(occupancies.probabilities[t], first @ np.linalg.matrix_power(matrix, t), rtol=1e-10)
     assert occupancies.possible.all()
@@ -25,7 +25,7 @@ def test_rows_are_first_row_times_matrix_powers(size, steps):
 def test_support_follows_structure_despite_underflow(size):
     ladder = np.eye(size) + np.eye(size, k=1) * 1e-40
     ladder /= ladder.sum(axis=1, keepdims=True)
-    occupancies = occupancy(np.eye(size)[0], as_transition(ladder, size), 30)
+    occupancies = compute_occupancy(np.eye(size)[0], as_transition(ladder, size), 30)
     for t in range(30):
         assert occupancies.possible[t].tolist() == [place <= t for place in range(size)]
     assert occupancies.probabilities[29, 20] == 0.0
@@ -34,5 +34,5 @@ def test_support_follows_structure_despite_underflow(size):
 
 
 def test_frequency_prior_is_positive_part_of_first_row():
-    assert first_distribution(np.array([[3.0, -1.0, 1.0]]), "frequency").tolist() == [0.75, 0.0, 0.25]
-    assert first_distribution(np.array([[-3.0, -1.0]]), "frequency").tolist() == [0.5, 0.5]
+    assert build_first_distribution(np.array([[3.0, -1.0, 1.0]]), "frequency").tolist() == [0.75, 0.0, 0.25]
+    assert build_first_distribution(np.array([[-3.0, -1.0]]), "frequency").tolist() == [0.5, 0.5]

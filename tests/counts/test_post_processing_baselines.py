@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from dphmm.counts.post_processing import least_squares, maximum_likelihood, nearest_integers
+from dphmm.counts.post_processing import least_squares, maximum_likelihood, round_to_integers
 from tests.counts.oracles import list_counts
 
 
@@ -60,7 +60,7 @@ def test_least_squares_is_zero_in_impossible_places():
 def test_nearest_integers_minimises_distance(seed):
     rng = np.random.default_rng(seed)
     counts = rng.dirichlet(np.ones(4), size=1) * 7
-    ours = nearest_integers(counts, 7)
+    ours = round_to_integers(counts, 7)
     rows = list_counts(7, 4)
     assert ours.sum() == 7
     assert ((ours - counts) ** 2).sum() == pytest.approx(((rows - counts) ** 2).sum(axis=1).min())

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm.counts import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process, release
 from dphmm.errors import BudgetError, ConfigurationError, CountError
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 
 MATRIX = np.array([[0.2, 0.8, 0.0], [0.1, 0.1, 0.8], [0.7, 0.2, 0.1]])
 TRUE = np.array([[8, 1, 1], [3, 6, 1], [2, 3, 5], [4, 3, 3]])
@@ -30,7 +30,7 @@ def test_each_estimator_equals_its_function():
 
 def test_compare_returns_errors_of_consecutive_releases():
     errors = compare(TRUE, [1.0, 0.5, 1.0, 2.0], MATRIX, runs=2, rng=5)
-    source = random_source(5)
+    source = as_random_source(5)
     for run in range(2):
         noisy = release(TRUE, [1.0, 0.5, 1.0, 2.0], source)
         assert errors["noisy"][run] == np.mean((noisy - TRUE) ** 2)

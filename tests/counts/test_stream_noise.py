@@ -54,7 +54,7 @@ def test_default_noise_uses_exact_sampler_only(monkeypatch):
         decays.extend([decay] * count)
         return np.ones(count, dtype=np.int64)
 
-    sampler = {"laplace_steps": exact, "laplace_noise": None}
+    sampler = {"sample_discrete_laplace": exact, "laplace_noise": None}
     for name, other in sampler.items():
         monkeypatch.setitem(release.__globals__, name, other)
     assert release([[1, 2], [2, 1]], [0.1, "1/3"]).tolist() == [[2, 3], [3, 2]]

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation import evaluate, parse_config
-from dphmm.evaluation.split import Split, model_file
+from dphmm.evaluation.split import Split, get_model_path
 from dphmm.jobs.batch.workers import Processes
 from dphmm.model import MarkovModel
 
@@ -29,7 +29,7 @@ def test_sequences_keep_their_own_time_slots(tmp_path, start):
     result = evaluate(parse_config({**KEYS, **CLOCK, "start": start}), tmp_path / "run", Processes(1))
     table = result.evaluation.table()
     assert len(table) == 10
-    assert isinstance(MarkovModel.load(model_file(tmp_path / "run", 0)), MarkovModel)
+    assert isinstance(MarkovModel.load(get_model_path(tmp_path / "run", 0)), MarkovModel)
     split = Split.load(tmp_path / "run")
     assert split.firsts.shape == (2,)
     assert (split.firsts > 5_000_000).all(), "slots of five minutes since 1970"

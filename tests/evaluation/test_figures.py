@@ -46,7 +46,7 @@ def test_unknown_paper_raises():
 
 
 def test_figure_7_has_the_hull_of_scipy():
-    figure = paper.hull_without_constraint(FigureOptions())
+    figure = paper.build_figure_7(FigureOptions())
     (polygon,) = (shape for shape in figure.panels[1].shapes if shape.label == "sensitivity hull K")
     assert ConvexHull(polygon.points).volume == pytest.approx(_area(EDGES)) == pytest.approx(11)
     verdicts = _claims(figure)
@@ -57,13 +57,13 @@ def test_figure_7_has_the_hull_of_scipy():
 def test_errors_in_three_dimensions_agree_with_exact_integrals():
     """E|u|² in a box with half-sides a is Σ a² / 3. Laplace noise of scale 1 has variance 2."""
     box = Fraction(4 * 5, 3) * sum(Fraction(side, 100) ** 2 for side in (98, 1, 1))
-    claim = paper.judge_utility_of_k_norm_noise()
+    claim = paper.judge_noise_utility()
     assert claim.measured.startswith(f"squared errors {float(box):.4g} (K-norm) and {3 * 2} (Laplace)")
     assert claim.verdict == "does not hold"
 
 
 def test_figure_9_has_the_areas_of_scipy_and_refutes_its_utility():
-    figure = paper.protectable_graphs(FigureOptions())
+    figure = paper.build_figure_9(FigureOptions())
     measured = next(claim.measured for claim in figure.claims if claim.figure == "Figure 9(c)")
     kept = [edge for edge in EDGES if 1 not in edge]
     assert measured == ", ".join(f"s{j + 1}: {_area([*kept, (2, j)]):g}" for j in (3, 5, 4))
@@ -74,7 +74,7 @@ def test_figure_9_has_the_areas_of_scipy_and_refutes_its_utility():
 
 def test_figure_14_agrees_with_exact_norms():
     """The norm is the least sum of weights on the differences, computed by brute force."""
-    figure = paper.blowfish(FigureOptions())
+    figure = paper.build_figure_14(FigureOptions())
     differences = [(Fraction(1), Fraction(0)), (Fraction(1), Fraction(-1))]
 
     def norm(vector):
@@ -90,7 +90,7 @@ def test_figure_14_agrees_with_exact_norms():
 
 
 def test_figure_15_identifies_every_output_with_local_hulls_only():
-    figure = paper.attack_on_local_privacy(FigureOptions(runs=2000))
+    figure = paper.build_figure_15(FigureOptions(runs=2000))
     verdicts = _claims(figure)
     assert verdicts.pop("The example applies to the policy graph of Figure 3(b).") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
@@ -103,14 +103,14 @@ def test_figure_15_identifies_every_output_with_local_hulls_only():
 def test_figure_15_rejects_variant_with_one_hull(monkeypatch):
     """With one hull for all states instead of local ones, outputs do not identify states."""
     shared = paper.SensitivityHull([np.subtract(F[i], F[j]) for i, j in combinations((3, 4, 5), 2)])
-    monkeypatch.setattr(paper, "_local_hull", lambda graph, state: shared)
-    verdicts = _claims(paper.attack_on_local_privacy(FigureOptions(runs=500)))
+    monkeypatch.setattr(paper, "_build_local_hull", lambda graph, state: shared)
+    verdicts = _claims(paper.build_figure_15(FigureOptions(runs=500)))
     assert verdicts["An output on neither line comes from s6."] == "does not hold"
 
 
 def test_figure_8_rejects_variant_with_complete_policy(monkeypatch):
     monkeypatch.setattr(paper, "POLICY", PolicyGraph.complete(6))
-    assert "does not hold" in _claims(paper.exposure(FigureOptions())).values()
+    assert "does not hold" in _claims(paper.build_figure_8(FigureOptions())).values()
 
 
 def test_rows_contain_every_point_of_curves_and_shapes():

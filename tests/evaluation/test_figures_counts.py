@@ -14,7 +14,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures import FigureOptions, figure_builders
 from dphmm.evaluation.figures import counts as paper
 from dphmm.evaluation.figures.counts import DIVIDED, EACH, LEAKAGE, MAP_FREQUENCY, MAP_UNIFORM, MLE, NOISY, TOTAL
-from dphmm.model import reverse, stationary
+from dphmm.model import compute_stationary_distribution, reverse
 from tests.counts.oracles import compute_brute_force_optimum, compute_log_multinomial, list_counts
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
@@ -26,8 +26,8 @@ ALPHA = 1e-4
 
 
 def measure(reading, level, degree=0.0, steps=500, runs=16, seed=1):
-    matrix = paper.smoothed_matrix(degree)
-    budgets = paper.reading_budgets(reading, level, matrix, steps)
+    matrix = paper.build_smoothed_matrix(degree)
+    budgets = paper.compute_budgets(reading, level, matrix, steps)
     return paper.measure_errors(matrix, budgets, runs, np.random.default_rng(seed), smoother_runs=0)
 
 
@@ -91,7 +91,7 @@ def test_ratio_of_mle_to_map_agrees_with_recorded_values(reading, ratios):
     """The recorded values have few runs and integer noise, hence the factor of 1.2."""
     for level, expected in ratios.items():
         errors = measure(reading, level, runs=10)
-        ratio = paper.ratio_interval(errors[MLE], errors[MAP_FREQUENCY])
+        ratio = paper.compute_ratio_interval(errors[MLE], errors[MAP_FREQUENCY])
         assert ratio.low / 1.2 < expected < ratio.high * 1.2
 
 
@@ -106,16 +106,16 @@ def test_noisy_error_grows_with_the_number_of_times_in_total_only():
 
 
 def test_budgets_follow_their_reading():
-    matrix = paper.smoothed_matrix(0.01)
-    backward = reverse(matrix, stationary(matrix))
-    assert paper.reading_budgets(TOTAL, 2.0, matrix, 50).sum() == pytest.approx(2.0)
-    assert (paper.reading_budgets(EACH, 2.0, matrix, 50) == 2.0).all()
-    level = paper.reading_budgets(LEAKAGE, 1.0, matrix, 50)
+    matrix = paper.build_smoothed_matrix(0.01)
+    backward = reverse(matrix, compute_stationary_distribution(matrix))
+    assert paper.compute_budgets(TOTAL, 2.0, matrix, 50).sum() == pytest.approx(2.0)
+    assert (paper.compute_budgets(EACH, 2.0, matrix, 50) == 2.0).all()
+    level = paper.compute_budgets(LEAKAGE, 1.0, matrix, 50)
     np.testing.assert_allclose(leakage.temporal_leakage(backward, matrix, level), 1.0, rtol=1e-6)
-    divided = paper.reading_budgets(DIVIDED, 1.0, matrix, 50)
+    divided = paper.compute_budgets(DIVIDED, 1.0, matrix, 50)
     assert leakage.temporal_leakage(backward, matrix, [50 * divided[0]] * 5000).max() == pytest.approx(1.0, rel=1e-3)
     with pytest.raises(InvalidInputError, match=r"reading .*one of"):
-        paper.reading_budgets("ε", 1.0, matrix, 50)
+        paper.compute_budgets("ε", 1.0, matrix, 50)
 
 
 def test_simulated_users_move_by_the_matrix():
@@ -133,7 +133,7 @@ def test_stacked_streams_match_package_estimates(integer):
     rng, scales = np.random.default_rng(3), np.array([2.0, 50.0, 7.0])
     noisy = rng.normal(60, 60, (4, 3, 3))
     for uniform, prior in ((False, "frequency"), (True, "uniform")):
-        stacked, _ = paper.map_counts(noisy, CYCLE, 200, scales, uniform, integer)
+        stacked, _ = paper.estimate_map_counts(noisy, CYCLE, 200, scales, uniform, integer)
         for stream, estimate in zip(noisy, stacked, strict=True):
             np.testing.assert_array_equal(
                 estimate, counts.estimate("single", stream, CYCLE, 200, scales, prior, integer)
@@ -144,7 +144,7 @@ def test_restarting_estimate_is_the_optimum_after_the_previous_estimate():
     """The optimum enumerates all counts of six users, with P^t from the previous estimate."""
     rng, scales = np.random.default_rng(4), np.array([2.0, 0.7, 5.0, 20.0])
     noisy = rng.normal(2, 4, (20, 4, 3))
-    for stream, estimate in zip(noisy, paper.restarting_map(noisy, CYCLE, 6, scales), strict=True):
+    for stream, estimate in zip(noisy, paper.estimate_map_from_previous(noisy, CYCLE, 6, scales), strict=True):
         positive = np.maximum(stream[0], 0.0)
         p = positive / positive.sum() if positive.any() else np.full(3, 1 / 3)
         for row, counts, scale in zip(stream, estimate, scales, strict=True):
@@ -164,7 +164,7 @@ def coverage_p_value(shrink, repetitions=1000, runs=20):
         common = rng.normal(size=runs)
         denominator = np.exp(0.3 * (common + rng.normal(size=runs)))
         numerator = 2 * np.exp(0.3 * (common + rng.normal(size=runs)))
-        ratio = paper.ratio_interval(numerator, denominator)
+        ratio = paper.compute_ratio_interval(numerator, denominator)
         margin = (ratio.high / ratio.value) ** shrink
         inside += ratio.value / margin < 2 < ratio.value * margin
     return stats.binomtest(inside, repetitions, 0.95).pvalue
@@ -179,8 +179,8 @@ def test_ratio_interval_has_stated_coverage():
 def test_mean_interval_is_students():
     values = np.random.default_rng(6).normal(size=12)
     low, high = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
-    assert paper.mean_interval(values) == pytest.approx((values.mean(), low, high))
-    assert np.isnan(paper.mean_interval(values[:1])[1:]).all()
+    assert paper.compute_mean_interval(values) == pytest.approx((values.mean(), low, high))
+    assert np.isnan(paper.compute_mean_interval(values[:1])[1:]).all()
 
 
 @pytest.mark.parametrize(
@@ -200,11 +200,13 @@ def test_verdicts_follow_from_intervals(intervals, verdict):
 
 OPTIONS = FigureOptions(runs=2)
 SMALL = {
-    "figure_3": lambda: paper.figure_3(OPTIONS, steps=50),
-    "figure_4": lambda: paper.figure_4(OPTIONS, levels=(0.2, 2.0), steps=8),
-    "figure_5": lambda: paper.figure_5(OPTIONS, lengths=(6, 9)),
-    "figure_6": lambda: paper.figure_6(OPTIONS, degrees=(0.01, 1.0), steps=8),
-    "geolife": lambda: paper.geolife(FigureOptions(runs=2, geolife=SAMPLE), SAMPLE_BOX, 2.0, levels=(0.5, 2.0)),
+    "figure_3": lambda: paper.build_figure_3(OPTIONS, steps=50),
+    "figure_4": lambda: paper.build_figure_4(OPTIONS, levels=(0.2, 2.0), steps=8),
+    "figure_5": lambda: paper.build_figure_5(OPTIONS, lengths=(6, 9)),
+    "figure_6": lambda: paper.build_figure_6(OPTIONS, degrees=(0.01, 1.0), steps=8),
+    "geolife": lambda: paper.build_geolife_figure(
+        FigureOptions(runs=2, geolife=SAMPLE), SAMPLE_BOX, 2.0, levels=(0.5, 2.0)
+    ),
 }
 
 
@@ -232,7 +234,7 @@ def test_likeliest_place_favours_no_place():
     """All places are equally likely without a positive noisy count: one row in eight."""
     scales = np.full(20, 1000.0)
     noisy = paper.add_noise(np.zeros((200, 20, 3), dtype=np.int64), scales, np.random.default_rng(1))
-    likeliest = paper._integer_estimates(noisy, scales, np.random.default_rng(2))[MLE]
+    likeliest = paper._compute_integer_estimates(noisy, scales, np.random.default_rng(2))[MLE]
     # Chi-squared test at level 1e-3 on 4000 rows; the first place of each tie is rejected.
     assert stats.chisquare(likeliest.sum(axis=(0, 1))).pvalue > 1e-3
     positive = noisy.max(axis=2) > 0
@@ -242,7 +244,7 @@ def test_likeliest_place_favours_no_place():
 
 @pytest.mark.slow
 def test_only_the_authors_variant_excludes_impossible_moves():
-    claims = {claim.statement: claim for claim in paper.figure_3(FigureOptions(runs=5), steps=50).claims}
+    claims = {claim.statement: claim for claim in paper.build_figure_3(FigureOptions(runs=5), steps=50).claims}
     preserved = {statement: claim.verdict for statement, claim in claims.items() if "no impossible moves" in statement}
     assert len(preserved) == 6
     for statement, verdict in preserved.items():
@@ -259,7 +261,7 @@ def test_claim_without_correlations_measures_chain_without_memory(monkeypatch, f
         return {MLE: likeliest, MAP_FREQUENCY: likeliest, MAP_UNIFORM: factor * likeliest}
 
     monkeypatch.setattr(paper, "measure_errors", measure_errors)
-    figure = paper.figure_6(OPTIONS, degrees=(0.1, 1.0), steps=4, smoother_runs=0)
+    figure = paper.build_figure_6(OPTIONS, degrees=(0.1, 1.0), steps=4, smoother_runs=0)
     # The paper does not state that the gain over the MLE depends on the degree of correlation.
     statements = [claim.statement for claim in figure.claims if claim.figure == "Figure 6"]
     assert [statement.partition(" (")[0] for statement in statements] == ["MAP is below the MLE"] * 4
@@ -272,16 +274,16 @@ def test_claim_without_correlations_measures_chain_without_memory(monkeypatch, f
 
 def test_geolife_without_data_raises():
     with pytest.raises(InvalidInputError, match=r"geolife .*folder"):
-        paper.geolife(FigureOptions())
+        paper.build_geolife_figure(FigureOptions())
     (builder,) = (each for each in paper.FIGURES if each.name == "geolife")
-    assert builder.missing(FigureOptions()) == ("geolife",)
+    assert builder.list_missing_data(FigureOptions()) == ("geolife",)
 
 
 @pytest.mark.slow
 def test_geolife_has_days_stated_in_documentation(real_data):
     """One run at one level. Sizes and the order of the estimators do not depend on more."""
     options = FigureOptions(runs=1, geolife=real_data / "geolife" / "geolife_beijing.tar.gz")
-    figure = paper.geolife(options, levels=(1.0,))
+    figure = paper.build_geolife_figure(options, levels=(1.0,))
     assert figure.caption.startswith("103 days of GeoLife users in 48 places at 72 times. 86 days of other users teach")
     each = {series.label: series.y[0] for series in figure.panels[1].series}
     assert each[paper.SMOOTHER] < each[paper.FILTER] < each[MLE] < each[paper.MAP_LEARNED] < each[NOISY]

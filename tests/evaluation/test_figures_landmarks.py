@@ -13,7 +13,7 @@ from dphmm import landmarks
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures import FigureOptions
 from dphmm.evaluation.figures import landmarks as figures
-from dphmm.jobs.progress import unwatched
+from dphmm.jobs.progress import suppress_progress
 from dphmm.landmarks import Noise
 
 OPTIONS = FigureOptions(runs=1)
@@ -68,7 +68,7 @@ def test_claims_of_the_scenario_fail_for_other_budgets():
 
 
 def test_adaptive_claims_hold_in_few_runs():
-    figure = figures.adaptive(40, 8, 12, 1)
+    figure = figures.compute_adaptive_figure(40, 8, 12, 1)
     assert verdicts(figure.claims) == ["holds"] * 3
     assert "means of 12 runs" in figure.caption
     constant, changing = figure.panels[0].series
@@ -143,7 +143,7 @@ def test_errors_without_noise_come_from_repeated_releases_only():
 def test_errors_of_small_series_have_all_schemes_and_skip_needs_regular_timestamps():
     rng = np.random.default_rng(1)
     counts, tracks = rng.integers(0, 50, 30).astype(float), [rng.random((12, 2)) for _ in range(2)]
-    figure = figures.errors(counts, tracks, 3, 1, unwatched, shares=(0.0, 0.5, 1.0))
+    figure = figures.compute_errors_figure(counts, tracks, 3, 1, suppress_progress, shares=(0.0, 0.5, 1.0))
     assert [panel.title for panel in figure.panels] == ["(a) check-ins of 30 days", "(b) tracks of 2 users"]
     for panel in figure.panels:
         curves = {item.label: item for item in panel.series}

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from dphmm.evaluation.figures import FigureOptions, PaperFigure
 from dphmm.evaluation.figures import leakage as figures
 from dphmm.evaluation.figures import leakage_runtime as runtime
-from dphmm.jobs.progress import unwatched
+from dphmm.jobs.progress import suppress_progress
 from dphmm.leakage import LossFunction, compute_leakage, constant_budget
 from tests.leakage.oracles import compute_exact_loss, random_matrix
 
@@ -135,14 +135,14 @@ def optimum(q: np.ndarray, d: np.ndarray, alpha: float) -> float:
 @pytest.mark.parametrize("seed", range(4))
 def test_pair_curve_equals_maximum_over_all_sets(seed):
     q, d = random_matrix(6, seed, zeros=0.25)[:2]
-    curve = figures.pair_curve(q, d)
+    curve = figures.build_pair_curve(q, d)
     for alpha in (0.01, 0.5, 1.0, 2.0, 5.0, 12.0, *curve.transitions):
         assert float(curve(alpha)) == pytest.approx(optimum(q, d, alpha), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pieces_of_pair_curve_meet_at_transition_points(seed):
-    curve = figures.pair_curve(*random_matrix(6, seed)[:2])
+    curve = figures.build_pair_curve(*random_matrix(6, seed)[:2])
     e = np.expm1(curve.transitions)
     before = np.log1p(curve.q[:-1] * e) - np.log1p(curve.d[:-1] * e)
     np.testing.assert_allclose(before, curve(curve.transitions), atol=1e-12)
@@ -150,14 +150,14 @@ def test_pieces_of_pair_curve_meet_at_transition_points(seed):
 
 
 def test_states_with_equal_ratios_share_transition_point():
-    curve = figures.pair_curve(np.array([0.2, 0.4, 0.3, 0.1]), np.array([0.1, 0.2, 0.25, 0.45]))
+    curve = figures.build_pair_curve(np.array([0.2, 0.4, 0.3, 0.1]), np.array([0.1, 0.2, 0.25, 0.45]))
     np.testing.assert_allclose(curve.q, [0.9, 0.6])
     np.testing.assert_allclose(curve.d, [0.55, 0.3])
     assert curve.transitions.size == 1
 
 
 def test_equal_rows_have_no_loss():
-    curve = figures.pair_curve(np.array([0.5, 0.5]), np.array([0.5, 0.5]))
+    curve = figures.build_pair_curve(np.array([0.5, 0.5]), np.array([0.5, 0.5]))
     assert curve([1.0, 5.0]).tolist() == [0, 0]
     assert curve.transitions.size == 0
 
@@ -177,7 +177,7 @@ def test_figure_4_has_known_losses_and_all_transition_points():
 
 
 def test_claims_of_figure_4_fail_for_another_loss():
-    curves = figures.pair_curves(figures.EXAMPLE_4)
+    curves = figures.build_pair_curves(figures.EXAMPLE_4)
     right = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), curves)
     assert verdicts(right) == ["holds", "does not hold", "holds", "holds"]
     wrong = figures.judge_figure_4(LossFunction(figures.FORWARD), curves)
@@ -195,7 +195,7 @@ def test_pentagram_of_figure_4_is_at_a_transition_point():
     # Rows 1 and 3 intersect rows 3 and 1 at E = 10/3, where the second state leaves the best set of rows 2 and 1.
     assert ratio(7, 2) == ratio(5, 1) == 2
     assert ratio(3 + 3, 1 + 2) == ratio(3, 1)
-    claim = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), figures.pair_curves(figures.EXAMPLE_4))[1]
+    claim = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), figures.build_pair_curves(figures.EXAMPLE_4))[1]
     assert claim.verdict == "does not hold"
     assert f"α = {math.log(13 / 3):.4g}; " in claim.measured
 
@@ -203,7 +203,7 @@ def test_pentagram_of_figure_4_is_at_a_transition_point():
 def test_intersection_of_other_rows_lies_between_transition_points():
     """The largest pair of the erratum changes at log(13/3), between log 3 and log 21."""
     matrix = np.array([[0.5, 0.2, 0.3], [0.3, 0.1, 0.6], [0.4, 0.3, 0.3]])
-    curves = figures.pair_curves(matrix)
+    curves = figures.build_pair_curves(matrix)
     assert sorted(alpha for curve in curves.values() for alpha in curve.transitions) == pytest.approx(
         [math.log(3), math.log(21)]
     )
@@ -249,12 +249,12 @@ def test_claims_of_example_5_fail_for_a_wrong_supremum():
 def test_solver_equals_exact_enumeration(seed):
     matrix = random_matrix(4, seed, zeros=0.2)
     for alpha in (0.1, 2.0):
-        assert runtime.solver_loss(matrix, alpha) == pytest.approx(compute_exact_loss(matrix, alpha), abs=1e-9)
+        assert runtime.solve_loss(matrix, alpha) == pytest.approx(compute_exact_loss(matrix, alpha), abs=1e-9)
 
 
 @pytest.mark.slow
 def test_figure_6_of_small_sizes_compares_values_and_runtimes():
-    figure = runtime.figure_6(SMALL, 1, unwatched)
+    figure = runtime.compute_figure_6(SMALL, 1, suppress_progress)
     assert [len(panel.series) for panel in figure.panels] == [3, 3, 2, 2]
     assert all((item.y > 0).all() for panel in figure.panels for item in panel.series)
     assert figure.claims[0].verdict == "holds"
@@ -264,7 +264,7 @@ def test_figure_6_of_small_sizes_compares_values_and_runtimes():
 def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
     # A loss that is too small by one millionth is far outside the solver's accuracy.
     monkeypatch.setattr(runtime, "loss", lambda matrix, alpha: (1 - 1e-6) * compute_exact_loss(matrix, alpha))
-    differences = runtime.compare_with_solver(4, 2, np.random.default_rng(1), unwatched)
+    differences = runtime.compare_with_solver(4, 2, np.random.default_rng(1), suppress_progress)
     assert (differences[:, 1] < 1e-9).all()
     assert runtime.judge_values(differences, 4).verdict == "does not hold"
 
@@ -383,7 +383,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
             values.append(math.log(((1 + s) * x + 1 + n * s) / (s * x + 1 + n * s)) + epsilon)
         return np.array(values)
 
-    claims = {claim.statement: claim for claim in figures.figure_7((50, 60)).claims}
+    claims = {claim.statement: claim for claim in figures.compute_figure_7((50, 60)).claims}
     curves = {s: leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
     first_steps = [curve[1] - curve[0] for curve in curves.values()]
     assert first_steps == sorted(first_steps, reverse=True)
@@ -396,7 +396,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
 
 
 def test_figure_7_has_a_curve_for_each_setting():
-    figure = figures.figure_7((5, 9))
+    figure = figures.compute_figure_7((5, 9))
     assert [len(panel.series) for panel in figure.panels] == [6, 6]
     expected = figures.backward_leakage(figures.smooth(np.eye(9), 0.05), [1.0] * 15)
     np.testing.assert_array_equal(series(figure, 0, "s = 0.05, n = 9"), expected)
@@ -442,21 +442,21 @@ def test_claims_of_figure_8_fail_for_exchanged_algorithms():
 def test_sampled_noise_has_the_expected_mean(factor, agrees):
     # z test at alpha = 1e-3 on 20,000 runs, seed 1; doubled budgets are rejected.
     budgets = np.array([0.5, 1.0, 4.0])
-    noise = figures.sampled_noise(budgets / factor, 20_000, np.random.default_rng(1))
-    error = abs(noise.mean() - figures.expected_noise(budgets)) / (noise.std() / math.sqrt(noise.size))
+    noise = figures.sample_mean_noise(budgets / factor, 20_000, np.random.default_rng(1))
+    error = abs(noise.mean() - figures.compute_expected_noise(budgets)) / (noise.std() / math.sqrt(noise.size))
     assert (error < 3.29) == agrees
 
 
 def test_expected_noise_is_the_mean_scale():
-    assert figures.expected_noise(np.array([2.0])) == 1.0
-    assert figures.expected_noise(np.array([1.0, 4.0])) == pytest.approx((2 + 0.5) / 2)
+    assert figures.compute_expected_noise(np.array([2.0])) == 1.0
+    assert figures.compute_expected_noise(np.array([1.0, 4.0])) == pytest.approx((2 + 0.5) / 2)
 
 
 def test_figure_9_of_a_single_run_has_no_intervals():
-    figure = figures.figure_9(5, 1, 1)
+    figure = figures.compute_figure_9(5, 1, 1)
     assert "means of 1 run " in figure.caption
     assert all(item.low is None for panel in figure.panels for item in panel.series)
-    assert figures.figure_9(5, 3, 1).panels[0].series[0].low is not None
+    assert figures.compute_figure_9(5, 3, 1).panels[0].series[0].low is not None
 
 
 def test_claims_of_figure_9_fail_for_exchanged_algorithms():

@@ -90,10 +90,10 @@ def test_data_set_is_compared_and_table_is_private(config, tmp_path):
 @pytest.mark.slow
 def test_figure_has_one_panel_per_comparison():
     pytest.importorskip("matplotlib")
-    from dphmm.plots.evaluation import noise_figure
+    from dphmm.plots.evaluation import draw_noise_figure
 
     rows = compare_noise(MODEL, ReleaseSettings(policy="utility:600m"), PATHS[:1, :2])
-    figure = noise_figure(rows, "utility:600m")
+    figure = draw_noise_figure(rows, "utility:600m")
     assert [len(ax.get_yticks()) for ax in figure.axes] == [
         sum(row.equal == equal for row in rows) for equal in ("edge", "any two")
     ]

@@ -17,7 +17,7 @@ from scipy.spatial import ConvexHull
 
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.run import Evaluation
-from dphmm.evaluation.split import make_space, model_file
+from dphmm.evaluation.split import get_model_path, make_space
 from dphmm.model.model import MarkovModel
 from tests.evaluation.conftest import InOrder
 from tests.sizes import slow
@@ -80,15 +80,15 @@ def find_differences(config: EvaluationConfig, name: str, trajectories, folder, 
     evaluation = Evaluation.open(small, folder, lambda: trajectories)
     assert len(list(evaluation.run(InOrder()))) == len(evaluation.tasks)
     radii = {setting.radius_km for setting in small.settings() if setting.policy == "utility"}
-    if radii != set(published.radii_km) or small.base("utility").radius_km != published.radius_km:
+    if radii != set(published.radii_km) or small.get_default_setting("utility").radius_km != published.radius_km:
         differences.add("radii")
     compared = 0
     for setting in small.settings():
         if setting.epsilon != small.epsilon:
             continue
         agree: dict[str, list[bool]] = {"possible states": [], "DoP": [], "error": []}
-        table = evaluation.table().where(setting)
-        radius = published.radius_km if setting == small.base("utility") else setting.radius_km
+        table = evaluation.table().select_rows(setting)
+        radius = published.radius_km if setting == small.get_default_setting("utility") else setting.radius_km
         for row in _brute_force(evaluation, setting.policy, radius):
             (at,) = np.flatnonzero((table["sequence"] == row.sequence) & (table["step"] == row.step))
             figures = (
@@ -144,7 +144,7 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
     is yielded, because later priors depend on the noise.
     """
     split, folder = evaluation.split, evaluation.checkpoint.folder
-    models = [MarkovModel.load(model_file(folder, fold)) for fold in range(len(split.learned_from))]
+    models = [MarkovModel.load(get_model_path(folder, fold)) for fold in range(len(split.learned_from))]
     for sequence, fold in enumerate(split.folds.tolist()):
         moves, points = models[fold].transition, models[fold].space.points
         leaves = np.flatnonzero(np.diff(moves.indptr) > 1)

@@ -15,16 +15,16 @@ from dphmm.evaluation.report import (
     FAILS,
     HOLDS,
     UNDECIDED,
-    _quotient,
-    _states_words,
+    _describe_states,
+    _divide_means,
+    build_report_html,
     check_claims,
-    report_html,
-    significant,
-    total,
+    compute_overall_mean,
+    format_significant,
 )
 from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable
 from dphmm.evaluation.split import make_space
-from dphmm.plots.evaluation import evaluation_figures
+from dphmm.plots.evaluation import draw_evaluation_figures
 from tests.pages import DESK, PHONE, looked_at
 
 CONFIG = parse_config(
@@ -46,7 +46,7 @@ def make_table(protection, error, runtime=lambda setting, step: 1e-3, config=CON
                 values |= {"num_possible_states": protection(setting), "area_km2": 1e6 * runtime(setting, step)}
                 values["withheld"] = setting.window_epsilon > 0
                 rows.append(dict.fromkeys(COLUMNS, 0) | values)
-    return StepTable.of(rows)
+    return StepTable.from_rows(rows)
 
 
 def verdicts(table: StepTable) -> dict[str, str]:
@@ -120,7 +120,11 @@ def test_published_number_of_states_is_compared(dop, verdict):
     preset = parse_config(CONFIG.keys | {"preset": "geolife"})
     claims = check_claims(make_table(lambda s: dop, lambda s: 1.0, config=preset), preset)
     (claim,) = (claim for claim in claims if claim.statement.startswith("Transition protects the true state among 100"))
-    assert (claim.published, claim.measured, claim.verdict) == ("100 states", f"{significant(dop)} states", verdict)
+    assert (claim.published, claim.measured, claim.verdict) == (
+        "100 states",
+        f"{format_significant(dop)} states",
+        verdict,
+    )
 
 
 def test_ratio_interval_matches_scipys_paired_bootstrap():
@@ -132,7 +136,7 @@ def test_ratio_interval_matches_scipys_paired_bootstrap():
     level = rng.gamma(3.0, size=(40, 1))
     below = level * rng.uniform(0.9, 1.1, (40, 1))
     above = 2 * level * rng.uniform(0.9, 1.1, (40, 1))
-    low, high = _quotient(above.ravel(), below.ravel())[1:]
+    low, high = _divide_means(above.ravel(), below.ravel())[1:]
 
     def ratio_of_means(a, b, axis):
         return np.mean(a, axis=axis) / np.mean(b, axis=axis)
@@ -159,7 +163,7 @@ def test_ratio_interval_matches_scipys_paired_bootstrap():
     ids=["preset", "changed", "none"],
 )
 def test_report_states_cells_and_changes_from_preset(keys, words):
-    assert _states_words(parse_config({"data": ["x"], **keys})) == words
+    assert _describe_states(parse_config({"data": ["x"], **keys})) == words
 
 
 class Loads(HTMLParser):
@@ -184,24 +188,25 @@ def finished(plain) -> Evaluation:
 def figures(finished, plain_table):
     """Return the figures of the evaluation by name."""
     pytest.importorskip("matplotlib")
-    return evaluation_figures(plain_table, finished.config, make_space(finished.config))
+    return draw_evaluation_figures(plain_table, finished.config, make_space(finished.config))
 
 
 @pytest.fixture(scope="module")
 def page(finished, figures, tmp_path_factory):
     """Write the report with these figures to a file."""
-    from dphmm.plots.canvas import png
+    from dphmm.plots.canvas import render_png
 
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(
-        report_html(finished, {name: png(figure) for name, figure in figures.items()}, "a"), encoding="utf-8"
+        build_report_html(finished, {name: render_png(figure) for name, figure in figures.items()}, "a"),
+        encoding="utf-8",
     )
     return path
 
 
 @pytest.mark.slow
 def test_report_loads_nothing_and_states_provenance(finished):
-    page = report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
+    page = build_report_html(finished, {"figure-10-runtime": b"\x89PNG"}, "dphmm evaluate a<b.toml")
     parser = Loads()
     parser.feed(page)
     assert parser.addresses
@@ -225,7 +230,7 @@ def test_figures_are_plotted_from_table(finished, plain_table, figures):
         "settings",
     }
     protection = figures["figure-12-epsilon"].axes[0]
-    rows = plain_table.where(finished.config.base("utility"))
+    rows = plain_table.select_rows(finished.config.get_default_setting("utility"))
     line = protection.get_lines()[0].get_ydata()
     assert line[0] == pytest.approx(rows["protection"].mean(), rel=1e-12)
     labels = [label.get_text() for label in protection.get_yticklabels()]
@@ -237,7 +242,7 @@ def test_every_setting_is_plotted_with_its_interval(finished, plain_table, figur
     """Cells of the table contain one number, and no column is constant."""
     table, config = plain_table, finished.config
     error = figures["settings"].axes[0]
-    totals = [total(table, setting, "rms_error_km") for setting in config.settings()]
+    totals = [compute_overall_mean(table, setting, "rms_error_km") for setting in config.settings()]
     assert [bar.lines[0].get_xdata()[0] for bar in error.containers] == pytest.approx(
         [interval.mean for interval in totals]
     )
@@ -245,7 +250,7 @@ def test_every_setting_is_plotted_with_its_interval(finished, plain_table, figur
         (segment,) = bar.lines[2][0].get_segments()
         assert segment[:, 0] == pytest.approx([min(interval.low, interval.mean), max(interval.high, interval.mean)])
     assert len(error.get_yticks()) == len({label.get_text() for label in error.get_yticklabels()}) == len(totals)
-    page = report_html(finished, {}, "dphmm evaluate a.toml")
+    page = build_report_html(finished, {}, "dphmm evaluate a.toml")
     body = page.partition("<h2>Settings</h2>")[2].partition("<h2>")[0]
     assert "<small>" not in body
     assert not re.search(r"<td>[^<]*\d[^<]* – [^<]*</td>", body)
@@ -260,7 +265,7 @@ def test_settings_without_releases_are_marked_and_labels_do_not_touch():
     table = make_table(lambda s: 50, lambda s: 1.0, config=config)
     for name in ("estimate_error_km", "adversary_error_km"):
         table.columns[name][:] = 1.0
-    figure = evaluation_figures(table, config, make_space(config))["settings"]
+    figure = draw_evaluation_figures(table, config, make_space(config))["settings"]
     figure.canvas.draw()
     first = figure.axes[0]
     texts = [label.get_text() for label in first.get_yticklabels()]
@@ -285,7 +290,7 @@ def test_page_fits_phone_and_desktop(figures, page, browser, width):
 
 @pytest.mark.slow
 def test_page_starts_with_users_data_and_ends_with_paper(finished):
-    page = report_html(finished, {}, "dphmm evaluate a.toml")
+    page = build_report_html(finished, {}, "dphmm evaluate a.toml")
     headings = re.findall(r"<h2>(.*?)</h2>", page)
     assert headings[0] == "Data and split"
     assert headings[-2:] == ["Claims of the DPHMM paper", "Provenance"]

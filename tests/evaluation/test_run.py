@@ -43,7 +43,7 @@ def test_table_contains_every_setting_sequence_and_step(plain, plain_table):
     table = plain_table
     assert len(table) == 7 * 4 * 12
     for setting in plain.config.settings():
-        rows = table.where(setting)
+        rows = table.select_rows(setting)
         assert rows["sequence"].tolist() == np.repeat(np.arange(4), 12).tolist()
         assert rows["step"].tolist() == list(range(1, 13)) * 4
 
@@ -71,7 +71,7 @@ def test_sequence_does_not_depend_on_other_sequences(plain_table, config, trajec
     list(other.run(InOrder()))
     table = other.table()
     for setting in lonely.settings():
-        assert tables_are_equal(plain_table.where(setting), table.where(setting))
+        assert tables_are_equal(plain_table.select_rows(setting), table.select_rows(setting))
 
 
 def _count_calls(monkeypatch, rows) -> list[int]:
@@ -111,14 +111,14 @@ def test_work_of_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
     """
     length = plain.config.length
     for task in plain.tasks:
-        both = _count_calls(monkeypatch, lambda task=task: run._release_rows(task))
+        both = _count_calls(monkeypatch, lambda task=task: run._iterate_rows(task))
         alone = _count_calls(
-            monkeypatch, lambda task=task: run._release_rows(replace(task, sequences=task.sequences[1:]))
+            monkeypatch, lambda task=task: run._iterate_rows(replace(task, sequences=task.sequences[1:]))
         )
         assert both[-length:] == alone[-length:]
     shared = task.setting.release_settings.engine(run._load_fold(task.folder, task.config.digest, task.fold)[0])
     monkeypatch.setattr(ReleaseSettings, "engine", lambda _settings, _model, rng: shared.spawn(rng))
-    both = _count_calls(monkeypatch, lambda: run._release_rows(task))
+    both = _count_calls(monkeypatch, lambda: run._iterate_rows(task))
     assert both[-length:] != alone[-length:]
 
 
@@ -247,7 +247,7 @@ def test_folder_of_other_version_or_data_raises(config, trajectories, tmp_path, 
         changed.setattr("dphmm.__version__", "99")
         with pytest.raises(ConfigurationError, match="differs in its version"):
             Evaluation.open(config, tmp_path / "run", lambda: trajectories, resume=True)
-    monkeypatch.setattr("dphmm.evaluation.run.file_hash", lambda path: "0")
+    monkeypatch.setattr("dphmm.evaluation.run.hash_contents", lambda path: "0")
     with pytest.raises(ConfigurationError, match="differs in its data"):
         Evaluation.open(config, tmp_path / "run", lambda: trajectories, resume=True)
 
@@ -263,7 +263,7 @@ def test_missing_or_unfinished_folder_has_no_report(config, trajectories, tmp_pa
 def test_damaged_part_raises_with_name(plain, config, trajectories, tmp_path):
     evaluation = Evaluation.open(config, tmp_path / "run", lambda: trajectories)
     for task in evaluation.tasks:
-        evaluation.checkpoint.part(task.index).write_bytes(b"PAR1")
+        evaluation.checkpoint.get_part_path(task.index).write_bytes(b"PAR1")
     with pytest.raises(DataFileError, match=r"PRIVATE-000000\.parquet"):
         evaluation.table()
 
@@ -272,7 +272,7 @@ def test_damaged_part_raises_with_name(plain, config, trajectories, tmp_path):
 @pytest.mark.parametrize("how", ["empty", "cut off", "altered", "of fewer steps"])
 def test_damaged_part_is_recomputed(plain, plain_table, config, trajectories, tmp_path, how):
     shutil.copytree(plain.checkpoint.folder, tmp_path / "run", ignore=shutil.ignore_patterns(LOCK))
-    part = Checkpoint(tmp_path / "run").part(3)
+    part = Checkpoint(tmp_path / "run").get_part_path(3)
     whole = part.read_bytes()
     if how == "of fewer steps":
         table = StepTable.read([part])

@@ -6,7 +6,7 @@ import pytest
 from dphmm.errors import ConfigurationError
 from dphmm.evaluation.config import EvaluationConfig, parse_config
 from dphmm.evaluation.split import Split, check_policies, make_space, split_users
-from dphmm.jobs.model.training_users import private_list_path, write_user_list
+from dphmm.jobs.model.training_users import get_private_list_path, write_user_list
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence
@@ -106,7 +106,7 @@ def test_given_model_is_used_for_all_users(config, trajectories, tmp_path):
     split, models = split_users(trajectories, parse_config(keys))
     assert [model.content_hash for model in models] == [learned.content_hash]
     assert (len(split.users), split.learned_from, set(split.folds.tolist())) == (8, (), {0})
-    write_user_list(private_list_path(tmp_path / "m.npz"), learned, ["w1", "w2", "w0"])
+    write_user_list(get_private_list_path(tmp_path / "m.npz"), learned, ["w1", "w2", "w0"])
     split, _ = split_users(trajectories, parse_config(keys))
     assert sorted(split.users) == [f"w{i}" for i in range(3, 9)]
     assert split.dropped["are training users of the model"] == 2

@@ -19,7 +19,7 @@ from dphmm import (
 )
 from dphmm.errors import EventError
 from dphmm.events import Cap, CapTracker, EventOdds, Pattern, Presence
-from dphmm.events.cap_budget import NUM_RUNGS, budget_at_rung
+from dphmm.events.cap_budget import NUM_RUNGS, compute_rung_budget
 from dphmm.events.outputs import ROUNDING, BoundedOutputs, OddsBounds, Sectors, TableOutputs, is_below, make_outputs
 from tests.sizes import few_every_day
 
@@ -54,7 +54,7 @@ def find_largest_epsilon(mechanism, values, first, second, q: float, top: float 
     with np.errstate(divide="ignore"):
         logs = [outputs.sum_by_place(np.log(mass)[:, np.newaxis]) for mass in (first, second)]
     questions = OddsBounds.from_masses(*logs, np.array([logit(q)]))
-    rungs = (budget_at_rung(top, rung) for rung in range(NUM_RUNGS + 1))
+    rungs = (compute_rung_budget(top, rung) for rung in range(NUM_RUNGS + 1))
     largest_epsilon = next((epsilon for epsilon in rungs if outputs.check(questions, epsilon).is_certain), None)
     return largest_epsilon, outputs, questions
 
@@ -108,9 +108,11 @@ def test_floor_equals_cap_on_complement(seed):
     prior = first.sum() / (first.sum() + second.sum())
     floor = prior / 2
     epsilon = next(
-        budget_at_rung(4.0, rung)
+        compute_rung_budget(4.0, rung)
         for rung in range(NUM_RUNGS)
-        if outputs.check(OddsBounds.from_masses(*logs, np.array([-logit(floor)])), budget_at_rung(4.0, rung)).is_certain
+        if outputs.check(
+            OddsBounds.from_masses(*logs, np.array([-logit(floor)])), compute_rung_budget(4.0, rung)
+        ).is_certain
     )
     mechanism = LatticeKNormMechanism(SensitivityHull(HULLS["hexagon"]), epsilon)
     near = np.stack(np.meshgrid(np.arange(-20, 24), np.arange(-20, 24)), axis=-1).reshape(-1, 2)
@@ -193,7 +195,7 @@ def test_distances_at_cell_corners_are_exact_and_decrease(name):
         v, w = (np.linalg.solve(pair_of_normals, np.ones(2)) for pair_of_normals in pair)
         before = None
         for a, b in ((0.0, 0.0), (0.3, 2.0), (1.0, 2.0), (50.0, 70.0), (np.inf, np.inf)):
-            distances = fan.distances(sector, a, b)
+            distances = fan.compute_distances(sector, a, b)
             if a < np.inf:
                 z = centre + a * v + b * w
                 expected = hull.norm(z - places) - hull.norm((z - centre)[np.newaxis])
@@ -212,7 +214,7 @@ def test_cells_on_line_keep_order_if_normal_is_reversed(direction):
     places = np.outer([0.0, 1.0, 4.0, 5.0], along)
     plus, minus = np.array([3.0, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 1.0, 4.0])
     first_order, second_order = (
-        Sectors(places, sign * along[np.newaxis] / (along @ along), across).cells(plus, minus, 1.0)[1]
+        Sectors(places, sign * along[np.newaxis] / (along @ along), across).encode_cells(plus, minus, 1.0)[1]
         for sign in (1, -1)
     )
     assert first_order == second_order != first_order[::-1]

@@ -53,14 +53,14 @@ def test_layers_of_compiled_event_equal_definition(seed):
         masses[0, path[0]] = 1.0
         for time in range(length):
             masses = np.eye(size)[path[time]] * masses.sum(axis=1, keepdims=True)
-            layer = automaton.layer(time)
+            layer = automaton.get_layer(time)
             if layer is not None:
                 ahead = np.zeros((len(layer.after), size))
                 for source, target, where in layer.arcs:
                     ahead[target, where] += masses[source, where]
                 masses = ahead
         assert masses.sum() == 1
-        assert masses[automaton.slices_at(length).yes].sum() == happens(event, path)
+        assert masses[automaton.get_slices(length).yes].sum() == happens(event, path)
 
 
 def test_presence_pattern_and_visits_differ_on_same_path():

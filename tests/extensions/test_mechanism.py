@@ -19,7 +19,7 @@ from dphmm.errors import ConfigurationError, GuaranteeError, MissingExtensionErr
 from dphmm.evaluation import parse_config
 from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
-from dphmm.jobs import audit_session, blank_model, region, release
+from dphmm.jobs import audit_session, build_blank_model, region, release
 from dphmm.jobs.release.guarantees import summarize_guarantee
 from dphmm.mechanisms import check_mechanism, register_mechanism
 from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
@@ -221,7 +221,7 @@ def test_guarantee_states_what_is_trusted(elliptic):
 
 
 def test_audit_states_what_is_trusted(elliptic, tmp_path):
-    model = blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)).model
+    model = build_blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2)).model
     times = ["2024-03-07T08:00", "2024-03-07T09:00"]
     track = Trajectory("ann", times, [45.0, 45.0], [-30.0, -30.0])
     for mechanism, is_trusted in (("elliptic", True), ("k-norm", False)):
@@ -280,7 +280,7 @@ def test_certificate_is_refused(elliptic):
 def broken_variants(elliptic):
     class LargeGauge(elliptic):
         def gauge(self, loss, rounding=0.0):
-            return Gauge.of_ellipsoid(self.axes, 1.01 * loss / self.epsilon, rounding)
+            return Gauge.from_ellipsoid(self.axes, 1.01 * loss / self.epsilon, rounding)
 
     class SmallLoss(elliptic):
         def privacy_loss(self, x, y):
@@ -379,7 +379,11 @@ def test_undetectable_lie_is_stated_as_trusted(elliptic):
         name, version = "backdoor", "1"
 
         def draw(self, value, source):
-            return np.asarray(value) if value[0] == 4 and source.uniform(1)[0] < 1e-6 else super().draw(value, source)
+            return (
+                np.asarray(value)
+                if value[0] == 4 and source.sample_uniform(1)[0] < 1e-6
+                else super().draw(value, source)
+            )
 
     register_mechanism(Backdoor)
     assert build_engine("backdoor").release(4).soundness == "trusted"

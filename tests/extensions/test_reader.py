@@ -429,7 +429,7 @@ def test_invalid_registration_is_refused(monkeypatch, declared, message):
     members = {"name": "own", "version": "1", "suffixes": (".own",), "read": lambda _, __: []}
     with pytest.raises(ConfigurationError, match=message):
         register_reader(type("Own", (Reader,), members | declared))
-    assert READER_REGISTRY.names() == []
+    assert READER_REGISTRY.list_names() == []
 
 
 def test_class_without_read_or_of_another_base_is_refused(monkeypatch):
@@ -507,7 +507,7 @@ def test_files_without_users_are_not_split_into_several_users(fleet, tmp_path):
 @pytest.mark.usefixtures("fleet")
 def test_jobs_read_the_file_by_its_path(log, tmp_path):
     assert Data(log, users=("bob",)).read().trajectories == EXPECTED[1:2]
-    assert tuple(Data((log,)).one_after_another()) == EXPECTED
+    assert tuple(Data((log,)).stream_by_path()) == EXPECTED
     space = region(bbox=(44.9, -30.1, 45.1, -29.9), cell_km=1)
     models = [learn(data, space, step_seconds=600).model.content_hash for data in (log, list(EXPECTED))]
     assert models[0] == models[1]
@@ -608,8 +608,8 @@ def test_large_parquet_of_a_registered_reader_is_not_gathered_as_a_table(fleet, 
     path = tmp_path / "a.parquet"
     columns = {"user": ["bob"] * 3, "time": np.arange(3).astype("M8[us]"), "lat": np.ones(3), "lon": np.ones(3)}
     parquet.write_table(pyarrow.table(columns), path)
-    assert [track.user for track in Data(path).one_after_another()] == ["ann"]
-    assert [track.user for track in Data(path, input_format="table").one_after_another()] == ["bob"]
+    assert [track.user for track in Data(path).stream_by_path()] == ["ann"]
+    assert [track.user for track in Data(path, input_format="table").stream_by_path()] == ["bob"]
 
 
 def test_page_lists_every_statement_of_a_reader():

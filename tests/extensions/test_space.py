@@ -53,7 +53,7 @@ def test_broken_variants_fail_the_suite(ring, monkeypatch):
 
     class Everywhere(ring):
         def locate(self, latitude, longitude):
-            return self.nearest(latitude, longitude)
+            return self.find_nearest_states(latitude, longitude)
 
     class Forgetful(ring):
         @classmethod

@@ -21,11 +21,11 @@ from dphmm.flows.noisy_tables import (
     build_rows,
     choose_bound,
     get_parts,
-    level_shares,
+    split_budget_by_level,
 )
-from dphmm.flows.tables import Table, labels, time_classes
-from dphmm.mechanisms.integer_noise import CountNoise, laplace_within
-from dphmm.random import random_source
+from dphmm.flows.tables import Table, label_time_classes, parse_time_classes
+from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise
+from dphmm.random import as_random_source
 from dphmm.space import Grid
 from tests.documents import ROOT
 from tests.sizes import fewer
@@ -34,7 +34,7 @@ AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
 
 
 def choose_trip_bound(numbers, epsilon, cells=50, left=0.5, seed=1):
-    return choose_bound(CountNoise(Fraction(100), random_source(seed)), "trips", numbers, epsilon, cells, left)
+    return choose_bound(CountNoise(Fraction(100), as_random_source(seed)), "trips", numbers, epsilon, cells, left)
 
 
 def test_bound_has_nearly_minimal_error_if_many_users():
@@ -59,7 +59,7 @@ def test_bound_is_not_chosen_by_noise_if_few_users():
 def test_leaf_level_gets_largest_budget_share():
     table = Table("flows", FlowSettings("flows").layout(AREAS))
     assert [name for name, _ in table.levels] == ["district", "everything"]
-    shares = level_shares(table)
+    shares = split_budget_by_level(table)
     assert sum(shares) == 1
     assert max(shares) == shares[0] > Fraction(1, 2)
     assert min(shares) > 0
@@ -71,16 +71,16 @@ def test_published_counts_are_simultaneously_within_error():
     300 tables are sampled (100 in the short run).
     """
     table = Table("flows", FlowSettings("flows", cells_alone=True).layout(AREAS))
-    precision = Precision(table, 1, Fraction(1), (Fraction(1),), 0.95, Family.of([table]))
+    precision = Precision(table, 1, Fraction(1), (Fraction(1),), 0.95, Family.from_tables([table]))
     (cells, *_) = get_parts(table)
     true = np.zeros(table.forest.sizes[0], dtype=np.int64)
     true[::7] = 30
-    source, wrong = random_source(4), 0
+    source, wrong = as_random_source(4), 0
     for _ in range(fewer(300, 100)):
         numbers = add_noise(CountNoise(Fraction(10), source), precision, true).numbers(cells)
-        shown = numbers.within(0.5)
+        shown = numbers.is_accurate(0.5)
         assert shown.sum() > 0
-        assert (numbers.within(np.inf) == (numbers.counts > 0)).all()
+        assert (numbers.is_accurate(np.inf) == (numbers.counts > 0)).all()
         wrong += (np.abs(numbers.counts - true)[shown] > 0.5 * numbers.counts[shown]).any()
     rounds = fewer(300, 100)
     assert wrong <= rounds * 0.05 + 4 * np.sqrt(rounds * 0.05)
@@ -93,7 +93,7 @@ def test_rest_of_empty_table_is_biased_but_its_estimate_is_not():
     """
     (precision,) = make_precisions(Fraction(1), FlowSettings("visits"))
     empty = np.zeros(precision.table.forest.sizes[0], dtype=np.int64)
-    source, rests = random_source(3), []
+    source, rests = as_random_source(3), []
     for _ in range(20):
         columns = build_rows([add_noise(CountNoise(Fraction(1), source), precision, empty)])
         (rest,) = np.flatnonzero(columns["level"] == f"{REST}everything")
@@ -105,8 +105,8 @@ def test_rest_of_empty_table_is_biased_but_its_estimate_is_not():
 
 def make_precisions(epsilon, settings, areas=AREAS):
     tables = [Table(name, settings.layout(areas)) for name in settings.names]
-    family = Family.of(tables)
-    return [Precision(table, 1, epsilon, level_shares(table), settings.confidence, family) for table in tables]
+    family = Family.from_tables(tables)
+    return [Precision(table, 1, epsilon, split_budget_by_level(table), settings.confidence, family) for table in tables]
 
 
 DAILY = FlowSettings(
@@ -120,7 +120,9 @@ def test_miss_probabilities_of_all_rows_sum_to_complement_of_confidence(settings
     """Rests are counted in a file of selected rows, and numbers in a complete one."""
     precisions = make_precisions(Fraction(1), settings)
     tables = [
-        add_noise(CountNoise(Fraction(10), random_source(1)), precision, np.zeros(precision.table.forest.sizes[0], int))
+        add_noise(
+            CountNoise(Fraction(10), as_random_source(1)), precision, np.zeros(precision.table.forest.sizes[0], int)
+        )
         for precision in precisions
     ]
     complete, selected = (build_rows(tables, every_row=every_row) for every_row in (True, False))
@@ -129,7 +131,7 @@ def test_miss_probabilities_of_all_rows_sum_to_complement_of_confidence(settings
         for part in get_parts(precision.table):
             of_part = (complete["table"] == part.table.name) & (complete["level"] == part.name)
             of_rest = (selected["table"] == part.table.name) & (selected["level"] == REST + part.name)
-            total += (of_part.sum() + of_rest.sum()) * precision.miss_probability(part)
+            total += (of_part.sum() + of_rest.sum()) * precision.compute_miss_probability(part)
     assert total == pytest.approx(0.05)
 
 
@@ -149,7 +151,7 @@ def test_interval_of_weighted_noise_fails_with_at_most_the_stated_probability(mi
     values = np.arange(len(total)) - len(total) // 2
     variance = np.array([(total * values**2).sum()])
     precision = make_precisions(Fraction(1), FlowSettings("flows"))[0]
-    (half,) = precision.half_widths(variance, miss)
+    (half,) = precision.compute_half_widths(variance, miss)
     assert total[np.abs(values) > half].sum() <= miss
 
 
@@ -164,7 +166,7 @@ def test_bound_of_selected_noises_holds_for_every_selection(decay, miss):
     mass = np.exp(-decay * np.abs(steps))
     mass /= mass.sum()
     bounds = [bound_largest_noises(decay, 3, selected, miss) for selected in range(4)]
-    single = laplace_within(decay, 1.0 - miss)
+    single = bound_laplace_noise(decay, 1.0 - miss)
     exceeded = exceeded_single = 0.0
     for at in product(range(len(steps)), repeat=3):
         noises = steps[list(at)]
@@ -185,7 +187,7 @@ def build_world(epsilon, settings, areas):
         true[:: len(true) // 7] = 60 / float(precision.epsilon)
     rows = build_rows(
         [
-            NoisyTable(precision, tuple(level.astype(int) for level in precision.table.forest.totals(true)), true)
+            NoisyTable(precision, tuple(level.astype(int) for level in precision.table.forest.sum_levels(true)), true)
             for true, precision in zip(cells, precisions, strict=True)
         ],
         every_row=True,
@@ -223,7 +225,7 @@ def test_rows_and_rests_have_stated_coverage_whatever_is_selected(settings, epsi
     shown then have a true number of zero.
     """
     world = build_world(epsilon, settings, AREAS)
-    source, rounds = random_source(5), fewer(200, 60)
+    source, rounds = as_random_source(5), fewer(200, 60)
 
     def run():
         results = [count_covered_rows(world, source) for _ in range(rounds)]
@@ -251,7 +253,7 @@ def test_intervals_hold_if_noise_is_mostly_zero(epsilon, monkeypatch):
     areas = Areas.from_polygons(ROOT / "data/districts.geojson")
     precisions = make_precisions(Fraction(epsilon), FlowSettings("visits", visits_per_user=1), areas)
     cells = [np.full(precision.table.forest.sizes[0], 50) for precision in precisions]
-    levels = [p.table.forest.totals(true) for p, true in zip(precisions, cells, strict=True)]
+    levels = [p.table.forest.sum_levels(true) for p, true in zip(precisions, cells, strict=True)]
     tables = [
         NoisyTable(precision, tuple(level.astype(int) for level in totals), true)
         for precision, totals, true in zip(precisions, levels, cells, strict=True)
@@ -261,7 +263,7 @@ def test_intervals_hold_if_noise_is_mostly_zero(epsilon, monkeypatch):
     world = precisions, cells, dict(zip(keys, rows["count"].tolist(), strict=True))
 
     def run():
-        source = random_source(5)
+        source = as_random_source(5)
         results = [count_covered_rows(world, source) for _ in range(200)]
         return np.mean([all(shown) and all(rests) for shown, rests in results])
 
@@ -272,5 +274,5 @@ def test_intervals_hold_if_noise_is_mostly_zero(epsilon, monkeypatch):
 
 def test_time_class_labels_are_unique():
     for text in ("all", "hour", "weekday-hour", "6,10,16,20", "0"):
-        classes = time_classes(text, "Europe/Berlin")
-        assert len(labels(classes)) == len(set(labels(classes))) == classes.count
+        classes = parse_time_classes(text, "Europe/Berlin")
+        assert len(label_time_classes(classes)) == len(set(label_time_classes(classes))) == classes.count

@@ -12,7 +12,7 @@ from dphmm.flows import Areas, FlowSettings
 from dphmm.flows.areas import Visits
 from dphmm.flows.noisy_tables import Family, Precision, _get_labels
 from dphmm.flows.tables import Events, Table, derive_events, select_bounded
-from dphmm.mechanisms.integer_noise import laplace_within
+from dphmm.mechanisms.integer_noise import bound_laplace_noise
 from dphmm.space import Grid
 
 AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
@@ -95,9 +95,9 @@ def test_levels_are_labelled_by_district_and_everywhere():
 
 def test_interval_of_cells_matches_noise_and_of_sums_is_wider():
     table = Table("flows", FlowSettings("flows", cells_alone=True).layout(AREAS))
-    alone = Precision(table, 2, Fraction(1), (Fraction(1),), 0.95, Family.of([table]))
-    assert alone.half_widths(np.array(alone.variances), 0.05).tolist() == [laplace_within(0.5, 0.95)]
-    several = Precision(table, 2, Fraction(1), (Fraction(1, 2), Fraction(1, 2)), 0.95, Family.of([table]))
-    of_one = several.half_widths(np.array(several.variances[:1]), 0.05)
-    assert of_one > laplace_within(0.25, 0.95) - 1
+    alone = Precision(table, 2, Fraction(1), (Fraction(1),), 0.95, Family.from_tables([table]))
+    assert alone.compute_half_widths(np.array(alone.variances), 0.05).tolist() == [bound_laplace_noise(0.5, 0.95)]
+    several = Precision(table, 2, Fraction(1), (Fraction(1, 2), Fraction(1, 2)), 0.95, Family.from_tables([table]))
+    of_one = several.compute_half_widths(np.array(several.variances[:1]), 0.05)
+    assert of_one > bound_laplace_noise(0.25, 0.95) - 1
     assert of_one == pytest.approx(np.log(20) / np.sqrt(2) * np.sqrt(several.variances[0]))

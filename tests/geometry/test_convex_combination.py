@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from dphmm import PolicyGraph, SensitivityHull, degree_of_protection
-from dphmm.geometry.convex_combination import in_convex_hull
+from dphmm.geometry.convex_combination import is_in_convex_hull
 from tests.running_example import F
 
 
@@ -53,7 +53,7 @@ def test_membership_matches_least_squares(seed):
     expected = np.array([distance(vertices, vector) for vector in vectors])
     decided = (expected < 1e-12) | (expected > 1e-7)
     assert decided.sum() > 30
-    np.testing.assert_array_equal(in_convex_hull(vertices, vectors)[decided], (expected < 1e-12)[decided])
+    np.testing.assert_array_equal(is_in_convex_hull(vertices, vectors)[decided], (expected < 1e-12)[decided])
 
 
 def test_vectors_off_flat_body_are_outside():
@@ -92,7 +92,7 @@ def test_failed_solver_gives_no_false_member(monkeypatch):
     """A vector is inside only by weights that reach it. Here CVXOPT returns no weights."""
     monkeypatch.setattr(cvxopt.solvers, "qp", lambda *_, **__: {})
     square = np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
-    inside = in_convex_hull(square, np.array([[0.2, 0.1], [3.0, 0.0], [1.0 + 1e-6, 0.0]]))
+    inside = is_in_convex_hull(square, np.array([[0.2, 0.1], [3.0, 0.0], [1.0 + 1e-6, 0.0]]))
     assert not inside[1:].any()
 
 

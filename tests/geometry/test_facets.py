@@ -16,7 +16,7 @@ from scipy.spatial import ConvexHull
 from dphmm import SensitivityHull
 from dphmm.errors import InvalidInputError
 from dphmm.geometry import facets
-from dphmm.geometry.facets import check_size, estimate_facets, outer_points, symmetric_boundary
+from dphmm.geometry.facets import build_symmetric_boundary, check_size, estimate_facets, select_outer_points
 
 space_ints = hnp.arrays(np.int64, st.tuples(st.integers(3, 12), st.integers(3, 4)), elements=st.integers(-4, 4))
 
@@ -131,7 +131,7 @@ def test_outer_points_contain_every_vertex(kind):
         points[:, 2] = points[:, 0] - points[:, 1]
     if kind == "needle":
         points[:, 2] *= 1e-7
-    kept = outer_points(points)
+    kept = select_outer_points(points)
     hull = SensitivityHull(kept)
     # Flat float bodies need their own axes. The norm decides whether one body contains the other.
     assert (hull.norm(points) <= 1 + 1e-9).all()
@@ -162,7 +162,7 @@ def test_facet_estimate_is_known_constant_per_point_and_within_upper_bound():
 def test_facet_estimate_is_above_count_for_random_points(dimension, count):
     points = np.random.default_rng(dimension).normal(size=(count // 2, dimension))
     points /= np.linalg.norm(points, axis=1, keepdims=True)
-    boundary = symmetric_boundary(points)
+    boundary = build_symmetric_boundary(points)
     assert len(boundary.simplices) <= estimate_facets(count, dimension) <= 40 * len(boundary.simplices)
 
 

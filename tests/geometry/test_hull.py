@@ -191,9 +191,11 @@ def test_scaling_preserves_norms():
     hull = build_running_hull()
     vectors = np.random.default_rng(1).normal(size=(50, 2))
     factors = np.array([0.34, 2.5])
-    np.testing.assert_allclose(hull.scaled(factors).norm(vectors * factors), hull.norm(vectors), rtol=1e-12)
-    assert hull.scaled(factors).volume == pytest.approx(hull.volume * 0.85, rel=1e-12)
-    assert hull.scaled(factors).squared_error == pytest.approx(SensitivityHull(hull.vertices * factors).squared_error)
+    np.testing.assert_allclose(hull.scale_axes(factors).norm(vectors * factors), hull.norm(vectors), rtol=1e-12)
+    assert hull.scale_axes(factors).volume == pytest.approx(hull.volume * 0.85, rel=1e-12)
+    assert hull.scale_axes(factors).squared_error == pytest.approx(
+        SensitivityHull(hull.vertices * factors).squared_error
+    )
 
 
 def test_to_shapely_matches_dimension():
@@ -229,14 +231,14 @@ def test_hull_from_corners_equals_searched_hull(seed, size):
         assert plain.corners is None
         return
     assert plain.corners is not None
-    from_corners = SensitivityHull.of_polygon(plain.corners)
+    from_corners = SensitivityHull.from_polygon(plain.corners)
     spacing = np.array([0.34, 1.7])
     steps = np.array([3, 2])
     anew = SensitivityHull(np.rint(plain.vertices).astype(np.int64) * steps)
     pairs = (
         (from_corners, plain),
-        (from_corners.scaled(spacing), plain.scaled(spacing)),
-        (from_corners.in_steps(steps), anew),
+        (from_corners.scale_axes(spacing), plain.scale_axes(spacing)),
+        (from_corners.convert_to_steps(steps), anew),
     )
     for first, second in pairs:
         for name in ("vertices", "cones", "cone_volumes", "second_moments", "_facets"):

@@ -24,7 +24,9 @@ def test_cross_polytope_matches_hull_of_its_tips(dimension):
     assert body.cone_volumes.sum() == pytest.approx(body.volume, rel=1e-13)
     assert {tuple(v) for v in body.vertices.tolist()} == {tuple(v) for v in hull.vertices.tolist()}
     stretch = rng.uniform(0.5, 2.0, dimension)
-    np.testing.assert_allclose(body.scaled(stretch).norm(vectors), hull.scaled(stretch).norm(vectors), rtol=1e-13)
+    np.testing.assert_allclose(
+        body.scale_axes(stretch).norm(vectors), hull.scale_axes(stretch).norm(vectors), rtol=1e-13
+    )
 
 
 def test_integer_boundary_points_are_decided_exactly():

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from dphmm import SensitivityHull
 from dphmm.geometry import planar
-from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, growing_body
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_growing_body
 from tests.sizes import fewer
 
 
 def build_body(differences, d):
     both = np.concatenate([differences, -differences])
     if d == 2:
-        return PlanarBody(planar.convex_polygon(both))
+        return PlanarBody(planar.build_convex_polygon(both))
     return GrowingBody(np.rint(SensitivityHull(both).vertices).astype(np.int64))
 
 
@@ -29,10 +29,10 @@ def test_grown_volumes_and_errors_match_new_hulls(d, seed):
     body = build_body(inner, d)
     hulls = [SensitivityHull(np.concatenate([inner, vector[None]])) for vector in vectors]
     volumes = [hull.volume for hull in hulls]
-    np.testing.assert_allclose(body.volume + body.growth(vectors), volumes, rtol=1e-9, atol=1e-9)
-    errors = [hull.scaled(spacing).squared_error for hull in hulls]
-    np.testing.assert_allclose(body.errors_with(vectors, spacing), errors, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(body.squared_error(spacing), SensitivityHull(inner).scaled(spacing).squared_error)
+    np.testing.assert_allclose(body.volume + body.compute_growth(vectors), volumes, rtol=1e-9, atol=1e-9)
+    errors = [hull.scale_axes(spacing).squared_error for hull in hulls]
+    np.testing.assert_allclose(body.compute_grown_errors(vectors, spacing), errors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(body.squared_error(spacing), SensitivityHull(inner).scale_axes(spacing).squared_error)
     for vector, hull in zip(vectors, hulls, strict=True):
         np.testing.assert_array_equal(body.grow(vector[None]).contains(vectors), hull.contains(vectors))
 
@@ -46,17 +46,17 @@ def test_holds_matches_containment_in_grown_hulls(inner, vectors):
     vectors = vectors[~body.contains(vectors)]
     assume(len(vectors))
     grown = [SensitivityHull(np.concatenate([body.vertices, vector[None]])).contains(vectors) for vector in vectors]
-    np.testing.assert_array_equal(body._holds(vectors, vectors), grown)
+    np.testing.assert_array_equal(body._contains_after_growth(vectors, vectors), grown)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_inner_vectors_do_not_change_body(d):
-    body = growing_body(np.concatenate([np.eye(d, dtype=np.int64)[::-1], -np.eye(d, dtype=np.int64)]) * 4)
+    body = build_growing_body(np.concatenate([np.eye(d, dtype=np.int64)[::-1], -np.eye(d, dtype=np.int64)]) * 4)
     if d == 2:
         body = build_body(4 * np.eye(2, dtype=np.int64), 2)
     inside = np.array([[2] + [1] * (d - 1), [0] * d])
-    assert body.growth(inside).tolist() == [0.0, 0.0]
-    assert body.errors_with(inside, np.ones(d)) == pytest.approx([body.squared_error(np.ones(d))] * 2)
+    assert body.compute_growth(inside).tolist() == [0.0, 0.0]
+    assert body.compute_grown_errors(inside, np.ones(d)) == pytest.approx([body.squared_error(np.ones(d))] * 2)
 
 
 @pytest.mark.parametrize("case", ["disc", "line", "axis", "lattice"])
@@ -68,8 +68,8 @@ def test_many_vectors_grow_origin_to_hull_of_all_vectors(case, monkeypatch):
     if case in ("line", "axis"):
         vectors = vectors[:, :1] * np.array([[2, 1] if case == "line" else [0, 3]])
     sizes = []
-    build = planar.convex_polygon
-    monkeypatch.setattr(planar, "convex_polygon", lambda points: sizes.append(len(points)) or build(points))
+    build = planar.build_convex_polygon
+    monkeypatch.setattr(planar, "build_convex_polygon", lambda points: sizes.append(len(points)) or build(points))
     grown = PlanarBody(np.zeros((1, 2), dtype=np.int64)).grow(vectors)
     assert grown.vertices.tolist() == build(np.concatenate([vectors, -vectors])).tolist()
     # Sorting all vectors of both signs would take most of the time.

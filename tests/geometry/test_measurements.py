@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm import Measurements, SensitivityHull
-from dphmm.arrays import frozen
-from dphmm.compilation import compiled_at_first_call
+from dphmm.arrays import copy_and_lock
+from dphmm.compilation import compile_at_first_call
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
 from dphmm.geometry.hull import CrossPolytope, Disc
-from dphmm.geometry.incremental_hull import growing_body, origin
-from dphmm.geometry.measurements import _POLYGON_CACHE_SIZE, _polygon_forms
+from dphmm.geometry.incremental_hull import build_growing_body, build_origin
+from dphmm.geometry.measurements import _POLYGON_CACHE_SIZE, _build_polygon_forms
 from dphmm.geometry.neighbours import CoordinateBody, count_within
 
 
@@ -272,7 +272,7 @@ def build_lattice_cloud(seed):
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_counts_on_scattered_lattice_points_match_all_pairs(seed, is_compiled):
     body, mask = build_lattice_cloud(seed)
-    with compiled_at_first_call() if is_compiled else nullcontext():
+    with compile_at_first_call() if is_compiled else nullcontext():
         np.testing.assert_array_equal(count_within(body, mask), count_all_pairs(body, mask))
 
 
@@ -318,7 +318,7 @@ def test_diameter_is_largest_norm_of_pairs(drawn):
 def test_raster_covers_bounding_box():
     raster = Measurements([[0, 0], [3, 0], [3, 1], [1, 1]]).raster
     assert (raster.width, raster.height) == (4, 2)
-    assert raster.counts(np.array([True, False, True, True])).tolist() == [[1, 0, 0, 0], [0, 1, 0, 1]]
+    assert raster.count_per_cell(np.array([True, False, True, True])).tolist() == [[1, 0, 0, 0], [0, 1, 0, 1]]
 
 
 def test_constant_axis_has_exact_differences():
@@ -366,25 +366,25 @@ def test_raster_extremes_match_all_points_and_are_cached_for_read_only_masks():
             ) < rng.uniform(2, 40)
             possible = near & (rng.random(measurements.size) < share)
             possible[rng.integers(measurements.size)] = True
-            wanted = planar.convex_polygon(measurements.coordinates[possible])
+            wanted = planar.build_convex_polygon(measurements.coordinates[possible])
             np.testing.assert_array_equal(measurements.extremes(possible), wanted)
             possible[:] = True
             assert len(measurements.extremes(possible)) == 4, "a changed mask is computed again"
-            possible = frozen(near)
+            possible = copy_and_lock(near)
             assert measurements.extremes(possible) is measurements.extremes(possible)
 
 
 def test_equal_polygons_share_cached_hull():
     measurements = Measurements(0.34 * np.argwhere(np.ones((9, 9))))
-    body = origin(measurements.coordinates).grow(np.array([[2, 1], [0, 3]]))
+    body = build_origin(measurements.coordinates).grow(np.array([[2, 1], [0, 3]]))
     hull = measurements.compute_hull(body)
-    assert measurements.compute_hull(growing_body(body.vertices)) is hull
+    assert measurements.compute_hull(build_growing_body(body.vertices)) is hull
     assert measurements.to_units(hull) is measurements.to_units(hull)
     assert measurements.compute_hull(body.grow(np.array([[4, 0]]))) is not hull
     for k in range(1, 200):
         larger = measurements.compute_hull(body.grow(np.array([[k, 5]])))
         np.testing.assert_array_equal(larger.vertices, SensitivityHull([[2, 1], [0, 3], [k, 5]]).vertices)
-    assert _polygon_forms.cache_info().currsize <= _POLYGON_CACHE_SIZE
+    assert _build_polygon_forms.cache_info().currsize <= _POLYGON_CACHE_SIZE
 
 
 @pytest.mark.parametrize("height", [5, 60])
@@ -397,7 +397,7 @@ def test_half_plane_rows_match_general_counting(height, monkeypatch):
         hull = SensitivityHull(rng.integers(-9, 10, (3, 2)) * [1, rng.choice([1, 4])])
         quick = count_within(CoordinateBody(measured, hull), possible)
         with monkeypatch.context() as patched:
-            patched.setattr(neighbours, "_exact_rows", lambda *_: None)
+            patched.setattr(neighbours, "_clip_lattice_rows", lambda *_: None)
             np.testing.assert_array_equal(count_within(CoordinateBody(measured, hull), possible), quick)
 
 

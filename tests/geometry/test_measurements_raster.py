@@ -35,10 +35,10 @@ def sample_cells(seed: int) -> np.ndarray:
 def test_raster_corners_match_convex_polygon(kind):
     for seed in range(kind, 300, 6):
         cells = sample_cells(seed)
-        wanted = planar.convex_polygon(np.argwhere(cells)[:, ::-1])
+        wanted = planar.build_convex_polygon(np.argwhere(cells)[:, ::-1])
         everywhere = Measurements(np.argwhere(np.ones(cells.shape))[:, ::-1])
         assert everywhere.raster is not None
-        np.testing.assert_array_equal(everywhere.raster.corners(cells.ravel()), wanted)
+        np.testing.assert_array_equal(everywhere.raster.find_hull_corners(cells.ravel()), wanted)
 
 
 @pytest.mark.parametrize("kind", range(6))
@@ -72,14 +72,14 @@ def test_difference_occurs_if_two_occupied_cells_have_it(kind):
 @pytest.mark.parametrize("seed", range(40))
 def test_difference_polygon_and_polygon_sums_match_pairs_and_triangles(seed):
     rng = np.random.default_rng(seed)
-    polygon = planar.convex_polygon(rng.integers(-9, 10, (int(rng.integers(3, 40)), 2)))
-    wanted = planar.convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
-    np.testing.assert_array_equal(planar.difference_polygon(polygon), wanted)
+    polygon = planar.build_convex_polygon(rng.integers(-9, 10, (int(rng.integers(3, 40)), 2)))
+    wanted = planar.build_convex_polygon((polygon[:, None] - polygon[None]).reshape(-1, 2))
+    np.testing.assert_array_equal(planar.build_difference_polygon(polygon), wanted)
     corners = rng.normal(size=(len(polygon), 2))
     before = np.roll(corners, 1, axis=0)
     doubles = planar.cross(before, corners)
     squares = sum((corner_array**2).sum(axis=1) for corner_array in (before, corners, before + corners))
     reach = (corners**2).sum(axis=1).max()
-    assert planar.polygon_sums(corners) == pytest.approx(
+    assert planar.integrate_polygon(corners) == pytest.approx(
         (doubles.sum(), doubles @ squares, reach), rel=1e-12, abs=1e-12
     )

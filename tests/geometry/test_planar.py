@@ -14,22 +14,22 @@ from hypothesis.extra import numpy as hnp
 from dphmm.arrays import read_only
 from dphmm.geometry import planar
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, origin
+from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_origin
 from tests.forms import list_forms
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))
 
 
 def build_symmetric_polygon(differences):
-    return planar.convex_polygon(np.concatenate([differences, -differences]))
+    return planar.build_convex_polygon(np.concatenate([differences, -differences]))
 
 
 @given(points, points)
 def test_growth_is_difference_of_areas(differences, vectors):
     polygon = build_symmetric_polygon(differences)
-    growth = PlanarBody(polygon).growth(vectors)
+    growth = PlanarBody(polygon).compute_growth(vectors)
     for vector, gained in zip(vectors, growth, strict=True):
-        larger = planar.convex_polygon(np.concatenate([polygon, [vector], [-vector]]))
+        larger = planar.build_convex_polygon(np.concatenate([polygon, [vector], [-vector]]))
         assert planar.doubled_area(larger) - planar.doubled_area(polygon) == 2 * gained
 
 
@@ -39,30 +39,30 @@ def test_planar_and_spatial_bodies_agree(differences, vectors):
         kind(build_symmetric_polygon(np.vstack([differences, [[0, 0]]]))) for kind in (PlanarBody, GrowingBody)
     )
     np.testing.assert_allclose(planar_body.volume, spatial.volume)
-    np.testing.assert_allclose(planar_body.growth(vectors), spatial.growth(vectors))
+    np.testing.assert_allclose(planar_body.compute_growth(vectors), spatial.compute_growth(vectors))
     np.testing.assert_array_equal(planar_body.contains(vectors), spatial.contains(vectors))
     np.testing.assert_array_equal(planar_body.grow(vectors).vertices, spatial.grow(vectors).vertices)
 
 
 @given(points)
 def test_difference_polygon_is_hull_of_all_differences(cloud):
-    all_differences = planar.convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
-    np.testing.assert_array_equal(planar.difference_polygon(planar.convex_polygon(cloud)), all_differences)
+    all_differences = planar.build_convex_polygon((cloud[:, None] - cloud[None]).reshape(-1, 2))
+    np.testing.assert_array_equal(planar.build_difference_polygon(planar.build_convex_polygon(cloud)), all_differences)
     np.testing.assert_array_equal(
-        planar.difference_polygon(planar.convex_polygon(cloud.astype(float))), all_differences
+        planar.build_difference_polygon(planar.build_convex_polygon(cloud.astype(float))), all_differences
     )
 
 
 def test_filtered_path_gives_same_polygon_for_many_points():
     rng = np.random.default_rng(6)
     for cloud in (rng.integers(-40, 40, (3000, 2)), rng.normal(size=(3000, 2))):
-        few = planar.convex_polygon(np.concatenate([planar.convex_polygon(cloud), cloud[:300]]))
-        np.testing.assert_array_equal(planar.convex_polygon(cloud), few)
+        few = planar.build_convex_polygon(np.concatenate([planar.build_convex_polygon(cloud), cloud[:300]]))
+        np.testing.assert_array_equal(planar.build_convex_polygon(cloud), few)
 
 
 @given(points, points)
 def test_grown_body_is_hull_of_all_vectors_and_original_is_unchanged(first, second):
-    body = origin(first)
+    body = build_origin(first)
     grown = body.grow(first).grow(second)
     np.testing.assert_array_equal(grown.vertices, build_symmetric_polygon(np.concatenate([first, second, [[0, 0]]])))
     assert body.vertices.tolist() == [[0, 0]]
@@ -79,12 +79,12 @@ def test_bending_keeps_hull_corners_of_rows(seed, rows):
         )
     middle = rng.integers(-9, 10, rows)
     left, right = np.stack([middle - widths, y], axis=1), np.stack([middle + widths, y], axis=1)
-    whole = planar.convex_polygon(np.concatenate([left, right]))
-    bent = np.concatenate([planar.bending(left[::-1]), planar.bending(right)])
-    np.testing.assert_array_equal(planar.convex_polygon(bent), whole)
+    whole = planar.build_convex_polygon(np.concatenate([left, right]))
+    bent = np.concatenate([planar.select_left_turns(left[::-1]), planar.select_left_turns(right)])
+    np.testing.assert_array_equal(planar.build_convex_polygon(bent), whole)
     np.testing.assert_array_equal(planar.build_polygon(left, right), whole)
     curve = np.stack([y**2, y], axis=1)[::-1]
-    np.testing.assert_array_equal(planar.bending(curve), curve)
+    np.testing.assert_array_equal(planar.select_left_turns(curve), curve)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
@@ -94,7 +94,7 @@ def test_polygon_of_rows_matches_all_points(points):
         np.array([[pick(x for x, y in points if y == row), row] for row in sorted({y for _, y in points})])
         for pick in (min, max)
     )
-    np.testing.assert_array_equal(planar.build_polygon(first, last), planar.convex_polygon(np.array(points)))
+    np.testing.assert_array_equal(planar.build_polygon(first, last), planar.build_convex_polygon(np.array(points)))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([3, 2**28 - 1]))
@@ -130,7 +130,7 @@ def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch
         np.testing.assert_allclose(hull.norm(among @ shear), exact.norm(among), rtol=0, atol=1e-9)
         with monkeypatch.context() as patch:
             patch.setattr(planar, "_MIN_QHULL_POINTS", 10**9)  # Qhull merges most of these edges, the scan none
-            plain = planar.convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
+            plain = planar.build_convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
         blurred += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
     assert blurred > 2, "the scan alone produces such edges in some cases"
 
@@ -145,22 +145,22 @@ def test_qhull_path_matches_scan_for_many_points(seed, monkeypatch):
         rng.integers(-width, width + 1, (700, 2)),
         rng.integers(-width, width + 1, (300, 2)),
     )
-    polygons = [planar.convex_polygon(points) for points in sets]
+    polygons = [planar.build_convex_polygon(points) for points in sets]
     monkeypatch.setattr(planar, "_MIN_QHULL_POINTS", 10**9)
     for points, polygon in zip(sets, polygons, strict=True):
-        np.testing.assert_array_equal(polygon, planar.convex_polygon(points))
+        np.testing.assert_array_equal(polygon, planar.build_convex_polygon(points))
 
 
 @pytest.mark.parametrize("points", [np.ones((300, 2)), np.outer(np.arange(300), [1.0, 2.0])], ids=["point", "segment"])
 def test_degenerate_points_use_scan(points):
-    np.testing.assert_array_equal(planar.convex_polygon(points), np.unique(points[[0, -1]], axis=0))
+    np.testing.assert_array_equal(planar.build_convex_polygon(points), np.unique(points[[0, -1]], axis=0))
 
 
 def test_polygon_without_rounding_edges_is_unchanged():
     rng = np.random.default_rng(2)
     for thin in (1.0, 1e-3, 1e-7):
         points = rng.normal(size=(30, 2)) * [1.0, thin]
-        polygon = planar.convex_polygon(np.concatenate([points, -points]))
+        polygon = planar.build_convex_polygon(np.concatenate([points, -points]))
         assert planar.without_blur(polygon) is polygon
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm import SensitivityHull
-from dphmm.geometry.span import common_denominator, exact_product
+from dphmm.geometry.span import exact_product, to_common_denominator
 
 
 @pytest.mark.parametrize("size", [1, 2**31, 2**62])
@@ -19,7 +19,7 @@ def test_products_do_not_overflow(size):
 
 
 def test_common_denominator_of_rationals():
-    whole, denominator = common_denominator(np.array([[Fraction(1, 6), Fraction(-3, 4)]], dtype=object))
+    whole, denominator = to_common_denominator(np.array([[Fraction(1, 6), Fraction(-3, 4)]], dtype=object))
     assert (whole.tolist(), denominator) == ([[2, -9]], 12)
 
 

@@ -29,7 +29,7 @@ def make_points(rows, activity="cycling", tracks=None, segments=None):
 @given(st.lists(st.one_of(st.none(), st.integers(0, 20)), min_size=1, max_size=12))
 def test_time_order_sorts_times_and_keeps_untimed_points_after_their_predecessors(seconds):
     points = make_points([(0.0, second) for second in seconds])
-    order = points.time_order().tolist()
+    order = points.order_by_time().tolist()
     timed = [second for second in (seconds[row] for row in order) if second is not None]
     assert sorted(order) == list(range(len(seconds)))
     assert timed == sorted(timed)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.receiver_errors import check_errors, find_errors, find_jumps, max_speeds
+from dphmm.hide.receiver_errors import check_errors, find_errors, find_jumps, get_max_speeds
 from tests.hide.test_points import make_points
 
 HOUR = 3600
@@ -71,7 +71,7 @@ def test_points_without_fix_are_errors_and_the_equator_is_not():
 )
 def test_speed_limit_is_that_of_activity_or_option(activity, kind, limit):
     points = make_points([(0.0, 0), (0.1, 60)], activity)
-    assert max_speeds(points, kind).tolist() == [limit] * 2
+    assert get_max_speeds(points, kind).tolist() == [limit] * 2
     kilometres = 0.1 + limit / 60
     for factor, errors in ((0.99, 0), (1.01, 1)):
         rows = [(0.0, -60), (0.0, 0), (factor * kilometres, 60)]

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from dphmm.hide.square import Square
-from dphmm.hide.street_inference import STREET, ZoneStreets, candidate_posteriors, find_candidates, infer_candidates
+from dphmm.hide.street_inference import (
+    STREET,
+    ZoneStreets,
+    compute_candidate_posteriors,
+    find_candidates,
+    infer_candidates,
+)
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
@@ -130,7 +136,7 @@ def test_posterior_is_prior_times_likelihood_of_gates_weighted_for_dependence():
         weights = np.exp(-0.5 * (np.hypot(*(gates - gates[at]).T) / 0.025) ** 2)
         likelihood *= streets.gate_probabilities(corners[0]) @ weights
     expected = likelihood ** (1 / 1.25)
-    posterior = candidate_posteriors(streets, flat, stretches)
+    posterior = compute_candidate_posteriors(streets, flat, stretches)
     np.testing.assert_allclose(posterior[STREET], expected / expected.sum(), rtol=1e-9)
     np.testing.assert_allclose(posterior["markov"], np.full(len(homes), 1 / len(homes)))
     inference = infer_candidates(streets, flat, stretches)[-1]

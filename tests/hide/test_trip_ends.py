@@ -52,7 +52,7 @@ def find_rows(rows):
     assert not find_errors(points, None).any()
 
     def make_zone(row):
-        return HiddenZone(Square.around(*points.location(row), 0.3), 0.2)
+        return HiddenZone(Square.around(*points.get_location(row), 0.3), 0.2)
 
     return sorted(find_far_ends(points, ways, [make_zone(row) for row in ends], make_zone))
 

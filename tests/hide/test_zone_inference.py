@@ -77,23 +77,27 @@ def enumerate_visits(moves, entered, left, steps):
 )
 def test_visits_match_path_enumeration(moves, ways):
     """Paths of more than 8 timesteps have 0.2^8 = 3e-6 of the mass."""
-    np.testing.assert_allclose(ZoneMoves(moves, INSIDE).visits(*ways), enumerate_visits(moves, *ways), rtol=2e-5)
-    transposed = ZoneMoves(moves.T, INSIDE).visits(*ways)
+    np.testing.assert_allclose(
+        ZoneMoves(moves, INSIDE).compute_visits(*ways), enumerate_visits(moves, *ways), rtol=2e-5
+    )
+    transposed = ZoneMoves(moves.T, INSIDE).compute_visits(*ways)
     assert not np.allclose(transposed, enumerate_visits(moves, *ways), rtol=2e-5)
 
 
 def test_entry_and_exit_are_independent_if_duration_of_stay_is_unknown(moves):
     table = ZoneMoves(moves, INSIDE)
-    np.testing.assert_allclose(table.visits(ENTERED, LEFT), table.visits(ENTERED, None) * table.visits(None, LEFT))
+    np.testing.assert_allclose(
+        table.compute_visits(ENTERED, LEFT), table.compute_visits(ENTERED, None) * table.compute_visits(None, LEFT)
+    )
     with pytest.raises(InvalidInputError, match="entered or left"):
-        table.visits(None, None)
+        table.compute_visits(None, None)
 
 
 def test_kept_results_equal_new_ones_to_the_bit(moves):
     table = ZoneMoves(moves, INSIDE)
     ways = [(ENTERED, LEFT, n) for n in (5, 2, 8, 3)] + [(ENTERED, None, None), (None, LEFT, None)]
     for way in ways * 2:
-        assert np.array_equal(table.visits(*way), ZoneMoves(moves, INSIDE).visits(*way))
+        assert np.array_equal(table.compute_visits(*way), ZoneMoves(moves, INSIDE).compute_visits(*way))
 
 
 @pytest.mark.slow
@@ -117,7 +121,7 @@ def test_exit_weights_match_simulated_walks():
     fifth = np.floor((zone.grid.points[:, 0] / zone.square.side_km + 0.5) * 5 + 1e-9).astype(int)
     left = np.isin(at, exits)
     seen = np.bincount(fifth[begun[left]], minlength=5) / left.sum()
-    weight = sum(get_moves(zone).visits(None, int(exit_cell))[zone.core] for exit_cell in exits)
+    weight = sum(get_moves(zone).compute_visits(None, int(exit_cell))[zone.core] for exit_cell in exits)
     expected = np.bincount(fifth[zone.core], weight / weight.sum(), 5)
     assert (np.abs(seen - expected) / np.sqrt(expected * (1 - expected) / left.sum())).max() < 5
     assert (np.abs(seen - 0.2) / np.sqrt(0.16 / left.sum())).max() > 5
@@ -214,7 +218,9 @@ def test_sparse_recordings_have_finite_posteriors(far_km):
 def test_stop_shorter_than_model_allows_is_treated_as_unknown_duration():
     through = [gate(0.0), gate(np.pi)]
     ends = [find_gate_cell(ZONE, gate_outside.point) for gate_outside in through]
-    assert not get_moves(ZONE).visits(*ends, 2).any(), "without special treatment this would be a division by zero"
+    assert not get_moves(ZONE).compute_visits(*ends, 2).any(), (
+        "without special treatment this would be a division by zero"
+    )
     zone = HiddenZone(ZONE.square, 0.5)
     zone.is_stop = lambda _: True
     quick, unknown = (compute_log_likelihoods(zone, Stretch(*through, seconds)) for seconds in (1.0, None))

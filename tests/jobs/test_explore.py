@@ -108,7 +108,7 @@ def test_page_shows_what_audit_policy_reports_for_50_random_settings():
         path = sample_paths(model, 1, 4, rng=int(rng.integers(1000)))[0].astype(np.int64)
         explorer = Explorer(model, ExploredUser("", np.arange(4), path))
         fields = choose_fields(rng, model.size)
-        view = explorer.view(fields, int(rng.integers(4)))
+        view = explorer.build_view(fields, int(rng.integers(4)))
         if "errors" in view:  # the policy connects no two states, or one state only is possible
             assert set(view["errors"]) <= {"policy", "delta"}
             continue
@@ -129,12 +129,12 @@ def test_single_possible_state_is_described_by_fields_of_page(delta):
     model = MarkovModel(np.eye(9)[[4] * 9], model.initial, model.space, STEP_S)
     explorer = Explorer(model, ExploredUser("", np.arange(3), np.array([0, 4, 4])))
     fields = {"policy": "complete", "delta": delta}
-    ((field, error),) = explorer.view(fields, 2)["errors"].items()
+    ((field, error),) = explorer.build_view(fields, 2)["errors"].items()
     assert field == ("delta" if delta else "policy")
     assert set(re.findall(r"[a-z]+_\w+", error)) <= set(DEFAULT_FIELDS)
     assert ("delta" in error) == bool(delta)
     assert re.findall(r"timestep (\d+)", error) == ["2"]
-    assert "errors" not in explorer.view(fields, 0)
+    assert "errors" not in explorer.build_view(fields, 0)
 
 
 TRIANGLE = {
@@ -152,7 +152,7 @@ def test_largest_budget_of_24_hours_matches_enumeration():
     user = replace(user, slots=user.slots[0] + np.cumsum(gaps) - gaps[0])
     explorer = Explorer(model, user)
     fields = {"policy": "utility:1km", "epsilon": "0.5", "target_error": "500m"}
-    views = [explorer.view(fields, step) for step in range(len(user.slots))]
+    views = [explorer.build_view(fields, step) for step in range(len(user.slots))]
     steps_per_window = round(86_400 / model.step)
     for step, view in enumerate(views):
         times, spent = user.slots[: step + 1], [earlier["epsilon"] for earlier in views[: step + 1]]
@@ -175,14 +175,16 @@ def test_releases_are_those_of_engine(explorer):
     engine.restart(int(explorer.user.slots[0]))
     for step, state in enumerate(explorer.user.states.tolist()):
         record = engine.release(state)
-        view = explorer.view(fields, step, seed=8)
+        view = explorer.build_view(fields, step, seed=8)
         place = explorer.model.space.projection.to_latlon(np.array([record.released]))[0]
         assert view["released"] == pytest.approx(place, abs=1e-6)
         assert (view["epsilon_total"], view["epsilon_24h"]) == (record.epsilon_total, record.epsilon_24h)
         public = view["adversaries"]["public"]
         assert public["expected_error_m"] == pytest.approx(1000 * record.expected_estimate_error)
         assert public["max_posterior_probability"] == pytest.approx(record.max_posterior_probability)
-    assert explorer.view(fields, 2, seed=8)["true_state"] == explorer.user.states[2]  # earlier steps stay available
+    assert (
+        explorer.build_view(fields, 2, seed=8)["true_state"] == explorer.user.states[2]
+    )  # earlier steps stay available
 
 
 @pytest.fixture
@@ -199,8 +201,8 @@ AFTER = {"policy": "complete", "epsilon": "1.5", "delta": "0.05", "mechanism": "
 def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
     """Oracle: an engine that resumes from the belief, the account and the slot of another one."""
     step = 20
-    long_explorer.view(BEFORE, step, seed=8)
-    view = long_explorer.view(AFTER, step, seed=8, before=(BEFORE, 8))
+    long_explorer.build_view(BEFORE, step, seed=8)
+    view = long_explorer.build_view(AFTER, step, seed=8, before=(BEFORE, 8))
     assert view["applies_from"] == step
     first = parse_fields(BEFORE)[0].engine(long_explorer.model, rng=8)
     first.restart(int(long_explorer.user.slots[0]))
@@ -220,18 +222,18 @@ def test_change_after_many_timesteps_is_that_of_amended_session(long_explorer):
 
 @pytest.mark.slow
 def test_views_from_first_timestep_do_not_depend_on_change_before(long_explorer):
-    long_explorer.view(BEFORE, 20)
-    amended = long_explorer.view(AFTER, 20, before=(BEFORE, 1))
+    long_explorer.build_view(BEFORE, 20)
+    amended = long_explorer.build_view(AFTER, 20, before=(BEFORE, 1))
     assert long_explorer.list_neighbours(AFTER, 20, view_states(amended)[0]) == view_states(amended)[1:]
-    complete = long_explorer.view(AFTER, 20)
+    complete = long_explorer.build_view(AFTER, 20)
     assert complete["applies_from"] == 0
-    assert complete == Explorer(long_explorer.model, long_explorer.user).view(AFTER, 20)
+    assert complete == Explorer(long_explorer.model, long_explorer.user).build_view(AFTER, 20)
     assert complete["epsilon_total"] != amended["epsilon_total"]
     # a few timesteps, settings without computed timesteps and computed settings are answered from the first timestep
-    assert long_explorer.view({"epsilon": "3"}, 8, before=(BEFORE, 1))["applies_from"] == 0
-    assert long_explorer.view({"epsilon": "4"}, 20, before=({"epsilon": "5"}, 1))["applies_from"] == 0
-    assert long_explorer.view({"epsilon": "4"}, 21, before=(BEFORE, 1))["applies_from"] == 0
-    assert long_explorer.view(AFTER, 20, before=(BEFORE, 1)) == complete
+    assert long_explorer.build_view({"epsilon": "3"}, 8, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.build_view({"epsilon": "4"}, 20, before=({"epsilon": "5"}, 1))["applies_from"] == 0
+    assert long_explorer.build_view({"epsilon": "4"}, 21, before=(BEFORE, 1))["applies_from"] == 0
+    assert long_explorer.build_view(AFTER, 20, before=(BEFORE, 1)) == complete
 
 
 def view_states(view):
@@ -251,16 +253,16 @@ def test_informed_adversary_is_exact_bayes_rule(explorer):
         density = np.exp(engine.log_likelihood(plan, engine.draw(plan, state).released))
         prior = habits.initial if belief is None else belief @ habits.transition.toarray()
         belief = prior * density / (prior @ density)
-        shown = explorer.view(fields, step)["adversaries"]["informed"]
+        shown = explorer.build_view(fields, step)["adversaries"]["informed"]
         assert shown["probabilities"] == pytest.approx(belief[shown["states"]], abs=2e-6)
         assert shown["most_probable_state"] == int(np.argmax(belief))
 
 
 def test_adversaries_differ_by_habits(explorer):
-    adversaries = explorer.view({}, 5)["adversaries"]
+    adversaries = explorer.build_view({}, 5)["adversaries"]
     assert adversaries["public"]["probabilities"] != adversaries["informed"]["probabilities"]
     without = Explorer(explorer.model, ExploredUser("", explorer.user.slots, explorer.user.states))
-    assert without.view({}, 5)["adversaries"]["informed"] is None
+    assert without.build_view({}, 5)["adversaries"]["informed"] is None
 
 
 def draw_zone(explorer, names, label):
@@ -279,19 +281,19 @@ def test_edges_toggled_by_hand_change_policy(explorer, tmp_path):
     """Oracle: symmetric difference of sets of pairs, over random clicks."""
     rng = np.random.default_rng(4)
     fields = {"policy": "utility:700m", "delta": "", "edges": ""}
-    edges = {tuple(edge) for edge in explorer.view(fields, 0)["edges"]}
+    edges = {tuple(edge) for edge in explorer.build_view(fields, 0)["edges"]}
     num_edges = len(edges)
     for _ in range(12):
         first, second = rng.choice(explorer.model.size, 2, replace=False).tolist()
         edges ^= {(min(first, second), max(first, second))}
         fields["edges"] = explorer.toggle_edge(fields, first, second)
-        view = explorer.view(fields, 0)
+        view = explorer.build_view(fields, 0)
         assert {tuple(edge) for edge in view["edges"]} == edges
         assert len(view["edited"]["removed"]) - len(view["edited"]["added"]) == num_edges - len(edges)
     explorer.write_policy(fields, tmp_path / "policy.json")
     written = parse_policy(f"graph:{tmp_path}/policy.json", explorer.model.space)
     assert {tuple(edge) for edge in written.edge_array().tolist()} == edges
-    graph = ReleaseSettings.from_toml(view["toml"]).graph(explorer.model)
+    graph = ReleaseSettings.from_toml(view["toml"]).build_graph(explorer.model)
     assert {tuple(edge) for edge in graph.edge_array().tolist()} == edges
     for first, second in view["edited"]["added"] + view["edited"]["removed"]:
         fields["edges"] = explorer.toggle_edge(fields, second, first)
@@ -333,8 +335,8 @@ def test_rows_of_uses_are_those_of_compared_settings(explorer):
               '{"added": [[-1, 2]]}', json.dumps({"added": [[0, 1]] * 1001}), '{"added": [["<img>", 2]]}']
 )  # fmt: skip
 def test_malformed_edges_are_described(explorer, edges):
-    assert set(explorer.view({"edges": edges}, 0)["errors"]) == {"edges"}
-    assert set(explorer.view({"edges": '{"added": [[0, 99]]}'}, 0)["errors"]) == {"policy"}
+    assert set(explorer.build_view({"edges": edges}, 0)["errors"]) == {"edges"}
+    assert set(explorer.build_view({"edges": '{"added": [[0, 99]]}'}, 0)["errors"]) == {"policy"}
 
 
 def test_zone_drawn_by_hand_is_layer_of_policy(explorer, tmp_path, monkeypatch):
@@ -344,9 +346,9 @@ def test_zone_drawn_by_hand_is_layer_of_policy(explorer, tmp_path, monkeypatch):
         "delta": "",
         "zones": draw_zone(explorer, ZONE_NAMES, label),
     }
-    view = explorer.view(fields, 0)
+    view = explorer.build_view(fields, 0)
     drawn = {tuple(sorted(map(explorer.names.index, pair))) for pair in combinations(ZONE_NAMES, 2)}
-    near = {tuple(edge) for edge in explorer.view({"policy": "utility:300m", "delta": ""}, 0)["edges"]}
+    near = {tuple(edge) for edge in explorer.build_view({"policy": "utility:300m", "delta": ""}, 0)["edges"]}
     assert not drawn <= near
     assert drawn <= {tuple(edge) for edge in view["edges"]}
     assert ReleaseSettings.from_toml(view["toml"]).layers[0].geojson.count("Caf") == 1
@@ -368,18 +370,18 @@ ZONE_NAMES = ("s0", "s1", "s2")
 
 def test_invalid_zones_are_described(explorer):
     for zones in ("x", "[]", draw_zone(explorer, ZONE_NAMES, "n" * 10_000), draw_zone(explorer, ZONE_NAMES, "")):
-        assert set(explorer.view({"zones": zones}, 0)["errors"]) == {"zones"}
+        assert set(explorer.build_view({"zones": zones}, 0)["errors"]) == {"zones"}
     empty = json.loads(draw_zone(explorer, ZONE_NAMES, "home"))
     empty["features"][0]["geometry"]["coordinates"] = [[[0, 0], [1, 0], [1, 1], [0, 0]]]
     fields = {"policy": "zone:zones.geojson | complete", "zones": json.dumps(empty)}
-    assert "must contain a state" in explorer.view(fields, 0)["errors"]["zones"]
+    assert "must contain a state" in explorer.build_view(fields, 0)["errors"]["zones"]
 
 
 def test_optimal_mechanism_has_fallback(explorer):
     fields = {"policy": "complete", "delta": "", "mechanism": "optimal", "optimal_fallback": "graph-exponential"}
-    settings = ReleaseSettings.from_toml(explorer.view(fields, 0)["toml"])
+    settings = ReleaseSettings.from_toml(explorer.build_view(fields, 0)["toml"])
     assert settings.optimal_fallback == "graph-exponential"
-    assert "optimal_fallback" in explorer.view({"optimal_fallback": "x"}, 0)["errors"]
+    assert "optimal_fallback" in explorer.build_view({"optimal_fallback": "x"}, 0)["errors"]
 
 
 def test_every_invalid_field_is_described():
@@ -393,23 +395,23 @@ def test_every_invalid_field_is_described():
 
 
 def test_invalid_policy_is_described_with_other_invalid_fields(explorer):
-    errors = explorer.view({"policy": "utility:1parsec", "epsilon": ""}, 0)["errors"]
+    errors = explorer.build_view({"policy": "utility:1parsec", "epsilon": ""}, 0)["errors"]
     assert set(errors) == {"policy", "epsilon"}
-    assert set(explorer.view({"mechanism": "optimal", "policy": "complete"}, 0)) != {"errors"}
-    assert set(explorer.view({"policy": "categorical:absent.geojson"}, 0)["errors"]) == {"policy"}
+    assert set(explorer.build_view({"mechanism": "optimal", "policy": "complete"}, 0)) != {"errors"}
+    assert set(explorer.build_view({"policy": "categorical:absent.geojson"}, 0)["errors"]) == {"policy"}
     with pytest.raises(InvalidInputError, match="step must be an integer from 0 to 5, got 6"):
-        explorer.view({}, 6)
+        explorer.build_view({}, 6)
 
 
 def test_withheld_timestep_has_reason_and_no_samples(explorer):
-    view = explorer.view({"target_error": "100km"}, 0)
+    view = explorer.build_view({"target_error": "100km"}, 0)
     assert view["withheld_reason"] == "target"
     assert (view["released"], view["samples"], view["epsilon"]) == (None, [], 0.0)
 
 
 def test_neighbours_are_those_of_restricted_policy(explorer):
     fields = {"policy": "utility:900m", "delta": "0.2"}
-    view = explorer.view(fields, 3)
+    view = explorer.build_view(fields, 3)
     graph = networkx.Graph(view["edges"])
     for state in range(explorer.model.size):
         expected = sorted(graph[state]) if state in graph else []
@@ -423,7 +425,7 @@ def test_edges_of_large_constraint_sets_are_not_listed():
     assert side**2 > MAX_EDGE_STATES
     space = Grid(LocalProjection(45.0, 7.0), (0.0, 0.0), 0.5, side, side)
     model = MarkovModel(np.full((side**2, side**2), side**-2.0), np.full(side**2, side**-2.0), space, STEP_S)
-    view = Explorer(model, ExploredUser("", np.arange(1), np.zeros(1, dtype=np.int64))).view({"delta": ""}, 0)
+    view = Explorer(model, ExploredUser("", np.arange(1), np.zeros(1, dtype=np.int64))).build_view({"delta": ""}, 0)
     assert view["edges"] is None
     assert len(view["constraint"]) == side**2
 
@@ -442,7 +444,7 @@ def test_edges_of_large_constraint_sets_are_not_listed():
 def test_command_toml_and_python_have_these_settings(explorer, fields, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings, _ = parse_fields(fields)
-    view = explorer.view(fields, 0)
+    view = explorer.build_view(fields, 0)
     assert ReleaseSettings.from_toml(view["toml"]) == settings
     (tmp_path / "settings.toml").write_text(view["toml"], encoding="utf-8")
     words = shlex.split(view["command"].splitlines()[-1])
@@ -485,7 +487,7 @@ def test_every_command_line_runs_as_printed(fields, tmp_path):
     feature = {"type": "Feature", "properties": {"name": "a & b"}, "geometry": {"type": "Polygon"}}
     feature["geometry"]["coordinates"] = [ZONE]
     zones = json.dumps({"type": "FeatureCollection", "features": [feature]})
-    view = region.view({"zones": zones, **fields}, 2)
+    view = region.build_view({"zones": zones, **fields}, 2)
     (tmp_path / "settings.toml").write_text(view["toml"], encoding="utf-8")
     (tmp_path / "zones.geojson").write_text(zones, encoding="utf-8")
     (tmp_path / "recording.gpx").write_text(RECORDING, encoding="utf-8")
@@ -507,7 +509,7 @@ def test_command_line_of_audit_has_mechanism_and_objective(explorer, fields, tmp
     fields = {"policy": "utility:300m", **fields}
     settings, _ = parse_fields(fields)
     explorer.model.save(tmp_path / "model.npz")
-    *prepared, audit, _ = explorer.view({**fields, "delta": ""}, 0)["command"].splitlines()
+    *prepared, audit, _ = explorer.build_view({**fields, "delta": ""}, 0)["command"].splitlines()
     for line in prepared:
         run_line(line, tmp_path)
     with contextlib.chdir(tmp_path):
@@ -540,7 +542,7 @@ def test_region_across_date_line_is_connected():
         assert east - west == pytest.approx(0.056, abs=0.003)
         assert north - south == pytest.approx(0.05, abs=0.003)
     assert scenes[0]["cell_degrees"] == pytest.approx(scenes[1]["cell_degrees"], rel=1e-3)
-    view = across.view({"epsilon": "5"}, 3)
+    view = across.build_view({"epsilon": "5"}, 3)
     (_, west), (_, east) = scenes[0]["bounds"]
     places = [view["released"], view["adversaries"]["public"]["estimate"], *view["samples"], *view["hulls"]["after"]]
     assert all(west - 1 < longitude < east + 1 for _, longitude in places)
@@ -568,7 +570,7 @@ def test_recording_is_private_and_its_earlier_days_are_history(tmp_path):
     assert user.states.tolist() == [k % 9 for k in range(31, 36)]
     assert len(user.history[0]) == 31
     assert Explorer(model, user).describe()["user"] == "ann"
-    assert "errors" not in Explorer(model, user).view({}, 4)
+    assert "errors" not in Explorer(model, user).build_view({}, 4)
     with pytest.raises(ConfigurationError, match="user must be one of ann, got 'bob'"):
         select_user(model, None, path, "bob")
 
@@ -638,7 +640,7 @@ def test_page_of_documentation_states_what_page_shows():
     rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
     assert len(rows) == 2
     for policy, *figures in rows:
-        view = city.view({"policy": policy, "delta": "0.1"}, 3)
+        view = city.build_view({"policy": policy, "delta": "0.1"}, 3)
         errors = view["repair"]["error_without_m"], view["repair"]["error_m"]
         shown = [str(len(view["constraint"])), str(len(view["exposed"])), *(f"{error:,.0f}" for error in errors)]
         assert shown == figures

@@ -25,7 +25,7 @@ def examples():
 
 def show(example, settings, step):
     """Return a view in the paper's numbers of states."""
-    view = example.explorer.view(example.settings[settings], step)
+    view = example.explorer.build_view(example.settings[settings], step)
     assert "errors" not in view
     return {
         "set": [state + 1 for state in view["constraint"]],
@@ -174,7 +174,7 @@ def test_alternative_repair_weights_components_by_belief(examples, method):
     lengths = {edge: (F[edge[1]][0] - F[1][0]) ** 2 + (F[edge[1]][1] - F[1][1]) ** 2 for edge in errors}
     nearest = [edge for edge in errors if lengths[edge] == min(lengths.values())]
     best = [min(errors, key=errors.get)]
-    view = example.explorer.view(fields, 0)
+    view = example.explorer.build_view(fields, 0)
     for repair, error, edges in [
         (view["repair"], view["expected_error_m"], nearest if method == "greedy" else best),
         (
@@ -193,7 +193,7 @@ def test_alternative_repair_weights_components_by_belief(examples, method):
 def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
     example = examples["delta"]
     fields = {**example.settings[0], "noise_scope": "component", "mechanism": mechanism}
-    greedy, exact = (example.explorer.view({**fields, "repair": repair}, 0) for repair in ("greedy", "exact"))
+    greedy, exact = (example.explorer.build_view({**fields, "repair": repair}, 0) for repair in ("greedy", "exact"))
     for view, other, method in [(greedy, exact, "exact"), (exact, greedy, "greedy")]:
         added = [entry["edge"] for entry in other["repair"]["added"]]
         expected = {"method": method, "added": added, "error_m": other["expected_error_m"]}
@@ -211,7 +211,7 @@ def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
 def test_hulls_are_those_of_released_component(examples, name, step, scope, component):
     """Oracle: the hull of the edges of the released state's component, from gift wrapping."""
     explorer = examples[name].explorer
-    view = explorer.view({**examples[name].settings[0], "noise_scope": scope, "repair": "greedy"}, step)
+    view = explorer.build_view({**examples[name].settings[0], "noise_scope": scope, "repair": "greedy"}, step)
     centre = F[view["released_state"] + 1]
     # The only edge that the repair adds is s1 – s2, in another component than s4.
     for shown in filter(None, view["hulls"].values()):
@@ -224,7 +224,7 @@ def test_hulls_are_those_of_released_component(examples, name, step, scope, comp
 @pytest.mark.parametrize("mechanism", ["optimal", "graph-exponential"])
 def test_tables_have_no_hulls_and_no_error_of_k_norm_noise(examples, mechanism):
     example = examples["policies"]
-    view = example.explorer.view({**example.settings[0], "mechanism": mechanism}, 0)
+    view = example.explorer.build_view({**example.settings[0], "mechanism": mechanism}, 0)
     assert view["repair"]["added"]
     assert view["expected_error_m"] > 0
     assert {view["repair"][name] for name in ("error_without_m", "error_m", "alternative")} == {None}
@@ -255,7 +255,7 @@ def test_first_timestep_of_exposure_protects_every_state(examples):
 @pytest.mark.slow
 def test_budget_example_adds_up(examples):
     example = examples["budget"]
-    views = [[example.explorer.view(settings, step) for step in range(12)] for settings in example.settings]
+    views = [[example.explorer.build_view(settings, step) for step in range(12)] for settings in example.settings]
     free, limited = ([view["epsilon"] for view in row] for row in views)
     assert free == [1.0] * 12
     assert [sum(epsilon > 0 for epsilon in row[:10]) for row in (free, limited)] == [10, 4]

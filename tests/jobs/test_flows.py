@@ -13,14 +13,14 @@ import pytest
 from dphmm.errors import ConfigurationError, DphmmError
 from dphmm.flows import Areas, FlowSettings
 from dphmm.flows import tables as flow_tables
-from dphmm.flows.noisy_tables import Family, Precision, add_noise, get_parts, level_shares
+from dphmm.flows.noisy_tables import Family, Precision, add_noise, get_parts, split_budget_by_level
 from dphmm.jobs import flows, plan_flows
 from dphmm.jobs.batch.workers import Processes
 from dphmm.jobs.flows import build_tables
 from dphmm.jobs.input_data import Data
 from dphmm.mechanisms import integer_noise
-from dphmm.mechanisms.integer_noise import CountNoise, laplace_variance, laplace_within
-from dphmm.random import random_source
+from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.random import as_random_source
 from dphmm.space import Grid, Trajectory
 from tests.sizes import fewer
 
@@ -186,8 +186,8 @@ def test_planned_half_width_is_that_of_widest_interval(districts):
     areas = replace(Areas.from_space(space), district_of=np.array(districts), districts=("one", "other"))
     settings = FlowSettings("flows", trips_per_user=7)
     table = flow_tables.Table("flows", settings.layout(areas))
-    precision = Precision(table, 7, Fraction(2), level_shares(table), 0.95, Family.of([table]))
-    noisy = add_noise(CountNoise(Fraction(2), random_source(1)), precision, np.full(36, 10_000))
+    precision = Precision(table, 7, Fraction(2), split_budget_by_level(table), 0.95, Family.from_tables([table]))
+    noisy = add_noise(CountNoise(Fraction(2), as_random_source(1)), precision, np.full(36, 10_000))
     for plan, part in zip(plan_flows(areas, 2, settings), get_parts(table), strict=False):
         numbers = noisy.numbers(part)
         assert (plan.level, plan.num_values) == (part.name, len(numbers.low))
@@ -209,14 +209,16 @@ def test_intervals_have_stated_coverage(epsilon, alone):
     areas = Areas.from_space(Grid.over((45.0, -30.0, 45.017, -29.966), 1.0), block=2)
     assert len(areas) == 6
     table = flow_tables.Table("flows", settings.layout(areas))
-    precision = Precision(table, 1, Fraction(str(epsilon)), level_shares(table), 0.95, Family.of([table]))
-    source, totals = random_source(3), true.reshape(6, 6).sum(axis=1)
+    precision = Precision(
+        table, 1, Fraction(str(epsilon)), split_budget_by_level(table), 0.95, Family.from_tables([table])
+    )
+    source, totals = as_random_source(3), true.reshape(6, 6).sum(axis=1)
     parts = {part.name: part for part in get_parts(table)}
     covered = []
     sums = []
     single = []
     narrower = []
-    variances = table.forest.variances(precision.variances)[0]
+    variances = table.forest.compute_level_variances(precision.variances)[0]
     for _ in range(fewer(1000, 300)):
         noisy = add_noise(CountNoise(Fraction(100), source), precision, true)
         cells, departures = (noisy.numbers(parts[name]) for name in ("area", "departures"))
@@ -224,8 +226,8 @@ def test_intervals_have_stated_coverage(epsilon, alone):
         covered.append(is_within.all() and not (cells.is_significant & (true == 0)).any())
         sums.append(((departures.low <= totals) & (totals <= departures.high)).all())
         errors = np.abs(cells.estimates - true)
-        single.append((errors <= precision.half_widths(variances, 0.025)).mean())
-        narrower.append((errors <= 0.8 * precision.half_widths(variances, 0.025)).mean())
+        single.append((errors <= precision.compute_half_widths(variances, 0.025)).mean())
+        narrower.append((errors <= 0.8 * precision.compute_half_widths(variances, 0.025)).mean())
         assert (cells.counts >= 0).all()
     for values, share in ((covered, 0.95), (sums, 0.95), (single, 0.975)):
         assert np.mean(values) >= share - 4 * np.std(values) / np.sqrt(len(values))
@@ -239,7 +241,7 @@ def test_single_noise_interval_is_exact(decay, confidence):
     steps = np.arange(-5000, 5001)
     mass = np.exp(-decay * np.abs(steps))
     mass /= mass.sum()
-    within = laplace_within(decay, confidence)
+    within = bound_laplace_noise(decay, confidence)
     assert mass[np.abs(steps) <= within].sum() >= confidence
     assert within == 0 or mass[np.abs(steps) < within].sum() < confidence
     np.testing.assert_allclose(laplace_variance(decay), (mass * steps**2).sum(), rtol=1e-9)
@@ -270,7 +272,7 @@ def test_rows_of_real_data_are_covered(real_data, name):
         rows = []
         separate = []
         failed_files = 0
-        source = random_source(6)
+        source = as_random_source(6)
         for _ in range(fewer(20, 8)):
             noise = CountNoise(Fraction(epsilon), source)
             noisy_tables, _ = build_tables(
@@ -317,7 +319,7 @@ def test_rows_are_function_of_noisy_counts(monkeypatch):
     )
     settings = FlowSettings(stay=0)
     rows_of_data = [
-        flows(data, AREAS, 1, settings, rng=1).rows(0.5) for data in ("data/sample/geolife", "data/sample/cabs")
+        flows(data, AREAS, 1, settings, rng=1).to_rows(0.5) for data in ("data/sample/geolife", "data/sample/cabs")
     ]
     assert all(
         (rows_of_data[0].columns[name] == rows_of_data[1].columns[name]).all() for name in rows_of_data[0].columns

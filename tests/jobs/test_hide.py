@@ -177,7 +177,7 @@ def test_recordings_are_counted_once_and_accumulate(tmp_path):
     again = hide(RIDE, [HOME], WITHIN, session=session).places[0]
     assert (first.num_recordings, again.num_recordings) == (1, 1)
     back = read_recording(RIDE).segments[0]
-    write_recording(tmp_path / "half.gpx", Recording((back.part(slice(0, 1500)),), "cycling"))
+    write_recording(tmp_path / "half.gpx", Recording((back.select_points(slice(0, 1500)),), "cycling"))
     second = hide(tmp_path / "half.gpx", [HOME], WITHIN, session=session).places[0]
     assert second.num_recordings == 2
     product = first.inferences[0].posterior * second.inferences[0].posterior

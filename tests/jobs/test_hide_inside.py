@@ -198,13 +198,13 @@ def keep_empty_columns(publish, kept, zones, sensors, *rest):
 def keep_segments(publish, kept, *rest):
     """Split the public segments at the segments of the file."""
     public, errors = publish(kept, *rest)
-    if errors.any() or not np.array_equal(kept.time_order(), np.arange(len(kept))):
+    if errors.any() or not np.array_equal(kept.order_by_time(), np.arange(len(kept))):
         return public, errors
     last = np.flatnonzero(np.diff(kept.segment)) + 1
     parts, first = [], 0
     for part in public.segments:
         cuts = [cut - first for cut in last if 0 < cut - first < len(part)]
-        parts += [part.part(rows) for rows in np.split(np.arange(len(part)), cuts)]
+        parts += [part.select_points(rows) for rows in np.split(np.arange(len(part)), cuts)]
         first += len(part)
     return Recording(tuple(parts), public.activity), errors
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
-from dphmm.jobs import Budgets, LandmarkFinder, Scheme, count_users, landmark_planar, region
+from dphmm.jobs import Budgets, LandmarkFinder, Scheme, count_users, region, release_landmarks_with_planar_noise
 from dphmm.jobs.input_data import Data
 from dphmm.space import Grid
 
@@ -101,7 +101,7 @@ def test_files_without_user_raise_unless_user_is_given(tmp_path, kind):
         ):
             count_fixes(*paths)
         with pytest.raises(DataFileError, match="--user NAME"):
-            list(Data(paths).one_after_another())
+            list(Data(paths).stream_by_path())
         assert list(count_fixes(*paths, user="ann")) == ["ann"]
     for paths in ((first, second), (first.parent,)):
         assert list(count_fixes(*paths, user_per_file=True)) == ["day1", "day2"]
@@ -140,12 +140,12 @@ def test_user_names_are_announced_before_first_trajectory(tmp_path):
     for path, line in zip(paths, lines, strict=True):
         path.write_text("user,time,lat,lon\n" + line)
     announced = []
-    tracks = Data(paths, exclude_users=("bob",)).one_after_another(announced.append)
+    tracks = Data(paths, exclude_users=("bob",)).stream_by_path(announced.append)
     assert announced == [["ann", "eve"]]
     assert [track.user for track in tracks] == ["ann", "eve"]
     for data in (Data(paths, users=("zoe",)), Data((*paths, paths[0])), Data(paths[:1], exclude_users=("zoe",))):
         with pytest.raises(ConfigurationError, match=r"'zoe'|'ann'"):
-            data.one_after_another(announced.append)
+            data.stream_by_path(announced.append)
     assert len(announced) == 1
 
 
@@ -163,7 +163,7 @@ def test_each_dropped_fix_has_one_reason(tmp_path):
     user_tracks, space = data.read(), Grid.over((44.99, -30.01, 45.01, -29.99), 0.5)
     counts = {
         reason_count.reason: (reason_count.fixes, reason_count.users)
-        for reason_count in user_tracks.dropped(space, 60.0)
+        for reason_count in user_tracks.count_dropped_fixes(space, 60.0)
     }
     assert counts == {
         "malformed records": (1, None),
@@ -176,10 +176,10 @@ def test_each_dropped_fix_has_one_reason(tmp_path):
     kept = 2
     assert sum(fixes for fixes, _ in counts.values()) + kept == len(lines)
     assert (
-        user_tracks.dropped(space, 60.0, at_border=True)[-1].reason
+        user_tracks.count_dropped_fixes(space, 60.0, at_border=True)[-1].reason
         == "outside the region, moved to its nearest location"
     )
-    assert Data((TOWN,)).read().dropped(Grid.over((40, -40, 50, -20), 100.0), 1e-3) == ()
+    assert Data((TOWN,)).read().count_dropped_fixes(Grid.over((40, -40, 50, -20), 100.0), 1e-3) == ()
 
 
 def test_counts_and_landmarks_report_dropped_fixes():
@@ -195,7 +195,7 @@ def test_counts_and_landmarks_report_dropped_fixes():
     assert sum(fixes for reason, fixes in left.items() if reason.startswith("outside the region")) > 0
     assert left["excluded by --exclude-users"] == Data((str(TOWN),)).read().fixes - user_tracks.fixes
     user_data = Data((str(TOWN),), users=("000",))
-    done = landmark_planar(
+    done = release_landmarks_with_planar_noise(
         user_data, 0.2, (45, -30), 5, LandmarkFinder("home", utc_offset=-2), Scheme("skip"), step_seconds=1800
     )
     counts = {entry.reason: entry.fixes for entry in done.dropped}

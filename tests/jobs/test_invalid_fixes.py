@@ -9,7 +9,7 @@ import pytest
 
 from dphmm import Grid, MarkovModel, ReleaseSettings, Trajectory, read
 from dphmm.errors import InvalidInputError
-from dphmm.jobs import Data, live
+from dphmm.jobs import Data, release_live
 from dphmm.readers import read_frame
 from dphmm.readers.reading import read_recording
 from dphmm.serve import incoming
@@ -233,7 +233,7 @@ def test_stream_refuses_invalid_fixes_with_a_named_reason(town, case):
 
 def test_stream_of_a_session_refuses_invalid_fixes(town):
     time = np.datetime64("2024-03-07T09:00:10")
-    with live("m.npz", ReleaseSettings("utility:1km", 1.0), session=town / "s.db") as stream:
+    with release_live("m.npz", ReleaseSettings("utility:1km", 1.0), session=town / "s.db") as stream:
         for quality in ({"accuracy_m": -1.0}, {"is_valid": False}):
             with pytest.raises(InvalidInputError, match="the fix is refused"):
                 stream.take("a", time, *GOOD, **quality)
@@ -247,7 +247,7 @@ def test_batch_noise_differs_if_only_the_accuracy_differs(town):
     job = BatchJob("f", "m.npz", "0", ReleaseSettings("utility:1km", 1.0), key=b"k" * 32)
     times = np.array(["2024-03-07T09:00:10", "2024-03-07T09:00:20"], "M8[us]")
     words = {
-        job.randomness(Trajectory("a", times, np.array([45.0, 45.1]), np.full(2, 7.0), accuracy)).bytes(16)
+        job.derive_randomness(Trajectory("a", times, np.array([45.0, 45.1]), np.full(2, 7.0), accuracy)).bytes(16)
         for accuracy in (None, np.array([5.0, 9.0]), np.array([9.0, 5.0]))
     }
     assert len(words) == 3

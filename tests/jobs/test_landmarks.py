@@ -11,15 +11,15 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, StateError, TimeOrderError
 from dphmm.jobs.landmarks import (
     Scheme,
-    landmark_engine,
-    landmark_series,
-    losses_on_clock,
-    noise_scale,
+    bound_losses_on_clock,
+    compute_noise_scale,
+    release_landmark_series,
+    release_landmarks_with_engine,
     release_places,
 )
 from dphmm.jobs.model.mobility import Mobility
 from dphmm.landmarks import Adaptive, leakage, skip_scheme, timeline, uniform_scheme
-from dphmm.model import reverses
+from dphmm.model import reverse_by_step
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
 from dphmm.tables import TimedTable
@@ -72,7 +72,7 @@ def test_hourly_model_with_unsupported_losses_raises_before_reading():
     grid, classes = Grid.over((45, 7.5, 45.026, 7.52), 1.0), TimeClasses.from_name("hour", 60)
     hourly = MarkovModel([MODEL.transition] * 24, [MODEL.initial] * 24, grid, 60, classes)
     with pytest.raises(ConfigurationError, match=r"must have one transition matrix .* without --time-classes"):
-        landmark_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
+        release_landmarks_with_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_hourly_model_with_unsupported_losses_raises_before_reading():
 )
 def test_total_leakage_is_stated_only_if_both_correlations_are_known(directions):
     series = TimedTable(np.arange(5), {"beats": np.arange(5.0)})
-    done = landmark_series(series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in directions})
+    done = release_landmark_series(
+        series, 1, 3, [2], Scheme("uniform"), **{name: np.full((2, 2), 0.5) for name in directions}
+    )
     is_known = len(directions) == 2
     assert done.to_dict()["likelihood_ratio_all_releases"].startswith("≤ 20.1" if is_known else "unknown")
     assert done.to_dict()["max_leakage"] == (3.0 if is_known else None)
@@ -130,10 +132,10 @@ def test_noise_scale_matches_body_and_leaves_noise_unchanged():
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
     radius = 1 / hull.norm(directions)
     expected = np.sqrt((radius**4).mean() / 2 / (radius**2).mean())
-    assert noise_scale(releaser) == pytest.approx(expected, rel=1e-6)
+    assert compute_noise_scale(releaser) == pytest.approx(expected, rel=1e-6)
     point_mass_model = MarkovModel(np.eye(SIZE), np.eye(SIZE)[0])
     with pytest.raises(InvalidInputError, match="no noise"):
-        noise_scale(Releaser(point_mass_model, F, PolicyGraph.complete(SIZE), 1.0, allow_singleton=True))
+        compute_noise_scale(Releaser(point_mass_model, F, PolicyGraph.complete(SIZE), 1.0, allow_singleton=True))
 
 
 def test_losses_count_steps_between_timestamps():
@@ -142,11 +144,11 @@ def test_losses_count_steps_between_timestamps():
     slots, costs = np.array([5, 6, 9, 10]), np.array([0.3, 0.5, 0.2, 0.1])
     whole = np.array([0.3, 0.5, 0, 0, 0.2, 0.1])
     start = np.array([0.1, 0.9])
-    expected = leakage(range(6), [1], whole, reverses(stay, start, 6), stay)[[0, 1, 4, 5]]
+    expected = leakage(range(6), [1], whole, reverse_by_step(stay, start, 6), stay)[[0, 1, 4, 5]]
     mobility = Mobility(stay, start)
-    np.testing.assert_array_equal(losses_on_clock(line, slots, costs, mobility), expected)
-    close = leakage(range(4), [1], costs, reverses(stay, start, 4), stay)
-    assert (losses_on_clock(line, slots, costs, mobility) < close).any()
+    np.testing.assert_array_equal(bound_losses_on_clock(line, slots, costs, mobility), expected)
+    close = leakage(range(4), [1], costs, reverse_by_step(stay, start, 4), stay)
+    assert (bound_losses_on_clock(line, slots, costs, mobility) < close).any()
 
 
 def test_initial_distribution_applies_at_first_release():
@@ -154,23 +156,23 @@ def test_initial_distribution_applies_at_first_release():
     stay, start = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0.001, 0.999])
     line, costs = timeline(range(4), [3]), np.array([0.0, 0.5, 0.5, 0.5])
     mobility = Mobility(stay, start)
-    losses = losses_on_clock(line, np.arange(4), costs, mobility)
-    expected = leakage(range(3), [2], costs[1:], reverses(stay, start, 3), stay)
+    losses = bound_losses_on_clock(line, np.arange(4), costs, mobility)
+    expected = leakage(range(3), [2], costs[1:], reverse_by_step(stay, start, 3), stay)
     np.testing.assert_allclose(losses[1:], expected, rtol=1e-12)
-    stationary = losses_on_clock(line, np.arange(4), costs, Mobility(stay))
+    stationary = bound_losses_on_clock(line, np.arange(4), costs, Mobility(stay))
     assert abs(losses - stationary).max() > 0.01
 
 
 def test_release_that_excludes_states_has_infinite_loss():
     line = timeline(range(2), [])
-    assert np.isinf(losses_on_clock(line, np.arange(2), np.array([1.0, np.inf]))).all()
+    assert np.isinf(bound_losses_on_clock(line, np.arange(2), np.array([1.0, np.inf]))).all()
 
 
 @pytest.mark.parametrize("following", [False, True])
 def test_losses_are_certified_if_they_are_sums_of_budgets(tmp_path, following):
     moves = [[0.8, 0.2], [0.0, 1.0]] if following else None
     table = TimedTable(np.arange(1, 6), {"beats": np.arange(5.0)})
-    done = landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), rng=1, forward=moves)
+    done = release_landmark_series(table, 20, 1.5, [2, 5], Scheme("uniform"), rng=1, forward=moves)
     done.certify(tmp_path / "proof.jsonl")
     lines = map(json.loads, (tmp_path / "proof.jsonl").read_text().splitlines())
     (budgets_line,) = [line for line in lines if "budgets" in line]

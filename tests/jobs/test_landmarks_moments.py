@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, LandmarkError
-from dphmm.jobs import LandmarkFinder, Scheme, landmark_series
+from dphmm.jobs import LandmarkFinder, Scheme, release_landmark_series
 from dphmm.jobs.landmarks import parse_landmarks
 from dphmm.tables import TimedTable
 
@@ -33,7 +33,9 @@ def test_rules_find_hours_at_their_places(rule, places):
     day = [0] * 8 + [1] * 9 + [0] * 7  # a Thursday and a Friday at home and at work, then an evening elsewhere
     where = np.array([*day, *day[:20], *[2] * 4])
     points = np.column_stack([5.0 * where, np.zeros(48)])
-    np.testing.assert_array_equal(LandmarkFinder(rule, minutes=60).mask(HOURS, points), np.isin(where, list(places)))
+    np.testing.assert_array_equal(
+        LandmarkFinder(rule, minutes=60).find_landmarks(HOURS, points), np.isin(where, list(places))
+    )
 
 
 def test_unknown_rule_or_scheme_raises():
@@ -46,6 +48,6 @@ def test_unknown_rule_or_scheme_raises():
 def test_rules_on_values_without_places_raise():
     table = TimedTable(HOURS[:3], {"beats": np.array([70, 75, 80])})
     with pytest.raises(ConfigurationError, match="must be named: finding them needs locations"):
-        landmark_series(table, 20, 1, LandmarkFinder("home"))
+        release_landmark_series(table, 20, 1, LandmarkFinder("home"))
     with pytest.raises(LandmarkError, match="timestamps"):
-        landmark_series(table, 20, 1, [3])
+        release_landmark_series(table, 20, 1, [3])

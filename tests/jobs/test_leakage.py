@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dphmm import Grid, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, release_trajectory
-from dphmm.cli.leakage import _describe_exclusions, _say_values
+from dphmm.cli.leakage import _describe_exclusions, _print_values
 from dphmm.errors import ConfigurationError, InvalidInputError, TimeOrderError
 from dphmm.jobs import Mobility, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
 from dphmm.model.belief import Belief
@@ -267,7 +267,7 @@ def test_leak_command_counts_excluded_states():
     counted = {"compared": 7, "excluded_first": 1, "excluded_second": 2, "excluded_both": 1}
     runner = CliRunner()
     lines = _describe_exclusions({**at_once, "worst_pair_counts": counted})
-    command = click.Command("print", callback=lambda: _say_values("Realized leakage", lines))
+    command = click.Command("print", callback=lambda: _print_values("Realized leakage", lines))
     output = " ".join(runner.invoke(command).stdout.split())
     assert "releases that ruled out states (not in the sums) 4" in output
     assert "connected pairs with both states ruled out 3" in output

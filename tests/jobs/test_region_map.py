@@ -10,10 +10,10 @@ import shapely
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.jobs import Data, blank_model, learn, region
+from dphmm.jobs import Data, build_blank_model, learn, region
 from dphmm.jobs.region_map import build_region_map, restrict_region
 from dphmm.space.grid import Grid
-from dphmm.space.world_map import compute_land_shares, land_within
+from dphmm.space.world_map import compute_land_shares, get_land
 from tests import command_line
 
 # San Francisco: the ocean, the city and the bay.
@@ -33,7 +33,7 @@ def test_land_shares_agree_with_points_of_the_map():
     """A regular lattice of 200 × 200 points is an independent estimate of the areas."""
     grid = Grid.over(COAST, 2.0)
     shares = compute_land_shares(grid)
-    land = land_within(shapely.box(-123.5, 36.5, -121.5, 38.5))
+    land = get_land(shapely.box(-123.5, 36.5, -121.5, 38.5))
     axes = [np.linspace(low, high, 200) for low, high in zip(COAST[:2], COAST[2:], strict=True)]
     latitude, longitude = (axis.ravel() for axis in np.meshgrid(*axes))
     states = grid.locate(latitude, longitude)
@@ -58,7 +58,7 @@ def test_land_on_both_sides_of_the_date_line():
 def test_map_of_a_blank_model_changes_probabilities_only():
     """Possible moves, constraint sets, policy edges and noise are those without the map."""
     space = region(bbox=COAST, cell_km=2.0)
-    models = [blank_model(space, region_map=source).model for source in (None, "coast")]
+    models = [build_blank_model(space, region_map=source).model for source in (None, "coast")]
     assert ((models[0].transition != 0) != (models[1].transition != 0)).nnz == 0
     engines = [ReleaseSettings(policy="utility:3km", epsilon=0.5).engine(model, rng=1) for model in models]
     plans = []
@@ -80,13 +80,13 @@ def test_map_of_a_blank_model_changes_probabilities_only():
 
 @pytest.mark.slow
 def test_blank_model_has_the_bundled_coast_by_default_and_states_it(tmp_path):
-    result = blank_model(bbox=COAST, output=tmp_path / "m.npz")
+    result = build_blank_model(bbox=COAST, output=tmp_path / "m.npz")
     loaded = MarkovModel.load(tmp_path / "m.npz")
     assert loaded.provenance["map_credit"] == "Coast and lakes: Natural Earth."
     assert "a public map" in result.to_dict()["guarantee"]
     # Where the map has no coast, nothing changes: the town of the sample lies in the Atlantic.
     plain, default = (
-        blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling", **options).model
+        build_blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling", **options).model
         for options in ({"region_map": None}, {})
     )
     assert plain.content_hash == default.content_hash
@@ -134,7 +134,7 @@ def test_restriction_keeps_cells_that_share_area_and_bridges(tmp_path):
     assert gap == 9
     assert (wide.locate(np.full(9, 48.05), np.linspace(12.03, 12.07, 9)) >= 0).all()
     assert narrow.size < wide.size < space.size
-    model = blank_model(space, only_on=layer).model
+    model = build_blank_model(space, only_on=layer).model
     assert model.size == narrow.size
 
 
@@ -189,16 +189,16 @@ def test_learned_models_with_map_have_the_same_possible_moves_and_state_the_map(
 )
 def test_invalid_maps_are_refused(options, error, message):
     with pytest.raises(error, match=message):
-        blank_model(bbox=COAST, **options)
+        build_blank_model(bbox=COAST, **options)
 
 
 def test_maps_of_named_places_and_smoothed_models_are_refused(tmp_path):
     (tmp_path / "p.csv").write_text("name,latitude,longitude\na,45,7\nb,45.01,7.01\nc,45.03,7\n")
     places = region(places=tmp_path / "p.csv")
-    assert blank_model(places).model.size == 3
+    assert build_blank_model(places).model.size == 3
     with pytest.raises(ConfigurationError, match="a map requires a grid"):
-        blank_model(places, region_map="m.osm.pbf")
+        build_blank_model(places, region_map="m.osm.pbf")
     with pytest.raises(ConfigurationError, match="--only-on requires a grid"):
-        blank_model(places, only_on="m.geojson")
+        build_blank_model(places, only_on="m.geojson")
     with pytest.raises(ConfigurationError, match="--map cannot be combined with --smoothing"):
         learn(TRAINING, places, 300, smoothing=1, region_map="coast")

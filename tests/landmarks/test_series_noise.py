@@ -24,7 +24,7 @@ from dphmm.landmarks import (
     uniform_scheme,
 )
 from dphmm.landmarks import series as module
-from dphmm.landmarks.series import _build_polygon, nearest_steps
+from dphmm.landmarks.series import _build_polygon, round_to_steps
 from dphmm.mechanisms import LatticeKNormMechanism
 from dphmm.mechanisms.lattice import Spacing
 from tests.sizes import fewer
@@ -40,7 +40,7 @@ def record_decays(monkeypatch, noise, value, epsilon):
         requested.extend([decay] * count)
         return np.zeros(count, dtype=np.int64)
 
-    monkeypatch.setitem(lattice_noise.__globals__, "laplace_steps", sampler)
+    monkeypatch.setitem(lattice_noise.__globals__, "sample_discrete_laplace", sampler)
     noise(np.asarray(value, dtype=float), epsilon)
     return requested
 
@@ -63,7 +63,7 @@ def test_neighbours_stay_within_rounded_sensitivity(size, seed, step):
     other = values + rng.choice([0, 1e-12, -1e-12, float(step), 5.3 * float(step)], size) * rng.choice([-1, 1], size)
     sensitivity = sum((abs(Fraction(x) - Fraction(y)) for x, y in zip(values, other, strict=True)), Fraction(0))
     grid = Spacing(step)
-    apart = int(np.abs(nearest_steps(values, grid) - nearest_steps(other, grid)).sum())
+    apart = int(np.abs(round_to_steps(values, grid) - round_to_steps(other, grid)).sum())
     assert apart <= math.ceil(sensitivity / step) + size - 1 or sensitivity == 0
     assert (sensitivity > 0) or apart == 0
 
@@ -72,14 +72,14 @@ def test_rounded_sensitivity_is_tight():
     """Rounding can move two close numbers one step apart."""
     grid = Spacing(1)
     first, second = np.array([0.49, 0.49]), np.array([0.51, 0.51])
-    assert np.abs(nearest_steps(first, grid) - nearest_steps(second, grid)).sum() == math.ceil(0.04) + 2 - 1
+    assert np.abs(round_to_steps(first, grid) - round_to_steps(second, grid)).sum() == math.ceil(0.04) + 2 - 1
 
 
 def test_rounding_is_half_up_and_exact_for_large_values():
     grid = Spacing(1)
-    assert nearest_steps(np.array([0.5, 1.5, -0.5, -1.5]), grid).tolist() == [1, 2, 0, -1]
-    assert nearest_steps(np.array([0.49999999999999994]), grid).tolist() == [0]  # adding one half gives one in floats
-    assert nearest_steps(np.array([2.0**52 - 0.5]), grid).tolist() == [2**52]
+    assert round_to_steps(np.array([0.5, 1.5, -0.5, -1.5]), grid).tolist() == [1, 2, 0, -1]
+    assert round_to_steps(np.array([0.49999999999999994]), grid).tolist() == [0]  # adding one half gives one in floats
+    assert round_to_steps(np.array([2.0**52 - 0.5]), grid).tolist() == [2**52]
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def compute_worst_exponent(unit, radius, stretch):
     for angle in np.linspace(0, np.pi, 150):
         place = rng.choice([0.5, 0.4999, 0.123], 2)
         other = place + unit * stretch * np.array([np.cos(angle), np.sin(angle)])
-        worst = max(worst, mechanism.exponent(nearest_steps(place, grid), nearest_steps(other, grid)))
+        worst = max(worst, mechanism.exponent(round_to_steps(place, grid), round_to_steps(other, grid)))
     return worst
 
 

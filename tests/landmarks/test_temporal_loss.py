@@ -12,7 +12,7 @@ from scipy import sparse
 
 from dphmm.errors import BudgetError, DphmmError, InvalidInputError, StochasticError
 from dphmm.landmarks import leakage, paper_leakage, skip_scheme, temporal_loss, uniform_scheme
-from dphmm.landmarks.temporal_loss import Steps, Tilted, passed
+from dphmm.landmarks.temporal_loss import Steps, Tilted, contract_loss
 from dphmm.leakage import LossFunction, temporal_leakage
 from tests.landmarks.oracles import (
     compute_backward_matrices,
@@ -251,7 +251,7 @@ def test_contraction_matches_search_over_two_states():
         d = 1 / (1 + np.exp(np.linspace(-15, 15, 40_001)))
         q = d * math.exp(spread) / (1 - d + d * math.exp(spread))
         reached = np.log((1 + q * math.expm1(alpha)) / (1 + d * math.expm1(alpha))).max()
-        assert passed(spread, alpha) == pytest.approx(reached, rel=1e-6)
+        assert contract_loss(spread, alpha) == pytest.approx(reached, rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -268,7 +268,7 @@ def test_tilted_bound_is_valid_for_reweighted_rows(seed):
                 rows = rows_matrix * leads[:, b]
                 rows /= rows.sum(axis=1, keepdims=True)
                 for alpha in (0.1, 1.0, 4.0):
-                    bound = tilted.passed(np.array([alpha]), 1, tilted.leanings[[steps]])[0]
+                    bound = tilted.propagate_losses(np.array([alpha]), 1, tilted.leanings[[steps]])[0]
                     assert LossFunction(rows)(alpha) <= bound + 1e-12
 
 
@@ -284,7 +284,7 @@ def test_spread_of_many_blocks_combines_each_block_once(monkeypatch):
     monkeypatch.setattr(temporal_loss, "_compute_spread", count)
     matrix = np.array([[0.999, 0.001, 0.0], [0.0, 0.9995, 0.0005], [0.0002, 0.0, 0.9998]])
     steps = Steps(matrix)
-    assert steps.spread(0, 157_680) < 0.01
+    assert steps.bound_spread(0, 157_680) < 0.01
     of_blocks = {}
     for stop in range(1, 1000):
         full, rest = divmod(stop, 32)
@@ -295,7 +295,7 @@ def test_spread_of_many_blocks_combines_each_block_once(monkeypatch):
                 of_blocks[length] = compute_spread(np.linalg.matrix_power(matrix, length))
             contraction = math.tanh(bound / 4) * math.tanh(of_blocks[length] / 4)
             bound = 4 * math.atanh(contraction) if contraction < 1 else math.inf
-        assert steps.spread(stop, 0) == pytest.approx(bound, rel=1e-6)
+        assert steps.bound_spread(stop, 0) == pytest.approx(bound, rel=1e-6)
     assert len(spreads) == 32
 
 
@@ -309,7 +309,7 @@ def compute_spread(matrix):
 
 def test_underflowing_products_are_not_zero():
     rare = np.array([[1 - 1e-120, 1e-120], [1e-120, 1 - 1e-120]])
-    assert Steps(rare).spread(0, 2) > 500
+    assert Steps(rare).bound_spread(0, 2) > 500
     very_rare = np.array([[1 - 1e-160, 1e-160], [1e-160, 1 - 1e-160]])
-    assert Steps(very_rare).spread(0, 1) == math.inf
+    assert Steps(very_rare).bound_spread(0, 1) == math.inf
     assert leakage(range(4), [0, 3], [0, 0.5, 0.5, 0], None, very_rare)[0] == pytest.approx(1.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dphmm.compilation import compiled
+from dphmm.compilation import compile_function
 from dphmm.leakage import LossFunction, loss, row_pairs
 from dphmm.leakage import loss_function as transition
 from dphmm.leakage.loss_function import as_transition
@@ -47,8 +47,8 @@ def backend(request, monkeypatch):
 
 
 def choose_backend(monkeypatch, is_compiled):
-    for form in (row_pairs._min_shared, row_pairs._find_compressed_peaks):
-        monkeypatch.setattr(form, "_chosen", compiled(form.loop, reorder=True) if is_compiled else form.plain)
+    for form in (row_pairs._find_min_shared_sums, row_pairs._find_compressed_peaks):
+        monkeypatch.setattr(form, "_chosen", compile_function(form.loop, reorder=True) if is_compiled else form.plain)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 101])
@@ -57,7 +57,7 @@ def test_dense_peaks_match_plain_sums(backend, n, slope):
     matrix = random_matrix(n, seed=n, zeros=0.2)
     table = compute_plain_excess(matrix, slope)
     excess = Excess(np.ascontiguousarray(matrix))
-    assert_exact(excess._dense_peaks(slope, excess.everything, excess.everything), table)
+    assert_exact(excess._find_dense_peaks(slope, excess.everything, excess.everything), table)
 
 
 @pytest.mark.parametrize("slope", [1.0, 3.0, math.inf])
@@ -69,14 +69,14 @@ def test_sparse_peaks_match_plain_sums(backend, slope):
     else:
         table = compute_plain_excess(dense, slope)
     matrix.sort_indices()
-    assert_exact(Excess(matrix).peaks(slope), table)
+    assert_exact(Excess(matrix).find_peaks(slope), table)
 
 
 def test_peaks_of_selected_rows_use_those_rows_only(backend):
     matrix = random_matrix(70, seed=4)
     rows, others = np.array([3, 11, 12, 40, 66]), np.array([0, 11, 69])
     table = compute_plain_excess(matrix, 1.2)[np.ix_(rows, others)]
-    peaks = Excess(matrix).peaks(1.2, rows, others)
+    peaks = Excess(matrix).find_peaks(1.2, rows, others)
     assert_exact(peaks, table)
     assert peaks.best == (rows[table.max(axis=1).argmax()], others[table[table.max(axis=1).argmax()].argmax()])
 
@@ -90,7 +90,7 @@ def test_best_pair_is_exact_and_other_peaks_are_upper_bounds(backend, n, width, 
     matrix[n // 2] = matrix[n // 3] * (1 - 1e-9)  # slightly smaller than another row
     table = compute_plain_excess(matrix, slope)
     excess = Excess(matrix)
-    peaks = excess.peaks(slope)
+    peaks = excess.find_peaks(slope)
     assert table[peaks.best] == pytest.approx(peaks.peak, abs=1e-14) == pytest.approx(table.max(), abs=1e-14)
     for bound, wanted in ((peaks.row_peak, table.max(axis=1)), (peaks.other_peak, table.max(axis=0))):
         assert ((bound >= wanted - 1e-14) & (bound <= wanted + excess.interval)).all()
@@ -101,7 +101,7 @@ def test_single_precision_error_is_within_interval(backend):
         matrix = np.full((64, width), 1 / width)  # every entry is rounded in the same direction
         matrix[1::2, ::2] *= 1 + 2.0**-26
         excess = Excess(matrix)
-        top, other_top = excess._bounds(1.0, np.arange(64), np.arange(64))
+        top, other_top = excess._bound_excesses(1.0, np.arange(64), np.arange(64))
         exact = 1.0 - np.array([[math.fsum(np.minimum(q, d)) for d in matrix[:2]] for q in matrix[:2]])
         for slack in (top[:2] - exact.max(axis=1), other_top[:2] - exact.max(axis=0)):
             assert ((slack > 0) & (slack < excess.interval)).all()
@@ -149,9 +149,11 @@ def test_single_precision_drops_no_pair(monkeypatch, n, seeds, minimum, supports
 @pytest.mark.parametrize("slope", [1.0, 1.5, 1e6, 1e40])
 def test_largest_excess_is_within_single_precision_interval(backend, n, supports, slope):
     excess = Excess(build_spread_matrix(n, 60, supports, seed=4))
-    exact = excess._dense_peaks(slope, excess.everything, excess.everything)
+    exact = excess._find_dense_peaks(slope, excess.everything, excess.everything)
     for top, peak in zip(
-        excess._bounds(slope, excess.everything, excess.everything), (exact.row_peak, exact.other_peak), strict=True
+        excess._bound_excesses(slope, excess.everything, excess.everything),
+        (exact.row_peak, exact.other_peak),
+        strict=True,
     ):
         assert ((top - excess.interval <= peak) & (peak <= top)).all()
 
@@ -159,12 +161,12 @@ def test_largest_excess_is_within_single_precision_interval(backend, n, supports
 def test_too_small_error_bound_is_detected_and_query_stays_exact(monkeypatch):
     """With a bound near zero, intervals miss the largest excess, but the query is exact."""
     excess = Excess(build_spread_matrix(64, 10, "full", seed=4))
-    exact = excess._dense_peaks(1.2, excess.everything, excess.everything)
-    monkeypatch.setattr(row_pairs, "short_error", lambda width: 1e-12)
+    exact = excess._find_dense_peaks(1.2, excess.everything, excess.everything)
+    monkeypatch.setattr(row_pairs, "bound_single_precision_error", lambda width: 1e-12)
     broken = Excess(excess.matrix)
-    top, _ = broken._bounds(1.2, excess.everything, excess.everything)
+    top, _ = broken._bound_excesses(1.2, excess.everything, excess.everything)
     assert not ((top - broken.interval <= exact.row_peak) & (exact.row_peak <= top)).all()
-    assert broken.peaks(1.2).peak == pytest.approx(exact.peak, rel=1e-14)
+    assert broken.find_peaks(1.2).peak == pytest.approx(exact.peak, rel=1e-14)
 
 
 def test_backends_give_equal_loss_function(monkeypatch):
@@ -197,7 +199,7 @@ def test_disjoint_rows_of_large_sparse_matrix_are_found():
     n = 10_000
     ring = sp.diags_array([0.5, 0.3, 0.2], offsets=[0, 1, 1 - n], shape=(n, n))
     ring = sp.csr_array(sp.diags_array(1 / ring.sum(axis=1)) @ ring)
-    first, second = Excess(as_transition(ring)).disjoint_rows()
+    first, second = Excess(as_transition(ring)).find_disjoint_rows()
     assert ring[[first]].multiply(ring[[second]]).nnz == 0
 
 
@@ -212,13 +214,13 @@ def test_loss_works_without_numba(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    compiled.cache_clear()
+    compile_function.cache_clear()
     try:
-        assert compiled(row_pairs._min_shared_loop, reorder=True) is None
+        assert compile_function(row_pairs._find_min_shared_sums_loop, reorder=True) is None
         matrix = random_matrix(80, seed=1)
         value = loss(matrix, 1.0)
     finally:
-        compiled.cache_clear()
+        compile_function.cache_clear()
     monkeypatch.undo()
     assert loss(matrix, 1.0) == pytest.approx(value, rel=1e-13)
 
@@ -226,7 +228,7 @@ def test_loss_works_without_numba(monkeypatch):
 def test_probability_lost_in_sums_is_found_if_one_row_excludes_it():
     matrix = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 2e-30], [1.0, 1e-30, 0.0]])
     for form in (matrix, sp.csr_array(matrix)):
-        result = Excess(form).unbounded()
+        result = Excess(form).find_unbounded_vertex()
         assert (result.q, result.d, result.rows) == (2e-30, 0.0, (1, 0))
 
 
@@ -244,16 +246,16 @@ def test_sparse_deviations_give_all_excesses(seed, slope):
     rows, others = np.sort(rng.permutation(70)[:40]), np.sort(rng.permutation(70)[:55])
     table = compute_plain_excess(excess.matrix, slope)
     for q, d in ((excess.everything, excess.everything), (rows, others)):
-        assert_exact(excess._dense_peaks(slope, q, d), table[np.ix_(q, d)])
+        assert_exact(excess._find_dense_peaks(slope, q, d), table[np.ix_(q, d)])
     alike = Excess(np.full((70, 70), 1 / 70))
-    assert alike.peaks(1.0).peak == 0.0
+    assert alike.find_peaks(1.0).peak == 0.0
 
 
 def test_single_precision_is_not_used_for_few_deviations(monkeypatch):
     """In a smoothed identity all pairs of rows have the same excess."""
     matrix = np.ascontiguousarray((np.eye(200) + 0.005) / 2.0)
-    monkeypatch.setattr(Excess, "_bounds", None)
-    peaks = Excess(matrix).peaks(1.5)
+    monkeypatch.setattr(Excess, "_bound_excesses", None)
+    peaks = Excess(matrix).find_peaks(1.5)
     assert_exact(peaks, np.full((200, 200), 1.005 / 2 - 1.5 * 0.0025) * (1 - np.eye(200)))
     with pytest.raises(TypeError):
-        Excess(np.random.default_rng(1).dirichlet(np.ones(200), 200)).peaks(1.5)
+        Excess(np.random.default_rng(1).dirichlet(np.ones(200), 200)).find_peaks(1.5)

@@ -14,9 +14,9 @@ from scipy import stats
 from dphmm.errors import BudgetError
 from dphmm.mechanisms import exact, lattice_noise
 from dphmm.mechanisms import inversion_sampling as thresholds
-from dphmm.mechanisms.exact import RandomBits, cut_off_exp, geometric_exp, rational
-from dphmm.mechanisms.lattice_noise import laplace_steps
-from dphmm.random import RandomSource, random_source
+from dphmm.mechanisms.exact import RandomBits, parse_rational, sample_geometric, sample_truncated_geometric
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.random import RandomSource, as_random_source
 from tests.sizes import fewer
 
 ALPHA = 1e-4
@@ -24,7 +24,7 @@ DRAWS = fewer(60_000, 20_000)
 
 
 def make_bits(seed: int) -> RandomBits:
-    return RandomBits(random_source(seed))
+    return RandomBits(as_random_source(seed))
 
 
 def compute_p_value(draws: list[int], probability) -> float:
@@ -52,15 +52,15 @@ def test_discrete_laplace_matches_its_distribution(decay, at_a_time):
 
     60,000 draws, 20,000 in the fast tests.
     """
-    source = random_source(2)
-    draws = [x for _ in range(DRAWS // at_a_time) for x in laplace_steps(decay, at_a_time, source).tolist()]
+    source = as_random_source(2)
+    draws = [x for _ in range(DRAWS // at_a_time) for x in sample_discrete_laplace(decay, at_a_time, source).tolist()]
     assert compute_p_value(draws, laplace_probability(float(decay))) > ALPHA
 
 
 def test_geometric_exp_matches_its_distribution():
     """Chi-squared test, alpha 1e-4, 60,000 draws, 20,000 in the fast tests, seed 3."""
     source, q = make_bits(3), math.exp(-2 / 7)
-    draws = [geometric_exp(2, 7, source) for _ in range(DRAWS)]
+    draws = [sample_geometric(2, 7, source) for _ in range(DRAWS)]
     assert compute_p_value(draws, lambda k: (1 - q) * q**k if k >= 0 else 0.0) > ALPHA
 
 
@@ -68,7 +68,7 @@ def test_geometric_exp_matches_its_distribution():
 def test_truncated_count_matches_its_distribution(num, den, size):
     """Chi-squared test, alpha 1e-4, 20,000 draws, seed 4."""
     source = make_bits(4)
-    draws = np.bincount([cut_off_exp(num, den, size, source) for _ in range(20_000)], minlength=size)
+    draws = np.bincount([sample_truncated_geometric(num, den, size, source) for _ in range(20_000)], minlength=size)
     weights = np.exp(-num / den * np.arange(size))
     assert len(draws) == size
     assert size == 1 or stats.chisquare(draws, weights / weights.sum() * 20_000).pvalue > ALPHA
@@ -77,7 +77,7 @@ def test_truncated_count_matches_its_distribution(num, den, size):
 def test_laplace_that_counts_zero_twice_fails_test():
     """A broken variant: without the rejection of minus zero the distribution differs."""
     source = make_bits(2)
-    draws = [geometric_exp(1, 1, source) * (1 - 2 * source.bit()) for _ in range(DRAWS)]
+    draws = [sample_geometric(1, 1, source) * (1 - 2 * source.sample_bit()) for _ in range(DRAWS)]
     assert compute_p_value(draws, laplace_probability(1.0)) < ALPHA
 
 
@@ -103,7 +103,7 @@ def test_bernoulli_is_exact_for_all_streams():
 def _sample_with_short_words(source, num, den):
     kept, exact._WORD_BITS = exact._WORD_BITS, 3
     try:
-        return source.successes(num, den)
+        return source.count_successes(num, den)
     finally:
         exact._WORD_BITS = kept
 
@@ -111,26 +111,26 @@ def _sample_with_short_words(source, num, den):
 @pytest.mark.parametrize("bound", [1, 2, 7, 2**62, 2**70 + 3])
 def test_below_is_in_range_and_reaches_both_halves(bound):
     source = make_bits(5)
-    draws = [source.below(bound) for _ in range(200)]
+    draws = [source.sample_below(bound) for _ in range(200)]
     assert min(draws) >= 0
     assert max(draws) < bound
     assert bound == 1 or min(draws) < bound / 2 <= max(draws)
 
 
 def test_epsilon_is_read_as_decimal():
-    assert rational(0.1) == Fraction(1, 10)
-    assert rational("0.3") == Fraction(3, 10)
-    assert rational(Fraction(2, 7)) == Fraction(2, 7)
-    assert rational(np.float64(0.7)) == Fraction(7, 10)
-    assert rational(np.int64(20)) == 20
+    assert parse_rational(0.1) == Fraction(1, 10)
+    assert parse_rational("0.3") == Fraction(3, 10)
+    assert parse_rational(Fraction(2, 7)) == Fraction(2, 7)
+    assert parse_rational(np.float64(0.7)) == Fraction(7, 10)
+    assert parse_rational(np.int64(20)) == 20
 
 
 @pytest.mark.parametrize(("power", "outside"), [(-30, "9.99999999999e-31"), (30, "1.00000000001e30")])
 def test_bounds_of_epsilon_are_decimal_and_inclusive(power, outside):
     bound = Fraction(10) ** power
-    assert [rational(value) for value in (f"1e{power}", float(f"1e{power}"), bound)] == [bound] * 3
+    assert [parse_rational(value) for value in (f"1e{power}", float(f"1e{power}"), bound)] == [bound] * 3
     with pytest.raises(BudgetError, match=rf"in \[1e-30, 1e\+30\], got '{outside}'"):
-        rational(outside)
+        parse_rational(outside)
 
 
 @pytest.mark.parametrize(
@@ -138,19 +138,19 @@ def test_bounds_of_epsilon_are_decimal_and_inclusive(power, outside):
 )
 def test_invalid_epsilon_raises(value):
     with pytest.raises(BudgetError, match=r"must be in \[1e-30, 1e\+30\]"):
-        rational(value)
+        parse_rational(value)
 
 
 def test_invalid_parameters_raise():
     source = make_bits(6)
     with pytest.raises(BudgetError, match="0/1"):
-        geometric_exp(0, 1, source)
+        sample_geometric(0, 1, source)
     with pytest.raises(BudgetError, match="bound"):
-        source.below(0)
+        source.sample_below(0)
 
 
 def test_seed_is_reproducible():
-    assert [make_bits(9).word() for _ in range(3)] == [make_bits(9).word() for _ in range(3)]
+    assert [make_bits(9).sample_word() for _ in range(3)] == [make_bits(9).sample_word() for _ in range(3)]
 
 
 @pytest.mark.parametrize("module", [exact, lattice_noise, thresholds], ids=lambda module: module.__name__)
@@ -159,16 +159,15 @@ def test_sampler_source_uses_no_float(module):
 
     Exceptions are reading a budget, decimals with two-sided bounds, and floats that settle only certain cases.
     """
-    apart = {"decimal_context", "decimal_power", "decimal_exp", "whole_digits"}
+    apart = {"make_decimal_context", "compute_exp", "compute_negative_exp", "count_integer_digits"}
     apart |= {
-        "rational",
-        "_read",
+        "parse_rational",
+        "_parse_uncached",
         "_rough",
-        "threshold",
-        "value",
-        "whole_part",
-        "_one_less_power",
-        "_powers",
+        "compute_threshold",
+        "compute_integer_part",
+        "_compute_exp_complement",
+        "_compute_powers",
         "weights",
     }
     tree = ast.parse(inspect.getsource(module))
@@ -182,4 +181,7 @@ def test_sampler_source_uses_no_float(module):
             )  # in the other modules, divisions are of fractions
             assert not (isinstance(node, ast.Constant) and isinstance(node.value, float)), sampler.name
             assert not (isinstance(node, ast.Name) and node.id in {"float", "math", "exp", "log"}), sampler.name
-            assert not (isinstance(node, ast.Attribute) and node.attr in {"float64", "uniform", "exp", "random"})
+            assert not (
+                isinstance(node, ast.Attribute)
+                and node.attr in {"float64", "sample_uniform", "uniform", "exp", "random"}
+            )

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise, laplace_variance, laplace_within
-from dphmm.random import random_source
+from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.random import as_random_source
 
 
 def test_cost_is_subtracted_and_recorded_by_purpose():
-    noise = CountNoise(Fraction(1), random_source(1))
+    noise = CountNoise(Fraction(1), as_random_source(1))
     for name, epsilon in (("first", Fraction(1, 3)), ("second", Fraction(1, 6)), ("first", Fraction(1, 2))):
         assert noise.add(name, [[1, 2, 3], [4, 5, 6]], 1, epsilon).shape == (2, 3)
     assert noise.left == 0
@@ -23,7 +23,7 @@ def test_cost_is_subtracted_and_recorded_by_purpose():
 
 @pytest.mark.parametrize("epsilon", [Fraction(10**20 + 1, 10**20), Fraction(0), Fraction(-1)], ids=str)
 def test_cost_above_remaining_budget_or_not_positive_raises(epsilon):
-    noise = CountNoise(Fraction(1), random_source(1))
+    noise = CountNoise(Fraction(1), as_random_source(1))
     with pytest.raises(BudgetError, match=r"epsilon of trips must be positive and at most 1 \(left\)"):
         noise.add("trips", [1], 1, epsilon)
     assert (noise.left, noise.spent) == (1, {})
@@ -35,7 +35,7 @@ def test_scale_of_noise_is_sensitivity_over_epsilon():
     Alpha 1e-9, seed 2.
     """
     for sensitivity in (1, 2**41, 2**20):
-        noise = CountNoise(Fraction(2), random_source(2))
+        noise = CountNoise(Fraction(2), as_random_source(2))
         epsilon = Fraction(sensitivity, MAX_SCALE)
         sizes = np.abs(noise.add("trips", np.zeros(4_000), sensitivity, epsilon))
         assert sizes.mean() == pytest.approx(MAX_SCALE, rel=0.1)
@@ -48,7 +48,7 @@ def test_scale_of_noise_is_sensitivity_over_epsilon():
 @pytest.mark.parametrize("confidence", [0.0, 0.05, 0.5, 0.95, 1 - 1e-6, 1 - 1e-12])
 def test_interval_of_noise_is_shortest_of_its_confidence(decay, confidence):
     """With decays below 1e-8 the rounding of ``exp(-decay)`` is worth many steps."""
-    within = laplace_within(decay, confidence)
+    within = bound_laplace_noise(decay, confidence)
     with mpmath.workdps(50):
         q = mpmath.exp(-mpmath.mpf(decay))
         miss = 1 - mpmath.mpf(confidence)

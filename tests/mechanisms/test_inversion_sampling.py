@@ -16,9 +16,9 @@ import pytest
 from scipy import stats
 
 from dphmm.mechanisms import inversion_sampling as thresholds
-from dphmm.mechanisms.exact import decimal_context, decimal_exp
-from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, choice
-from dphmm.random import RandomSource, random_source
+from dphmm.mechanisms.exact import compute_negative_exp, make_decimal_context
+from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, build_choice_thresholds
+from dphmm.random import RandomSource, as_random_source
 
 ALPHA = 1e-4
 RATES = [Fraction(1, 10**6), Fraction(3, 1000), Fraction(1, 7), Fraction(5), Fraction(200), Fraction(10**9)]
@@ -38,7 +38,11 @@ def compute_with_mpmath(exponent, place: int, size: int | None, bits: int) -> in
 def test_tables_are_integer_parts(rate, size):
     if size is None:
         rate = max(rate, Fraction(23, 1024))
-    table = thresholds._endless(rate) if size is None else thresholds._cut_off(rate, size)
+    table = (
+        thresholds._build_geometric_thresholds(rate)
+        if size is None
+        else thresholds._build_truncated_thresholds(rate, size)
+    )
     assert table._table.dtype == np.uint32
     for place in {0, 1, 3, 5, 11, 77, len(table._table) - 1} & set(range(len(table._table))):
         assert int(table._table[place]) == compute_with_mpmath(rate, place, size, 32)
@@ -60,10 +64,10 @@ def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance
     exact = Fraction(1, 2) + distance
 
     def value(digits):
-        with localcontext(decimal_context(200)):
+        with localcontext(make_decimal_context(200)):
             return Decimal(exact.numerator) / exact.denominator * (1 + Decimal(error) * Decimal(10) ** -digits)
 
-    assert thresholds.whole_part(value, bits) == (exact.numerator << bits) // exact.denominator
+    assert thresholds.compute_integer_part(value, bits) == (exact.numerator << bits) // exact.denominator
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance
 )
 @pytest.mark.parametrize("digits", [3, 20, 80])
 def test_one_minus_power_has_requested_digits(exponent, digits):
-    power = thresholds._one_less_power(Fraction(exponent), digits)
+    power = thresholds._compute_exp_complement(Fraction(exponent), digits)
     with mpmath.workdps(400):
         exact = -mpmath.expm1(-mpmath.mpf(Fraction(exponent).numerator) / Fraction(exponent).denominator)
         assert abs(mpmath.mpf(str(power)) / exact - 1) < mpmath.mpf(10) ** -digits
@@ -81,7 +85,7 @@ def test_one_minus_power_has_requested_digits(exponent, digits):
     "rate", [Fraction(1, 10**6), Fraction(1, 7), Fraction(20), Fraction(177), Fraction(10**4)], ids=str
 )
 def test_power_errors_are_within_stated_bound(rate):
-    powers, error = thresholds._powers(rate, 40)
+    powers, error = thresholds._compute_powers(rate, 40)
     with mpmath.workdps(200):
         for k, power in enumerate(powers):
             exact = mpmath.exp(-k * mpmath.mpf(rate.numerator) / rate.denominator) * 2**256
@@ -90,12 +94,14 @@ def test_power_errors_are_within_stated_bound(rate):
 
 def test_tables_do_not_depend_on_precision_of_powers(monkeypatch):
     """With powers of lower precision some entries stay open, and decimals decide them."""
-    expected = thresholds._cut_off(Fraction(1, 50), 300)._table
+    expected = thresholds._build_truncated_thresholds(Fraction(1, 50), 300)._table
     monkeypatch.setattr(thresholds, "_POWER_BITS", 44)
     calls = []
-    whole_part = thresholds.whole_part
-    monkeypatch.setattr(thresholds, "whole_part", lambda *arguments: calls.append(1) or whole_part(*arguments))
-    assert thresholds._cut_off(Fraction(1, 50), 300)._table.tolist() == expected.tolist()
+    whole_part = thresholds.compute_integer_part
+    monkeypatch.setattr(
+        thresholds, "compute_integer_part", lambda *arguments: calls.append(1) or whole_part(*arguments)
+    )
+    assert thresholds._build_truncated_thresholds(Fraction(1, 50), 300)._table.tolist() == expected.tolist()
     assert 100 < len(calls) <= 299
 
 
@@ -118,7 +124,7 @@ def test_every_word_is_settled_like_its_real_number():
         low = Fraction(first * 2**8 + more, 2**14)
         reached = {sum(c <= u for c in THIRDS) for u in (low, low + Fraction(1, 2**15))}
         words = chain([bytes([0] * 7 + [more])], repeat(b"\x01" * 8))  # most significant byte last
-        settled = table.settled(first, 6, RandomSource(lambda _, words=words: next(words)))
+        settled = table.resolve_sample(first, 6, RandomSource(lambda _, words=words: next(words)))
         if len(reached) == 1:
             assert {settled} == reached
         else:
@@ -147,7 +153,9 @@ def test_word_on_threshold_at_end_of_cell_is_settled():
 
 
 def test_choice_has_its_weights_for_every_word():
-    table = choice(lambda digits: [decimal_context(digits).divide(1, 7), *[decimal_exp(Fraction(1), digits)] * 2], 3)
+    table = build_choice_thresholds(
+        lambda digits: [make_decimal_context(digits).divide(1, 7), *[compute_negative_exp(Fraction(1), digits)] * 2], 3
+    )
     with mpmath.workdps(50):
         parts = [mpmath.mpf(1) / 7, mpmath.exp(-1), mpmath.exp(-1)]
         bounds = [int(2**32 * sum(parts[: k + 1]) / sum(parts)) for k in range(2)]
@@ -164,7 +172,7 @@ def test_geometric_counts_match_their_distribution(rate):
 
     Alpha 1e-4, 100,000 draws, seed 5.
     """
-    draws = Geometric(rate).draw(100_000, random_source(5))
+    draws = Geometric(rate).draw(100_000, as_random_source(5))
     edges = np.unique(np.floor(-np.log1p(-np.arange(1, 50) / 50) / float(rate)).astype(int))
     seen = np.bincount(np.searchsorted(edges, draws, side="right"), minlength=len(edges) + 1)
     below = -np.expm1(-float(rate) * edges)
@@ -193,7 +201,7 @@ def test_truncated_counts_match_their_distribution(rate, size):
         return stats.chisquare(np.add.reduceat(np.bincount(draws, minlength=size)[:size], values[:: -(-size // 30)]),
                                expected * np.mean(draws < size)).pvalue  # fmt: skip
 
-    draws = CutOff(rate, size).draw(100_000, random_source(6))
+    draws = CutOff(rate, size).draw(100_000, as_random_source(6))
     assert draws.min() >= 0
     assert draws.max() < size
     assert p_value(draws) > ALPHA
@@ -206,7 +214,7 @@ def test_table_with_one_wrong_entry_fails_test():
     table = sampler._digits[-1]._table.copy()
     table[8] += np.uint32(2**32 // 200)
     sampler._digits[-1] = Thresholds(sampler._digits[-1]._digits, table, None)
-    draws = np.minimum(sampler.draw(100_000, random_source(5)), 40)
+    draws = np.minimum(sampler.draw(100_000, as_random_source(5)), 40)
     expected = compute_geometric(1 / 9, np.arange(40)) * len(draws)
     expected = np.append(expected, len(draws) - expected.sum())
     assert stats.chisquare(np.bincount(draws, minlength=41), expected).pvalue < ALPHA

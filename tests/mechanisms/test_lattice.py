@@ -169,8 +169,8 @@ def test_draws_do_not_depend_on_rounding_of_edge_weights():
 def test_word_undecided_by_floats_is_settled_by_decimals(monkeypatch):
     mechanism = LatticeKNormMechanism(*HULLS["random"])
     noise, calls = mechanism._noise, []
-    settled = Thresholds.settled
-    monkeypatch.setattr(Thresholds, "settled", lambda *arguments: calls.append(arguments) or settled(*arguments))
+    settled = Thresholds.resolve_sample
+    monkeypatch.setattr(Thresholds, "resolve_sample", lambda *arguments: calls.append(arguments) or settled(*arguments))
     for place, threshold in enumerate(noise._exact._digits(k, 64) for k in range(6)):
         for step in (-5, -1, 1, 5):
             word = threshold + step
@@ -178,7 +178,7 @@ def test_word_undecided_by_floats_is_settled_by_decimals(monkeypatch):
             bits = RandomBits(
                 RandomSource(lambda n, s=stream: b"".join(next(s).to_bytes(8, "little") for _ in range(n // 8)))
             )
-            assert noise._place(bits) == place + (step > 0)
+            assert noise._sample_signed_edge(bits) == place + (step > 0)
     assert len(calls) == 24
 
 
@@ -296,12 +296,12 @@ FILTERS = {
     "_rough",
     "log_masses",
     "log_total",
-    "_sums",
-    "_on_a_line",
-    "_over_edges",
+    "_get_sums",
+    "_sum_line",
+    "_sum_edges",
     "_numbers",
-    "_log_of_one_less_exp",
-    "_truncated_moments",
+    "_compute_log1mexp",
+    "_compute_mean_and_variance",
 }
 
 
@@ -345,7 +345,7 @@ def run_watched(call):
 )
 def test_sampling_path_uses_no_float(hull, epsilon, monkeypatch):
     mechanism = LatticeKNormMechanism(hull, epsilon)
-    monkeypatch.setattr(RandomSource, "uniform", None)
+    monkeypatch.setattr(RandomSource, "sample_uniform", None)
     seen = run_watched(lambda: mechanism.sample([3, 4], size=20))
     assert seen.dtype == np.int64
 
@@ -354,7 +354,7 @@ def test_float_in_sampler_is_detected():
     """A broken variant: a sampler that rounds its cell in floats."""
 
     def broken(bits):
-        share = bits.below(1000) / 1000
+        share = bits.sample_below(1000) / 1000
         return round(4 * share)
 
     bits = RandomBits(RandomSource(os.urandom))
@@ -417,18 +417,18 @@ def test_float_hull_in_kilometres_becomes_integers_or_raises():
     kilometres = SensitivityHull([[0.34, 0.0], [0.17, 0.51]])
     with pytest.raises(CoordinateError, match="in_units_of_points"):
         LatticeKNormMechanism(kilometres, 1, spacing=0.001)
-    mechanism = LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.001)
+    mechanism = LatticeKNormMechanism.from_hull_in_units(kilometres, 1, spacing=0.001)
     assert mechanism.hull.norm_form.exact is not None
     np.testing.assert_array_equal(mechanism.hull.vertices, np.rint(kilometres.vertices * 1000))
     with pytest.raises(
         CoordinateError, match=r"differences must lie on the lattice with spacing 1/10, got \(0\.34, 0\.0\)"
     ):
-        LatticeKNormMechanism.in_units_of_points(kilometres, 1, spacing=0.1)
+        LatticeKNormMechanism.from_hull_in_units(kilometres, 1, spacing=0.1)
 
 
 def test_rational_hull_in_kilometres_becomes_integers():
     hull = SensitivityHull(np.array([[Fraction(17, 50), Fraction(0)], [Fraction(1, 8), Fraction(1, 2)]], dtype=object))
-    mechanism = LatticeKNormMechanism.in_units_of_points(hull, 1, spacing="0.001")
+    mechanism = LatticeKNormMechanism.from_hull_in_units(hull, 1, spacing="0.001")
     assert mechanism.hull.vertices.tolist() == (hull.vertices * 1000).tolist()
 
 

@@ -27,7 +27,7 @@ METRES = Spacing(0.001)
     ids=["decimals", "products", "Decimal", "Fraction"],
 )
 def test_kilometres_convert_to_integer_steps(points):
-    assert METRES.steps(points).tolist() == [345, -1200]
+    assert METRES.to_steps(points).tolist() == [345, -1200]
 
 
 @given(
@@ -35,20 +35,20 @@ def test_kilometres_convert_to_integer_steps(points):
 )
 def test_points_and_steps_are_inverse(steps, step):
     spacing = Spacing(step)
-    assert spacing.steps(spacing.points(np.array(steps))).tolist() == steps
+    assert spacing.to_steps(spacing.to_points(np.array(steps))).tolist() == steps
 
 
 def test_points_are_nearest_floats_for_large_steps():
     spacing = Spacing(Fraction(10**9 + 7, 10**9 + 9))
     steps = np.array([2**51 + 1, -(2**50) - 3])
-    assert spacing.points(steps).tolist() == [float(spacing.step * int(k)) for k in steps]
-    assert Spacing(2**63).points(np.array([0, 3])).tolist() == [0.0, 3 * 2.0**63]
-    assert Spacing(2**63).points(np.array([0])).tolist() == [0.0]
+    assert spacing.to_points(steps).tolist() == [float(spacing.step * int(k)) for k in steps]
+    assert Spacing(2**63).to_points(np.array([0, 3])).tolist() == [0.0, 3 * 2.0**63]
+    assert Spacing(2**63).to_points(np.array([0])).tolist() == [0.0]
 
 
 def test_integer_points_stay_integers_at_spacing_one():
-    assert Spacing().steps([3.0, -4.0]).dtype == np.int64
-    assert Spacing().points(np.array([3, -4])).dtype == np.int64
+    assert Spacing().to_steps([3.0, -4.0]).dtype == np.int64
+    assert Spacing().to_points(np.array([3, -4])).dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_integer_points_stay_integers_at_spacing_one():
 )
 def test_point_off_lattice_raises_with_its_value(points, message):
     with pytest.raises(CoordinateError, match=message) as caught:
-        METRES.steps(points, "x")
+        METRES.to_steps(points, "x")
     assert str(caught.value).startswith("x")
     assert "\n" not in str(caught.value)
 
 
 def test_integers_off_wider_lattice_raise():
     with pytest.raises(CoordinateError, match=r"\(50, 100\)"):
-        Spacing(25).steps([51, 100])
+        Spacing(25).to_steps([51, 100])
 
 
 def test_integers_beyond_step_limit_raise():
     with pytest.raises(CoordinateError, match="wider spacing"):
-        Spacing().steps([STEP_LIMIT + 1, 0])
+        Spacing().to_steps([STEP_LIMIT + 1, 0])
     with pytest.raises(CoordinateError, match="wider spacing"):
-        Spacing().steps([0, -STEP_LIMIT - 1])
+        Spacing().to_steps([0, -STEP_LIMIT - 1])
 
 
 @pytest.mark.parametrize("step", [0, -1, float("nan"), float("inf"), "metre", None, 1j])

@@ -35,9 +35,9 @@ def test_multipliers_give_valid_lower_bounds(case):
     best, above = _solve_with_cvxopt(points, edges, 1.0, prior), 0
     for _ in range(200):
         held = rng.exponential(size=(len(conditions.greater), len(points))) * 10.0 ** rng.uniform(-6, 2)
-        assert conditions.bound(costs, held) <= best + 1e-9
+        assert conditions.bound_cost(costs, held) <= best + 1e-9
         held[conditions.greater >= conditions.size] = 0.0
-        above += (costs - conditions.pulled(held)[: len(points)]).min(axis=1).sum() > best
+        above += (costs - conditions.apply_transpose(held)[: len(points)]).min(axis=1).sum() > best
     assert (above > 0) == (conditions.unknowns > conditions.size) or not above
     table, bound = compute_min_error_table(points, edges, np.e, prior)
     assert bound <= best * (1 + 1e-6)
@@ -52,8 +52,10 @@ def test_clique_solver_matches_general_graph_solver():
     wanted = rng.normal(size=(size + 1, 5))
     clique, general = Clique(conditions, weights), Graph(conditions, weights)
     np.testing.assert_allclose(clique.solve(wanted), general.solve(wanted), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(clique.coupling(), general.coupling(), rtol=1e-6)
-    np.testing.assert_allclose(conditions.pulled(weights * conditions.room(clique.solve(wanted))), wanted, atol=1e-6)
+    np.testing.assert_allclose(clique.sum_inverses(), general.sum_inverses(), rtol=1e-6)
+    np.testing.assert_allclose(
+        conditions.apply_transpose(weights * conditions.compute_slack(clique.solve(wanted))), wanted, atol=1e-6
+    )
 
 
 def test_clique_conditions_match_edge_conditions(monkeypatch):

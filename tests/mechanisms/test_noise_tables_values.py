@@ -12,7 +12,13 @@ from scipy.stats import chisquare
 from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, TableMechanism
-from dphmm.mechanisms.noise_tables import ROW_WEIGHT, broken, compute_min_error_table, integer_rows, ratio_below
+from dphmm.mechanisms.noise_tables import (
+    ROW_WEIGHT,
+    build_integer_rows,
+    compute_max_ratio,
+    compute_min_error_table,
+    find_violated_edges,
+)
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 EDGES = [(0, 1), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
@@ -131,7 +137,7 @@ def test_solvers_confirm_each_others_table(kind, size):
     for table, other_table in ((first, second), (second, first)):
         assert table.optimum <= other_table.squared_error * (1 + 1e-9)
         assert table.squared_error <= other_table.squared_error * (1 + 1.2e-4)
-        assert not broken(table.weights, table.edges, table.ratio).any()
+        assert not find_violated_edges(table.weights, table.edges, table.ratio).any()
     assert second.loss < 1e-6
 
 
@@ -182,38 +188,38 @@ def test_edge_missing_from_program_is_detected_exactly():
     prior = np.full(9, 1 / 9)
     missing, kept = edges[-1:], edges[:-1]
     probabilities = compute_min_error_table(points, kept, np.e, prior)[0]
-    ratio = ratio_below(1.0)
-    weights, _ = integer_rows(probabilities, kept, ratio)
-    assert not broken(weights, kept, ratio).any()
-    assert broken(weights, missing, ratio).all()
+    ratio = compute_max_ratio(1.0)
+    weights, _ = build_integer_rows(probabilities, kept, ratio)
+    assert not find_violated_edges(weights, kept, ratio).any()
+    assert find_violated_edges(weights, missing, ratio).all()
     with pytest.raises(GuaranteeError, match="no table"):
-        integer_rows(probabilities, edges, ratio)
+        build_integer_rows(probabilities, edges, ratio)
 
 
 def test_integer_check_is_exact_beyond_float_precision():
     ratio = (3, 2)
     tight = np.array([[3 << 59, ROW_WEIGHT - (3 << 59)], [2 << 59, ROW_WEIGHT - (2 << 59)]], dtype=np.int64)
     edge = np.array([[0, 1]])
-    assert not broken(tight, edge, ratio).any()
+    assert not find_violated_edges(tight, edge, ratio).any()
     over = tight + np.array([[1, -1], [0, 0]])
     assert over[0, 0] / over[1, 0] == 1.5, "in floats it is still tight"
-    assert broken(over, edge, ratio).all()
+    assert find_violated_edges(over, edge, ratio).all()
     rng = np.random.default_rng(0)
     for _ in range(300):
         weights = rng.integers(0, ROW_WEIGHT, (2, 3))
         over, under = rng.integers(1, 2**31, 2).tolist()
         expected = any(under * a > over * b or under * b > over * a for a, b in zip(*weights.tolist(), strict=True))
-        assert broken(weights, edge, (over, under))[0] == expected
+        assert find_violated_edges(weights, edge, (over, under))[0] == expected
 
 
 def test_ratio_is_below_exponential_and_close():
     for epsilon in (1e-12, 1e-6, 0.1, 1.0, 2.5, 20.0, 21.487, 21.488, 21.9, 22.0, 700.0):
-        ratio = Fraction(*ratio_below(epsilon))
+        ratio = Fraction(*compute_max_ratio(epsilon))
         power = _exp_below(min(epsilon, 25.0), 200)
         assert 1 <= ratio <= power
         if epsilon > 1e-3:
             assert float(min(power, Fraction(2**31 - 1)) / ratio) - 1 < 2.0**-30
-        assert max(ratio_below(epsilon)) < 2**31
+        assert max(compute_max_ratio(epsilon)) < 2**31
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -8,7 +8,7 @@ import pytest
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.model import MarkovModel, TimeClasses, extend
 from dphmm.model import fitting as extending
-from dphmm.model.fitting import _weight
+from dphmm.model.fitting import _find_parent_weight
 
 HOUR = 3600.0
 HOURS = TimeClasses.from_name("hour", HOUR)
@@ -105,7 +105,7 @@ def test_weight_matches_leave_one_out_loops():
                     total += np.log(((same_row & (column == c)).sum() + weight * prior) / (same_row.sum() + weight))
         return total
 
-    weight = _weight(user, parent, row, column, prior_shares)
+    weight = _find_parent_weight(user, parent, row, column, prior_shares)
     scores = {weight: score(weight) for weight in (*(2.0**k for k in range(15)), np.inf)}
     assert weight == max(scores, key=lambda weight: scores[weight])
     assert 1 < weight < np.inf

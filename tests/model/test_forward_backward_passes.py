@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 
 from dphmm import MarkovModel
-from dphmm.compilation import HotFunction, compiled
+from dphmm.compilation import HotFunction, compile_function
 from dphmm.errors import StochasticError
 from dphmm.model import (
     Observations,
@@ -30,7 +30,7 @@ def loops(request, monkeypatch):
         for member in vars(module).values():
             if isinstance(member, HotFunction):
                 monkeypatch.setattr(
-                    member, "_chosen", compiled(member.loop) if request.param == "compiled" else member.plain
+                    member, "_chosen", compile_function(member.loop) if request.param == "compiled" else member.plain
                 )
 
 

@@ -176,7 +176,7 @@ def test_slowly_mixing_chain_matches_single_steps(by, days):
     far = Belief.from_probabilities(start).predict(model, steps, since)
     np.testing.assert_allclose(far.probabilities, step_repeatedly(model, start, steps, since), rtol=1e-9)
     with np.errstate(divide="ignore"):
-        backward = np.exp(model.operator(steps, since).backward(np.log(start)))
+        backward = np.exp(model.operator(steps, since).propagate_backward(np.log(start)))
     np.testing.assert_allclose(
         backward / backward.sum(), step_repeatedly(model, start, steps, since, back=True), rtol=1e-9
     )
@@ -196,7 +196,7 @@ def test_constant_matrix_gap_matches_matrix_power(monkeypatch, walked_steps, ste
     np.testing.assert_allclose(far.probabilities, expected / expected.sum(), rtol=1e-9)
     assert not far.support[0]
     with np.errstate(divide="ignore"):
-        behind = np.exp(model.operator(steps).backward(np.log(start)))
+        behind = np.exp(model.operator(steps).propagate_backward(np.log(start)))
     expected = np.linalg.matrix_power(matrix, min(steps, 10**6)) @ start
     np.testing.assert_allclose(behind / behind.sum(), expected / expected.sum(), rtol=1e-9)
     assert sum(walked_steps) <= 8 * 1024
@@ -219,13 +219,13 @@ def test_strides_match_matrix_power(monkeypatch, walked_steps, steps, inflow, st
     operator = model.operator(steps)
     with np.errstate(divide="ignore"):
         forward, backward = np.log(np.exp(start - scale) @ matrix), np.log(matrix @ np.exp(start - scale))
-    np.testing.assert_allclose(operator.forward(start), forward + scale, rtol=1e-10)
-    np.testing.assert_allclose(operator.backward(start), backward + scale, rtol=1e-10)
+    np.testing.assert_allclose(operator.propagate_forward(start), forward + scale, rtol=1e-10)
+    np.testing.assert_allclose(operator.propagate_backward(start), backward + scale, rtol=1e-10)
     assert sum(walked_steps) == 2 * (steps % 4), "no other steps"
     if steps > 500:
         assert len(model._powers._matrices) == (2 if stay == 1 else 3), "long strides if the chain mixes slowly"
     if not inflow:  # the only possible observation is in a state that cannot be entered
-        assert (operator.backward(np.where(np.arange(30) == 0, 0.0, -np.inf)) == -np.inf)[1:].all()
+        assert (operator.propagate_backward(np.where(np.arange(30) == 0, 0.0, -np.inf)) == -np.inf)[1:].all()
 
 
 @pytest.mark.parametrize("exponent", [200, 290])
@@ -237,7 +237,7 @@ def test_strides_keep_small_masses_of_closed_classes(monkeypatch, walked_steps, 
     model = MarkovModel(np.kron(np.eye(2), block), np.full(10, 0.1))
     low = 10.0**-exponent
     start = np.log(np.array([*[low] * 5, *[0.2 * (1 - 5 * low)] * 5]))
-    far = model.operator(501).forward(start)
+    far = model.operator(501).propagate_forward(start)
     wanted = np.log(np.linalg.matrix_power(block, 501)[0])
     np.testing.assert_allclose(far, [*(wanted + np.log(5 * low)), *wanted], rtol=1e-11)
     assert (sum(walked_steps) > 16) == (exponent == 290)
@@ -258,8 +258,8 @@ def test_strides_keep_cycles(monkeypatch, period, steps):
     start /= start.sum()
     operator = MarkovModel(moves, np.full(size, 1 / size)).operator(steps)
     matrix = np.linalg.matrix_power(moves, steps)
-    np.testing.assert_allclose(np.exp(operator.forward(np.log(start))), start @ matrix, rtol=1e-9)
-    np.testing.assert_allclose(np.exp(operator.backward(np.log(start))), matrix @ start, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(operator.propagate_forward(np.log(start))), start @ matrix, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(operator.propagate_backward(np.log(start))), matrix @ start, rtol=1e-9)
 
 
 def test_gap_result_does_not_depend_on_cached_gaps():
@@ -292,7 +292,7 @@ def test_stationary_distribution_is_computed_once_for_all_starts(walked_steps, z
     for state in (0, 39):
         far = Belief.from_probabilities(np.eye(40)[state]).predict(model, steps + day, since - day)
         np.testing.assert_allclose(far.probabilities, wanted, rtol=1e-11)
-        behind = np.exp(model.operator(steps, since).backward(np.log(start)))
+        behind = np.exp(model.operator(steps, since).propagate_backward(np.log(start)))
         np.testing.assert_allclose(behind, wanted @ start, rtol=1e-11)
     assert sum(walked_steps) == count
 

@@ -42,7 +42,7 @@ def instance(seed: int) -> tuple[MarkovModel, np.ndarray]:
 
 def step_repeatedly(step: Operator, logs: np.ndarray, steps: int, back: bool = False) -> np.ndarray:
     for _ in range(steps):
-        logs = step.backward(logs) if back else step.forward(logs)
+        logs = step.propagate_backward(logs) if back else step.propagate_forward(logs)
     return logs
 
 
@@ -65,8 +65,8 @@ def way(request, monkeypatch):
 def test_many_steps_match_single_steps_with_decaying_masses(seed):
     model, logs = instance(seed)
     far, step = model.operator(1900), model.operator()
-    assert are_equal(far.forward(logs), step_repeatedly(step, logs, 1900))
-    assert are_equal(far.backward(logs), step_repeatedly(step, logs, 1900, back=True))
+    assert are_equal(far.propagate_forward(logs), step_repeatedly(step, logs, 1900))
+    assert are_equal(far.propagate_backward(logs), step_repeatedly(step, logs, 1900, back=True))
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_decay_at_three_rates_matches_exact_fractions():
     shares = [[Fraction(share) for share in row] for row in matrix.T.tolist()]
     for _ in range(steps):
         weights = [sum((a * w for a, w in zip(row, weights, strict=True) if a), Fraction(0)) for row in shares]
-    logs = model.operator(steps).forward(model.initial_logs())
+    logs = model.operator(steps).propagate_forward(model.initial_logs())
     with mpmath.workdps(30):
         wanted = [float(mpmath.log(mpmath.mpf(weight.numerator) / weight.denominator)) for weight in weights]
     np.testing.assert_allclose(logs, wanted, rtol=1e-13, atol=1e-13)
@@ -97,7 +97,7 @@ def test_gap_of_a_year_of_minutes_needs_few_products(monkeypatch):
     for name in ("__call__", "multiply"):
         real = getattr(LogProduct, name)
         monkeypatch.setattr(LogProduct, name, lambda self, *rest, real=real: (sums.append(1), real(self, *rest))[1])
-    near, far = (model.operator(steps).forward(model.initial_logs()) for steps in (400_000, 500_000))
+    near, far = (model.operator(steps).propagate_forward(model.initial_logs()) for steps in (400_000, 500_000))
     assert len(sums) < 40_000
     slopes = (far - near)[:6] / 100_000
     np.testing.assert_allclose(slopes, np.log([0.5, 0.5, 0.9, 0.9, 0.9, 0.99**2]) / 2, rtol=1e-10)
@@ -108,7 +108,7 @@ def test_gap_of_a_year_of_minutes_needs_few_products(monkeypatch):
 def test_small_states_fed_by_others_match_single_steps():
     model = MarkovModel([[0.9, 0.1, 0], [0.2, 0.7, 0.1], [0.0, 0.0, 1.0]], [1, 0, 0])
     logs = np.array([0.0, -700.0, -690.0])
-    assert are_equal(model.operator(50).forward(logs), step_repeatedly(model.operator(), logs, 50))
+    assert are_equal(model.operator(50).propagate_forward(logs), step_repeatedly(model.operator(), logs, 50))
 
 
 def test_slower_decaying_source_is_not_extrapolated_too_early(monkeypatch):
@@ -122,10 +122,10 @@ def test_slower_decaying_source_is_not_extrapolated_too_early(monkeypatch):
     logs = np.array([-700.0, 0.0])
     wanted = step_repeatedly(operator, logs, 3000)
     assert wanted[0] - wanted[1] == pytest.approx(np.log(4))
-    assert are_equal(gaps.homogeneous_gap(operator, 3000, None).forward(logs), wanted)
+    assert are_equal(gaps.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
     real = gaps._is_steady
     monkeypatch.setattr(gaps, "_is_steady", lambda growth, before, later, _: real(growth, before, later, []))
-    assert not are_equal(gaps.homogeneous_gap(operator, 3000, None).forward(logs), wanted)
+    assert not are_equal(gaps.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_chain_of_slower_and_slower_states_matches_single_steps():
     matrix = np.diag(np.append(stays, 1.0)) + np.diag(1 - stays, 1)
     model = MarkovModel(matrix, np.full(13, 1 / 13))
     logs = model.initial_logs()
-    assert are_equal(model.operator(6000).forward(logs), step_repeatedly(model.operator(), logs, 6000))
-    near, far = (model.operator(steps).forward(logs) for steps in (400_000, 500_000))
+    assert are_equal(model.operator(6000).propagate_forward(logs), step_repeatedly(model.operator(), logs, 6000))
+    near, far = (model.operator(steps).propagate_forward(logs) for steps in (400_000, 500_000))
     np.testing.assert_allclose((far - near)[:12] / 100_000, np.log(stays), rtol=1e-10)
 
 
@@ -145,11 +145,11 @@ def test_states_without_inflow_become_impossible():
     model = MarkovModel(matrix, [0.25] * 4)
     logs = np.array([-900.0, -800.0, -700.0, 0.0])
     for steps in (8, 9, 400):
-        assert (model.operator(steps).forward(logs) > -np.inf).tolist() == [False, False, True, True]
+        assert (model.operator(steps).propagate_forward(logs) > -np.inf).tolist() == [False, False, True, True]
 
 
 def test_empty_distribution_stays_empty():
     model = MarkovModel([[0.5, 0.5], [0.0, 1.0]], [1, 0])
-    assert (model.operator(100).forward(np.full(2, -np.inf)) == -np.inf).all()
+    assert (model.operator(100).propagate_forward(np.full(2, -np.inf)) == -np.inf).all()
     operator = TransitionOperator(np.diag([1.0], 1))
-    assert (gaps.homogeneous_gap(operator, 100, None).forward(np.zeros(2)) == -np.inf).all()
+    assert (gaps.build_homogeneous_gap(operator, 100, None).propagate_forward(np.zeros(2)) == -np.inf).all()

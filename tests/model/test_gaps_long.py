@@ -60,5 +60,7 @@ def test_backward_steps_match_matrix_power(steps):
         weights = np.random.default_rng(seed).random(6)
         wanted = np.linalg.matrix_power(model.transition.toarray(), steps) @ weights
         gap = model.operator(steps)
-        np.testing.assert_allclose(np.exp(gap.backward(np.log(weights))), wanted, rtol=1e-9, err_msg=f"seed {seed}")
-        assert not np.allclose(np.exp(gap.forward(np.log(weights))), wanted), "the forward product differs"
+        np.testing.assert_allclose(
+            np.exp(gap.propagate_backward(np.log(weights))), wanted, rtol=1e-9, err_msg=f"seed {seed}"
+        )
+        assert not np.allclose(np.exp(gap.propagate_forward(np.log(weights))), wanted), "the forward product differs"

@@ -277,7 +277,7 @@ def test_transitions_of_inside_and_outside_states_are_counted_separately():
         for context, place in zip(contexts.tolist(), plane, strict=True):
             if context >= GRID.size:
                 assert (
-                    GRID.nearest(*[[x] for x in GRID.projection.to_latlon(place[None])[0]])[0]
+                    GRID.find_nearest_states(*[[x] for x in GRID.projection.to_latlon(place[None])[0]])[0]
                     == away.state_of_context[context]
                 )
                 lengths.append(np.linalg.norm(place - GRID.points[away.state_of_context[context]]))
@@ -335,7 +335,9 @@ def test_border_contains_nearest_states_of_outside_places():
         places = rng.uniform(-4, 4, (4000, 2)) + space.points.mean(axis=0)
         latitude, longitude = space.projection.to_latlon(places).T
         out = space.locate(latitude, longitude) < 0
-        assert set(space.nearest(latitude[out], longitude[out]).tolist()) <= set(find_border_states(space).tolist())
+        assert set(space.find_nearest_states(latitude[out], longitude[out]).tolist()) <= set(
+            find_border_states(space).tolist()
+        )
 
 
 def test_outside_states_raise_for_incompatible_options(tmp_path):

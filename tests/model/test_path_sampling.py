@@ -95,7 +95,10 @@ def test_wrong_slot_or_ignored_outside_states_fail_test(kind):
         walker = PathSampler(model, SEED)
         honest, last = walker.step, model.outside.state_of_context
         walker.step = lambda now, classes: honest(last[now], classes)  # treats users outside as inside
-        assert _compute_p_value(walker.paths(np.full(NUM_PATHS, FIRST), 5), _enumerate_paths(model, 5)) < ALPHA
+        assert (
+            _compute_p_value(walker.sample_state_paths(np.full(NUM_PATHS, FIRST), 5), _enumerate_paths(model, 5))
+            < ALPHA
+        )
 
 
 def test_late_steps_match_exact_distribution():
@@ -129,7 +132,7 @@ def test_large_chain_samples_use_own_row():
     walker = PathSampler(MarkovModel(matrix, np.eye(1, size).ravel()))
 
     class Last:
-        def uniform(self, count):
+        def sample_uniform(self, count):
             return np.full(count, 1 - 2.0**-53)
 
     walker._source = Last()

@@ -136,7 +136,7 @@ def test_compiled_and_numpy_forms_agree_to_last_bit(dimension):
         masses = rng.dirichlet(np.full(size, 0.3))
         for at in (columns[:, 0].copy(), rng.normal(size=dimension)):  # on a state, and off all states
             results = []
-            for form in list_forms(module._sums_about):
+            for form in list_forms(module._compute_point_sums):
                 force = np.full(dimension, np.nan)
                 results.append((*form(masses, columns, at, force), *force.tolist()))
             assert all(result == results[0] for result in results)

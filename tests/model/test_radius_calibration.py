@@ -13,7 +13,7 @@ from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import learn_outside_states
-from dphmm.model.radius_calibration import FoldErrors, _quantile, compute_calibrated_radii
+from dphmm.model.radius_calibration import FoldErrors, _find_quantile, compute_calibrated_radii
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Trajectory
@@ -140,8 +140,8 @@ def test_calibration_covers_whole_days_of_users_who_live_outside():
 def test_quantile_weights_users_equally():
     ratios = np.array([*range(1, 101), *[1000.0] * 3, *[0.5] * 7])
     user = np.array([0] * 100 + [1] * 10)
-    assert _quantile(ratios, user) == 1000.0
-    assert _quantile(ratios, np.zeros(110, dtype=int)) == 92.0, "equal weights of timesteps give another value"
+    assert _find_quantile(ratios, user) == 1000.0
+    assert _find_quantile(ratios, np.zeros(110, dtype=int)) == 92.0, "equal weights of timesteps give another value"
 
 
 def test_quantile_covers_90_percent_of_users_at_80_percent_of_timesteps():
@@ -152,8 +152,8 @@ def test_quantile_covers_90_percent_of_users_at_80_percent_of_timesteps():
     """
     far = [np.repeat([1.0, ratio], [60, 30]) for ratio in (3, 5)]
     near, user = [np.full(90, 1.0)], np.repeat(np.arange(20), 90)
-    assert _quantile(np.concatenate([*18 * near, *far]), user) == 3.0
-    assert _quantile(np.concatenate([*19 * near, far[1]]), user) == 1.0
+    assert _find_quantile(np.concatenate([*18 * near, *far]), user) == 3.0
+    assert _find_quantile(np.concatenate([*19 * near, far[1]]), user) == 1.0
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_exchangeable_users_are_covered_with_conformal_probability():
     for _ in range(4000):
         scales = rng.lognormal(0, 0.5, 21)
         ratios, user = np.repeat(scales[:20], 10) * np.tile(np.arange(1, 11) / 8, 20), np.repeat(np.arange(20), 10)
-        covered[0] += scales[20] <= _quantile(ratios, user)  # the eighth of a user's ten ratios is the scale
+        covered[0] += scales[20] <= _find_quantile(ratios, user)  # the eighth of a user's ten ratios is the scale
         covered[1] += scales[20] <= np.quantile(scales[:20], 0.9, method="inverted_cdf")
     assert abs(covered[0] / 4000 - 19 / 21) < 0.019
     assert abs(covered[1] / 4000 - 18 / 21) < 0.022

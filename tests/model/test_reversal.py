@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import backward_leakage, loss
-from dphmm.model import reverse, reverses, stationary
+from dphmm.model import compute_stationary_distribution, reverse, reverse_by_step
 from tests.leakage.oracles import FIGURE_4, random_matrix
 
 
@@ -31,7 +31,7 @@ def path_table(matrix: np.ndarray, initial: np.ndarray, steps: int, time: int) -
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_reversed_matrices_match_conditioning_on_paths(kind):
     matrix, initial = random_matrix(3, seed=2, zeros=0.2), np.array([0.7, 0.0, 0.3])
-    matrices = list(reverses(kind(matrix), initial, 5))
+    matrices = list(reverse_by_step(kind(matrix), initial, 5))
     assert len(matrices) == 4
     for time, form in enumerate(matrices):
         table = path_table(matrix, initial, 5, time)
@@ -47,7 +47,7 @@ def test_stationary_chain_has_one_backward_matrix():
     values, vectors = np.linalg.eig(matrix.T)
     stationary = np.real(vectors[:, np.argmax(np.real(values))])
     stationary /= stationary.sum()
-    first, *others = reverses(matrix, stationary, 6)
+    first, *others = reverse_by_step(matrix, stationary, 6)
     for other in others:
         np.testing.assert_allclose(other, first, rtol=1e-12)
     np.testing.assert_allclose(reverse(matrix, stationary), first, rtol=1e-15)
@@ -70,7 +70,7 @@ def test_unreachable_states_do_not_change_loss(kind):
 
 def test_known_start_limits_backward_leakage():
     matrix, initial = np.array([[0.8, 0.2], [0.3, 0.7]]), [1.0, 0.0]
-    leakage = backward_leakage(reverses(matrix, initial, 4), [0.5] * 4)
+    leakage = backward_leakage(reverse_by_step(matrix, initial, 4), [0.5] * 4)
     assert leakage[1] == 0.5, "the first state is known, and its release does not reveal the second"
     assert leakage[2] > 0.5
 
@@ -81,7 +81,7 @@ def test_large_sparse_reverse_stays_sparse():
     chain = sp.csr_array(sp.diags_array(1 / chain.sum(axis=1)) @ chain)
     initial = np.zeros(n)
     initial[:100] = 0.01
-    for form in reverses(chain, initial, 4):
+    for form in reverse_by_step(chain, initial, 4):
         assert sp.issparse(form)
         assert form.nnz < 4 * n
 
@@ -89,7 +89,7 @@ def test_large_sparse_reverse_stays_sparse():
 def test_underflow_raises():
     drifting = [[1.0, 1e-150, 0.0], [1.0, 0.0, 1e-150], [0.0, 0.0, 1.0]]
     with pytest.raises(StochasticError, match=r"state 2 .*1e-300"):
-        list(reverses(drifting, [1.0, 0.0, 0.0], 4))
+        list(reverse_by_step(drifting, [1.0, 0.0, 0.0], 4))
 
 
 def test_invalid_input_raises():
@@ -98,7 +98,7 @@ def test_invalid_input_raises():
     with pytest.raises(StochasticError, match="initial distribution"):
         reverse(FIGURE_4, [0.5, 0.5])
     with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
-        reverses(FIGURE_4, [0.2, 0.3, 0.5], 0)
+        reverse_by_step(FIGURE_4, [0.2, 0.3, 0.5], 0)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
@@ -110,7 +110,7 @@ def test_stationary_distribution_matches_uniform_time_average(seed, size):
     matrix /= matrix.sum(axis=1, keepdims=True)
     lazy = np.linalg.matrix_power((matrix + np.eye(size)) / 2, 2**20)
     for kind in (np.asarray, sp.csr_array):
-        distribution = stationary(kind(matrix))
+        distribution = compute_stationary_distribution(kind(matrix))
         np.testing.assert_allclose(distribution, lazy.mean(axis=0), rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(distribution @ matrix, distribution, rtol=1e-12, atol=1e-15)
 
@@ -118,7 +118,7 @@ def test_stationary_distribution_matches_uniform_time_average(seed, size):
 def test_stationary_distribution_of_slow_chain_is_accurate():
     slow = [[1 - 3e-12, 3e-12, 0], [1e-12, 1 - 1e-12, 0], [0, 0, 1]]
     expected = 2 / 3 * np.array([1e-12, 3e-12]) / 4e-12
-    np.testing.assert_allclose(stationary(slow), [*expected, 1 / 3], rtol=1e-12)
+    np.testing.assert_allclose(compute_stationary_distribution(slow), [*expected, 1 / 3], rtol=1e-12)
 
 
 def solve_stationary_exactly(matrix: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def test_stationary_distribution_matches_exact_rationals(seed, size):
     matrix /= 2 * matrix.sum(axis=1, keepdims=True) * rng.choice([1, 1e6], (size, 1))
     matrix[np.arange(size), np.arange(size)] = 1 - matrix.sum(axis=1)
     expected = solve_stationary_exactly(matrix)
-    np.testing.assert_allclose(stationary(matrix), expected, rtol=1e-13)
+    np.testing.assert_allclose(compute_stationary_distribution(matrix), expected, rtol=1e-13)
 
 
 def test_rarely_reached_closed_class_is_accurate():
@@ -158,7 +158,7 @@ def test_rarely_reached_closed_class_is_accurate():
     matrix = np.array([[0.5, 0.5 - 1e-12, 1e-12], [0, 1, 0], [0, 0, 1]])
     leaving = Fraction(matrix[0, 1]) + Fraction(matrix[0, 2])
     expected = [0, *(float(Fraction(1, 3) + Fraction(1, 3) * Fraction(matrix[0, i]) / leaving) for i in (1, 2))]
-    np.testing.assert_allclose(stationary(matrix), expected, rtol=1e-15)
+    np.testing.assert_allclose(compute_stationary_distribution(matrix), expected, rtol=1e-15)
 
 
 def test_stationary_distribution_of_large_chain():
@@ -166,13 +166,13 @@ def test_stationary_distribution_of_large_chain():
     line = sp.diags_array([1.0, 1.0, 1.0], offsets=[-1, 0, 1], shape=(side, side))
     near = sp.csr_array(sp.kron(line, line))
     degrees = np.asarray(near.sum(axis=1)).ravel()
-    distribution = stationary(sp.diags_array(1 / degrees) @ near)
+    distribution = compute_stationary_distribution(sp.diags_array(1 / degrees) @ near)
     np.testing.assert_allclose(distribution, degrees / degrees.sum(), rtol=1e-9)
-    np.testing.assert_allclose(stationary(sp.eye_array(5000)), np.full(5000, 1 / 5000), rtol=1e-14)
+    np.testing.assert_allclose(compute_stationary_distribution(sp.eye_array(5000)), np.full(5000, 1 / 5000), rtol=1e-14)
 
 
 def test_stationary_distribution_of_invalid_matrix_raises():
     with pytest.raises(StochasticError, match="row 1"):
-        stationary([[0.5, 0.5], [0.5, 0.4]])
+        compute_stationary_distribution([[0.5, 0.5], [0.5, 0.4]])
     with pytest.raises(StochasticError, match="too rare"):
-        stationary([[0.5, 0.5], [1e-320, 1.0]])
+        compute_stationary_distribution([[0.5, 0.5], [1e-320, 1.0]])

@@ -85,9 +85,11 @@ def test_blocks_that_ignore_later_blocks_differ(monkeypatch):
     observations = make_observations(model.size)
     monkeypatch.setattr(forward_backward, "_BLOCK_ENTRIES", 5 * model.chain_size)
     wanted, _ = smooth(model, observations)
-    part = forward_backward._backward_part
+    part = forward_backward._run_backward_part
     uniform = np.full(model.chain_size, -np.log(model.chain_size))
-    monkeypatch.setattr(forward_backward, "_backward_part", lambda operators, rows, _: part(operators, rows, uniform))
+    monkeypatch.setattr(
+        forward_backward, "_run_backward_part", lambda operators, rows, _: part(operators, rows, uniform)
+    )
     assert np.abs(np.exp(smooth(model, observations)[0]) - np.exp(wanted)).max() > 0.01
 
 

@@ -60,8 +60,8 @@ def test_rings_separate_the_neighbours_of_a_cell():
 
 def test_rings_fit_their_type_at_all_distances():
     lengths = np.logspace(-1, 300, 5000)
-    ends = reach._ring_ends(np.inf)
-    rings = reach._rings(lengths, np.zeros(len(lengths), dtype=bool), ends).astype(int)
+    ends = reach._compute_ring_ends(np.inf)
+    rings = reach._find_rings(lengths, np.zeros(len(lengths), dtype=bool), ends).astype(int)
     assert (np.diff(rings) >= 0).all()
     assert (rings[0], rings[-1]) == (1, len(ends) + 1)
 

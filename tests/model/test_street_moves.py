@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.model.blank_model import KINDS, _ring_shares, region_prior
+from dphmm.model.blank_model import KINDS, _compute_ring_shares, region_prior
 from dphmm.model.model import MarkovModel
 from dphmm.model.speed_limit import SpeedLimit
 from dphmm.space import Streets
@@ -37,7 +37,7 @@ def test_speed_limit_between_unbridged_streets_excludes_the_straight_way():
     # Two parallel streets 79 m apart, connected at one end only: 2 x 1.8 km along streets.
     town = build_map([(0, 0), (4, 0), (0, 0.25), (4, 0.25)], [[0, 1], [2, 3], [0, 2]])
     space = Streets.from_map(town, 0.1)
-    far = [int(space.nearest(45.016, 7.0 + 0.004 * shift)[0]) for shift in (0, 0.25)]
+    far = [int(space.find_nearest_states(45.016, 7.0 + 0.004 * shift)[0]) for shift in (0, 0.25)]
     assert np.hypot(*(space.points[far[0]] - space.points[far[1]])) == pytest.approx(0.079, abs=0.002)
     assert SpeedLimit(space, 60.0, 60.0).find([far[0]], [far[1]]).tolist() == [-1]
     assert SpeedLimit(space, 60.0, 250.0).find([far[0]], [far[1]])[0] >= 0
@@ -70,7 +70,7 @@ def test_share_of_staying_in_a_segment_is_that_of_simulated_moves():
     start = rng.random(len(moved)) * length
     end = start + moved * rng.choice([-1, 1], len(moved))
     expected = 0.134 + (1 - 0.134) * np.mean((end >= 0) & (end <= length))
-    shares = _ring_shares(SpeedLimit(space, 60.0, 20.0), KINDS["walking"])
+    shares = _compute_ring_shares(SpeedLimit(space, 60.0, 20.0), KINDS["walking"])
     assert shares[0] == pytest.approx(expected, abs=0.004)
 
 

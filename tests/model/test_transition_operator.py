@@ -51,8 +51,8 @@ def test_forward_and_backward_match_exact_sums_and_support():
     for seed in range(SEEDS):
         matrix, logs = instance(seed)
         operator = TransitionOperator(matrix)
-        assert are_close(operator.forward(logs), multiply_with_mpmath(matrix.toarray().T, logs)), seed
-        assert are_close(operator.backward(logs), multiply_with_mpmath(matrix.toarray(), logs)), seed
+        assert are_close(operator.propagate_forward(logs), multiply_with_mpmath(matrix.toarray().T, logs)), seed
+        assert are_close(operator.propagate_backward(logs), multiply_with_mpmath(matrix.toarray(), logs)), seed
 
 
 def test_compiled_and_numpy_forms_agree_to_last_bit():
@@ -63,8 +63,8 @@ def test_compiled_and_numpy_forms_agree_to_last_bit():
         lists = LogProduct(matrix).rows
         values, levels = np.exp(-600 * rng.random(size)), -np.floor(3 * rng.random(size))
         levels[rng.random(size) < 0.1] = -np.inf
-        results = [np.empty((2, size)) for _ in list_forms(module._sums_by_levels)]
-        for form, (totals, tops) in zip(list_forms(module._sums_by_levels), results, strict=True):
+        results = [np.empty((2, size)) for _ in list_forms(module._sum_terms_by_levels)]
+        for form, (totals, tops) in zip(list_forms(module._sum_terms_by_levels), results, strict=True):
             form(lists, np.where(levels > -np.inf, values, np.nan), levels, totals, tops)
         assert all(result.tobytes() == results[0].tobytes() for result in results)
 
@@ -88,7 +88,7 @@ def test_terms_of_the_next_level_count_above_rounding(next_value):
     smallest, share = math.exp(-600), 2.0**-100
     lists = LogProduct(csr_array(np.array([[share, 1.0]]))).rows
     exact = mpmath.exp(-600) * share + mpmath.mpf(next_value) * mpmath.exp(-600)
-    for form in list_forms(module._sums_by_levels):
+    for form in list_forms(module._sum_terms_by_levels):
         total, top_log = np.empty((2, 1))
         form(lists, np.array([smallest, next_value]), np.array([0.0, -1.0]), total, top_log)
         assert total[0] == pytest.approx(float(exact), rel=1e-13)
@@ -109,11 +109,11 @@ def test_non_square_operator_works_in_both_directions():
     matrix = np.array([[0.5, 0.0, 2.0], [0.25, 0.0, 0.0]])
     operator = TransitionOperator(matrix)
     with np.errstate(divide="ignore"):
-        np.testing.assert_allclose(operator.forward(np.log([0.2, 0.8])), np.log([0.3, 0.0, 0.4]))
-        np.testing.assert_allclose(operator.backward(np.log([0.2, 0.7, 0.1])), np.log([0.3, 0.05]))
+        np.testing.assert_allclose(operator.propagate_forward(np.log([0.2, 0.8])), np.log([0.3, 0.0, 0.4]))
+        np.testing.assert_allclose(operator.propagate_backward(np.log([0.2, 0.7, 0.1])), np.log([0.3, 0.05]))
     logs = np.array([0.0, -np.inf])
-    assert IDENTITY.forward(logs) is IDENTITY.backward(logs) is logs
-    assert (operator.forward(np.full(2, -np.inf)) == -np.inf).all()
+    assert IDENTITY.propagate_forward(logs) is IDENTITY.propagate_backward(logs) is logs
+    assert (operator.propagate_forward(np.full(2, -np.inf)) == -np.inf).all()
 
 
 def test_beliefs_over_10000_nats_match_mpmath():
@@ -162,7 +162,7 @@ def test_dense_product_matches_sparse_product_and_keeps_zeros():
 def test_dense_products_use_one_thread(monkeypatch):
     """The results do not depend on threads on a machine with one processor."""
     threadpoolctl = pytest.importorskip("threadpoolctl")
-    real, seen = module.one_thread, []
+    real, seen = module.limit_to_one_thread, []
 
     @contextmanager
     def inspect_threads():
@@ -170,7 +170,7 @@ def test_dense_products_use_one_thread(monkeypatch):
             seen.append({pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"})
             yield
 
-    monkeypatch.setattr(module, "one_thread", inspect_threads)
+    monkeypatch.setattr(module, "limit_to_one_thread", inspect_threads)
     product = LogProduct(csr_array(np.random.default_rng(6).dirichlet(np.ones(400), 400)))
     with threadpoolctl.threadpool_limits(2):
         product.multiply(np.ones(400))

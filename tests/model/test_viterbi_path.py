@@ -103,7 +103,7 @@ def test_gap_matches_single_steps(seed, kind, gaps):
 def test_gap_of_a_year_is_mostly_not_stepped_through(monkeypatch):
     model = build_time_dependent_model(0)
     walk = []
-    steps = path._gap_steps
-    monkeypatch.setattr(path, "_gap_steps", lambda *arguments: walk.append(arguments[1]) or steps(*arguments))
+    steps = path._take_gap_steps
+    monkeypatch.setattr(path, "_take_gap_steps", lambda *arguments: walk.append(arguments[1]) or steps(*arguments))
     find_release_path(model, Observations(np.zeros((2, 7)), [1, YEAR], FIRST))
     assert sum(walk) < YEAR / 8

@@ -29,7 +29,7 @@ def build_predecessor_lists(seed, in_order=True):
 def test_ties_in_path_are_broken_by_lowest_state(seed):
     starts, states, logs = build_predecessor_lists(seed)
     scores = np.random.default_rng(seed).integers(-2, 1, (5, 6)).astype(float)
-    for form in list_forms(viterbi._gathered_sources):
+    for form in list_forms(viterbi._trace_path):
         path = np.full(5, seed)
         form((starts, states, logs), scores, path)
         assert path[-1] == seed
@@ -54,8 +54,8 @@ def test_scores_are_maxima_over_predecessors(seed):
     for t in range(1, 4):
         wanted[t] = (wanted[t - 1][:, None] + dense).max(axis=0) + rows[t]
     for loop, how in (
-        (viterbi._gathered_scores, ((starts, states, logs),)),
-        (viterbi._dense_scores, (dense, dense.max(axis=1))),
+        (viterbi._compute_sparse_scores, ((starts, states, logs),)),
+        (viterbi._compute_dense_scores, (dense, dense.max(axis=1))),
     ):
         for form in list_forms(loop):
             scores = np.zeros((4, 6))
@@ -76,7 +76,7 @@ def test_pruning_never_changes_scores(size):
         wanted = np.array([start, start, start])
         for t in (1, 2):
             wanted[t] = (wanted[t - 1][:, np.newaxis] + logs).max(axis=0) + rows[t]
-        for form in list_forms(viterbi._dense_scores):
+        for form in list_forms(viterbi._compute_dense_scores):
             scores = np.array([start, start, start])
             form(logs, logs.max(axis=1), rows, scores)
             np.testing.assert_array_equal(scores, wanted)
@@ -87,7 +87,7 @@ def test_pruning_never_changes_scores(size):
 def test_gap_step_forms_agree(seed, steps):
     starts, states, logs = build_predecessor_lists(seed)
     results = []
-    for form in list_forms(viterbi._gap_steps):
+    for form in list_forms(viterbi._take_gap_steps):
         scores = np.zeros(6)
         origins = np.arange(6)
         sources = np.empty(6, dtype=np.int64)

@@ -15,7 +15,7 @@ from dphmm.html_report import html_page
 from dphmm.jobs import AttackResult
 from dphmm.plots import build_attack_sections, draw_attack_figure, summarize_attack
 from dphmm.plots.attack import draw_frontier
-from dphmm.plots.canvas import new_panels
+from dphmm.plots.canvas import create_panels
 from dphmm.release import ReleaseSettings
 from tests.plots.test_widths import flaws
 
@@ -92,7 +92,7 @@ def test_without_habits_frontier_has_one_panel_and_a_complete_legend():
 def test_markers_of_families_differ_and_labels_are_within_their_axis():
     to_hex = pytest.importorskip("matplotlib.colors").to_hex
     lines = {f"family {k}": np.array([[10.0 + k, 20.0 + k]] * (1 + k % 3)) for k in range(20)}
-    figure, (ax, _) = new_panels(7.2, 4.9, columns=2)
+    figure, (ax, _) = create_panels(7.2, 4.9, columns=2)
     draw_frontier(ax, lines, ADVERSARY_PHRASES["informed_error_m"])
     figure.canvas.draw()
     plotted = [line for line in ax.lines if line.get_label() in lines]

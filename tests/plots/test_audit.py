@@ -11,7 +11,7 @@ from dphmm.audit.empirical import audit_pairs
 from dphmm.audit.policy import audit_constraint
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence
 from dphmm.plots import audit as pictures
-from dphmm.plots.canvas import new_figure
+from dphmm.plots.canvas import create_figure
 from tests.running_example import F, graph, states
 
 pytest.importorskip("matplotlib")
@@ -27,7 +27,7 @@ def labels(ax) -> list[str]:
 
 def test_exposed_states_repair_and_body_are_plotted():
     audit = audit_constraint(graph(), F, states(3, 4, 5, 6))
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_exposure(ax, POINTS, graph(), audit, audit.bodies[0], NAMES)
     points_of_label = {line.get_label(): line.get_xydata() for line in ax.lines}
     assert points_of_label["exposed states"].tolist() == [[3.0, 0.0]]
@@ -36,31 +36,31 @@ def test_exposed_states_repair_and_body_are_plotted():
     assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [4.0, 2.0]]]
     assert "noise body around an exposed state" in labels(ax)
     assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
-    _, plain = new_figure()
+    _, plain = create_figure()
     pictures.draw_exposure(plain, POINTS, graph(), audit, audit.bodies[1], NAMES)
     assert "exposed states" not in labels(plain)
 
 
 def test_bodies_and_levels_have_audited_sizes():
     audit = audit_constraint(graph(), F)
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_hulls(ax, audit)
     assert set(labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
     secrets = audit_blowfish(BlowfishPolicy(("a", "b", "c"), [[1, 0], [0, 1], [2, 0]], (("a", "null"),)))
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_levels(ax, secrets)
     heights = [bar.get_height() for bar in ax.patches]
     assert heights[0] == 1.0
     assert heights[3:] == [1.0, 1.0, 2.0]
     assert [text.get_text() for text in ax.texts] == ["∞"]
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_secrets(ax, secrets)
     assert sorted(text.get_text() for text in ax.texts) == ["a", "b", "c"]
 
 
 def test_bounds_are_plotted_against_claim():
     pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 5_000, rng=0))
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_bounds(ax, pairs, NAMES)
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)
     (claims,) = ax.collections
@@ -77,11 +77,11 @@ def test_withheld_timesteps_are_not_plotted_as_releases():
     audit = audit_sequence(releaser, sequence)
     stated = audit.to_dict([str(state) for state in range(GRID.size)])
     assert (stated["num_timesteps"], stated["num_releases"]) == (3, 2)
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_belief_map(ax, GRID.points, audit, released)
     (dots,) = [line for line in ax.lines if line.get_label() == "released"]
     np.testing.assert_array_equal(dots.get_xydata(), released[[0, 2]])
-    _, ax = new_figure()
+    _, ax = create_figure()
     pictures.draw_expected_error(ax, audit)
     assert ax.get_xlabel() == "timestep"
     (line,) = [line for line in ax.lines if line.get_label() == "all releases"]

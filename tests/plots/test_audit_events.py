@@ -8,7 +8,7 @@ import pytest
 from dphmm.audit import EventAudit
 from dphmm.events import Presence
 from dphmm.plots import draw_event_probability
-from dphmm.plots.canvas import new_figure
+from dphmm.plots.canvas import create_figure
 
 pytest.importorskip("matplotlib")
 
@@ -25,7 +25,7 @@ def lines(ax) -> dict:
 
 def test_few_releases_are_dots_and_window_is_marked():
     event_audit = audit(6)
-    _, ax = new_figure()
+    _, ax = create_figure()
     draw_event_probability(ax, event_audit, 0.9, 0.1)
     plotted = lines(ax)
     np.testing.assert_allclose(
@@ -41,7 +41,7 @@ def test_few_releases_are_dots_and_window_is_marked():
 def test_many_releases_are_a_line_and_quiet_times_are_omitted():
     event_audit = audit(400)
     when = (np.arange(400) * 60_000_000).astype("datetime64[us]")
-    _, ax = new_figure()
+    _, ax = create_figure()
     draw_event_probability(ax, event_audit, times=when)
     assert next(line for line in ax.lines if line.get_label() == "given past releases").get_marker() == "None"
     left, right = ax.get_xlim()

@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib")
 
 from dphmm.plots import audit_report, build_audit_sections
 from dphmm.plots.audit import draw_exposure
-from dphmm.plots.canvas import EXPOSED_COLOUR, new_figure
+from dphmm.plots.canvas import EXPOSED_COLOUR, create_figure
 
 GRID = Grid.over((44.98, -30.03, 45.02, -29.97), 0.5)
 ALONE = np.flatnonzero(GRID.points[:, 0] > 0)
@@ -70,7 +70,7 @@ def test_rows_are_sorted_by_decreasing_exposure():
 @pytest.mark.slow
 def test_exposed_cells_are_filled_and_within_view(audit_result):
     audit = audit_result.audits[0]
-    _, ax = new_figure()
+    _, ax = create_figure()
     names = audit_result.target.names
     draw_exposure(ax, GRID.points, audit_result.target.policy, audit, audit.bodies[0], names, GRID)
     (cells,) = (collection for collection in ax.collections if collection.get_label() == "exposed states")

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import CoordinateError
-from dphmm.plots.basemap import around, shipped_basemap
+from dphmm.plots.basemap import build_world_basemap, compute_bounding_box
 from dphmm.space.states import Places
 from dphmm.space.towns import NAMES_FILE
-from dphmm.space.world_map import WORLD, coded, decoded
+from dphmm.space.world_map import WORLD, decode_points, encode_points
 
 WET = {
     "Santa Monica Bay": (33.95, -118.60),
@@ -36,13 +36,13 @@ DRY = {
 @pytest.mark.parametrize("place", [*WET, *DRY])
 def test_known_places_are_wet_or_dry(place):
     latitude, longitude = (WET | DRY)[place]
-    basemap = shipped_basemap((latitude - 1, longitude - 1.2, latitude + 1, longitude + 1.2))
+    basemap = build_world_basemap((latitude - 1, longitude - 1.2, latitude + 1, longitude + 1.2))
     wet = any(shapely.contains_xy(water, longitude, latitude) for water in basemap.water)
     assert wet == (place in WET)
 
 
 def test_names_are_those_of_largest_places_in_box():
-    basemap = shipped_basemap((33.9, -118.6, 34.2, -118.1), max_names=5)
+    basemap = build_world_basemap((33.9, -118.6, 34.2, -118.1), max_names=5)
     assert len(basemap.names) == 5
     assert basemap.names[0].name == "Los Angeles"
     ranks = [place.rank for place in basemap.names]
@@ -53,7 +53,7 @@ def test_names_are_those_of_largest_places_in_box():
 
 def test_water_lies_within_box_and_borders_cross_it():
     box = (46.0, 6.0, 46.6, 7.0)
-    basemap = shipped_basemap(box)
+    basemap = build_world_basemap(box)
     frame = shapely.box(6.0, 46.0, 7.0, 46.6).buffer(1e-9)
     assert all(frame.contains(water) for water in basemap.water)
     assert basemap.lines["border"]
@@ -64,7 +64,7 @@ def test_water_lies_within_box_and_borders_cross_it():
     "box", [(44.0, -31.0, 46.0, -29.0), (-20.0, 179.0, -15.0, -179.0)], ids=["open sea", "date line"]
 )
 def test_basemap_is_empty_on_open_sea_and_across_date_line(box):
-    assert shipped_basemap(box).is_empty
+    assert build_world_basemap(box).is_empty
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_basemap_is_empty_on_open_sea_and_across_date_line(box):
     ids=["across", "west of it", "at it"],
 )
 def test_box_around_region_at_date_line_is_narrow(longitudes, west, east):
-    box = around(Places(["a", "b"], [-17.0, -17.02], longitudes), 0.1)
+    box = compute_bounding_box(Places(["a", "b"], [-17.0, -17.02], longitudes), 0.1)
     assert box[1::2] == pytest.approx((west, east), abs=1e-9)
 
 
@@ -84,7 +84,7 @@ def test_box_around_region_at_date_line_is_narrow(longitudes, west, east):
 )
 def test_degenerate_bbox_raises(box):
     with pytest.raises(CoordinateError, match="box "):
-        shipped_basemap(box)
+        build_world_basemap(box)
 
 
 def test_file_is_small_and_has_licences():
@@ -101,7 +101,7 @@ def test_coast_matches_natural_earth_within_150_metres(real_data):
         features = json.loads((real_data / "areas" / f"{place}_coast.geojson").read_text())["features"]
         coast = shapely.union_all([shapely.from_geojson(json.dumps(feature["geometry"])) for feature in features])
         west, south, east, north = coast.bounds
-        basemap = shipped_basemap((south, west, north, east))
+        basemap = build_world_basemap((south, west, north, east))
         shore = shapely.union_all([water.boundary for water in basemap.water])
         points = shapely.get_coordinates(coast)
         inner = ((points > [west + 0.02, south + 0.02]) & (points < [east - 0.02, north - 0.02])).all(axis=1)
@@ -113,4 +113,4 @@ def test_coast_matches_natural_earth_within_150_metres(real_data):
 @given(st.lists(st.tuples(st.integers(-180_000, 180_000), st.integers(-90_000, 90_000)), min_size=1))
 def test_coded_points_are_decoded(points):
     steps = np.array(points, dtype=np.int64)
-    np.testing.assert_array_equal(np.round(decoded(coded(steps), 1.0)), steps)
+    np.testing.assert_array_equal(np.round(decode_points(encode_points(steps), 1.0)), steps)

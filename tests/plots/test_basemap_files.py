@@ -12,7 +12,7 @@ import shapely
 from dphmm.errors import ConfigurationError, DataFileError, MissingDependencyError, OutputError
 from dphmm.jobs import learn, load_model, region
 from dphmm.plots import basemap as basemap_files
-from dphmm.plots.basemap import around, extract_basemap, read_basemap
+from dphmm.plots.basemap import compute_bounding_box, extract_basemap, read_basemap
 from tests.openstreetmap import write_extract
 
 BOX = (44.9, -30.1, 45.1, -29.9)
@@ -252,7 +252,7 @@ def model(tmp_path_factory):
 def test_map_extracted_for_model_matches_extract(extract, tmp_path, model, name):
     summary = extract_basemap(extract, model, tmp_path / name)
     assert (summary["water"], summary["road"], summary["lane"], summary["names"]) == (1, 1, 1, 1)
-    box = around(load_model(model).space, 0.1)
+    box = compute_bounding_box(load_model(model).space, 0.1)
     small, large = read_basemap(tmp_path / name, box), read_basemap(extract, box)
     assert (small.names[0].name, small.credit) == (large.names[0].name, large.credit)
     assert small.names[0][1:] == pytest.approx(large.names[0][1:], abs=1e-5)

@@ -7,14 +7,14 @@ import pytest
 
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import compute_leakage
-from dphmm.plots import budgets_over_time, draw_steps, leakage_over_time
-from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, new_figure, save
+from dphmm.plots import draw_leakage, draw_leakage_budgets, draw_steps
+from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, create_figure, save
 from tests.sizes import slow
 
 
 @pytest.fixture
 def ax():
-    return new_figure()[1]
+    return create_figure()[1]
 
 
 def test_few_steps_are_a_line_without_infinite_values(ax):
@@ -69,10 +69,10 @@ def test_leakage_plots_fit_their_figure(count, width):
     budgets = rng.uniform(0.01, 0.2, count)
     leakage = compute_leakage(matrix, matrix, budgets)
     for draw in (
-        lambda ax: leakage_over_time(ax, leakage),
-        lambda ax: budgets_over_time(ax, matrix, matrix, budgets, 1.0),
+        lambda ax: draw_leakage(ax, leakage),
+        lambda ax: draw_leakage_budgets(ax, matrix, matrix, budgets, 1.0),
     ):
-        figure, ax = new_figure(width, 0.75 * width)
+        figure, ax = create_figure(width, 0.75 * width)
         draw(ax)
         figure.canvas.draw()
         box = ax.get_legend().get_window_extent()

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dphmm.jobs import hide
-from dphmm.plots.hide import hidden_figure
+from dphmm.plots.hide import draw_hide_figure
 from tests.documents import ROOT
 
 
 @pytest.mark.slow
 def test_public_track_is_within_view_with_and_without_basemap():
     result = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
-    plain, with_basemap = (hidden_figure(result, basemap) for basemap in (None, ROOT / "data/streets.geojson"))
+    plain, with_basemap = (draw_hide_figure(result, basemap) for basemap in (None, ROOT / "data/streets.geojson"))
     plane = result.places[0].zone.projection
     kept = np.concatenate([plane.to_plane(segment.latitude, segment.longitude) for segment in result.public.segments])
     for figure in (plain, with_basemap):
@@ -36,7 +36,7 @@ def test_single_points_on_both_sides_of_the_zone_are_visible(tmp_path):
     (tmp_path / "ride.gpx").write_text(f"<gpx><trk><trkseg>{points}</trkseg></trk></gpx>", encoding="utf-8")
     result = hide(tmp_path / "ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
     assert [len(segment) for segment in result.public.segments] == [1, 1]
-    lines = [line for line in hidden_figure(result).axes[0].lines if len(line.get_xdata()) == 1]
+    lines = [line for line in draw_hide_figure(result).axes[0].lines if len(line.get_xdata()) == 1]
     assert [line.get_marker() for line in lines] == ["o", "o"]
 
 
@@ -46,7 +46,7 @@ def test_single_points_on_both_sides_of_the_zone_are_visible(tmp_path):
 )
 def test_zones_form_a_grid_of_at_most_36_panels(count, shape):
     result = hide(ROOT / "data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
-    figure = hidden_figure(replace(result, places=count * result.places))
+    figure = draw_hide_figure(replace(result, places=count * result.places))
     panels = [ax for ax in figure.axes if ax.get_subplotspec() is not None and ax.get_label() != "<colorbar>"]
     assert {ax.get_gridspec().get_geometry() for ax in panels} == {shape}
     assert len(panels) == 1 + min(count, 35)
@@ -67,7 +67,7 @@ def test_legend_lists_gates_in_view_only(tmp_path, first, is_shown):
         for minute, row in enumerate(rows)
     )
     (tmp_path / "ride.gpx").write_text(f"<gpx><trk><trkseg>{points}</trkseg></trk></gpx>", encoding="utf-8")
-    (legend,) = hidden_figure(hide(tmp_path / "ride.gpx", near=[(45.01, -30.01)], within_km=0.5)).legends
+    (legend,) = draw_hide_figure(hide(tmp_path / "ride.gpx", near=[(45.01, -30.01)], within_km=0.5)).legends
     labels = [text.get_text() for text in legend.get_texts()]
     assert ("exit or entry" in labels) == is_shown
     assert len(labels) == len(set(labels))

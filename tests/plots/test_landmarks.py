@@ -25,7 +25,7 @@ def ax():
 def test_bars_are_budgets_and_line_is_loss(ax):
     budget = uniform_scheme(range(5), [1, 2], 0.9)
     losses = leakage(range(5), [1, 2], budget.epsilons)
-    plots.budget_and_loss(ax, budget, losses)
+    plots.draw_landmark_budget(ax, budget, losses)
     bars = {bar.get_x() + bar.get_width() / 2: bar.get_height() for group in ax.containers for bar in group}
     assert bars == dict(zip(range(5), budget.epsilons, strict=True))
     assert [len(group) for group in ax.containers] == [3, 2]
@@ -37,13 +37,13 @@ def test_bars_are_budgets_and_line_is_loss(ax):
 
 
 def test_plot_without_losses_has_one_scale(ax):
-    plots.budget_and_loss(ax, uniform_scheme(range(5), [1, 2], 0.9))
+    plots.draw_landmark_budget(ax, uniform_scheme(range(5), [1, 2], 0.9))
     assert ax.figure.axes == [ax]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ε, regular", "ε, landmark"]
 
 
 def test_consecutive_landmarks_are_shaded_once(ax):
-    plots.budget_and_loss(ax, skip_scheme(range(8), [0, 3, 4, 7], 1.0))
+    plots.draw_landmark_budget(ax, skip_scheme(range(8), [0, 3, 4, 7], 1.0))
     spans = [patch for patch in ax.patches if patch.get_alpha() == 0.15]
     assert [(span.get_x(), span.get_x() + span.get_width()) for span in spans] == [(-0.5, 0.5), (2.5, 4.5), (6.5, 7.5)]
 
@@ -51,7 +51,7 @@ def test_consecutive_landmarks_are_shaded_once(ax):
 @pytest.mark.parametrize("size", [1, 3])
 def test_instants_are_plotted_and_unbounded_losses_omitted(ax, size):
     times = np.datetime64("2024-03-07T09:00", "us") + np.arange(size) * np.timedelta64(5, "m")
-    plots.budget_and_loss(ax, uniform_scheme(times, [], 1.0), np.full(size, np.inf))
+    plots.draw_landmark_budget(ax, uniform_scheme(times, [], 1.0), np.full(size, np.inf))
     (right,) = [other for other in ax.figure.axes if other is not ax]
     assert np.isnan(right.get_lines()[0].get_ydata()).all()
 
@@ -62,7 +62,7 @@ def test_many_landmarks_are_needles_and_losses_a_band(ax, count):
     marked = times[::8]
     budget = uniform_scheme(times, marked, 5.0)
     losses = leakage(times, marked, budget.epsilons) + np.linspace(0, 1, len(times))
-    plots.budget_and_loss(ax, budget, losses)
+    plots.draw_landmark_budget(ax, budget, losses)
     (heads,) = ax.get_lines()
     assert heads.get_xdata().tolist() == marked.tolist()
     assert heads.get_ydata().tolist() == budget.epsilons[::8].tolist()
@@ -81,7 +81,7 @@ def test_many_landmarks_are_needles_and_losses_a_band(ax, count):
 
 def test_gap_in_times_splits_area(ax):
     times = np.append(np.arange(100), np.arange(400, 500))
-    plots.budget_and_loss(ax, uniform_scheme(times, [], 1.0))
+    plots.draw_landmark_budget(ax, uniform_scheme(times, [], 1.0))
     (area,) = [collection for collection in ax.collections if isinstance(collection, PolyCollection)]
     parts = [path.vertices[:, 0] for path in area.get_paths()]
     assert [(part.min(), part.max()) for part in parts] == [(0, 100), (400, 500)]
@@ -92,7 +92,7 @@ def test_line_of_losses_does_not_cross_gap_in_times(ax, size):
     times = np.append(np.arange(size), 1000 + np.arange(size))
     budget = uniform_scheme(times, [size - 1, 1000], 1.0)
     losses = leakage(times, [size - 1, 1000], budget.epsilons)
-    plots.budget_and_loss(ax, budget, losses)
+    plots.draw_landmark_budget(ax, budget, losses)
     (right,) = [other for other in ax.figure.axes if other is not ax]
     curve = right.get_lines()[0]
     drawn = curve.get_ydata()
@@ -102,7 +102,7 @@ def test_line_of_losses_does_not_cross_gap_in_times(ax, size):
 
 def test_bands_of_losses_do_not_cross_gap_in_times(ax):
     times = np.concatenate([np.arange(400), 5000 + np.arange(7), [8000], 10_000 + np.arange(400)])
-    plots.budget_and_loss(ax, uniform_scheme(times, [3], 1.0), np.linspace(1, 2, len(times)))
+    plots.draw_landmark_budget(ax, uniform_scheme(times, [3], 1.0), np.linspace(1, 2, len(times)))
     (right,) = [other for other in ax.figure.axes if other is not ax]
     curve = right.get_lines()[0]
     at, drawn = curve.get_xdata(), curve.get_ydata()
@@ -120,7 +120,7 @@ def test_bands_of_losses_do_not_cross_gap_in_times(ax):
 
 
 def test_shade_of_landmarks_does_not_cross_gap_in_times(ax):
-    plots.budget_and_loss(ax, skip_scheme([0, 1, 2, 100, 101, 102], [2, 100], 1.0))
+    plots.draw_landmark_budget(ax, skip_scheme([0, 1, 2, 100, 101, 102], [2, 100], 1.0))
     spans = [patch for patch in ax.patches if patch.get_alpha() == 0.15]
     assert [(span.get_x(), span.get_x() + span.get_width()) for span in spans] == [(1.5, 2.5), (99.5, 100.5)]
 
@@ -128,7 +128,7 @@ def test_shade_of_landmarks_does_not_cross_gap_in_times(ax):
 @pytest.mark.parametrize("size", [20, 200])
 def test_budgets_of_timestamps_in_a_long_gap_are_visible(ax, size):
     times = np.append(np.arange(size), 10_000_000)
-    plots.budget_and_loss(ax, uniform_scheme(times, [], 1.0))
+    plots.draw_landmark_budget(ax, uniform_scheme(times, [], 1.0))
     if size == 20:
         shapes = list(ax.containers[0])
         assert all(bar.get_linewidth() > 0 and bar.get_edgecolor()[3] > 0 for bar in shapes)
@@ -145,7 +145,7 @@ def test_plot_elements_lie_within_figure(width, height, count):
     budget = uniform_scheme(times, times[::8], 5.0)
     figure = matplotlib_figure.Figure(figsize=(width, height), layout="constrained")
     ax = figure.add_subplot()
-    plots.budget_and_loss(ax, budget, leakage(times, times[::8], budget.epsilons))
+    plots.draw_landmark_budget(ax, budget, leakage(times, times[::8], budget.epsilons))
     FigureCanvasAgg(figure).draw()
     assert all(ax_of_figure.has_data() for ax_of_figure in figure.axes)
     legend = ax.get_legend().get_window_extent()

@@ -28,7 +28,7 @@ def lines(ax):
 @pytest.mark.slow
 def test_leakage_over_time_plots_three_leakages(ax):
     leakage = compute_leakage(ABSORBING, ABSORBING, [0.1] * 10)
-    plots.leakage_over_time(ax, leakage)
+    plots.draw_leakage(ax, leakage)
     plotted = lines(ax)
     np.testing.assert_array_equal(plotted["TPL"].get_ydata(), leakage.temporal)
     np.testing.assert_array_equal(plotted["BPL"].get_ydata(), leakage.backward)
@@ -37,7 +37,7 @@ def test_leakage_over_time_plots_three_leakages(ax):
 
 
 def test_loss_pieces_plot_envelope_of_all_pairs(ax):
-    plots.loss_pieces(ax, FIGURE_4, limit=4.0)
+    plots.draw_loss_function(ax, FIGURE_4, limit=4.0)
     plotted = ax.get_lines()
     envelope = lines(ax)["L(α)"].get_ydata()
     pairs = np.array([line.get_ydata() for line in plotted if line.get_label().startswith("_")])
@@ -47,13 +47,13 @@ def test_loss_pieces_plot_envelope_of_all_pairs(ax):
 
 
 def test_loss_pieces_of_many_states_plot_only_the_function(ax):
-    plots.loss_pieces(ax, smooth(np.eye(40), 0.1))
+    plots.draw_loss_function(ax, smooth(np.eye(40), 0.1))
     assert len(ax.get_lines()) == 1
 
 
 @pytest.mark.parametrize(("epsilon", "bounded"), [(0.15, True), (0.23, False)])
 def test_approach_plots_supremum_if_it_exists(ax, epsilon, bounded):
-    plots.approach_to_supremum(ax, ABSORBING, epsilon, 50)
+    plots.draw_supremum(ax, ABSORBING, epsilon, 50)
     labels = list(lines(ax))
     assert any("no supremum" in label for label in labels) != bounded
     if bounded:
@@ -64,6 +64,6 @@ def test_approach_plots_supremum_if_it_exists(ax, epsilon, bounded):
 def test_budgets_over_time_plot_bars_and_leakage(ax):
     pair = [[0.8, 0.2], [0.2, 0.8]], [[0.8, 0.2], [0.1, 0.9]]
     budgets = exact_budgets(*pair, 1.0, 8)
-    plots.budgets_over_time(ax, *pair, budgets, 1.0)
+    plots.draw_leakage_budgets(ax, *pair, budgets, 1.0)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], budgets)
     np.testing.assert_array_equal(lines(ax)["TPL"].get_ydata(), temporal_leakage(*pair, budgets))

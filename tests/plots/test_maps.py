@@ -24,7 +24,7 @@ GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 
 @pytest.fixture
 def ax():
-    return canvas.new_figure()[1]
+    return canvas.create_figure()[1]
 
 
 def _artists_by_label(ax):
@@ -104,11 +104,11 @@ def test_map_axes_have_equal_scale(ax):
 
 
 def test_legend_is_outside_axes():
-    figure, ax = canvas.new_figure()
+    figure, ax = canvas.create_figure()
     maps.draw_releases(ax, [[0.0, 0.0]])
     maps.draw_track(ax, [[0.0, 0.0]])
     maps.draw_track(ax, [[1.0, 1.0]])
-    canvas.legend_below(ax)
+    canvas.place_legend_below(ax)
     figure.canvas.draw()
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["released", "true locations (private)"]
@@ -116,7 +116,7 @@ def test_legend_is_outside_axes():
 
 
 def test_outline_names_are_in_view_or_omitted(ax):
-    canvas.show_around(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    canvas.set_limits(ax, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
     square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])
     maps.draw_outlines(ax, {"in": [4 + square], "half": [20 * square - [15, 5]], "out": [20 + square]})
     ax.figure.canvas.draw()
@@ -129,7 +129,7 @@ def test_outline_names_are_in_view_or_omitted(ax):
 
 @pytest.mark.parametrize(("error", "part"), [(1.0, 1), (3.0, 2), (10.0, 10)])
 def test_noise_is_plotted_once_at_a_stated_scale(ax, error, part):
-    canvas.show_around(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
+    canvas.set_limits(ax, np.array([[0.0, 0.0], [10.0, 8.0]]), 0.0)
     hull = SensitivityHull([[0.5, 0], [0, 0.5]])
     maps.draw_noise(ax, hull, error)
     (circle,) = (patch for patch in ax.patches if isinstance(patch, Circle))
@@ -153,7 +153,7 @@ def test_unknown_noise_is_not_plotted(ax):
 
 def test_basemap_is_plotted_with_credit_and_names_that_do_not_overlap(ax):
     projection = LocalProjection(45.0, 7.0)
-    canvas.show_around(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
+    canvas.set_limits(ax, np.array([[-20.0, -20.0], [20.0, 20.0]]), 0.0)
     lake = shapely.Polygon(
         shapely.box(6.9, 44.9, 7.1, 45.1).exterior.coords, [shapely.box(6.98, 44.98, 7.02, 45.02).exterior.coords]
     )

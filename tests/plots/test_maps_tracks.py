@@ -11,8 +11,8 @@ from dphmm.plots import canvas, maps
 
 @pytest.fixture
 def ax():
-    axes = canvas.new_figure()[1]
-    canvas.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+    axes = canvas.create_figure()[1]
+    canvas.set_limits(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
     return axes
 
 
@@ -45,8 +45,8 @@ def test_fullest_hexagon_is_darkest_and_background_is_pale(ax):
     points = np.concatenate([np.full((900, 2), 2.0), np.full((30, 2), 8.0)])
     darkness = {}
     for strength in (1.0, 0.4):
-        axes = canvas.new_figure()[1]
-        canvas.show_around(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
+        axes = canvas.create_figure()[1]
+        canvas.set_limits(axes, np.array([[0.0, 0.0], [10.0, 10.0]]), 0.0)
         maps.draw_density(axes, points, canvas.BLUE, "them", strength=strength)
         axes.figure.canvas.draw()
         (hexagons,) = axes.collections
@@ -74,7 +74,7 @@ def test_estimates_are_coloured_by_time_and_trips_are_separate(ax):
     assert last.get_widths().tolist() == [4.0]
     (bar,) = (other for other in ax.figure.axes if other is not ax)
     assert bar.get_ylabel() == "time (UTC)"
-    narrow = canvas.new_figure(4.2, 4.2)[1]
+    narrow = canvas.create_figure(4.2, 4.2)[1]
     maps.draw_estimates(narrow, points, times=times, trips=np.array([0, 0, 0, 1, 1]))
     narrow.figure.canvas.draw()
     (bar,) = (other for other in narrow.figure.axes if other is not narrow)

@@ -16,7 +16,7 @@ from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import DataFileError
 from dphmm.plots import ReleaseMap, canvas
 from dphmm.plots.basemap import build_basemap
-from dphmm.plots.release import _grid_lines, draw_ground, edges_up_to
+from dphmm.plots.release import _build_grid_lines, collect_edges, draw_ground
 from dphmm.policy import PolicyGraph
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
@@ -70,7 +70,7 @@ def test_releases_beyond_the_earth_are_omitted_from_figure(num_placed):
     table = walks.release_walk(6)
     beyond = np.arange(6) >= num_placed
     moved = {name: np.where(beyond, np.nan, table[name]) for name in ("latitude", "longitude")}
-    _, ax = canvas.new_figure(4, 4)
+    _, ax = canvas.create_figure(4, 4)
     ReleaseMap(ReleaseTable({**table.columns, **moved}), walks.GRID).draw(ax)
     (samples,) = [line for line in ax.lines if line.get_label() == "sampled location"]
     assert len(samples.get_xdata()) == num_placed
@@ -83,7 +83,7 @@ def test_map_elements_do_not_overlap_and_lie_within_figure(kind, width):
     table = walks.sample_table(100_000, 20) if kind == "many" else walks.release_walk(1 if kind == "one" else 20)
     tracks = [walks.walk(60, reach=0.3)] if kind == "private" else []
     release_map = ReleaseMap(table, walks.GRID, tracks, policy=policy(), policy_text="utility:2km")
-    figure, ax = canvas.new_figure(width, width)
+    figure, ax = canvas.create_figure(width, width)
     release_map.draw(ax)
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
@@ -120,7 +120,7 @@ def test_map_elements_do_not_overlap_and_lie_within_figure(kind, width):
 def test_view_contains_all_estimates_and_most_releases():
     table = walks.sample_table(5_000, 3)
     release_map = ReleaseMap(table, walks.GRID)
-    _, ax = canvas.new_figure()
+    _, ax = canvas.create_figure()
     outside = release_map.draw(ax)
     (west, east), (south, north) = ax.get_xlim(), ax.get_ylim()
     estimates = release_map.projection.to_plane(table["estimate_latitude"], table["estimate_longitude"])
@@ -141,7 +141,7 @@ def test_grid_lines_are_sides_of_cells(masked):
         for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True):
             sides.add(tuple(np.round((a + b) / 2, 6) + 0.0))
     covered = set()
-    for line in _grid_lines(grid):
+    for line in _build_grid_lines(grid):
         length = np.abs(line[-1] - line[0]).sum()
         count = round(length / 0.5)
         steps = (np.arange(count) + 0.5) / count
@@ -154,9 +154,9 @@ def test_grid_lines_are_sides_of_cells(masked):
 def test_edges_are_listed_up_to_a_limit():
     graph = policy()
     edges = graph.edge_array()
-    np.testing.assert_array_equal(edges_up_to(graph, len(edges)), edges)
-    assert edges_up_to(graph, len(edges) - 1) is None
-    assert edges_up_to(PolicyGraph.complete(600), 100_000) is None
+    np.testing.assert_array_equal(collect_edges(graph, len(edges)), edges)
+    assert collect_edges(graph, len(edges) - 1) is None
+    assert collect_edges(PolicyGraph.complete(600), 100_000) is None
 
 
 @pytest.mark.slow
@@ -239,7 +239,7 @@ def test_map_file_is_refused_only_across_date_line(tmp_path, west):
     track = Trajectory("ann", times, np.full(2, latitude), np.full(2, longitude)).resample(300.0)
     table = ReleaseTable.from_releases(release_trajectory(engine, grid, track))
     release_map = ReleaseMap(table, grid, basemap=tmp_path / "road.geojson")
-    _, ax = canvas.new_figure()
+    _, ax = canvas.create_figure()
     if west > 0:
         for draw in (release_map.to_html, lambda: release_map.draw(ax)):
             with pytest.raises(DataFileError, match=r"road\.geojson: .* date line"):
@@ -262,7 +262,7 @@ def test_page_contains_every_segment_of_streets():
     streets = Streets([[339500000, -1184000000], [341000000, -1184000000], [341000000, -1182000000]], [3])
     page = ReleaseMap(walks.release_walk(20), streets).to_html("Title")
     states = read_page_data(page)["layers"][0]
-    (line,) = ReleaseMap(walks.release_walk(20), streets)._background_layers()[0].points
+    (line,) = ReleaseMap(walks.release_walk(20), streets)._build_background_layers()[0].points
     assert (states["name"], states["kind"]) == ("states", "strokes")
     np.testing.assert_allclose(line, [[33.95, -118.4], [34.1, -118.4], [34.1, -118.2]], atol=1e-7)
 
@@ -302,7 +302,7 @@ def test_circles_are_calibrated_radii_with_their_legend_where_the_model_is_calib
     plain = withhold(table, np.arange(20) % 4 > 0, calibrated_radius_90_m=np.full(20, np.nan))
     calibrated = withhold(table, np.arange(20) % 4 > 0, calibrated_radius_90_m=2 * table["estimate_error_m"])
     for shown, name, factor in ((plain, "expected error", 1), (calibrated, "calibrated radius: contains 90 %", 2)):
-        _, ax = canvas.new_figure()
+        _, ax = canvas.create_figure()
         ReleaseMap(shown, walks.GRID).draw(ax)
         (area,) = (patch for patch in ax.patches if patch.get_label() == "predicted between samples")
         reach = factor * float(table["estimate_error_m"].max()) / 1000
@@ -318,7 +318,7 @@ def test_map_contains_the_predicted_area_up_to_its_largest_extension():
     table, withheld = walks.release_walk(20), np.arange(20) % 4 > 0
     contained = []
     for radius_m in (6_000.0, 1_000_000.0):
-        _, ax = canvas.new_figure()
+        _, ax = canvas.create_figure()
         radii = np.where(np.arange(20) % 5 < 2, radius_m, 10.0)
         ReleaseMap(withhold(table, withheld, calibrated_radius_90_m=radii), walks.GRID).draw(ax)
         (area,) = (patch for patch in ax.patches if patch.get_label() == "predicted between samples")
@@ -329,7 +329,7 @@ def test_map_contains_the_predicted_area_up_to_its_largest_extension():
 def test_each_of_few_users_has_a_panel_with_one_view_and_no_line_through_predictions():
     table = walks.sample_table(60, 3)
     table = withhold(table, np.arange(60) % 5 > 0)
-    figure, _ = canvas.new_panels(9.0, 9.0, rows=0)
+    figure, _ = canvas.create_panels(9.0, 9.0, rows=0)
     caption = ReleaseMap(table, walks.GRID).draw_panels(figure)
     assert caption.startswith("12 releases of 3 users, and predictions at 48 timesteps")
     users = sorted(set(table["user"].tolist()))
@@ -359,7 +359,7 @@ def test_map_of_streets_is_credited(tiles):
     """As its licence may require, with and without another background."""
     vertices = [[339500000, -1184000000], [341000000, -1184000000]]
     shown = ReleaseMap(walks.release_walk(20), Streets(vertices, [2], credit="© Street mappers."))
-    figure, ax = canvas.new_figure(4, 4)
+    figure, ax = canvas.create_figure(4, 4)
     shown.draw(ax)
     assert any("© Street mappers." in text.get_text() for text in (*ax.texts, *figure.texts))
     assert "© Street mappers." in shown.to_html("Title", tiles, "Tiles." if tiles else "")

@@ -105,7 +105,7 @@ def test_open_places_are_not_described_as_noisy(release_folder, plain):
     assert "locations of 2 users, with noise." in plain[1]
     table = read_releases(release_folder / "r.csv")
     opened = ReleaseTable({**table.columns, "unprotected": np.arange(len(table)) < 5})
-    summary = release_report._summary(
+    summary = release_report._summarize_releases(
         build_guarantee(table, SETTINGS.engine(load_model(release_folder / "m.npz"))), opened
     )
     assert summary.startswith(f"{len(table):,} locations of 2 users, with noise except for 5 that are unprotected.")

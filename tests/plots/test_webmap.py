@@ -11,7 +11,7 @@ import shapely
 
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.plots.basemap import Basemap, PlaceName
-from dphmm.plots.webmap import MapLayer, MapPolicy, web_map
+from dphmm.plots.webmap import MapLayer, MapPolicy, build_web_map
 from tests.plots.test_webmap_coding import decode_integers, decode_numbers
 
 POINTS = np.array([[45.0, 7.0], [45.5, 7.25]])
@@ -26,7 +26,7 @@ def test_page_contains_layers():
     facts = {"epsilon": [1.0, 0.25], "mechanism": ["lattice", "lattice"]}
     layer = MapLayer("released", "dots", "#d55e00", POINTS, facts, ["a", "b"], TIMES)
     ring = MapLayer("areas", "outlines", "#888888", [[[0, 0], [1, 0], [1, 1]]], {"name": ["x"]}, visible=False)
-    areas, released = read_page_data(web_map([ring, layer], "Title"))["layers"]
+    areas, released = read_page_data(build_web_map([ring, layer], "Title"))["layers"]
     assert [areas["name"], released["name"]] == ["areas", "released"]
     np.testing.assert_allclose(decode_numbers(released["latitude"], 2), POINTS[:, 0])
     np.testing.assert_allclose(decode_numbers(released["longitude"], 2), POINTS[:, 1])
@@ -56,7 +56,7 @@ def test_shared_columns_are_stored_once():
     times = np.cumsum(np.random.default_rng(1).integers(1, 9, 3000)).astype("datetime64[s]")
     dots = MapLayer("one", "dots", "#000000", points, {}, users, times)
     other = MapLayer("other", "line", "#000000", points + 1e-3, {}, users, times)
-    page_data = read_page_data(web_map([dots, other], "T"))
+    page_data = read_page_data(build_web_map([dots, other], "T"))
     assert page_data["layers"][0]["times"] == page_data["layers"][1]["times"]
     assert len(page_data["codes"]) == 5
     assert len(set(page_data["codes"])) == 5
@@ -64,7 +64,7 @@ def test_shared_columns_are_stored_once():
 
 def test_policy_contains_hull_in_kilometres():
     policy = MapPolicy(POINTS, [[1, 0], [0, 1]], [[0.5, 0.0], [0.0, 0.25]], 1234.5678, "utility:1km")
-    policy_json = read_page_data(web_map([], "T", policy=policy))["policy"]
+    policy_json = read_page_data(build_web_map([], "T", policy=policy))["policy"]
     assert (policy_json["hull"], policy_json["error"], policy_json["edges"]) == ([[0.5, 0.0], [0.0, 0.25]], 1234.568, 2)
     assert (decode_numbers(policy_json["from"], 2), decode_numbers(policy_json["to"], 2)) == ([0, 1], [1, 0])
 
@@ -73,18 +73,18 @@ def test_basemap_is_stored_as_steps_between_points():
     lake = shapely.box(7.0, 45.0, 7.5, 45.5).difference(shapely.box(7.2, 45.2, 7.3, 45.3))
     road = np.array([[7.0, 45.0], [7.00001, 45.00002]])
     basemap = Basemap([lake], {"road": [road]}, [PlaceName("Ivrea", 45.46, 7.87, 40.0)], "Theirs.")
-    basemap_json = read_page_data(web_map([], "T", basemap=basemap))["basemap"]
+    basemap_json = read_page_data(build_web_map([], "T", basemap=basemap))["basemap"]
     assert basemap_json["lines"] == {"road": [[4_500_000, 700_000, 2, 1]]}
     assert [len(ring) for rings in basemap_json["water"] for ring in rings] == [10, 10]
     assert (basemap_json["names"], basemap_json["credit"]) == ([["Ivrea", 45.46, 7.87, 40.0]], "Theirs.")
     with pytest.raises(InvalidInputError, match=r"basemap .*finite"):
-        web_map([], "T", basemap=Basemap(lines={"road": [[[7.0, np.nan]]]}))
+        build_web_map([], "T", basemap=Basemap(lines={"road": [[[7.0, np.nan]]]}))
 
 
 @pytest.mark.parametrize("text", ["</script><script>alert(1)</script>", "{{data}}", "{{note}} & \\1 $&", "<b>é</b>"])
 def test_text_is_escaped(text):
     layer = MapLayer(text, "dots", "#000000", [[0, 0]], {text: [text]}, [text], TIMES[:1])
-    plain, page = web_map([], "T"), web_map([layer], text, text)
+    plain, page = build_web_map([], "T"), build_web_map([layer], text, text)
     for tag in ("<script", "</script>"):
         assert page.count(tag) == plain.count(tag)
     (layer_json,) = read_page_data(page)["layers"]
@@ -96,7 +96,7 @@ def test_text_is_escaped(text):
 def test_page_may_access_network_only_for_tiles():
     policies = [
         re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
-        for page in (web_map([], "T"), web_map([], "T", tiles="https://tiles.example/{z}/{x}/{y}.png"))
+        for page in (build_web_map([], "T"), build_web_map([], "T", tiles="https://tiles.example/{z}/{x}/{y}.png"))
     ]
     assert policies[0] == ("default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:")
     assert policies[1] == f"{policies[0]} https://tiles.example"
@@ -114,13 +114,13 @@ def test_page_may_access_network_only_for_tiles():
 )
 def test_invalid_tile_address_raises(address):
     with pytest.raises(ConfigurationError, match="tiles "):
-        web_map([], "T", tiles=address)
+        build_web_map([], "T", tiles=address)
 
 
 def test_invalid_points_and_columns_raise():
     with pytest.raises(InvalidInputError, match="finite"):
-        web_map([MapLayer("a", "dots", "#000000", [[np.inf, 0]])], "T")
+        build_web_map([MapLayer("a", "dots", "#000000", [[np.inf, 0]])], "T")
     with pytest.raises(InvalidInputError, match=r"'a' .*users.*1 points, 2 users"):
-        web_map([MapLayer("a", "dots", "#000000", [[0, 0]], users=["x", "y"])], "T")
+        build_web_map([MapLayer("a", "dots", "#000000", [[0, 0]], users=["x", "y"])], "T")
     with pytest.raises(InvalidInputError, match="times without users"):
-        web_map([MapLayer("a", "dots", "#000000", [[0, 0]], times=TIMES[:1])], "T")
+        build_web_map([MapLayer("a", "dots", "#000000", [[0, 0]], times=TIMES[:1])], "T")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import InvalidInputError
-from dphmm.plots.webmap import coded_lines, coded_numbers, coded_texts
+from dphmm.plots.webmap import encode_lines, encode_numbers, encode_texts
 
 
 def decode_integers(code: str) -> list[int]:
@@ -39,35 +39,35 @@ def decode_numbers(column: dict, length: int) -> list[float]:
 @pytest.mark.slow
 @given(st.lists(st.one_of(st.integers(-(2**51), 2**51), st.just(math.nan))))
 def test_integers_and_gaps_are_decoded(values):
-    np.testing.assert_array_equal(decode_numbers(coded_numbers(values), len(values)), np.array(values, dtype=float))
+    np.testing.assert_array_equal(decode_numbers(encode_numbers(values), len(values)), np.array(values, dtype=float))
 
 
 @given(st.lists(st.floats(-180, 180)))
 def test_degrees_are_decoded_within_half_a_step(values):
-    decoded = decode_numbers(coded_numbers(values, 1e-5), len(values))
+    decoded = decode_numbers(encode_numbers(values, 1e-5), len(values))
     np.testing.assert_allclose(decoded, values, rtol=0, atol=0.5e-5 + 1e-12)
 
 
 def test_constant_column_is_stored_once():
-    assert coded_numbers([1.0] * 100_000) == {"step": 1.0, "all": 1}
+    assert encode_numbers([1.0] * 100_000) == {"step": 1.0, "all": 1}
 
 
 def test_steps_within_eight_kilometres_take_two_bytes():
     values = np.random.default_rng(0).integers(-4000, 4000, 30_000)
-    assert len(base64.b64decode(coded_numbers(values)["code"])) < 2 * 30_000
+    assert len(base64.b64decode(encode_numbers(values)["code"])) < 2 * 30_000
 
 
 @pytest.mark.slow
 @given(st.lists(st.text()))
 def test_texts_are_decoded(texts):
-    coded = coded_texts(texts)
+    coded = encode_texts(texts)
     expected = np.asarray(texts, dtype=np.str_).tolist()
     assert [coded["words"][int(row)] for row in decode_numbers(coded["rows"], len(texts))] == expected
 
 
 def test_lines_are_decoded_in_order():
     lines = [[[1.0, 2.0], [1.5, 2.5]], [[3.0, 4.0], [3.25, 4.5], [3.0, 4.0]]]
-    coded = coded_lines(lines)
+    coded = encode_lines(lines)
     assert (coded["n"], coded["points"]) == (2, 5)
     assert decode_numbers(coded["lengths"], 2) == [2, 3]
     np.testing.assert_allclose(decode_numbers(coded["latitude"], 5), [1.0, 1.5, 3.0, 3.25, 3.0])
@@ -77,7 +77,7 @@ def test_lines_are_decoded_in_order():
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e300])
 def test_values_outside_script_range_raise(value):
     with pytest.raises(InvalidInputError, match="finite"):
-        coded_numbers([0.0, value])
+        encode_numbers([0.0, value])
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_values_outside_script_range_raise(value):
 )
 def test_invalid_lines_raise(lines):
     with pytest.raises(InvalidInputError):
-        coded_lines(lines)
+        encode_lines(lines)

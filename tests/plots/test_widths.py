@@ -15,17 +15,17 @@ from dphmm.evaluation.noise_comparison import NOISES, NoiseRow
 from dphmm.events import Presence
 from dphmm.jobs import CalibrationTargets, Data, calibrate, compare_users, learn, region
 from dphmm.plots import (
-    approach_to_supremum,
     draw_calibration_figure,
     draw_event_probability,
+    draw_leakage,
+    draw_loss_function,
+    draw_model_figure,
+    draw_supremum,
     draw_trade_off,
-    leakage_over_time,
-    loss_pieces,
-    model_figure,
 )
-from dphmm.plots.canvas import new_figure, tick_powers
-from dphmm.plots.evaluation import draw_noises, noise_figure
-from dphmm.plots.model import crowds_figure
+from dphmm.plots.canvas import create_figure, set_power_ticks
+from dphmm.plots.evaluation import draw_noise_figure, draw_noises
+from dphmm.plots.model import draw_crowds_figure
 from tests.sizes import few_every_day
 
 pytest.importorskip("matplotlib")
@@ -90,11 +90,11 @@ PLOTS = {
     "event, dates": lambda ax, _: draw_event_probability(
         ax, event(300), times=np.datetime64("2024-03-07", "us") + np.arange(300) * np.timedelta64(5, "m")
     ),
-    "leakage, few": lambda ax, _: leakage_over_time(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3)),
-    "leakage, many": lambda ax, _: leakage_over_time(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3000)),
-    "loss": lambda ax, _: loss_pieces(ax, MATRIX),
-    "supremum, few": lambda ax, _: approach_to_supremum(ax, MATRIX, 0.1, 5),
-    "supremum, many": lambda ax, _: approach_to_supremum(ax, MATRIX, 0.1, 2000),
+    "leakage, few": lambda ax, _: draw_leakage(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3)),
+    "leakage, many": lambda ax, _: draw_leakage(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3000)),
+    "loss": lambda ax, _: draw_loss_function(ax, MATRIX),
+    "supremum, few": lambda ax, _: draw_supremum(ax, MATRIX, 0.1, 5),
+    "supremum, many": lambda ax, _: draw_supremum(ax, MATRIX, 0.1, 2000),
     "noise_scope": lambda ax, calibration: draw_trade_off(ax, calibration),
 }
 
@@ -102,14 +102,14 @@ PLOTS = {
 @pytest.mark.parametrize("width", few_every_day(WIDTHS, 1))
 @pytest.mark.parametrize("name", PLOTS)
 def test_plot_fits(name, width, calibration):
-    figure, ax = new_figure(width, max(3.2, 0.5 * width))
+    figure, ax = create_figure(width, max(3.2, 0.5 * width))
     PLOTS[name](ax, calibration)
     assert flaws(figure) == []
 
 
 def test_trade_off_shows_error_without_releases(calibration):
     """It exceeds all other errors if the adversary knows little."""
-    _, ax = new_figure(6.0, 4.0)
+    _, ax = create_figure(6.0, 4.0)
     draw_trade_off(ax, replace(calibration, error_without_releases=50.0))
     low, high = ax.get_ylim()
     assert all(low < value < high for line in ax.lines[:-1] for value in np.asarray(line.get_ydata(), dtype=float))
@@ -118,18 +118,18 @@ def test_trade_off_shows_error_without_releases(calibration):
 
 @pytest.mark.parametrize("ends", [(23.2, 45.8), (1.1, 1.15), (95.0, 105.0), (10.0, 1000.0), (0.0123, 0.0125)])
 def test_logarithmic_axis_has_several_round_labels(ends):
-    _, ax = new_figure(6.0, 4.0)
+    _, ax = create_figure(6.0, 4.0)
     ax.set(xscale="log", xlim=ends)
-    tick_powers(ax.xaxis, ends, (1, 2, 5), "{:g}".format)
+    set_power_ticks(ax.xaxis, ends, (1, 2, 5), "{:g}".format)
     values = ax.get_xticks()
     assert 2 <= len(values) <= 7
     assert all(ends[0] <= value <= ends[1] and len(f"{value:g}".strip("0.")) <= 4 for value in values)
 
 
 def test_logarithmic_axis_labels_all_powers():
-    _, ax = new_figure(6.0, 4.0)
+    _, ax = create_figure(6.0, 4.0)
     ax.set(yscale="log", ylim=(3e-12, 4e11))
-    tick_powers(ax.yaxis, ax.get_ylim(), (1,), "{:g}".format)
+    set_power_ticks(ax.yaxis, ax.get_ylim(), (1,), "{:g}".format)
     assert ax.get_yticks().tolist() == [float(f"1e{power}") for power in range(-11, 12)]
 
 
@@ -147,7 +147,7 @@ def test_model_figure_fits(shape):
     space = region(bbox=(45, -30, 45 + height / 111.2, -30 + width / 78.6), cell_km=1.0)
     rng = np.random.default_rng(2)
     model = MarkovModel(rng.dirichlet(np.ones(space.size), space.size), np.full(space.size, 1 / space.size), space, 300)
-    assert flaws(model_figure(model)) == []
+    assert flaws(draw_model_figure(model)) == []
 
 
 @pytest.mark.slow
@@ -158,11 +158,11 @@ def test_noise_types_fit(width):
         for equal in ("edge", "any two")
         for k, (kind, *_) in enumerate(NOISES)
     ]
-    figure, ax = new_figure(width, 4.5)
+    figure, ax = create_figure(width, 4.5)
     draw_noises(ax, rows[: len(NOISES)])
     assert flaws(figure) == []
     assert ax.get_legend() is None, "it would hide bars"
-    assert flaws(noise_figure(rows, "utility:1km")) == []
+    assert flaws(draw_noise_figure(rows, "utility:1km")) == []
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_synthetic_users_next_to_real_ones_fit(cell):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=cell)
     town = "data/sample/geolife"
     model = learn(Data((town,), exclude_users=("000",)), space, step_seconds=600).model
-    assert flaws(crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
+    assert flaws(draw_crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
 
 
 def test_classes_of_time_without_steps_are_gaps():
@@ -181,14 +181,14 @@ def test_classes_of_time_without_steps_are_gaps():
     comparison = compare_users(model, town, rng=1)
     hours = np.array([3.0, 1.0, 0.0, 0.0, 1.0, 1.0])
     crowds = {name: replace(getattr(comparison, name), hours=hours) for name in ("real", "drawn")}
-    ax = crowds_figure(replace(comparison, **crowds)).axes[-1]
+    ax = draw_crowds_figure(replace(comparison, **crowds)).axes[-1]
     for stairs in ax.patches:
         heights = stairs.get_path().vertices[:, 1]
         assert set(heights[np.isfinite(heights)].tolist()) == {0.75, 0.5}
 
 
 def test_flaws_are_detected():
-    figure, ax = new_figure(4.2, 3.2)
+    figure, ax = create_figure(4.2, 3.2)
     assert flaws(figure) == ["axes are empty"]
     ax.plot([0, 1], [0, 1])
     ax.text(3, 0.5, "far away").set_in_layout(False)

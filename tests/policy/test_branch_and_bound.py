@@ -15,7 +15,7 @@ from dphmm.policy.branch_and_bound import Repair, RepairProblem, RepairSearch, W
 from dphmm.policy.component_bodies import build_shapes, label_components
 from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
 from dphmm.policy.hull_repair import HullProblem, _HullSearch, _Options, list_candidates
-from dphmm.policy.repair_objective import HullError, HullVolume, noise_cost
+from dphmm.policy.repair_objective import HullError, HullVolume, build_noise_cost
 from tests.policy.instances import (
     build_hulls,
     compute_component_values,
@@ -70,10 +70,10 @@ class HullOracle:
         self.spacing = measurements.spacing
         candidates, _ = list_candidates(measurements, self.exposed, mask)
         base = measurements.build_body(policy.hull(measurements))
-        self.problem = HullProblem(base, candidates, noise_cost(measurements.spacing, "hull", objective))
+        self.problem = HullProblem(base, candidates, build_noise_cost(measurements.spacing, "hull", objective))
         self.hulls = build_instance_hulls(seed)
         self.values = {edges: get_objective(hull, objective) for edges, hull in self.hulls.items()}
-        self.greedy: Repair = self.problem.greedy()
+        self.greedy: Repair = self.problem.repair_greedily()
 
     def nodes(self) -> RepairProblem:
         return _HullSearch(self.problem)
@@ -92,7 +92,7 @@ class MergingOracle:
         measurements = Measurements(f)
         labels = label_components(policy, "component")
         shapes = build_shapes(policy, measurements, labels)
-        cost = noise_cost(measurements.spacing, "hull", objective)
+        cost = build_noise_cost(measurements.spacing, "hull", objective)
         weights = np.bincount(labels, prior / prior.sum(), len(shapes))
         self.problem = ComponentRepairProblem(
             cost, measurements.coordinates, labels, shapes, weights, self.exposed, UNLIMITED
@@ -120,14 +120,14 @@ def check(oracle, limit: int = UNLIMITED) -> None:
 
     def watched(pairs):
         for bound, node in pairs:
-            largest = max(bound, nodes.floor(node))
+            largest = max(bound, nodes.compute_floor(node))
             # Only repairs of a smaller value can contradict a bound. Searching all for those below the node takes long.
             smaller = [edges for edges, value in oracle.values.items() if value * (1 + 1e-9) < largest]
             assert not any(oracle.covers(node, edges) for edges in smaller)
             yield bound, node
 
-    roots, branch = nodes.roots, nodes.branch
-    nodes.roots = lambda search: watched(roots(search))
+    roots, branch = nodes.iterate_roots, nodes.branch
+    nodes.iterate_roots = lambda search: watched(roots(search))
     nodes.branch = lambda search, bound, node: watched(branch(search, bound, node))
     incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()))
     result = RepairSearch(nodes, incumbent, Work(limit)).run()
@@ -165,10 +165,10 @@ def test_bound_is_valid_for_every_work_limit(kind, objective):
 @pytest.mark.parametrize("bounds", [(3.0, 5.0), (5.0, 3.0), (3.0, 12.0), (12.0, 11.0), (1.0, 5.0)])
 def test_smallest_bound_left_open_is_returned(bounds):
     class NoNodes(RepairProblem):
-        def roots(self, search):
+        def iterate_roots(self, search):
             yield from ()
 
-        branch = key = roots
+        branch = get_key = iterate_roots
 
     search = RepairSearch(NoNodes(), Repair(((0, 1),), 10.0, 0.0), Work(1), floor=2.0)
     for bound in bounds:
@@ -180,12 +180,15 @@ def test_edges_are_matched_to_different_exposed_states():
     """The first difference is matched to state 0, which alone has the second one, then to 1."""
     measurements = Measurements(np.array([[0, 0], [10, 10], [1, 0], [11, 10], [0, 1], [3, 3]]))
     candidates, _ = list_candidates(measurements, np.array([0, 1]), np.ones(6, dtype=bool))
-    cost = noise_cost(measurements.spacing, "hull", "volume")
+    cost = build_noise_cost(measurements.spacing, "hull", "volume")
     problem = HullProblem(measurements.build_body(PolicyGraph.from_edges(6, []).hull(measurements)), candidates, cost)
     options = _Options(problem, 1e9)
     along, across, other = (options.index_of_vector[vector] for vector in ((1, 0), (0, 1), (3, 3)))
     pairs = options.assign([along, across])
-    assert {option: options.edge(problem, pair) for option, pair in pairs.items()} == {along: (1, 3), across: (0, 4)}
+    assert {option: options.get_edge(problem, pair) for option, pair in pairs.items()} == {
+        along: (1, 3),
+        across: (0, 4),
+    }
     assert options.assign([across, other]) is None
     assert options.assign([along, across, other]) is None
 
@@ -216,12 +219,12 @@ def raise_bound(method):
 
 
 BROKEN = {
-    "hull-volume": (HullOracle, "volume", HullVolume, "bounds"),
+    "hull-volume": (HullOracle, "volume", HullVolume, "compute_bounds"),
     "hull-error": (HullOracle, "error", HullError, "open_bounds"),
-    "hull-error-floor": (HullOracle, "error", HullError, "floor"),
-    "component-volume": (MergingOracle, "volume", HullVolume, "tight_floor"),
-    "component-error": (MergingOracle, "error", HullError, "tight_floor"),
-    "component-error-bounds": (MergingOracle, "error", HullError, "bounds"),
+    "hull-error-floor": (HullOracle, "error", HullError, "compute_floor"),
+    "component-volume": (MergingOracle, "volume", HullVolume, "compute_tight_floor"),
+    "component-error": (MergingOracle, "error", HullError, "compute_tight_floor"),
+    "component-error-bounds": (MergingOracle, "error", HullError, "compute_bounds"),
 }
 
 

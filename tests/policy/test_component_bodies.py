@@ -156,7 +156,7 @@ def instance(seed: int):
     f, policy, mask = build_small_instance(seed)
     rng = np.random.default_rng(seed)
     if seed % 3 == 0:
-        policy = policy.with_open(~policy.connected() & (rng.random(8) < 0.5))
+        policy = policy.with_open(~policy.find_connected_states() & (rng.random(8) < 0.5))
     return f, policy, mask, rng.random(8) + 0.01 if seed % 2 else np.ones(8)
 
 
@@ -223,8 +223,10 @@ def test_repair_without_work_is_valid_and_reports_gap():
 @pytest.mark.slow
 def test_bounds_count_towards_repair_work(monkeypatch):
     """A bound costs 40,000 units. Many useless partners therefore end the search, too."""
-    bound, calls = merging._MergeSearch._total, []
-    monkeypatch.setattr(merging._MergeSearch, "_total", lambda *arguments: (calls.append(0), bound(*arguments))[1])
+    bound, calls = merging._MergeSearch._compute_total, []
+    monkeypatch.setattr(
+        merging._MergeSearch, "_compute_total", lambda *arguments: (calls.append(0), bound(*arguments))[1]
+    )
     f = np.random.default_rng(3).integers(0, 60, (60, 2))
     policy = PolicyGraph.from_edges(60, [[k, k + 1] for k in range(0, 44, 2)])
     protect(policy, f, noise_scope="component", repair_max_work=500)
@@ -237,9 +239,9 @@ def test_wrong_component_weight_fails_comparison(monkeypatch):
     def broken(self, edges):
         shape, joined = self.build_shape(edges)
         isolated_weight = sum(float(self.weights[c]) for c in joined if len(self.shapes[c].vertices) == 1)
-        return merging.Cluster(isolated_weight * self.cost.value(shape), 0.0, isolated_weight, tuple(joined))
+        return merging.Cluster(isolated_weight * self.cost.evaluate(shape), 0.0, isolated_weight, tuple(joined))
 
-    monkeypatch.setattr(merging.ComponentRepairProblem, "cluster", broken)
+    monkeypatch.setattr(merging.ComponentRepairProblem, "get_cluster", broken)
     differ = 0
     for seed in range(8):
         f, policy, mask, prior = instance(seed)
@@ -306,7 +308,7 @@ def test_noise_bodies_are_in_measurement_units(spacing):
     measurements = Measurements(spacing * np.array([[0, 0], [1, 0], [0, 1], [3, 4]]))
     assert measurements.spacing.tolist() == [spacing] * 2
     hull = SensitivityHull([[3, 0], [0, 4]])
-    bodies = {body: NoiseBody.around(measurements, hull, body) for body in ("hull", "cross-polytope", "disc")}
+    bodies = {body: NoiseBody.from_hull(measurements, hull, body) for body in ("hull", "cross-polytope", "disc")}
     for body in bodies.values():
         assert body.hull.volume == pytest.approx(spacing**2 * hull.volume)
         assert body.coordinate_hull is hull
@@ -322,12 +324,12 @@ def test_changes_combine_alternatives_with_removable_edges():
         is_exposed = frozenset({0, 1, 2})
 
         @staticmethod
-        def clusters(edges):
+        def partition_edges(edges):
             return []
 
     current = merging._LocalSearch(Problem, [(0, 1), (2, 3)])
     tried = {0: [2], 1: [4, 5, 3], 2: []}
-    changes = {(frozenset(gone), frozenset(new)) for gone, new in current.changes(0, tried)}
+    changes = {(frozenset(gone), frozenset(new)) for gone, new in current.iterate_changes(0, tried)}
     expected = {
         (frozenset(gone), frozenset({(0, 2), (1, third)}))
         for gone in ({(0, 1)}, {(0, 1), (2, 3)})

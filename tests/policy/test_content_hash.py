@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph
-from dphmm.arrays import content_hash
+from dphmm.arrays import hash_content
 from tests.running_example import LABELS, F
 
 MAKERS = {
@@ -36,7 +36,7 @@ def test_hash_does_not_depend_on_earlier_queries():
     graph = PolicyGraph.utility(F, 1.5) | PolicyGraph.categorical(LABELS)
     before = graph.content_hash
     graph.differences(F)
-    graph.connected()
+    graph.find_connected_states()
     assert graph.content_hash == before
 
 
@@ -76,9 +76,9 @@ def test_saved_model_keeps_hash(tmp_path):
     ],
 )
 def test_hash_separates_adjacent_parts(parts, other_parts):
-    assert content_hash(*parts) != content_hash(*other_parts)
+    assert hash_content(*parts) != hash_content(*other_parts)
 
 
 def test_hash_does_not_depend_on_integer_width_or_zero_sign():
-    assert content_hash(np.array([1, 2], dtype=np.int32)) == content_hash(np.array([1, 2], dtype=np.int64))
-    assert content_hash(np.array([0.0])) == content_hash(np.array([-0.0]))
+    assert hash_content(np.array([1, 2], dtype=np.int32)) == hash_content(np.array([1, 2], dtype=np.int64))
+    assert hash_content(np.array([0.0])) == hash_content(np.array([-0.0]))

@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.expression import canonical_policy, edit_edges, parse_policy, policy_in_words
+from dphmm.policy.expression import canonicalize_policy, describe_policy, edit_edges, parse_policy
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.space import Grid, Places
@@ -60,7 +60,7 @@ def test_policy_of_many_terms_works_or_raises_policy_error(separator, radius):
     restricted, expected = (each.restrict(possible) for each in (graph, PolicyGraph.utility(SPACE.points, radius)))
     assert restricted.edge_array().tolist() == expected.edge_array().tolist()
     assert restricted.components().tolist() == expected.components().tolist()
-    measurements = Measurements.of(SPACE.points)
+    measurements = Measurements.from_values(SPACE.points)
     assert restricted.hull(measurements).volume == pytest.approx(expected.hull(measurements).volume)
     for num_terms in (101, 5_000):
         with pytest.raises(PolicyError, match=rf"^policy must have at most 100 terms, got {num_terms}$"):
@@ -169,14 +169,14 @@ def test_removed_edges_are_those_of_set_difference(tmp_path):
             within = [edge for edge in sorted(expected) if possible[list(edge)].all()]
             reference = PolicyGraph.from_edges(SPACE.size, within)
             assert restricted.components().tolist() == reference.components(possible).tolist()
-            hulls = [each.hull(Measurements.of(SPACE.points)) for each in (restricted, reference)]
+            hulls = [each.hull(Measurements.from_values(SPACE.points)) for each in (restricted, reference)]
             assert hulls[0].volume == pytest.approx(hulls[1].volume)
         both = {tuple(edge) for edge in _edges(edit_edges(text, added, removed))}
         assert both == expected | set(added)
         assert edit_edges(text, [], []) == text
-        hashes = {canonical_policy(policy) for policy in (text, edited, edit_edges(text, added, []))}
+        hashes = {canonicalize_policy(policy) for policy in (text, edited, edit_edges(text, added, []))}
         assert len(hashes) == 3
-    assert policy_in_words(edit_edges("utility:1km", [], [(0, 1)])) == (
+    assert describe_policy(edit_edges("utility:1km", [], [(0, 1)])) == (
         "locations that are within 1 km and are not the ends of 1 removed edge"
     )
 

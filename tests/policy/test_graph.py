@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull
-from dphmm.compilation import compiled_at_first_call
+from dphmm.compilation import compile_at_first_call
 from dphmm.errors import ConstraintError, DataFileError, PolicyError
 from dphmm.geometry.gauge import Gauge
 from dphmm.policy import cliques
 from dphmm.policy import edges as listed
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.graph_text import format_policy_text
 from tests.running_example import F, graph, states
 
 
@@ -99,12 +99,12 @@ def test_widest_edge_of_gauge_matches_maximum_over_edges(case, size, ball):
     points = measurements.points
     edges = policy.restrict(mask).edge_array()
     if ball or not len(edges):
-        gauge = Gauge.of_ball(2, size, points.shape[1], 0.0)
+        gauge = Gauge.from_ball(2, size, points.shape[1], 0.0)
     else:
         hull = SensitivityHull(points[edges[:, 0]] - points[edges[:, 1]])
-        gauge = Gauge.of_cones(hull.cones, size, 1e-12)
+        gauge = Gauge.from_cones(hull.cones, size, 1e-12)
     literal = gauge(points[edges[:, 0]] - points[edges[:, 1]]).max(initial=0.0)
-    widest = policy.widest(points, gauge, mask)
+    widest = policy.compute_max_gauge(points, gauge, mask)
     assert (widest > 1) == (literal > 1)
     assert widest <= 1 or widest == pytest.approx(literal, rel=1e-9)
 
@@ -116,11 +116,11 @@ def test_widest_edge_without_list_inspects_only_edges_beyond_inner_ball(share, m
     policy = PolicyGraph.utility(points, 0.3)
     edges = policy.edge_array()
     differences = points[edges[:, 0]] - points[edges[:, 1]]
-    gauge = Gauge.of_cones(SensitivityHull(differences).cones, share, 1e-12)
+    gauge = Gauge.from_cones(SensitivityHull(differences).cones, share, 1e-12)
     inspected = []
     call = Gauge.__call__
     monkeypatch.setattr(Gauge, "__call__", lambda self, vectors: inspected.append(len(vectors)) or call(self, vectors))
-    widest = policy.widest(points, gauge)
+    widest = policy.compute_max_gauge(points, gauge)
     assert sum(inspected) == np.count_nonzero(np.linalg.norm(differences, axis=1) >= gauge.inner) < len(edges) / 2
     literal = call(gauge, differences).max()
     assert (widest > 1) == (literal > 1) == (share < 1)
@@ -143,19 +143,19 @@ def test_widest_edge_over_many_states_matches_maximum_over_edges(name, share, se
     differences = f[edges[:, 0]] - f[edges[:, 1]]
     steps = np.rint(f * 1000)
     for gauge, points in (
-        (Gauge.of_cones(SensitivityHull(differences).cones, share, 1e-12), f),
-        (Gauge.of_ball(2, share * np.linalg.norm(differences, axis=1).max(), 2, 0.0), f),
-        (Gauge.of_cones(SensitivityHull(steps[edges[:, 0]] - steps[edges[:, 1]]).cones, share, 0.0), steps),
+        (Gauge.from_cones(SensitivityHull(differences).cones, share, 1e-12), f),
+        (Gauge.from_ball(2, share * np.linalg.norm(differences, axis=1).max(), 2, 0.0), f),
+        (Gauge.from_cones(SensitivityHull(steps[edges[:, 0]] - steps[edges[:, 1]]).cones, share, 0.0), steps),
     ):
         literal = gauge(points[edges[:, 0]] - points[edges[:, 1]]).max()
-        widest = policy.widest(points, gauge, mask)
+        widest = policy.compute_max_gauge(points, gauge, mask)
         assert (widest > 1) == (literal > 1) == (share < 1)
         assert widest <= 1 or widest == pytest.approx(literal, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["complete", "categorical", "utility", "edges", "union"])
 @pytest.mark.parametrize("limits", [[np.nan, np.nan], [1e6, np.nan], None])
-@pytest.mark.parametrize("loops", [nullcontext, compiled_at_first_call])
+@pytest.mark.parametrize("loops", [nullcontext, compile_at_first_call])
 def test_widest_edge_of_gauge_that_is_nan_does_not_pass(name, limits, loops):
     points = np.stack(np.meshgrid(np.arange(8.0), np.arange(6.0)), axis=-1).reshape(-1, 2)
     policy = {
@@ -167,17 +167,19 @@ def test_widest_edge_of_gauge_that_is_nan_does_not_pass(name, limits, loops):
     }[name]()
     gauge = Gauge(None, radius=np.nan) if limits is None else Gauge(np.eye(2), np.array(limits))
     with loops():
-        assert not policy.widest(points, gauge) <= 1
+        assert not policy.compute_max_gauge(points, gauge) <= 1
         if limits is not None:
-            assert not policy.widest(points, Gauge(np.array([[1.0, 0.0], [0.0, np.nan]]), np.full(2, 1e6))) <= 1
+            assert (
+                not policy.compute_max_gauge(points, Gauge(np.array([[1.0, 0.0], [0.0, np.nan]]), np.full(2, 1e6))) <= 1
+            )
         if limits is not None and name == "complete":  # others raise in NumPy or SciPy
             nowhere = points.copy()
             nowhere[9, 1] = np.nan
-            assert not policy.widest(nowhere, Gauge(np.eye(2), np.full(2, 1e6))) <= 1
+            assert not policy.compute_max_gauge(nowhere, Gauge(np.eye(2), np.full(2, 1e6))) <= 1
     if limits is None and name in ("categorical", "edges"):  # others raise in NumPy or SciPy
         points = points.copy()
         points[9] = np.nan
-        assert not policy.widest(points, Gauge.of_ball(2, 1e6, 2, 0.0)) <= 1
+        assert not policy.compute_max_gauge(points, Gauge.from_ball(2, 1e6, 2, 0.0)) <= 1
 
 
 @given(policy_cases())
@@ -189,7 +191,7 @@ def test_connects_and_connected_match_edges(case):
         adjacency[i, j] = adjacency[j, i] = True
     first, second = (index.ravel() for index in np.indices(adjacency.shape))
     np.testing.assert_array_equal(restricted.connects(first, second).reshape(adjacency.shape), adjacency)
-    np.testing.assert_array_equal(restricted.connected(), adjacency.any(axis=0))
+    np.testing.assert_array_equal(restricted.find_connected_states(), adjacency.any(axis=0))
 
 
 def test_figure_3_edges_connect_states_of_equal_category():
@@ -232,7 +234,7 @@ def test_open_nodes_may_be_marked_by_a_mask_of_numpy():
     plain.add_node(2, open=np.array([True])[0])
     plain.add_node(3, open=np.array([False])[0])
     assert PolicyGraph.from_networkx(plain).open.tolist() == [False, False, True, False]
-    assert '{"id":2,"open":true}' in policy_text(plain)
+    assert '{"id":2,"open":true}' in format_policy_text(plain)
 
 
 def test_utility_radius_includes_boundary():
@@ -324,7 +326,7 @@ def test_group_pairs_are_complete_for_every_block_size(at_a_time, monkeypatch):
     monkeypatch.setattr(cliques, "_CHUNK_PAIRS", at_a_time)
     groups = [[4, 1, 9], [], [2], [8, 0, 3, 7, 6]]
     starts, members = np.cumsum([0, *map(len, groups)]), np.array([state for group in groups for state in group])
-    pairs = [tuple(pair) for block in cliques._pairs(starts, members) for pair in block.tolist()]
+    pairs = [tuple(pair) for block in cliques._iterate_pairs(starts, members) for pair in block.tolist()]
     assert sorted(pairs) == sorted(pair for group in groups for pair in combinations(sorted(group), 2))
 
 
@@ -335,7 +337,7 @@ def test_listed_edges_span_hull_for_small_blocks(seed, monkeypatch):
     measurements = Measurements(rng.integers(0, 9, (30, 2)) * [1.0, rng.choice([1.0, 5.0])])
     policy = PolicyGraph.from_edges(30, [pair for pair in rng.integers(0, 30, (40, 2)).tolist() if pair[0] != pair[1]])
     all_states = np.ones(30, dtype=bool)
-    spanning = policy._edge_set.spanning(measurements, all_states)
+    spanning = policy._edge_set.find_spanning_differences(measurements, all_states)
     wanted = SensitivityHull(measurements.differences(np.asarray(policy.edge_array())))
     spanned_hull = SensitivityHull(np.concatenate([spanning, -spanning]))
     np.testing.assert_array_equal(np.unique(spanned_hull.vertices, axis=0), np.unique(wanted.vertices, axis=0))

@@ -60,7 +60,7 @@ def test_edges_components_and_hulls_match_all_pairs(seed):
     graph, wanted = PolicyGraph.utility(f, radius, h), list_adjacent_pairs(space.points, radius, h)
     assert {tuple(edge) for edge in graph.edge_array().tolist()} == wanted
     linked = {state for pair in wanted for state in pair}
-    assert set(np.flatnonzero(graph.connected()).tolist()) == linked
+    assert set(np.flatnonzero(graph.find_connected_states()).tolist()) == linked
     listed = PolicyGraph.from_edges(space.size, sorted(wanted))
     np.testing.assert_array_equal(graph.components(), listed.components())
     assert graph.is_empty == (not wanted)
@@ -76,7 +76,7 @@ def test_scattered_cells_match_all_pairs():
     graph = PolicyGraph.utility(points, 0.5, 0.3)
     wanted = list_adjacent_pairs(points, 0.5, 0.3)
     assert {tuple(edge) for edge in graph.edge_array().tolist()} == wanted
-    assert set(np.flatnonzero(graph.connected()).tolist()) == {state for pair in wanted for state in pair}
+    assert set(np.flatnonzero(graph.find_connected_states()).tolist()) == {state for pair in wanted for state in pair}
     assert graph.content_hash != PolicyGraph.utility(points, 0.5).content_hash
 
 

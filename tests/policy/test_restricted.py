@@ -53,7 +53,7 @@ def test_restriction_to_possible_states_keeps_all_of_them_and_their_edges(name):
     cut, oracle = POLICIES[name].restrict(POSSIBLE), list_edges(POLICIES[name]).restrict(POSSIBLE)
     np.testing.assert_array_equal(cut.node_mask, POSSIBLE)
     np.testing.assert_array_equal(cut.edge_array(), oracle.edge_array())
-    np.testing.assert_array_equal(cut.connected(), oracle.connected())
+    np.testing.assert_array_equal(cut.find_connected_states(), oracle.find_connected_states())
 
 
 @pytest.mark.parametrize("name", POLICIES)

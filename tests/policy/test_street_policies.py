@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import PolicyError
-from dphmm.policy.expression import canonical_policy, parse_policy, policy_in_words, policy_radius, restore_policy
+from dphmm.policy.expression import canonicalize_policy, describe_policy, find_max_radius, parse_policy, restore_policy
 from dphmm.space import Grid, Streets
 from tests.space.test_streets import build_map
 
@@ -35,10 +35,10 @@ def test_utility_connects_all_segments_with_near_locations():
 
 
 def test_streets_term_is_combined_and_has_canonical_text():
-    assert canonical_policy("streets: 300m & complete") == "streets:0.3km&complete"
+    assert canonicalize_policy("streets: 300m & complete") == "streets:0.3km&complete"
     assert restore_policy("streets:0.3km&complete") == "streets:0.3km&complete"
-    assert policy_in_words("streets:300m") == "locations within 0.3 km along streets"
-    assert policy_radius("streets:300m | utility:200m") == 0.3
+    assert describe_policy("streets:300m") == "locations within 0.3 km along streets"
+    assert find_max_radius("streets:300m | utility:200m") == 0.3
     intersected = parse_policy("streets:300m & utility:100m", TOWN).edge_array()
     expected = set(map(tuple, TOWN.pairs_within(0.3).tolist()))
     assert set(map(tuple, intersected.tolist())) <= expected

@@ -8,7 +8,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, exposed_states, protect
-from dphmm.geometry.incremental_hull import origin
+from dphmm.geometry.incremental_hull import build_origin
 
 POINTS = [[1.0, 0.0], [2.0, 1.0], [3.0, 0.0], [0.0, 1.0], [4.0, 2.0], [1.0, 2.0]]
 GRAPH = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
@@ -43,7 +43,7 @@ MAKERS = {
     ),
     "SensitivityHull": (SensitivityHull, POINTS, get_hull_arrays),
     "SensitivityHull, scattered": (SensitivityHull, SCATTER, get_hull_arrays),
-    "SensitivityHull, scaled": (lambda a: SensitivityHull(POINTS).scaled(a), [2.0, 0.3], get_hull_arrays),
+    "SensitivityHull, scaled": (lambda a: SensitivityHull(POINTS).scale_axes(a), [2.0, 0.3], get_hull_arrays),
     "categorical": (PolicyGraph.categorical, [0, 1, 1, 2, 2, 2], get_graph_arrays),
     "utility": (lambda a: PolicyGraph.utility(a, 1.5), POINTS, get_graph_arrays),
     "utility, scattered": (lambda a: PolicyGraph.utility(a, 5.0), SCATTER, get_graph_arrays),
@@ -66,7 +66,7 @@ MAKERS = {
         [False, False, True, True, True, True],
         get_protection_arrays,
     ),
-    "growing body": (lambda a: origin(a).grow(a), POINTS, lambda value: [value.vertices]),
+    "growing body": (lambda a: build_origin(a).grow(a), POINTS, lambda value: [value.vertices]),
 }
 
 
@@ -127,7 +127,7 @@ def test_networkx_graph_and_policy_are_independent():
         ),
         *get_hull_arrays(SensitivityHull(POINTS)),
         *get_hull_arrays(SensitivityHull(SCATTER)),
-        *get_hull_arrays(SensitivityHull(POINTS).scaled([2.0, 0.3])),
+        *get_hull_arrays(SensitivityHull(POINTS).scale_axes([2.0, 0.3])),
         protect(GRAPH, POINTS).degrees,
     ],
     ids=lambda array: str(array.shape),
@@ -148,6 +148,6 @@ def test_writing_to_edge_arrays_does_not_change_graph(graph):
     for edges in (graph.edge_array(), *graph.edge_blocks()):
         if edges.flags.writeable:
             edges[...] = 0
-    graph.connected()[...] = False
+    graph.find_connected_states()[...] = False
     assert graph.content_hash == before[0]
     np.testing.assert_array_equal(graph.edge_array(), before[1])

@@ -10,8 +10,8 @@ import shapely
 from scipy.sparse import csr_array
 
 from dphmm.errors import DataFileError, PolicyError
-from dphmm.policy.expression import canonical_policy, parse_policy, policy_in_words
-from dphmm.policy.zones import buffered, open_places, zones
+from dphmm.policy.expression import canonicalize_policy, describe_policy, parse_policy
+from dphmm.policy.zones import extend_zones, find_open_states, find_zones
 from dphmm.space import Grid, Places
 
 SPACE = Grid.over((39.90, 116.30, 39.93, 116.34), cell_km=0.5)
@@ -120,13 +120,13 @@ def test_zone_places_are_never_in_unprotected_cells(files, seed):
     corners = rng.uniform([LON.min(), LAT.min()], [LON.max(), LAT.max()], (5, 2))
     polygon = shapely.MultiPoint(corners).convex_hull.buffer(1e-4)
     path = write_layer(files / "any.geojson", polygon, names=["any"])
-    ((_, states_of_zone),) = zones(path, SPACE).items()
+    ((_, states_of_zone),) = find_zones(path, SPACE).items()
     places = rng.uniform(*np.reshape(polygon.buffer(0.005).bounds, (2, 2)), (4000, 2))
     within, cell = shapely.contains_xy(polygon, *places.T), SPACE.locate(places[:, 1], places[:, 0])
     assert np.isin(cell[within & (cell >= 0)], states_of_zone).all()
     assert not np.isin(cell[within & (cell >= 0)], list(find_states_inside(polygon))).all()
     try:
-        whole = open_places(path, SPACE)
+        whole = find_open_states(path, SPACE)
     except DataFileError:
         return
     assert not np.isin(cell[~within], whole).any()
@@ -135,14 +135,14 @@ def test_zone_places_are_never_in_unprotected_cells(files, seed):
 def test_shared_cell_belongs_to_zone_with_larger_share(files):
     west, north = LON[0] + 0.001, LAT[0] + 0.05
     parts = shapely.box(LON[0] - 0.01, LAT[0], west, north), shapely.box(west, LAT[0], LON[0] + 0.02, north)
-    first, second = zones(write_layer(files / "two.geojson", *parts, names=["one", "two"]), SPACE).values()
+    first, second = find_zones(write_layer(files / "two.geojson", *parts, names=["one", "two"]), SPACE).values()
     assert not np.isin(first, second).any()
     assert 0 in first
     assert SPACE.share_within(parts[1])[0] > 0
     dot = shapely.box(LON[0] + 0.0012, LAT[0], LON[0] + 0.0013, LAT[0] + 1e-4)
     remainder = shapely.difference(parts[1], dot)
     with pytest.raises(DataFileError, match="another zone"):
-        zones(write_layer(files / "in.geojson", dot, remainder, names=["in", "two"]), SPACE)
+        find_zones(write_layer(files / "in.geojson", dot, remainder, names=["in", "two"]), SPACE)
 
 
 def test_overlapping_zones_raise_unless_names_are_equal(files):
@@ -150,7 +150,7 @@ def test_overlapping_zones_raise_unless_names_are_equal(files):
     with pytest.raises(DataFileError, match=r"'home' and 'work' must not overlap"):
         parse_policy(f"zone:{write_layer(files / 'two.geojson', HOME, other, names=['home', 'work'])}", SPACE)
     same = write_layer(files / "same.geojson", HOME, other, WORK, names=["mine", "mine", "mine"])
-    states_by_zone = zones(same, SPACE)
+    states_by_zone = find_zones(same, SPACE)
     assert {name: set(states.tolist()) for name, states in states_by_zone.items()} == {
         "mine": find_states_inside(HOME) | find_states_inside(other),
         "mine (2)": find_states_inside(WORK),
@@ -184,7 +184,7 @@ def test_buffers_of_two_zones_are_disjoint(files):
 
 def test_zones_stay_disjoint_for_states_at_equal_places():
     space = Places(["a", "b", "c"], [45.0, 45.0, 45.001], [7.0, 7.0, 7.0])
-    states_by_zone = buffered({"first": np.array([0]), "second": np.array([1])}, space, 1.0, None)
+    states_by_zone = extend_zones({"first": np.array([0]), "second": np.array([1])}, space, 1.0, None)
     assert {name: states.tolist() for name, states in states_by_zone.items()} == {"first": [0, 2], "second": [1]}
 
 
@@ -193,10 +193,10 @@ def test_canonical_text_does_not_depend_on_file_path(files, tmp_path):
     copy = tmp_path / "b" / "z.geojson"
     copy.write_text((files / "home.geojson").read_text())
     text, other = f"zone:{files}/home.geojson+300m", f" zone: {copy} + 0.3km"
-    assert canonical_policy(text) == canonical_policy(other)
-    assert canonical_policy(text) != canonical_policy(f"zone:{copy}")
-    assert canonical_policy(f"open:{copy}") != canonical_policy(f"zone:{copy}")
-    assert policy_in_words(text) == "locations that are in the same zone of home.geojson, or within 0.3 km of it"
+    assert canonicalize_policy(text) == canonicalize_policy(other)
+    assert canonicalize_policy(text) != canonicalize_policy(f"zone:{copy}")
+    assert canonicalize_policy(f"open:{copy}") != canonicalize_policy(f"zone:{copy}")
+    assert describe_policy(text) == "locations that are in the same zone of home.geojson, or within 0.3 km of it"
 
 
 @pytest.mark.slow
@@ -207,7 +207,9 @@ def test_canonical_text_does_not_depend_on_file_path(files, tmp_path):
 def test_published_areas_with_crossing_borders_are_zones(real_data, name, count):
     """Rounding leaves overlaps of 1e-20 square degrees after small overlaps are resolved."""
     box = (37.70, -122.52, 37.83, -122.35) if "san" in name else (39.4, 115.4, 41.1, 117.5)
-    assert len(zones(real_data / "areas" / f"{name}.geojson", Grid.over(box, 0.5 if "san" in name else 2))) == count
+    assert (
+        len(find_zones(real_data / "areas" / f"{name}.geojson", Grid.over(box, 0.5 if "san" in name else 2))) == count
+    )
 
 
 def test_borders_that_cross_by_rounding_do_not_overlap(tmp_path):
@@ -217,5 +219,5 @@ def test_borders_that_cross_by_rounding_do_not_overlap(tmp_path):
     moved = line + rng.normal(0, 2e-6, line.shape)
     west = shapely.Polygon([*line, (LON[0] - 0.01, north), (LON[0] - 0.01, south)])
     east = shapely.Polygon([*moved, (LON[-1] + 0.01, north), (LON[-1] + 0.01, south)])
-    states_by_zone = zones(write_layer(tmp_path / "two.geojson", west, east, names=["west", "east"]), SPACE)
+    states_by_zone = find_zones(write_layer(tmp_path / "two.geojson", west, east, names=["west", "east"]), SPACE)
     assert {name: len(states) for name, states in states_by_zone.items()}.keys() == {"west", "east"}

@@ -16,7 +16,7 @@ import shapely
 import shapely.affinity
 
 from dphmm.errors import DataFileError
-from dphmm.policy.zones import categorical_layer, categories, open_places, read_polygons, zones
+from dphmm.policy.zones import build_categorical_policy, find_categories, find_open_states, find_zones, read_polygons
 from dphmm.space import Grid
 
 SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
@@ -41,7 +41,7 @@ EAST = shapely.box(116.305, 39.89, 116.34, 39.93)
 
 def test_category_states_match_shapely(tmp_path):
     path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    states_by_category = categories(path, SPACE)
+    states_by_category = find_categories(path, SPACE)
     assert list(states_by_category) == ["west", "east"]
     for name, polygon in (("west", WEST), ("east", EAST)):
         expected = [s for s in range(SPACE.size) if polygon.covers(shapely.Point(SPACE.latlon(s)[0, ::-1]))]
@@ -51,16 +51,16 @@ def test_category_states_match_shapely(tmp_path):
 
 def test_state_in_two_categories_is_adjacent_to_both(tmp_path):
     path = _write(tmp_path / "a.geojson", [WEST, EAST], ["west", "east"])
-    states_by_category = {name: set(states.tolist()) for name, states in categories(path, SPACE).items()}
+    states_by_category = {name: set(states.tolist()) for name, states in find_categories(path, SPACE).items()}
     expected = {(i, j) for group in states_by_category.values() for i in group for j in group if i < j}
     assert states_by_category["west"] & states_by_category["east"]
-    assert {tuple(edge) for edge in categorical_layer(path, SPACE).edge_array().tolist()} == expected
+    assert {tuple(edge) for edge in build_categorical_policy(path, SPACE).edge_array().tolist()} == expected
 
 
 def test_polygons_with_equal_names_form_one_category_and_unnamed_ones_separate(tmp_path):
     west, far = shapely.box(116.29, 39.89, 116.305, 39.93), shapely.box(116.325, 39.89, 116.34, 39.93)
-    named = categories(_write(tmp_path / "a.geojson", [west, far], ["rim", "rim"]), SPACE)
-    nameless = categories(_write(tmp_path / "b.geojson", [west, far]), SPACE)
+    named = find_categories(_write(tmp_path / "a.geojson", [west, far], ["rim", "rim"]), SPACE)
+    nameless = find_categories(_write(tmp_path / "b.geojson", [west, far]), SPACE)
     assert list(named) == ["rim"]
     assert list(nameless) == ["feature 1", "feature 2"]
     assert set(named["rim"]) == set(nameless["feature 1"]) | set(nameless["feature 2"])
@@ -81,7 +81,7 @@ def test_invalid_layer_file_raises(tmp_path, content, message):
     path = tmp_path / "a.geojson"
     path.write_text(content)
     with pytest.raises(DataFileError, match=message):
-        categories(path, SPACE)
+        find_categories(path, SPACE)
 
 
 def test_self_crossing_ring_is_repaired_and_logged_once(tmp_path, caplog):
@@ -166,14 +166,14 @@ def test_small_overlaps_are_resolved_and_larger_ones_kept(tmp_path, caplog):
 def test_other_formats_and_reference_systems_give_same_states(tmp_path, name, driver, system):
     hole = shapely.box(116.31, 39.905, 116.315, 39.91)
     shapes = [WEST, shapely.MultiPolygon([EAST.difference(hole), shapely.box(116.29, 39.94, 116.3, 39.95)])]
-    expected = categories(_write(tmp_path / "plain.geojson", shapes, ["west", "east"]), SPACE)
+    expected = find_categories(_write(tmp_path / "plain.geojson", shapes, ["west", "east"]), SPACE)
     frame = gpd.GeoDataFrame({"Name": ["x", "y"], "name": ["west", "east"]}, geometry=shapes, crs=4326)
     if driver in ("KML", "LIBKML"):
         frame = frame.drop(columns="name").assign(Name=["west", "east"])
         if driver not in pyogrio.list_drivers():
             pytest.skip(f"this GDAL does not write {driver}")
     frame.drop(columns="Name" if "name" in frame else []).to_crs(system).to_file(tmp_path / name, driver=driver)
-    states_by_category = categories(tmp_path / name, SPACE, "name")
+    states_by_category = find_categories(tmp_path / name, SPACE, "name")
     assert {key: states.tolist() for key, states in states_by_category.items()} == {
         key: states.tolist() for key, states in expected.items()
     }
@@ -252,8 +252,8 @@ def test_published_and_repaired_districts_give_same_states(caplog, tmp_path):
     areas = Path(os.environ["DPHMM_REAL_DATA"]) / "areas"
     space = Grid.over((39.4, 115.5, 41.1, 117.5), cell_km=3.0)
     copied = shutil.copy(areas / "beijing_districts_as_published.geojson", tmp_path)
-    published = categories(copied, space)
-    mended = categories(areas / "beijing_districts.geojson", space)
+    published = find_categories(copied, space)
+    mended = find_categories(areas / "beijing_districts.geojson", space)
     assert "cross or touch themselves (12)" in caplog.text
     assert {name: states.tolist() for name, states in published.items()} == {
         name: states.tolist() for name, states in mended.items()
@@ -265,20 +265,20 @@ def test_published_and_repaired_districts_give_same_states(caplog, tmp_path):
 
 def test_layer_outside_region_or_in_unknown_reference_system_raises(tmp_path):
     with pytest.raises(DataFileError, match="contains no state"):
-        categories(_write(tmp_path / "a.geojson", [shapely.box(0, 0, 1, 1)]), SPACE)
+        find_categories(_write(tmp_path / "a.geojson", [shapely.box(0, 0, 1, 1)]), SPACE)
     for name in ("urn:ogc:def:crs:EPSG::43260", "my own", "+proj=utm"):
         crs = {"type": "name", "properties": {"name": name}}
         with pytest.raises(DataFileError, match=r"reference system.*EPSG:4326"):
-            categories(_write(tmp_path / "b.geojson", [WEST], crs=crs), SPACE)
+            find_categories(_write(tmp_path / "b.geojson", [WEST], crs=crs), SPACE)
     with pytest.raises(DataFileError, match="degrees"):
-        categories(_write(tmp_path / "c.geojson", [shapely.box(4e5, 4e6, 5e5, 5e6)]), SPACE)
+        find_categories(_write(tmp_path / "c.geojson", [shapely.box(4e5, 4e6, 5e5, 5e6)]), SPACE)
 
 
 def _find_states(path, space):
     return [
-        categories(path, space)["home"].tolist(),
-        zones(path, space)["home"].tolist(),
-        open_places(path, space).tolist(),
+        find_categories(path, space)["home"].tolist(),
+        find_zones(path, space)["home"].tolist(),
+        find_open_states(path, space).tolist(),
     ]
 
 

@@ -10,7 +10,7 @@ import shapely
 from dphmm import ReleaseSettings
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy import PolygonLayer, parse_policy
-from dphmm.policy.expression import canonical_policy
+from dphmm.policy.expression import canonicalize_policy
 from dphmm.release.drawn_zones import Zones
 from dphmm.space import Grid
 
@@ -36,7 +36,7 @@ def test_polygon_value_gives_policy_of_file(tmp_path, text):
     file.write_text(HOME, encoding="utf-8")
     expected = parse_policy(text.format(file), SPACE)
     assert parse_policy(text.format("home"), SPACE, layers=[LAYER]).content_hash == expected.content_hash
-    assert canonical_policy(text.format("home"), [LAYER]) == canonical_policy(text.format(file))
+    assert canonicalize_policy(text.format("home"), [LAYER]) == canonicalize_policy(text.format(file))
     of_file = ReleaseSettings(policy=text.format(file))
     of_value = ReleaseSettings(policy=text.format("home"), layers=(LAYER,))
     assert of_value.content_hash == of_file.content_hash
@@ -68,5 +68,5 @@ def test_zone_drawn_beyond_180_degrees_has_its_name_on_other_side():
     home = json.loads(HOME)
     home["features"][0]["geometry"] = shapely.geometry.mapping(shapely.box(179.99, -17, 180.02, -16))
     zones = Zones.from_page({"zones": home})
-    names = {longitude: zones.zone_name_at(-16.5, longitude) for longitude in (179.98, 179.995, -179.985, -179.97)}
+    names = {longitude: zones.find_zone_name(-16.5, longitude) for longitude in (179.98, 179.995, -179.985, -179.97)}
     assert names == {179.98: "away", 179.995: "home", -179.985: "home", -179.97: "away"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.readers.fixes import Fixes, get_file_user, trajectories
+from dphmm.readers.fixes import Fixes, build_trajectories, get_file_user
 from dphmm.space import Grid
 
 fix = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-5, 5), st.floats(-90, 90), st.floats(-180, 180))
@@ -33,7 +33,7 @@ def test_trajectories_match_last_location_per_user_and_time(files):
     for rows in files:
         for user, time, latitude, longitude in rows:
             expected.setdefault(user, {})[time] = (latitude, longitude)
-    result = trajectories((build_block(rows) for rows in files), region=Grid.over((-1, -1, 1, 1), 50))
+    result = build_trajectories((build_block(rows) for rows in files), region=Grid.over((-1, -1, 1, 1), 50))
     assert [t.user for t in result.trajectories] == sorted(expected)
     for trajectory in result.trajectories:
         times = trajectory.times.astype(np.int64).tolist()
@@ -46,7 +46,7 @@ def test_trajectories_match_last_location_per_user_and_time(files):
 
 def test_skipped_records_are_counted_per_file():
     row = ("a", 1, 0.0, 0.0)
-    result = trajectories(
+    result = build_trajectories(
         [build_block([row], "x", 2), build_block([row], "x", 1), build_block([row], "y", 0), build_block([], "z", 4)]
     )
     assert result.skipped == {"x": 3, "z": 4}

@@ -41,8 +41,8 @@ timestamps = st.one_of(
 
 def plt_parsers(user="u"):
     return (
-        lambda block, source: data_sets._geolife_block(block, source, user),
-        lambda text, collector: data_sets._geolife_line(text, collector, user),
+        lambda block, source: data_sets._parse_geolife_block(block, source, user),
+        lambda text, collector: data_sets._parse_geolife_line(text, collector, user),
     )
 
 
@@ -94,14 +94,14 @@ def test_both_forms_of_plt_agree(records, ended):
 )
 def test_both_forms_of_check_ins_agree(records):
     data = "".join(f"{u}\t{day}T{clock}{zone}\t{a}\t{b}\t9\n" for u, a, b, (day, clock), zone in records).encode()
-    fast, slow = parse_both_ways(data, data_sets._checkins_block, data_sets._checkins_line)
+    fast, slow = parse_both_ways(data, data_sets._parse_checkin_block, data_sets._parse_checkin_line)
     assert fast == slow
 
 
 @given(st.lists(st.decimals(-90, 90, places=15), min_size=1, max_size=5))
 def test_numbers_match_python_floats(values):
     block = "".join(f"{value:f},0\n" for value in values).encode()
-    assert lines.Fields(block, b",", 2).numbers(0).tolist() == [float(f"{value:f}") for value in values]
+    assert lines.Fields(block, b",", 2).parse_numbers(0).tolist() == [float(f"{value:f}") for value in values]
 
 
 @given(
@@ -111,7 +111,7 @@ def test_numbers_match_python_floats(values):
 )
 def test_aligned_numbers_match_python_floats(sign, parts, width):
     written = [f"{sign}{str(whole).zfill(width)}.{rest}" for whole, rest in parts]
-    numbers = lines.Fields("".join(f"{text},0\n" for text in written).encode(), b",", 2).numbers(0)
+    numbers = lines.Fields("".join(f"{text},0\n" for text in written).encode(), b",", 2).parse_numbers(0)
     assert numbers.tobytes() == np.array([float(text) for text in written]).tobytes()
 
 
@@ -119,14 +119,14 @@ def test_aligned_numbers_match_python_floats(sign, parts, width):
 @pytest.mark.parametrize("first", ["1.5", "-1.5", "12.5"])
 def test_invalid_number_after_valid_one_raises(first, odd):
     with pytest.raises(ValueError, match=r"plain number|convert"):
-        lines.Fields(f"{first},0\n{odd},0\n".encode(), b",", 2).numbers(0)
+        lines.Fields(f"{first},0\n{odd},0\n".encode(), b",", 2).parse_numbers(0)
 
 
 def test_valid_blocks_use_array_form():
     parse_block, _ = plt_parsers()
     block = parse_block(PLT * 3, "f")
     assert block.times.tolist() == [np.datetime64("2008-10-23T02:53:04", "us").tolist()] * 3
-    block = data_sets._checkins_block(SNAP * 2, "f")
+    block = data_sets._parse_checkin_block(SNAP * 2, "f")
     assert (block.names, block.owner.tolist()) == (("7",), [0, 0])
 
 
@@ -148,4 +148,4 @@ def test_empty_data_gives_no_fixes():
 def test_compensating_delimiter_errors_raise():
     with pytest.raises(ValueError, match="fields"):
         lines.Fields(b"1,2\n3,4,5,6\n", b",", 3)
-    assert isinstance(data_sets._checkins_block(SNAP, "f"), Fixes)
+    assert isinstance(data_sets._parse_checkin_block(SNAP, "f"), Fixes)

@@ -225,7 +225,7 @@ def test_column_parsing_matches_row_parsing(monkeypatch, kind):
     }
     changed_frame = frame.assign(**changes.get(kind, {}))
     quick = read_frame(changed_frame, **options).trajectories
-    monkeypatch.setattr(columns, "_by_arrays", lambda *arguments: None)
+    monkeypatch.setattr(columns, "_build_from_arrays", lambda *arguments: None)
     for trajectory, other in zip(quick, read_frame(changed_frame, **options).trajectories, strict=True):
         assert trajectory.user == other.user
         for name in ("times", "latitude", "longitude"):
@@ -320,7 +320,7 @@ def test_two_trajectories_of_a_user_are_that_user():
         for rows in (slice(None, 9), slice(9, None))
     ]
     assert Data.from_any(parts).read().trajectories == (track,)
-    assert list(Data.from_any(parts).one_after_another()) == [track]
+    assert list(Data.from_any(parts).stream_by_path()) == [track]
     assert read_frame(parts, user="bob").trajectories[0].user == "bob"
     with pytest.raises(InvalidInputError, match=r"columns.*trajectories"):
         read_frame(parts, columns={"user": "name"})

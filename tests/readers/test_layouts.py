@@ -93,16 +93,16 @@ def test_time_format_with_the_name_of_a_zone_raises():
         Instants(zone="Asia/Shanghai", format="%Y-%m-%d %H:%M:%S %Z")
     noon = 1_704_110_400_000_000
     shanghai = Instants(zone="Asia/Shanghai", format="%Y-%m-%d %H:%M:%S %z")
-    assert shanghai.microseconds("2024-01-01 12:00:00 +0000") == noon
-    assert Instants(format="%Y-%m-%d %H:%M:%S UTC").microseconds("2024-01-01 12:00:00 UTC") == noon
-    assert Instants(format="%Y-%m-%d %H:%M:%S %%Z").microseconds("2024-01-01 12:00:00 %Z") == noon
+    assert shanghai.parse_microseconds("2024-01-01 12:00:00 +0000") == noon
+    assert Instants(format="%Y-%m-%d %H:%M:%S UTC").parse_microseconds("2024-01-01 12:00:00 UTC") == noon
+    assert Instants(format="%Y-%m-%d %H:%M:%S %%Z").parse_microseconds("2024-01-01 12:00:00 %Z") == noon
 
 
 def test_time_with_name_of_month_is_read_with_its_offset():
-    assert Instants().microseconds("Thu Mar 07 14:00:00 +0200 2024") == int(NOON.astype(np.int64))
+    assert Instants().parse_microseconds("Thu Mar 07 14:00:00 +0200 2024") == int(NOON.astype(np.int64))
     for text in ("Thu Mar 07 14:00:00 2024", "Thu Foo 07 14:00:00 +0000 2024", "Thu Mar 32 14:00:00 +0000 2024"):
         with pytest.raises(ValueError, match="time must be"):
-            Instants().microseconds(text)
+            Instants().parse_microseconds(text)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

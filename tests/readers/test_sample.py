@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dphmm.readers import read
-from dphmm.readers.synthetic_city import synthetic_trajectories
+from dphmm.readers.synthetic_city import sample_trajectories
 
 ROOT = Path(__file__).parents[2]
-TRAJECTORIES = {trajectory.user: trajectory for trajectory in synthetic_trajectories()}
+TRAJECTORIES = {trajectory.user: trajectory for trajectory in sample_trajectories()}
 
 
 def generate_files():
@@ -70,7 +70,7 @@ def assert_equal(read_back, trajectory):
 )
 def test_day_reads_back_exactly(name, user, days):
     (trajectory,) = read(ROOT / "data" / "sample" / name).trajectories
-    day = TRAJECTORIES[user].between("2024-03-07", f"2024-03-{7 + days:02d}")
+    day = TRAJECTORIES[user].select_time_range("2024-03-07", f"2024-03-{7 + days:02d}")
     assert day is not None
     assert_equal(trajectory, day)
 
@@ -84,7 +84,7 @@ def test_geolife_folder_reads_back_exactly():
     for trajectory, user in zip(
         read(ROOT / "data" / "sample" / "geolife").trajectories, ["p01", "p02", "p03"], strict=True
     ):
-        whole = TRAJECTORIES[user].between("2024-03-07", "2024-03-10")
+        whole = TRAJECTORIES[user].select_time_range("2024-03-07", "2024-03-10")
         assert whole is not None
         assert_equal(trajectory, whole)
 

@@ -13,16 +13,16 @@ import shapely
 
 from dphmm.errors import ConfigurationError
 from dphmm.policy.zones import read_polygons
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from dphmm.space import Grid
 
 CITY = build_city()
-TRAJECTORIES = synthetic_trajectories(city=CITY)
+TRAJECTORIES = sample_trajectories(city=CITY)
 
 
 def test_seed_determines_users():
-    assert synthetic_trajectories(users=2, days=2, rng=7) == synthetic_trajectories(users=2, days=2, rng=7)
-    assert synthetic_trajectories(users=2, days=2, rng=7) != synthetic_trajectories(users=2, days=2, rng=8)
+    assert sample_trajectories(users=2, days=2, rng=7) == sample_trajectories(users=2, days=2, rng=7)
+    assert sample_trajectories(users=2, days=2, rng=7) != sample_trajectories(users=2, days=2, rng=8)
 
 
 def test_streets_are_connected_and_river_has_three_bridges():
@@ -39,7 +39,7 @@ def test_districts_cover_city_without_overlap():
 
 
 def test_district_layer_contains_same_areas_in_degrees():
-    layer = CITY.districts_geojson()
+    layer = CITY.build_districts_geojson()
     assert [f["properties"]["name"] for f in layer["features"]] == list(CITY.districts)
     for feature in layer["features"]:
         outline = shapely.geometry.shape(feature["geometry"])
@@ -50,7 +50,7 @@ def test_district_layer_contains_same_areas_in_degrees():
 
 def test_district_layer_needs_no_repair(tmp_path):
     """Each side of a district is on the city's outline or also a side of its neighbour."""
-    document = CITY.districts_geojson()
+    document = CITY.build_districts_geojson()
     (tmp_path / "districts.geojson").write_text(json.dumps(document))
     rings = [feature["geometry"]["coordinates"][0] for feature in document["features"]]
     sides = [(tuple(start), tuple(end)) for ring in rings for start, end in pairwise(ring)]
@@ -66,7 +66,7 @@ def test_district_layer_needs_no_repair(tmp_path):
 
 @pytest.mark.slow
 def test_every_fix_is_inside_box_and_near_street():
-    lines = shapely.MultiLineString([[CITY.point(a), CITY.point(b)] for a, b in CITY.streets.edges])
+    lines = shapely.MultiLineString([[CITY.get_point(a), CITY.get_point(b)] for a, b in CITY.streets.edges])
     grid = Grid.over(CITY.box, 0.5)
     for trajectory in TRAJECTORIES:
         assert (grid.locate(trajectory.latitude, trajectory.longitude) >= 0).all()
@@ -103,15 +103,15 @@ def test_nights_are_spent_at_one_location():
 @pytest.mark.parametrize("wrong", [{"users": 0}, {"users": 100}, {"days": 0}, {"step_minutes": 0}], ids=repr)
 def test_out_of_range_arguments_raise(wrong):
     with pytest.raises(ConfigurationError):
-        synthetic_trajectories(**wrong)
+        sample_trajectories(**wrong)
 
 
 def test_finer_blocks_keep_the_shape_of_the_city():
     city = build_city(blocks=36)
     assert nx.is_connected(city.streets)
-    lengths = [np.hypot(*(city.point(start) - city.point(end))) for start, end in city.streets.edges]
+    lengths = [np.hypot(*(city.get_point(start) - city.get_point(end))) for start, end in city.streets.edges]
     assert np.median(lengths) == pytest.approx(6 / 36, rel=0.05)
     crossings = [start for start, end in city.streets.edges if {start[1], end[1]} == {16, 17}]
-    assert [round(city.point(corner)[0]) for corner in sorted(crossings)] == [-2, 0, 2]
+    assert [round(city.get_point(corner)[0]) for corner in sorted(crossings)] == [-2, 0, 2]
     with pytest.raises(ConfigurationError, match="multiple of 12, got 13"):
         build_city(blocks=13)

@@ -20,7 +20,7 @@ from dphmm.readers import columns, read
 from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
-from dphmm.readers.table import ParquetFixes, fixes_in
+from dphmm.readers.table import ParquetFixes, count_parquet_rows
 from dphmm.tables import binary_files
 from tests.sizes import fewer
 
@@ -69,7 +69,7 @@ def test_reading_in_groups_of_users_matches_whole_file(tmp_path, monkeypatch, or
     monkeypatch.setattr(parquet, "PART_ROWS", 50)
     progress = []
     data = Data((tmp_path / "all.parquet",), exclude_users=("p3",))
-    trajectories = sorted(data.one_after_another(progress.append), key=lambda trajectory: trajectory.user)
+    trajectories = sorted(data.stream_by_path(progress.append), key=lambda trajectory: trajectory.user)
     assert_equal(trajectories, [trajectory for trajectory in whole if trajectory.user != "p3"])
     assert progress == [[trajectory.user for trajectory in trajectories]]
 
@@ -161,7 +161,7 @@ def test_temporary_file_is_private_without_name_and_closed_at_end(tmp_path, monk
     def open_files():
         return [link for link in Path("/proc/self/fd").iterdir() if f"{folder}/" in os.path.realpath(link)]
 
-    everyone = Data((tmp_path / "all.parquet",)).one_after_another()
+    everyone = Data((tmp_path / "all.parquet",)).stream_by_path()
     next(everyone)
     (file,) = open_files()
     assert list(folder.iterdir()) == []
@@ -197,7 +197,7 @@ def test_column_parsing_matches_row_parsing(tmp_path, monkeypatch):
         options = {"time_format": "ms"} if kind == "milliseconds" else {}
         quick = read(tmp_path / "a.parquet", **options)
         with monkeypatch.context() as slow:
-            slow.setattr(columns, "_by_arrays", lambda *arguments: None)
+            slow.setattr(columns, "_build_from_arrays", lambda *arguments: None)
             assert_equal(quick.trajectories, read(tmp_path / "a.parquet", **options).trajectories)
         zoned = read(tmp_path / "a.parquet", time_zone="+02:00", **options)
         earlier = np.timedelta64(0 if kind in ("a zone", "milliseconds") else 2, "h")
@@ -225,9 +225,9 @@ def test_row_without_user_in_large_file_raises(tmp_path):
 def test_invalid_parquet_raises_and_other_files_have_no_rows(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing of the kind PAR1")
     with pytest.raises(DataFileError, match="Parquet"):
-        fixes_in(tmp_path / "a.parquet")
+        count_parquet_rows(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("uid,time,lat,lon\n")
-    assert fixes_in(tmp_path / "a.csv") == fixes_in(tmp_path / "none.parquet") == 0
+    assert count_parquet_rows(tmp_path / "a.csv") == count_parquet_rows(tmp_path / "none.parquet") == 0
 
 
 def test_parquet_is_recognised_by_content_and_may_lack_times_in_a_recording(tmp_path):
@@ -298,7 +298,7 @@ def test_integer_user_is_one_user_in_all_files_and_types(tmp_path, monkeypatch, 
     expected = ["1", "1000000000000000", "2"]
     assert [track.user for track in Data(paths).read().trajectories] == expected
     for path in paths:
-        assert sorted(track.user for track in Data((path,)).one_after_another()) == expected
+        assert sorted(track.user for track in Data((path,)).stream_by_path()) == expected
     assert [track.user for track in Data(paths, users=("1.0", "2")).read().trajectories] == ["1", "2"]
     assert [track.user for track in Data(paths, exclude_users=("2.0",)).read(True).trajectories] == expected[:2]
     assert [track.user for track in Data(paths, user="1.0").read().trajectories] == ["1"]
@@ -331,6 +331,6 @@ def test_bytes_of_a_user_that_are_not_utf8_raise_with_the_row(tmp_path, monkeypa
     monkeypatch.setattr(parquet, "MAX_FIXES", max_fixes)
     data = Data((tmp_path / "u.parquet",))
     with pytest.raises(DataFileError, match=r"row 2: user must be UTF-8"):
-        list(data.one_after_another())
+        list(data.stream_by_path())
     skipping = Data(data.paths, skip_bad=True)
-    assert [track.user for track in skipping.one_after_another()] == ["ann"]
+    assert [track.user for track in skipping.stream_by_path()] == ["ann"]

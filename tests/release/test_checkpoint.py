@@ -15,8 +15,8 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import DphmmError, InvalidInputError
-from dphmm.random import random_source
-from dphmm.release.checkpoint import digest
+from dphmm.random import as_random_source
+from dphmm.release.checkpoint import compute_digest
 from dphmm.release.ledger import Account
 from tests.release.travelling import ENGINES, GROUPS, F, release
 
@@ -32,7 +32,7 @@ def restored(tmp_path_factory) -> Path:
         (folder / f"{name}.pickle").write_bytes(pickle.dumps(engine))
         (folder / f"{name}.expected-copy").write_text("\n".join(release(engine)))
         engine = pickle.loads((folder / f"{name}.pickle").read_bytes())
-        engine.source = random_source(7)
+        engine.source = as_random_source(7)
         (folder / f"{name}.expected").write_text("\n".join(release(engine)))
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
@@ -65,7 +65,7 @@ def test_restored_engine_has_same_checkpoint(name):
 
 def sign(checkpoint: bytes, content: bytes) -> bytes:
     """Return a checkpoint with other content and its digest."""
-    return checkpoint.split(b"\n")[0] + b"\n" + digest(content) + b"\n" + content
+    return checkpoint.split(b"\n")[0] + b"\n" + compute_digest(content) + b"\n" + content
 
 
 def change(checkpoint: bytes, **changes) -> bytes:
@@ -286,5 +286,5 @@ def test_account_round_trip_keeps_all_sums_in_its_window(seed):
     assert (again.constrained_epsilon, again.last_draw_slot) == (account.constrained_epsilon, account.last_draw_slot)
     for steps in (1, 7, 30):
         expected = sum(cost for when, cost in costs if when > slot - steps)
-        assert again.window_epsilon(slot, steps) == expected
-        assert again.recent_draws(slot, steps) == account.recent_draws(slot, steps)
+        assert again.sum_window_epsilon(slot, steps) == expected
+        assert again.list_recent_releases(slot, steps) == account.list_recent_releases(slot, steps)

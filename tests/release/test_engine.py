@@ -32,7 +32,7 @@ from dphmm.errors import (
     SingletonConstraintError,
     StateError,
 )
-from dphmm.geometry.measurements import _polygon_forms
+from dphmm.geometry.measurements import _build_polygon_forms
 from dphmm.release.noise import StepNoise
 from tests.running_example import F, graph
 from tests.sizes import fewer, slow
@@ -424,7 +424,7 @@ def test_caches_do_not_change_releases(kind, mechanism):
         met.add(id(engines[0].last[1].noise.parts[0]))
         forgetful = engines[1]
         forgetful.planner.clear()
-        _polygon_forms.cache_clear()
+        _build_polygon_forms.cache_clear()
         forgetful.policy._edge_set._whole = None
     assert kind == "complete" or len(met) < 20, "some noise is met again"
 

@@ -146,7 +146,7 @@ def test_ledger_contains_cost_of_joint_answers():
     assert answers.constrained_epsilon == pytest.approx(0.2 * factors[0] + 0.1 * factors[1])
     later = first.release_together(0, other)
     whole = Ledger.from_records([*answers.records, *later.records])
-    assert (whole.epsilon, whole.window(1)) == (pytest.approx(1.2), pytest.approx(0.9))
+    assert (whole.epsilon, whole.compute_max_window_epsilon(1)) == (pytest.approx(1.2), pytest.approx(0.9))
 
 
 def untouchable(_: int) -> bytes:
@@ -199,4 +199,4 @@ def test_single_joint_query_keeps_schedule():
     engine = Releaser(timed, F, graph(), 4.0, rng=0, schedule=schedule)
     ledger = Ledger([engine.release_together(3).records[0] for _ in range(8)])
     assert {record.withheld for record in ledger.records} == {False, True}
-    assert ledger.window(2) == 4.0
+    assert ledger.compute_max_window_epsilon(2) == 4.0

@@ -12,7 +12,7 @@ from dphmm.errors import EventError
 from dphmm.events import Cap, Clock, EventOdds, parse_event
 from dphmm.events.cap_budget import CapTracker
 from dphmm.events.chain_start import make_earlier_start, resolve_from_start
-from dphmm.model import stationary
+from dphmm.model import compute_stationary_distribution
 from dphmm.model.time_classes import TimeClasses
 from dphmm.release.session import Session
 from tests.events.oracles import compute_joint, compute_odds, enumerate_paths, happens
@@ -35,7 +35,7 @@ def chain(seed: int) -> np.ndarray:
 
 
 def build_stationary_model() -> MarkovModel:
-    return MarkovModel(chain(1), stationary(chain(1)), step_seconds=3600.0)
+    return MarkovModel(chain(1), compute_stationary_distribution(chain(1)), step_seconds=3600.0)
 
 
 def build_cyclostationary_model() -> MarkovModel:

@@ -45,12 +45,12 @@ def test_totals_and_windows_are_exact_sums_rounded_once(drawn, width):
         sum(e for time, e in zip(times, budgets, strict=True) if start <= time < start + width)
         for start in range(-width, now + 1)
     ]
-    assert book.window(width) == float(max(windows))
+    assert book.compute_max_window_epsilon(width) == float(max(windows))
 
 
 def test_empty_window_raises():
     with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
-        ledger([]).window(0)
+        ledger([]).compute_max_window_epsilon(0)
 
 
 def test_budgets_are_summed_as_decimals():

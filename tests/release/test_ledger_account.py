@@ -24,8 +24,8 @@ def test_window_sums_match_releases_within_window(longest):
         now = slot + int(rng.integers(0, 3))
         for steps in (1, 7, 50):
             within = [(when, spent) for when, spent in entered if now - steps < when]
-            assert account.window_epsilon(now, steps) == sum(spent for _, spent in within)
-            assert account.recent_draws(now, steps) == [(when, spent) for when, spent in within if spent]
+            assert account.sum_window_epsilon(now, steps) == sum(spent for _, spent in within)
+            assert account.list_recent_releases(now, steps) == [(when, spent) for when, spent in within if spent]
         assert account.slot == slot
     assert account.count == len(entered)
     assert account.epsilon == sum(spent for _, spent in entered) == account.constrained_epsilon / 2
@@ -39,4 +39,4 @@ def test_account_memory_is_bounded_by_window():
         account.add(slot, 0.5, 1.0)
     assert len(account._slots) <= 2 * 288
     assert account.epsilon == 25_000
-    assert account.window_epsilon(49_999, 288) == 144
+    assert account.sum_window_epsilon(49_999, 288) == 144

@@ -68,7 +68,9 @@ def test_account_sums_match_rationals(releases, steps):
     assert account.epsilon == sum(epsilon for _, epsilon, _ in seen)
     assert account.constrained_epsilon == sum(epsilon * factor for _, epsilon, factor in seen)
     for end in (slot, slot + 2):
-        assert account.window_epsilon(end, steps) == sum(epsilon for at, epsilon, _ in seen if end - steps < at <= end)
+        assert account.sum_window_epsilon(end, steps) == sum(
+            epsilon for at, epsilon, _ in seen if end - steps < at <= end
+        )
 
 
 def test_unset_limits_never_raise():

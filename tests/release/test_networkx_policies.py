@@ -28,8 +28,8 @@ from dphmm.errors import DphmmError, PolicyError, SessionMismatchError
 from dphmm.evaluation import compare_noise
 from dphmm.jobs.release.stored import read_sessions
 from dphmm.policy import graph_text, parse_policy
-from dphmm.policy.expression import canonical_policy, policy_in_words, policy_label
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.expression import canonicalize_policy, describe_policy, format_policy_label
+from dphmm.policy.graph_text import format_policy_text
 from dphmm.space import Places
 from tests.certificate.certificates import town
 
@@ -193,11 +193,11 @@ def test_isolated_nodes_and_self_loops_do_not_change_the_hash():
     base, other = nx.Graph([(0, 1), (1, 2)]), nx.Graph([(2, 1), (1, 0), (0, 0)])
     other.add_nodes_from([7, 8])
     assert ReleaseSettings(base).content_hash == ReleaseSettings(other).content_hash
-    assert ReleaseSettings(other).graph(TOWN).edge_array().tolist() == [[0, 1], [1, 2]]
+    assert ReleaseSettings(other).build_graph(TOWN).edge_array().tolist() == [[0, 1], [1, 2]]
 
 
 def test_text_is_node_link_json_of_networkx_and_of_policy_files(tmp_path):
-    text = policy_text(near(opened=[24]))
+    text = format_policy_text(near(opened=[24]))
     (tmp_path / "policy.json").write_text(text.removeprefix("graph:"))
     read = nx.node_link_graph(json.loads(text.removeprefix("graph:")), edges="edges")
     assert {tuple(sorted(edge)) for edge in read.edges} == {tuple(sorted(edge)) for edge in near(opened=[24]).edges}
@@ -206,16 +206,16 @@ def test_text_is_node_link_json_of_networkx_and_of_policy_files(tmp_path):
 
 
 def test_graph_text_combines_with_other_terms():
-    text = f"{policy_text(nx.Graph([(0, 24), (0, 1)]))} & complete | centres:0.51km | open:nowhere"
+    text = f"{format_policy_text(nx.Graph([(0, 24), (0, 1)]))} & complete | centres:0.51km | open:nowhere"
     text = text.removesuffix(" | open:nowhere")
     policy = parse_policy(text, SPACE)
     assert set(policy.edges) == {tuple(sorted(edge)) for edge in near().edges} | {(0, 24), (0, 1)}
-    assert policy_label(text) == "graph of 2 edges & complete | centres:0.51km"
-    assert policy_in_words(text) == (
+    assert format_policy_label(text) == "graph of 2 edges & complete | centres:0.51km"
+    assert describe_policy(text) == (
         "locations that the graph connects and are arbitrary, or that belong to states with points within 0.51 km"
     )
     spaced = text.replace('","', '" , "').replace(":[", " : [")
-    assert canonical_policy(spaced) == canonical_policy(text)
+    assert canonicalize_policy(spaced) == canonicalize_policy(text)
 
 
 def test_state_names_may_contain_policy_operators():
@@ -224,7 +224,7 @@ def test_state_names_may_contain_policy_operators():
     model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6), places, 300)
     graph = nx.Graph([(names[0], names[1]), (names[2], names[3]), (names[4], names[5])])
     settings = ReleaseSettings.from_json(ReleaseSettings(graph, 1.0).to_json())
-    assert settings.graph(model).edge_array().tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert settings.build_graph(model).edge_array().tolist() == [[0, 1], [2, 3], [4, 5]]
     by_number = nx.Graph([(0, 1), (2, 3), (4, 5)])
     for policy in (graph, by_number, nx.Graph([(0, names[1]), (names[2], 3), (4, 5)])):
         engines = [settings.engine(model, 2), ReleaseSettings(policy, 1.0).engine(model, 2)]
@@ -237,14 +237,14 @@ def test_state_names_may_contain_policy_operators():
 def test_states_missing_from_the_graph_have_no_edges():
     engine = ReleaseSettings(nx.Graph([(0, 1), (1, 5)]), 1.0).engine(TOWN, 5)
     assert engine.policy.size == SPACE.size
-    assert engine.policy.connected().nonzero()[0].tolist() == [0, 1, 5]
+    assert engine.policy.find_connected_states().nonzero()[0].tolist() == [0, 1, 5]
     assert records(engine) == records(engine.settings.engine(TOWN, 5, nx.Graph([(0, 1), (1, 5)])))
 
 
 @pytest.mark.slow
 def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
     monkeypatch.setattr(graph_text, "MAX_TEXT_EDGES", near().number_of_edges())
-    assert ReleaseSettings(near()).graph(TOWN).number_of_edges() == near().number_of_edges()
+    assert ReleaseSettings(near()).build_graph(TOWN).number_of_edges() == near().number_of_edges()
     larger = near(0.72)
     for policy in (larger, listed(larger), PolicyGraph.complete(SPACE.size)):
         with pytest.raises(PolicyError, match=r"settings, got \d+.*PolicyGraph\.to_json"):

@@ -216,8 +216,8 @@ def test_predicted_error_of_tables_matches_enumeration(mechanism):
         joint = prior * [float(table[s, z]) for s in range(6)]
         expected += joint @ np.linalg.norm(F - joint @ F / joint.sum(), axis=1)
     outlooks = BudgetEffects(Scheduler(Schedule(0.9), SLOW, F), plan, releaser.planner, 9.0)
-    assert outlooks.compute(1.0).error == pytest.approx(expected, rel=1e-9)
-    assert outlooks.compute(0.5).error > 1.02 * expected, "half the budget gives a larger error"
+    assert outlooks.compute_effect(1.0).error == pytest.approx(expected, rel=1e-9)
+    assert outlooks.compute_effect(0.5).error > 1.02 * expected, "half the budget gives a larger error"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import DataFileError, InvalidInputError
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release import Limits, Session
 from dphmm.release.noise import StepNoise
 from tests.release.travelling import ENGINES, FIRST, release
@@ -163,7 +163,7 @@ def test_copy_of_seeded_engine_states_that_noise_is_copied():
     assert copied.spawn().has_copied_noise
     assert not copied.spawn(3).has_copied_noise
     assert pickle.loads(pickle.dumps(copied)).has_copied_noise
-    assert random_source(copied.source) is copied.source
+    assert as_random_source(copied.source) is copied.source
 
 
 # ---- sessions --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from dphmm import Belief, ReleaseRecord
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.release.session import max_record_width
+from dphmm.release.session import bound_record_width
 from tests.release.engines import engine
 from tests.running_example import F
 
@@ -52,7 +52,7 @@ def test_record_round_trips_exactly_within_record_width(places, number, whole, a
     text = record.to_json()
     assert ReleaseRecord.from_json(text) == record
     assert ReleaseRecord.from_json(text.ljust(2_000)) == record
-    assert len(text) <= max_record_width(len(places), len(added))
+    assert len(text) <= bound_record_width(len(places), len(added))
 
 
 @pytest.mark.parametrize("spacing", [1, "1/2", 0.001])

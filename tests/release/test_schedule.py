@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule, Session
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
-from dphmm.events.cap_budget import budget_at_rung
+from dphmm.events.cap_budget import compute_rung_budget
 from dphmm.model.belief import Belief
 from dphmm.release.schedule import (
     BudgetEffect,
@@ -151,7 +151,7 @@ def test_predicted_error_matches_enumeration(epsilon):
     for nodes, close in ((96, 0.04 * away(prior)), (20_000, 0.004 * away(prior))):
         scheduler = Scheduler(Schedule(0.9), releaser.model, F, num_nodes=nodes)
         plan = releaser.planner.build_plan(Belief.from_probabilities(prior))
-        outlook = BudgetEffects(scheduler, plan, releaser.planner, away(prior)).compute(epsilon)
+        outlook = BudgetEffects(scheduler, plan, releaser.planner, away(prior)).compute_effect(epsilon)
         assert outlook.error == pytest.approx(exact, abs=close)
 
 
@@ -164,7 +164,7 @@ def test_half_budget_fails_error_comparison():
 @pytest.mark.parametrize("rung", [3, 8, 9])
 def test_target_budget_is_smallest_that_lowers_error_to_six_tenths(rung):
     """The target lies between the errors of a budget and of the next lower one."""
-    budgets = [budget_at_rung(6.0, 8 * k) for k in range(11)]
+    budgets = [compute_rung_budget(6.0, 8 * k) for k in range(11)]
 
     def enumerated_on_line(epsilon):
         likelihood = np.exp(-epsilon * np.abs(np.arange(-200, 222)[:, None] - LINE))
@@ -189,12 +189,14 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
     effects = BudgetEffects.__new__(BudgetEffects)
     effects.is_far_from = lambda goal, budget: errors[budgets.index(budget)] > 1.15 * goal
     computed = []
-    effects.compute = lambda budget: computed.append(budget) or BudgetEffect(budget, errors[budgets.index(budget)], 1)
+    effects.compute_effect = lambda budget: (
+        computed.append(budget) or BudgetEffect(budget, errors[budgets.index(budget)], 1)
+    )
 
     def exceeds(budget):
         return min(budget, rest) > maximum or rest < 0.5 * budget
 
-    best = effects.smallest_budget(goal, budgets, exceeds)
+    best = effects.find_smallest_budget(goal, budgets, exceeds)
     smallest = max((k for k in range(11) if errors[k] <= goal), default=0)
     if best is None:
         assert exceeds(budgets[smallest]) or not is_sorted
@@ -217,7 +219,7 @@ def test_few_outputs_reject_only_insufficient_budgets():
         epsilon, goal = float(rng.choice([0.5, 1.0, 2.0])), rng.uniform(0.3, 1.0) * away(prior)
         if effects.is_far_from(goal, epsilon):
             num_rejected += 1
-            assert effects.compute(epsilon).error > goal
+            assert effects.compute_effect(epsilon).error > goal
     assert num_rejected > 50
 
 

@@ -23,7 +23,7 @@ from dphmm.errors import (
 )
 from dphmm.events import Cap, Presence
 from dphmm.geometry.hull import SensitivityHull
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
@@ -69,7 +69,7 @@ def test_session_reopened_at_every_step_matches_uninterrupted_engine(path, mecha
     expected = []
     for before, slot, state in zip([0, *slots], slots, states, strict=False):
         expected.append(alone.release(state, steps=max(1, slot - before)))
-    source = random_source(11)
+    source = as_random_source(11)
     for slot, state in zip(slots, states, strict=True):
         with Session.open(path, "a", engine(source, mechanism=mechanism)) as session:
             session.release(state, slot)
@@ -394,7 +394,7 @@ def test_window_limit_matches_ledger(tmp_path, seed):
             else:
                 session.release(4, slot, epsilon)
         assert refused >= 3
-        assert session.ledger().window(4) == 1.5
+        assert session.ledger().compute_max_window_epsilon(4) == 1.5
 
 
 # ---- several queries --------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ def test_queries_at_one_timestep_compose(path):
         assert (place.steps, coarse.steps, coarse.index) == (0, 0, 1)
         assert session.release(0, 0, query="place") == place
         assert session.ledger().epsilon == 0.75
-        assert session.ledger().window(1) == 0.75
+        assert session.ledger().compute_max_window_epsilon(1) == 0.75
         # Bayes' rule with both densities, by brute force.
         mass = np.full(6, 1 / 6)
         for f, epsilon, record in ((F, 0.5, place), (F * [1, 2], 0.25, coarse)):

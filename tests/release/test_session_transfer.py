@@ -83,7 +83,7 @@ def read_rows(where):
 def fill(where):
     """Write two sessions, an omitted timestep, a recipient with a belief, and further rows."""
     values = {"ann": release(where, "ann", range(SLOT - 30, SLOT - 20)), "bob": release(where, "bob", [SLOT - 3])}
-    with SessionStore(where) as opened, opened.database.transaction():
+    with SessionStore(where) as opened, opened.database.begin_transaction():
         execute = opened.database.execute
         columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
         execute(f"INSERT INTO delivery ({columns}) VALUES ('r1', 1, 'family', 'main', 0, 7, 0, 0, 9)")
@@ -162,7 +162,7 @@ def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_ki
                 import_store(tmp_path / f"k{number}", tmp_path / "another.db")
         import_store(tmp_path / f"k{number}", target)
         assert release(target, "bob", [SLOT - 3], state=0) == values["bob"]
-        with SessionStore(store, accept_closed=True) as opened, opened.database.transaction():
+        with SessionStore(store, accept_closed=True) as opened, opened.database.begin_transaction():
             opened.set_mark(None)
 
 
@@ -291,7 +291,7 @@ def test_export_with_a_failed_commit_keeps_the_only_copy(tmp_path, store, where,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(session_transfer, "_set_exact", fail)
+        patched.setattr(session_transfer, "_mark_exact", fail)
         with pytest.raises(KeyboardInterrupt):
             export_store(store, tmp_path / "e")
     another = tmp_path / "another.db"
@@ -433,14 +433,14 @@ def test_existing_file_is_never_replaced_by_an_export(tmp_path, store):
 
 def test_file_that_appears_during_an_export_is_kept(tmp_path, store, monkeypatch):
     values = release(store, "ann", [SLOT])
-    file, original = tmp_path / "e", session_transfer._set_exact
+    file, original = tmp_path / "e", session_transfer._mark_exact
 
     def appear(part):
         file.write_text("of another program")
         original(part)
 
     with monkeypatch.context() as patched:
-        patched.setattr(session_transfer, "_set_exact", appear)
+        patched.setattr(session_transfer, "_mark_exact", appear)
         with pytest.raises(OutputError, match="e was created in the meantime; move it away, and repeat the export"):
             export_store(store, file)
     assert file.read_text() == "of another program"
@@ -455,7 +455,7 @@ def test_export_is_refused_while_its_log_has_a_part_of_it(tmp_path, store, is_cl
     """SQLite keeps the log of the copy while another process has opened it."""
     values = release(store, "ann", [SLOT])
     file, part = tmp_path / "e", tmp_path / "e.part"
-    name = "_set_exact" if is_closed else "_copy_tables"
+    name = "_mark_exact" if is_closed else "_copy_tables"
     original, others = getattr(session_transfer, name), []
 
     def open_too(*arguments):
@@ -492,7 +492,7 @@ def test_copy_in_pages_contains_each_row_once(tmp_path, store, where, monkeypatc
     """Rows with equal first columns are stored in an order that is not that of their keys."""
     release(store, "ann", [SLOT])
     numbers = np.random.default_rng(3).permutation(3000).tolist()
-    with SessionStore(store) as opened, opened.database.transaction():
+    with SessionStore(store) as opened, opened.database.begin_transaction():
         for number in numbers:
             opened.database.execute("INSERT INTO set_aside VALUES ('r', 1, ?, 4, 'status 400')", (number,))
             opened.database.execute("INSERT INTO device_contact VALUES ('ann', ?, 4)", (str(number),))
@@ -723,7 +723,7 @@ def test_rewound_session_continues_now_and_keeps_its_values_of_the_future(
         assert len(session.releases()) == 7
         assert session.ledger().epsilon == 3.5
     (content,) = stored.read_sessions(store)
-    assert content.cost()["num_timesteps"] == 7
+    assert content.summarize_budget()["num_timesteps"] == 7
     with SessionStore(store) as opened:
         session = opened.session("ann")
         assert opened.prune(session, first + 1, STEP) == 5, "records of the future stay"

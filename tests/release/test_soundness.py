@@ -133,7 +133,7 @@ def test_possible_state_without_noise_raises():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.5])
 def test_likelihood_ratio_limit_is_exact(epsilon):
-    limit = soundness._lower_bound_exp(epsilon)
+    limit = soundness._compute_exp_lower_bound(epsilon)
     other = 10**17 // int(limit + 1)
     maximum = limit.numerator * other // limit.denominator
     assert soundness._is_within(np.array([maximum, 5]), np.array([other, 5]), limit)
@@ -169,9 +169,9 @@ def test_missing_protection_raises():
 def test_merged_measurements_raise(name, monkeypatch):
     # An earlier lattice detection treated 0.5 at 10^9 as zero.
     f = np.array([[1e9, 0.0], [1e9 + 0.5, 0.0]])
-    axis = lattices._lattice_axis
+    axis = lattices._find_lattice_axis
     merged = lambda column: axis(np.round(column, -1))  # noqa: E731
-    monkeypatch.setattr(lattices, "_lattice_axis", merged)
+    monkeypatch.setattr(lattices, "_find_lattice_axis", merged)
     model = MarkovModel(np.full((2, 2), 1 / 2), np.full(2, 1 / 2))
     releaser = Releaser(model, f, PolicyGraph.complete(2), 1.0, name, rng=RandomSource(untouchable))
     with pytest.raises(GuaranteeError, match=r"times epsilon|among no other"):
@@ -192,8 +192,8 @@ def test_sound_step_and_body_are_checked_once():
     releaser = Releaser(MODEL, F, graph(), 1.0, "k-norm", rng=2)
     calls = []
     policy = releaser.soundness._policy
-    widest = policy.widest
-    policy.widest = lambda *arguments: calls.append(1) or widest(*arguments)
+    widest = policy.compute_max_gauge
+    policy.compute_max_gauge = lambda *arguments: calls.append(1) or widest(*arguments)
     for _ in range(5):
         releaser.release(3)
     other = releaser.spawn()

@@ -125,7 +125,7 @@ def test_calls_in_exclusive_block_are_not_interrupted():
 
     def release(_):
         for _ in range(RELEASES):
-            with engine.exclusive():
+            with engine.lock_engines():
                 engine.draw(engine.prepare(), 4)
 
     run_threads(release)
@@ -309,7 +309,7 @@ def test_forked_session_raises_although_another_thread_had_its_lock(tmp_path):
     holds, done = threading.Event(), threading.Event()
 
     def hold():
-        with session._exclusive(), session._store.database.transaction():
+        with session._lock_session(), session._store.database.begin_transaction():
             holds.set()
             done.wait()
 

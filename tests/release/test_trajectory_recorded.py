@@ -16,7 +16,7 @@ from dphmm.errors import (
 )
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
@@ -31,7 +31,7 @@ STATES = [0, 2, 1, 1]
 
 def starter(seed=7, step=60.0, outside="drop"):
     model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3), SPACE, step)
-    return Releaser(model, SPACE.points, PolicyGraph.complete(3), 1.0, rng=random_source(seed), outside=outside)
+    return Releaser(model, SPACE.points, PolicyGraph.complete(3), 1.0, rng=as_random_source(seed), outside=outside)
 
 
 def track(user="u", step=60.0):
@@ -45,10 +45,10 @@ def fixes():
 def test_recorded_trajectory_matches_release_and_is_repeated(tmp_path):
     expected = list(release_trajectory(starter(), SPACE, track()))
     with RecordedReleaseStream(tmp_path / "s", starter()) as stream:
-        assert list(stream.trajectory(track())) == expected
-        assert list(stream.trajectory(track())) == expected
+        assert list(stream.release_track(track())) == expected
+        assert list(stream.release_track(track())) == expected
     with RecordedReleaseStream(tmp_path / "s", starter(8)) as stream:
-        assert list(stream.trajectory(track())) == expected
+        assert list(stream.release_track(track())) == expected
         assert [stream.take("u", *fix) for fix in fixes()] == expected
 
 
@@ -79,7 +79,7 @@ def test_omitted_slot_never_gets_release(tmp_path):
         with pytest.raises(TimeOrderError, match=r"slot must not precede slot 10, .*got 3"):
             other.take("u", np.datetime64(180, "s"), *SPACE.latlon(0)[0])
     with RecordedReleaseStream(tmp_path / "s", starter()) as stream:
-        assert list(stream.trajectory(SlottedTrajectory("u", 60.0, SLOTS[3:], *SPACE.latlon([1]).T))) == []
+        assert list(stream.release_track(SlottedTrajectory("u", 60.0, SLOTS[3:], *SPACE.latlon([1]).T))) == []
         assert stream.take("u", np.datetime64(660, "s"), *SPACE.latlon(0)[0]).record.index == 0
     with Session.open(tmp_path / "s", "u", starter()) as session:
         assert session.omit(12) is None
@@ -100,16 +100,16 @@ def test_trajectory_marks_omitted_slots_for_later_runs(tmp_path):
     b = SPACE.latlon(1)[0]
     first = placed([1, 2, 3, 4, 5], away, a, away, a, away)
     with RecordedReleaseStream(tmp_path / "s", starter()) as stream:
-        first_releases = list(stream.trajectory(first))
+        first_releases = list(stream.release_track(first))
         assert [release.record.steps for release in first_releases] == [0, 2]
-        assert list(stream.trajectory(first)) == first_releases
+        assert list(stream.release_track(first)) == first_releases
     with RecordedReleaseStream(tmp_path / "s", starter()) as stream:
-        again = list(stream.trajectory(placed([4, 5, 6], away, a, b)))  # now outside at slot 4 and inside at slot 5
+        again = list(stream.release_track(placed([4, 5, 6], away, a, b)))  # now outside at slot 4 and inside at slot 5
         assert [release.time.astype("M8[s]").astype(int) for release in again] == [240, 360]
         assert again[0] == first_releases[1]
         assert stream.take("u", np.datetime64(240, "s"), *away) == first_releases[1]
         with pytest.raises(TimeOrderError, match=r"slot must not precede slot 6, .*got 3"):
-            list(stream.trajectory(placed([3], b)))
+            list(stream.release_track(placed([3], b)))
     with Session.open(tmp_path / "s", "u", starter()) as session:
         assert [release.slot for release in session.releases()] == [2, 4, 6]
 
@@ -128,7 +128,7 @@ def test_outside_location_uses_nearest_state_for_fixes_and_files(tmp_path):
     taken = [stream.take("u", np.datetime64(60 * k, "s"), *place) for k, place in enumerate(away, start=1)]
     assert taken == expected
     with RecordedReleaseStream(tmp_path / "s", starter(outside="clamp")) as stream:
-        assert list(stream.trajectory(gone)) == expected
+        assert list(stream.release_track(gone)) == expected
     with pytest.raises(SessionMismatchError, match=r"outside clamp, .*drop"):
         Session.open(tmp_path / "s", "u", starter(outside="drop"))
 
@@ -137,7 +137,7 @@ def test_limit_applies_per_user_and_names_user(tmp_path):
     with RecordedReleaseStream(tmp_path / "s", starter(), Limits(epsilon=3)) as stream:
         for user in "ab":
             with pytest.raises(BudgetExceededError, match=f"user {user}: .*epsilon limit .*3"):
-                list(stream.trajectory(track(user)))
+                list(stream.release_track(track(user)))
     with SessionStore(tmp_path / "s", readonly=True) as store:
         assert [len(list(store.releases(store.session(user).number))) for user in "ab"] == [3, 3]
 
@@ -147,7 +147,7 @@ def test_different_or_missing_step_seconds_raises(tmp_path):
         RecordedReleaseStream(tmp_path / "s", starter()) as stream,
         pytest.raises(ConfigurationError, match="resample"),
     ):
-        list(stream.trajectory(track(step=30.0)))
+        list(stream.release_track(track(step=30.0)))
     with pytest.raises(ConfigurationError, match="step_seconds"):
         RecordedReleaseStream(tmp_path / "t", starter(step=None))
 

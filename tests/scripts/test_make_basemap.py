@@ -11,7 +11,7 @@ import shapely
 from dphmm.errors import ConfigurationError
 from dphmm.plots import basemap
 from dphmm.space import world_map
-from dphmm.space.towns import NAMES_FILE, find_town, gazetteer
+from dphmm.space.towns import NAMES_FILE, find_town, load_gazetteer
 from scripts.make_basemap import main, write_names
 
 
@@ -46,15 +46,15 @@ def world_file(tmp_path, monkeypatch):
     (tmp_path / "cities.json").write_text(json.dumps(cities), encoding="utf-8")
     main(tmp_path, tmp_path / "cities.json", tmp_path / "world.npz")
     monkeypatch.setattr(world_map, "WORLD", tmp_path / "world.npz")
-    for cached in (world_map.outlines, world_map.towns, gazetteer):
+    for cached in (world_map.load_outlines, world_map.load_towns, load_gazetteer):
         cached.cache_clear()
     yield tmp_path / "world.npz"
-    for cached in (world_map.outlines, world_map.towns, gazetteer):
+    for cached in (world_map.load_outlines, world_map.load_towns, load_gazetteer):
         cached.cache_clear()
 
 
 def test_land_seas_lakes_borders_and_names_are_restored(world_file):
-    basemap_read = basemap.shipped_basemap((39.5, 9.5, 42.5, 12.5))
+    basemap_read = basemap.build_world_basemap((39.5, 9.5, 42.5, 12.5))
     water = shapely.union_all(list(basemap_read.water))
     expected = shapely.box(9.5, 39.5, 12.5, 42.5).difference(shapely.box(10, 40, 12, 42))
     expected = expected.union(shapely.box(11, 41, 11.5, 41.5)).union(shapely.box(10.2, 40.2, 10.4, 40.3))

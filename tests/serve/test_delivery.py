@@ -499,7 +499,7 @@ def test_recipient_of_the_same_name_gets_no_message_of_an_earlier_one(is_changed
                 senders["family"] = rounded, later
             return 1, "the unrounded message"
 
-        def set_sent(self, *_):
+        def set_num_sent(self, *_):
             return False
 
         async def run(self, function, *arguments):
@@ -521,7 +521,7 @@ def test_recipient_that_was_just_added_is_sent_its_first_message():
 
     class Sessions:
         find_first_unsent = staticmethod(lambda *_: (1, "first"))
-        set_sent = staticmethod(lambda *_: False)
+        set_num_sent = staticmethod(lambda *_: False)
         defer = staticmethod(lambda *_: None)
 
         async def run(self, function, *arguments):

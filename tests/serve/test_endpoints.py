@@ -26,7 +26,7 @@ from starlette.routing import Route
 from dphmm.errors import DataFileError, OutputError, SessionMismatchError
 from dphmm.model.model import MarkovModel
 from dphmm.model.time_classes import TimeClasses
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import sessions
@@ -219,7 +219,7 @@ def observe(config, places, caplog, monkeypatch):
     answers = []
     caplog.clear()
     with monkeypatch.context() as patched:
-        patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, random_source(next(counter))))
+        patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, as_random_source(next(counter))))
         with relay(config) as client:
             for step, (latitude, longitude) in zip(STEPS, places, strict=True):
                 answer = client.post("/owntracks", json=location(START + 300 * step, latitude, longitude), auth=ANN)

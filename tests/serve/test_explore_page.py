@@ -130,7 +130,7 @@ def test_malformed_requests_are_refused(model, body):
 def test_view_and_errors_over_http(model):
     with serve(model) as url, log_in(url) as client:
         view = client.post("/explore/view", json={"fields": {}, "step": 1, "seed": 1, "number": 1}).json()
-        assert view == json.loads(json.dumps(make_explorer(model).view({}, 1)))
+        assert view == json.loads(json.dumps(make_explorer(model).build_view({}, 1)))
         answer = client.post("/explore/view", json={"fields": {"epsilon": "x"}, "number": 2})
         assert answer.status_code == 400
         assert set(answer.json()["errors"]) == {"epsilon"}
@@ -166,7 +166,7 @@ def test_long_computation_makes_way_and_is_complete(model):
             late = other.post("/explore/view", json={"fields": {"epsilon": "2"}, "step": 300, "number": 5})
             assert late.status_code == 409
             assert latest.result().status_code == 200
-    assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).view({}, 60, seed=0)))
+    assert near == json.loads(json.dumps(make_explorer(model, num_steps=step + 1).build_view({}, 60, seed=0)))
 
 
 @pytest.mark.slow
@@ -596,7 +596,7 @@ def test_exposed_states_repair_and_neighbours(model, browser):
     links = [{"source": "s4", "target": "s5"}, {"source": HOSTILE, "target": "Café & Bar"}]
     graph = {"directed": False, "multigraph": False, "nodes": [], "edges": links}
     fields = {"policy": f"graph:{json.dumps(graph)}".replace("&", r"\u0026"), "noise_scope": "component", "delta": ""}
-    expected = make_explorer(model).view(fields, 0)
+    expected = make_explorer(model).build_view(fields, 0)
     assert expected["repair"]["added"]
     with serve(model) as url, open_page(browser, url) as page:
         page.select_option("#noise_scope-0", "component")
@@ -694,7 +694,7 @@ def test_segments_of_streets_are_drawn_on_map_and_pointed_at(street_model, brows
 def test_edges_are_added_and_removed_by_mouse_and_keyboard(model, browser, tmp_path):
     fields = {"policy": "utility:750m", "delta": ""}
     link = quote(json.dumps({"settings": [fields]}))
-    num_edges = len(make_explorer(model).view(fields, 0)["edges"])
+    num_edges = len(make_explorer(model).build_view(fields, 0)["edges"])
     with serve(model) as url:
         with open_page(browser, url, fragment=f"#{link}") as page:
             page.focus("[data-part=edit-edges]")

@@ -15,12 +15,12 @@ from scipy.sparse import eye_array
 from scipy.spatial import ConvexHull
 
 from dphmm.errors import ConfigurationError, StochasticError
-from dphmm.jobs import blank_model, region
+from dphmm.jobs import build_blank_model, region
 from dphmm.jobs.audit.adversaries import Adversaries
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.model import MarkovModel
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import map_adversary
@@ -55,7 +55,7 @@ def write_map(path, *shapes):
 def blank(tmp_path_factory):
     """Return the file of a model in which every move is possible."""
     path = tmp_path_factory.mktemp("blank") / "blank.npz"
-    blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5), 300, output=path, region_map=None)
+    build_blank_model(region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5), 300, output=path, region_map=None)
     return path
 
 
@@ -182,7 +182,7 @@ def test_releases_do_not_depend_on_the_map(config, lake, tmp_path, monkeypatch):
     for number, changes in enumerate(({}, {"adversary_map": lake}, {"adversary_map": "coast"})):
         counter = itertools.count()
         monkeypatch.setattr(
-            StepNoise, "draw", lambda self, state, _, c=counter: real(self, state, random_source(next(c)))
+            StepNoise, "draw", lambda self, state, _, c=counter: real(self, state, as_random_source(next(c)))
         )
         store = tmp_path / f"{number}.db"
         with relay(config(store=str(store), **changes)) as client:

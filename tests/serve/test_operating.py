@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from dphmm import Limits, Session
 from dphmm.cli import main
-from dphmm.cli.console import logging_shown
+from dphmm.cli.console import show_log_messages
 from dphmm.errors import ConfigurationError, OutputError, TimeOrderError
 from dphmm.jobs import audit_session
 from dphmm.jobs.model.loading import load_model
@@ -357,7 +357,7 @@ def test_warning_of_the_command_is_logged_once(monkeypatch, capfd):
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers)
     monkeypatch.setattr(root, "level", root.level)
-    with logging_shown():
+    with show_log_messages():
         configure_logging()
         logging.getLogger("dphmm.serve.delivery").warning("the broker is away")
     assert capfd.readouterr().err.count("the broker is away") == 1
@@ -624,7 +624,7 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
     left = releases(store) if where == "file" else None
     assert left is None or [release.slot - START // 300 for release in left] == [day + k for k in (2, 3, 4, 5)]
     with SessionStore(store, readonly=True) as opened:
-        assert opened.pruned(number).count == 2
+        assert opened.get_pruned_costs(number).count == 2
         assert opened.progress(number).count == 6
     with pytest.raises(ConfigurationError, match=r"first 2 .*'ann'"):
         audit_session(store, settings.model)

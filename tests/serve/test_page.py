@@ -21,10 +21,10 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.release.stored import replay
 from dphmm.model.belief import Belief
 from dphmm.policy.protection import exposed_states
-from dphmm.release.drawn_zones import Zones, default_zones
+from dphmm.release.drawn_zones import Zones, build_default_zones
 from dphmm.release.engine import ReleaseSettings
 from dphmm.release.trajectory import to_degrees
-from dphmm.serve.clock import now
+from dphmm.serve.clock import get_current_second
 from dphmm.serve.page import STATIC, TEXTS
 from dphmm.serve.page_content import compute_policy_effects
 from dphmm.serve.sessions import Engines
@@ -333,7 +333,7 @@ def elsewhere(folder):
 
 
 def link(client, **more):
-    request = {"name": "Bea", "precision_m": 0, "ends": now() + 3600, **more}
+    request = {"name": "Bea", "precision_m": 0, "ends": get_current_second() + 3600, **more}
     return client.post("/page/link", json=request)
 
 
@@ -621,7 +621,7 @@ def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
         assert client.post("/page/zones", json=zones(elsewhere="policy")).status_code == 200
         assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
     with pytest.raises(DataFileError):
-        default_zones(ReleaseSettings(policy="zone:none.geojson"))
+        build_default_zones(ReleaseSettings(policy="zone:none.geojson"))
     layer.write_text(layer.read_text(encoding="utf-8").replace("zone 1", "away"), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="another name than 'away'"):
         Engines.from_config(config(release=settings))

@@ -111,9 +111,9 @@ def test_restart_makes_a_new_recipient_only_if_address_precision_or_content_diff
         tables = RecipientTables(store)
         for settings in (before, after):
             family = Recipient(**make_recipient("family").model_dump() | settings)
-            tables.set_active(session.number, {family.key: family})
+            tables.set_active_recipients(session.number, {family.key: family})
         assert tables.has_other_settings(family.key, session.number, "family") == is_other
-        assert len(tables.list_active()["ann"]) == 1
+        assert len(tables.list_active_recipients()["ann"]) == 1
 
 
 @pytest.mark.slow
@@ -162,17 +162,17 @@ def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, i
 def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tmp_path, clock, change):
     with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
         tables, family = RecipientTables(store), {"family": make_recipient("family")}
-        tables.set_active(session.number, family)
+        tables.set_active_recipients(session.number, family)
         session.release(3, 0)
         if change == "pause":
             tables.pause("family", session.number, FOREVER)
         elif change == "absence":
-            tables.set_active(session.number, {})
+            tables.set_active_recipients(session.number, {})
         clock.at = START + 0.5
         if change == "pause":
             tables.pause("family", session.number, None)
         elif change == "absence":
-            tables.set_active(session.number, family)
+            tables.set_active_recipients(session.number, family)
         else:
             tables.add_link(session.number, "map", 0, START + STEP)
         assert not any(state.is_paused for state in tables.list_links(session.number))
@@ -202,11 +202,11 @@ def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbo
 def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, num_releases):
     with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
         tables, family = RecipientTables(store), make_recipient("family")
-        tables.set_active(session.number, {"old": family})
+        tables.set_active_recipients(session.number, {"old": family})
         for slot in range(num_releases):
             session.release(3, slot)
         tables.pause("old", session.number, START + STEP)
-        tables.set_active(session.number, {"new": family, "other": make_recipient("other")})
+        tables.set_active_recipients(session.number, {"new": family, "other": make_recipient("other")})
         states = {key: tables.get_state(key, session.number) for key in ("new", "other")}
         assert {key: state.is_paused for key, state in states.items()} == {"new": True, "other": False}
         clock.at = START + 2 * STEP
@@ -226,7 +226,7 @@ def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, cl
             family, is_paused = make_recipient(f"family {number}"), False
             for settings, decision in zip(("old", "new"), pair, strict=True):
                 key = f"{settings} {number}"
-                tables.set_active(session.number, {key: family})
+                tables.set_active_recipients(session.number, {key: family})
                 assert tables.get_state(key, session.number).is_paused == is_paused
                 if decision == "expired":
                     tables.pause(key, session.number, clock.at + 5)
@@ -235,9 +235,9 @@ def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, cl
                     tables.pause(key, session.number, FOREVER if decision == "pause" else None)
                 is_paused = is_paused if decision == "none" else decision == "pause"
                 if is_absent_between:
-                    tables.set_active(session.number, {})
+                    tables.set_active_recipients(session.number, {})
             key = f"{last} {number}"
-            tables.set_active(session.number, {key: family})
+            tables.set_active_recipients(session.number, {key: family})
             clock.at += 2
             assert tables.get_state(key, session.number).is_paused == is_paused, pair
             assert tables.list_partial_recipients(session.number, clock.at) == ({} if is_paused else {key: MAIN_QUERY})
@@ -246,7 +246,7 @@ def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, cl
 def test_pause_of_a_link_leaves_other_links_and_recipients_of_its_name(tmp_path, clock):
     with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
         tables = RecipientTables(store)
-        tables.set_active(session.number, {"family": make_recipient("family")})
+        tables.set_active_recipients(session.number, {"family": make_recipient("family")})
         for _ in range(2):
             tables.add_link(session.number, "family", 0, START + STEP)
         first, second = (link.key for link in tables.list_links(session.number))
@@ -262,7 +262,7 @@ def test_pause_of_a_link_leaves_other_links_and_recipients_of_its_name(tmp_path,
 def test_pause_until_a_past_time_raises(tmp_path, clock, until):
     with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
         tables = RecipientTables(store)
-        tables.set_active(session.number, {"family": make_recipient("family")})
+        tables.set_active_recipients(session.number, {"family": make_recipient("family")})
         with pytest.raises(InvalidInputError, match=f"until must be in the future, got {until}"):
             tables.pause("family", session.number, until)
 
@@ -410,7 +410,7 @@ def test_recipient_rows_are_keyed_by_recipient_and_session(config, tmp_path):
         client.post("/owntracks", json=location(), auth=ANN)
     with SessionStore(tmp_path / "users.db") as store:
         tables = RecipientTables(store)
-        tables.set_active(1, {"recipient a": make_recipient("a"), "recipient b": make_recipient("b")})
-        tables.set_active(1, {"recipient b": make_recipient("b")})
+        tables.set_active_recipients(1, {"recipient a": make_recipient("a"), "recipient b": make_recipient("b")})
+        tables.set_active_recipients(1, {"recipient b": make_recipient("b")})
         assert json.dumps([tables.get_state(f"recipient {name}", 1).is_absent for name in "ab"]) == "[true, false]"
         assert tables.get_state("recipient a", 2) is None

@@ -51,7 +51,7 @@ def list_times(inbox, user="ann"):
 
 def get_active(postgres):
     with SessionStore(postgres) as store:
-        return RecipientTables(store).list_active()
+        return RecipientTables(store).list_active_recipients()
 
 
 def write(path, **keys):
@@ -172,11 +172,11 @@ def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgre
         access.refresh(table)
         earlier = access.get_active_recipients("ann")
         remove_recipient(path, "family")
-        assert tables.set_active(number, {}, lambda: True)
-        assert not tables.set_active(number, earlier, lambda: table.get_version() == access.version)
-        assert tables.list_active()["ann"] == set()
-        assert tables.set_active(number, earlier), "the broken twin: it applies the earlier list"
-        assert tables.list_active()["ann"] == set(earlier)
+        assert tables.set_active_recipients(number, {}, lambda: True)
+        assert not tables.set_active_recipients(number, earlier, lambda: table.get_version() == access.version)
+        assert tables.list_active_recipients()["ann"] == set()
+        assert tables.set_active_recipients(number, earlier), "the broken twin: it applies the earlier list"
+        assert tables.list_active_recipients()["ann"] == set(earlier)
 
 
 @pytest.mark.slow

@@ -74,8 +74,8 @@ def test_zone_of_an_estimate_is_not_called_probable_in_any_language():
     """The mean of a belief can lie in a zone in which the user cannot be."""
     masses, points = np.array([0.5, 0.5]), np.array([[44.9, -30.0], [45.1, -30.0]])
     drawn = Zones.from_page(zones(("clinic", {"type": "Polygon", "coordinates": [HOME]})))
-    assert drawn.zone_name_at(*(masses @ points).tolist()) == "clinic"
-    assert all(drawn.zone_name_at(*point) != "clinic" for point in points.tolist())
+    assert drawn.find_zone_name(*(masses @ points).tolist()) == "clinic"
+    assert all(drawn.find_zone_name(*point) != "clinic" for point in points.tolist())
     probable = re.compile("probabl|wahrscheinlich|vermutlich|可能")
     for texts in TEXTS.values():
         assert probable.search(texts["infer_street"])

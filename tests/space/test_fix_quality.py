@@ -89,4 +89,4 @@ def test_resampling_uses_most_accurate_point_and_the_last_without_accuracies():
     assert Trajectory("a", times, latitude, longitude).resample(60).latitude.tolist() == [45.2]
     assert track != Trajectory("a", times, latitude, longitude)
     assert track == Trajectory("a", times, latitude, longitude, np.array([5.0, 60.0, np.nan]))
-    assert track.between("2024-03-07T09:00:15", "2024-03-07T10:00").accuracy_m.tolist()[0] == 60.0
+    assert track.select_time_range("2024-03-07T09:00:15", "2024-03-07T10:00").accuracy_m.tolist()[0] == 60.0

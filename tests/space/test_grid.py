@@ -34,7 +34,7 @@ def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
     assert (states >= 0).all()
     offset = grid.projection.to_plane(lat, lon) - grid.points[states]
     assert np.abs(offset).max() <= cell / 2 * (1 + 1e-9)
-    assert states.tolist() == grid.nearest(lat, lon).tolist()
+    assert states.tolist() == grid.find_nearest_states(lat, lon).tolist()
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_nearest_in_polygon_equals_brute_force():
     lat, lon = random.uniform(44.9, 45.3, 200), random.uniform(7.3, 7.9, 200)
     plane = grid.projection.to_plane(lat, lon)
     distance = np.linalg.norm(plane[:, None] - grid.points[None], axis=2)
-    nearest = grid.nearest(lat, lon)
+    nearest = grid.find_nearest_states(lat, lon)
     assert np.allclose(distance[np.arange(200), nearest], distance.min(axis=1), rtol=1e-12, atol=0)
 
 
@@ -122,7 +122,7 @@ def test_nearest_outside_rectangle_equals_brute_force():
     lat, lon = random.uniform(44.8, 45.3, 200), random.uniform(7.3, 7.9, 200)
     plane = grid.projection.to_plane(lat, lon)
     distance = np.linalg.norm(plane[:, None] - grid.points[None], axis=2)
-    nearest = grid.nearest(lat, lon)
+    nearest = grid.find_nearest_states(lat, lon)
     assert np.allclose(distance[np.arange(200), nearest], distance.min(axis=1), rtol=1e-12, atol=0)
 
 

@@ -30,7 +30,7 @@ def test_locate_finds_nearest_within_distance(rows, fixes, within):
     lat, lon = np.array(fixes).T
     plane = space.projection.to_plane(lat, lon)
     distance = np.linalg.norm(plane[:, None] - space.points[None], axis=2)
-    located, nearest = space.locate(lat, lon), space.nearest(lat, lon)
+    located, nearest = space.locate(lat, lon), space.find_nearest_states(lat, lon)
     assert np.allclose(distance[np.arange(len(fixes)), nearest], distance.min(axis=1), rtol=1e-12, atol=1e-12)
     for row, minimum in enumerate(distance.min(axis=1)):
         if abs(minimum - within) > 1e-9:
@@ -104,8 +104,8 @@ def test_locate_is_defined_everywhere_and_nan_raises(space):
     opposite = (-centre.latitude, centre.longitude - 180)
     assert space.locate(*zip(opposite, (0.0, 0.0), (-90.0, 12.0), strict=True)).tolist() == [-1, -1, -1]
     with pytest.raises(CoordinateError):
-        space.nearest(*opposite)
-    for call in (space.locate, space.nearest):
+        space.find_nearest_states(*opposite)
+    for call in (space.locate, space.find_nearest_states):
         with pytest.raises(CoordinateError):
             call([float("nan")], [0.0])
         assert call([], []).tolist() == []

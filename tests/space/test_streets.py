@@ -77,7 +77,7 @@ def test_pairs_within_equal_distances_of_networkx(town, segment, distance):
 def test_near_yields_distances_of_middles_in_order(town, segment):
     space = Streets.from_map(town, segment)
     expected = dict(nx.all_pairs_dijkstra_path_length(build_graph(space)))
-    first, second, lengths = (np.concatenate(parts) for parts in zip(*space.near(0.4), strict=True))
+    first, second, lengths = (np.concatenate(parts) for parts in zip(*space.iterate_pairs_within(0.4), strict=True))
     assert np.all(np.diff(first * space.size + second) > 0)
     assert set(zip(range(space.size), range(space.size), strict=True)) <= set(zip(first, second, strict=True))
     for a, b, length in zip(first.tolist(), second.tolist(), lengths.tolist(), strict=True):
@@ -173,7 +173,7 @@ def test_points_are_middles_along_segments():
         assert shape.distance(shapely.Point(point)) < 1e-9
         assert shape.project(shapely.Point(point)) == pytest.approx(shape.length / 2)
     assert space.locate(*space.latlon().T).tolist() == list(range(space.size))
-    assert space.nearest(*space.latlon().T).tolist() == list(range(space.size))
+    assert space.find_nearest_states(*space.latlon().T).tolist() == list(range(space.size))
 
 
 @settings(max_examples=20)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
 from dphmm.space.grid import Grid
-from dphmm.space.towns import find_town, name_key, town_box
+from dphmm.space.towns import find_town, find_town_box, normalize_name
 
 KNOWN = {
     "Lyon": (45.76, 4.84),
@@ -43,7 +43,7 @@ KNOWN = {
 def test_town_has_known_location_and_a_square_of_twenty_kilometres(name):
     town = find_town(name)
     assert (town.latitude, town.longitude) == pytest.approx(KNOWN[name], abs=0.03)
-    south, west, north, east = town_box(name)
+    south, west, north, east = find_town_box(name)
     assert south < town.latitude < north
     assert west < town.longitude < east
     grid = Grid.over((south, west, north, east), 1.0)
@@ -92,7 +92,7 @@ def test_unknown_town_raises_with_similar_names(name, message):
 @given(st.text(alphabet=st.characters(categories=["Lu", "Ll", "Lo", "Nd"], max_codepoint=0x24F), max_size=20))
 def test_key_ignores_case_accents_and_form(text):
     for form in ("NFC", "NFD"):
-        assert name_key(unicodedata.normalize(form, text)) == name_key(text)
-    assert name_key(name_key(text)) == name_key(text)
+        assert normalize_name(unicodedata.normalize(form, text)) == normalize_name(text)
+    assert normalize_name(normalize_name(text)) == normalize_name(text)
     if text.isascii():
-        assert name_key(text.upper()) == name_key(text.lower()) == text.lower()
+        assert normalize_name(text.upper()) == normalize_name(text.lower()) == text.lower()

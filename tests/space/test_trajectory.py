@@ -82,10 +82,10 @@ def test_slots_and_steps_count_clock_steps():
 
 def test_between_excludes_end():
     whole = build_trajectory([0, 10, 20])
-    part = whole.between("1970-01-01T00:00:10", "1970-01-01T00:00:20")
+    part = whole.select_time_range("1970-01-01T00:00:10", "1970-01-01T00:00:20")
     assert part is not None
     assert part.times.tolist() == whole.times[1:2].tolist()
-    assert whole.between("1980-01-01", "1981-01-01") is None
+    assert whole.select_time_range("1980-01-01", "1981-01-01") is None
 
 
 def test_arrays_are_read_only_copies():

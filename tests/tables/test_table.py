@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.tables import ALIASES, Table, content_lines
-from dphmm.tables.table import find_column, listed
+from dphmm.tables.table import find_column, join_names
 
 TIMES = np.array(["2024-03-07T09:00:00", "2024-03-07T09:00:00.25"], dtype="datetime64[us]")
 
@@ -107,7 +107,7 @@ def test_find_column_takes_first_alias_and_raises_if_absent(write):
     assert find_column(["x"], "user") is None
     with pytest.raises(DataFileError, match=r"column 'time'.*tracked_at"):
         Table.read(write("a,b\n1,2\n")).find("time")
-    assert listed([str(k) for k in range(20)]).endswith("10, 11, ...")
+    assert join_names([str(k) for k in range(20)]).endswith("10, 11, ...")
 
 
 def test_content_lines_keep_line_numbers(write, tmp_path):

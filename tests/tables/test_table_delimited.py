@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dphmm.errors import DataFileError
 from dphmm.readers import read
 from dphmm.tables import Table, read_document, write_csv
-from dphmm.tables.table import csv_rows, guarded, unguarded
+from dphmm.tables.table import guard_cell, iterate_csv_rows, unguard_cell
 
 FORMULAS = ["=1+1", "+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1", "'=1", "''@x", "=", "-", "+4 9"]
 PLAIN = ["", "a", "O'Hara", "'", "'a", "1", "-1.5", "+2e-9", "-inf", "a=b", 'né, "quoted"', " =1"]
@@ -24,19 +24,19 @@ def test_formula_is_written_as_text_and_reads_back(tmp_path, text):
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as stream:
         (_, head), (first, _), (_, last) = csv.reader(stream)
     assert first == last == head == f"'{text}"
-    rows = [fields for _, fields in csv_rows(read_document(tmp_path / "a.csv"))]
+    rows = [fields for _, fields in iterate_csv_rows(read_document(tmp_path / "a.csv"))]
     assert rows == [["user", text], [text, "1.5"], ["7", text]]
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_plain_text_is_written_unchanged(text):
-    assert guarded(text) == unguarded(text) == text
+    assert guard_cell(text) == unguard_cell(text) == text
 
 
 @given(st.text(alphabet="=+-@'\t\r\n\uff1da1.e ", max_size=8) | st.text(max_size=20))
 def test_guarded_text_reads_back(text):
-    assert unguarded(str(guarded(text))) == text
-    assert not str(guarded(text)).startswith(("=", "@", "\t", "\r", "\n"))
+    assert unguard_cell(str(guard_cell(text))) == text
+    assert not str(guard_cell(text)).startswith(("=", "@", "\t", "\r", "\n"))
 
 
 def test_user_named_by_formula_is_one_user(tmp_path):
@@ -71,7 +71,7 @@ def test_reading_rows_makes_no_copy_of_file(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"user,x\n" + b"a,1\n" * 100_000)
     document = read_document(tmp_path / "a.csv")
     tracemalloc.start()
-    count = sum(1 for _ in csv_rows(document))
+    count = sum(1 for _ in iterate_csv_rows(document))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 100_001

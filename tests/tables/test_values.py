@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from dphmm.tables.values import (
     _MAX_MESSAGE_CHARACTERS,
     as_number,
-    one_line,
+    format_cell,
     parse_number,
     parse_time,
     parse_times,
-    plain_text,
     shorten,
+    shorten_message,
 )
 
 
@@ -64,11 +64,11 @@ def test_parse_times_finds_integers_floats_or_times():
 
 def test_plain_text_writes_values_as_csv_does():
     values = (None, 1.0, 0.1, 7, "a ", True, "é".encode())
-    assert [plain_text(value) for value in values] == ["", "1", "0.1", "7", "a ", "True", "é"]
+    assert [format_cell(value) for value in values] == ["", "1", "0.1", "7", "a ", "True", "é"]
 
 
 def test_long_messages_are_shortened():
     assert len(shorten("x" * 10_000)) < 50
-    message = one_line(ValueError("x\n" * 10_000))
+    message = shorten_message(ValueError("x\n" * 10_000))
     assert (len(message), message[-5:]) == (_MAX_MESSAGE_CHARACTERS, " x...")
-    assert one_line(ValueError("x" * _MAX_MESSAGE_CHARACTERS)) == "x" * _MAX_MESSAGE_CHARACTERS
+    assert shorten_message(ValueError("x" * _MAX_MESSAGE_CHARACTERS)) == "x" * _MAX_MESSAGE_CHARACTERS

@@ -30,7 +30,7 @@ from dphmm.writers import (
     tracks,
     write_releases,
 )
-from dphmm.writers.geopackage import trips
+from dphmm.writers.geopackage import split_into_trips
 
 NAMES = [column.name for column in COLUMNS]
 
@@ -128,7 +128,7 @@ def test_geopackage_has_layers_and_styles(tmp_path, table):
 )
 def test_trips_are_split_at_gaps_above_the_lower_median(hours, lengths):
     times = np.datetime64("2024-03-07", "us") + np.cumsum([0, *hours]) * np.timedelta64(1, "h")
-    assert [len(rows) for rows in trips(np.arange(len(times)), times)] == lengths
+    assert [len(rows) for rows in split_into_trips(np.arange(len(times)), times)] == lengths
 
 
 def test_geopackage_total_epsilon_is_rounded_up(tmp_path, table):

@@ -15,7 +15,7 @@ from dphmm.evaluation.figures.base import (
     Series,
     Shape,
 )
-from dphmm.validation import Choice, checked
+from dphmm.validation import Choice, check_arguments
 
 # Name of a paper in the command line → the paper.
 PAPERS: Mapping[str, str] = {
@@ -26,7 +26,7 @@ PAPERS: Mapping[str, str] = {
 }
 
 
-@checked
+@check_arguments
 def figure_builders(paper: Annotated[str, Choice(*PAPERS)]) -> tuple[FigureBuilder, ...]:
     """Return the figures of a paper, in the paper's order.
 

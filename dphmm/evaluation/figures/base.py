@@ -13,8 +13,8 @@ from scipy.special import stdtrit
 
 from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import InvalidInputError
-from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.validation import NonNegativeInt, PositiveInt, checked
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
+from dphmm.validation import NonNegativeInt, PositiveInt, check_arguments
 
 AxisScale = Literal["linear", "log"]
 Verdict = Literal["holds", "does not hold", "not decided"]
@@ -214,7 +214,7 @@ class PaperFigure:
                     yield panel.title, shape.label or shape.kind, x, y, float("nan"), float("nan")
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True)
 class FigureOptions:
     """Options that all figures share.
@@ -240,7 +240,7 @@ class FigureOptions:
     gowalla: Path | None = None
     folder: Path | None = None
     # A factory, as a plain default would make the function an attribute of the class, which looks like a method.
-    progress: ProgressCallback = field(default_factory=lambda: unwatched, repr=False)
+    progress: ProgressCallback = field(default_factory=lambda: suppress_progress, repr=False)
 
     def num_runs(self, default: int) -> int:
         """Return the number of runs.
@@ -282,6 +282,6 @@ class FigureBuilder:
     needs: tuple[str, ...] = ()
     min_runs: int = 1
 
-    def missing(self, options: FigureOptions) -> tuple[str, ...]:
+    def list_missing_data(self, options: FigureOptions) -> tuple[str, ...]:
         """Return the data sets that the figure needs and the options lack."""
         return tuple(name for name in self.needs if getattr(options, name) is None)

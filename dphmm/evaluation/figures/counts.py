@@ -22,15 +22,15 @@ from scipy.special import stdtrit
 
 from dphmm import counts, leakage
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.counts.map_estimate import first_distribution, integer_map, occupancy, real_map
-from dphmm.counts.post_processing import RAW, nearest_integers
+from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy, solve_integer_map, solve_real_map
+from dphmm.counts.post_processing import RAW, round_to_integers
 from dphmm.counts.stream import SENSITIVITY, as_transition
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Verdict
-from dphmm.jobs.counts import DayAlignment, Population, daily_population
+from dphmm.jobs.counts import DayAlignment, Population, build_daily_population
 from dphmm.mechanisms.norm_noise import sample_laplace
-from dphmm.model import reverse, stationary
-from dphmm.random import random_source
+from dphmm.model import compute_stationary_distribution, reverse
+from dphmm.random import as_random_source
 from dphmm.readers import read
 from dphmm.space.grid import PRESETS, Grid
 
@@ -79,7 +79,7 @@ _CURVES = (NOISY, MLE, MAP_FREQUENCY, MAP_UNIFORM, MAP_CODE, SMOOTHER)
 Errors = Mapping[str, FloatArray]
 
 
-def smoothed_matrix(degree: float) -> FloatArray:
+def build_smoothed_matrix(degree: float) -> FloatArray:
     """Return the paper's transition matrix with Laplacian smoothing (Equation 11).
 
     Parameters
@@ -96,7 +96,7 @@ def smoothed_matrix(degree: float) -> FloatArray:
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
-def reading_budgets(reading: str, level: float, matrix: FloatArray, steps: int) -> FloatArray:
+def compute_budgets(reading: str, level: float, matrix: FloatArray, steps: int) -> FloatArray:
     """Return the budget of each time that a level of privacy stands for.
 
     Parameters
@@ -131,7 +131,7 @@ def reading_budgets(reading: str, level: float, matrix: FloatArray, steps: int) 
             f"reading must be one of {TOTAL!r}, {EACH!r}, {LEAKAGE!r}, {DIVIDED!r}, got {reading!r}"
         )
     # The chain is taken to be stationary, as the paper does where it derives one budget from one matrix.
-    backward = reverse(matrix, stationary(matrix))
+    backward = reverse(matrix, compute_stationary_distribution(matrix))
     if reading == LEAKAGE:
         return np.asarray(leakage.exact_budgets(backward, matrix, level, steps))
     return np.full(steps, leakage.constant_budget(backward, matrix, level) / steps)
@@ -180,10 +180,10 @@ def add_noise(true: IntArray, scales: FloatArray, rng: np.random.Generator) -> F
     ndarray, shape (runs, T, m)
         Noisy counts.
     """
-    return np.asarray(true + scales[:, None] * sample_laplace(true.shape, random_source(rng)))
+    return np.asarray(true + scales[:, None] * sample_laplace(true.shape, as_random_source(rng)))
 
 
-def map_counts(
+def estimate_map_counts(
     noisy: FloatArray, matrix: FloatArray, users: int, scales: FloatArray, uniform: bool = False, integer: bool = False
 ) -> tuple[FloatArray, FloatArray]:
     """Return the MAP estimates of many streams with ``P^t`` of Equation 7.
@@ -211,21 +211,21 @@ def map_counts(
         Expected counts ``n P^t``.
     """
     transition = as_transition(matrix, len(matrix))
-    starts = [first_distribution(stream, "uniform" if uniform else "frequency") for stream in noisy]
-    occupancies = [occupancy(start, transition, len(scales)) for start in starts]
+    starts = [build_first_distribution(stream, "uniform" if uniform else "frequency") for stream in noisy]
+    occupancies = [compute_occupancy(start, transition, len(scales)) for start in starts]
     log_p = np.concatenate([occupied.log_probabilities for occupied in occupancies])
     rows = noisy.reshape(log_p.shape)
     row_scales = np.tile(scales, len(noisy))
     # No term of the objective couples two times, so the rows of all streams are solved in one call.
     if integer:
-        estimates = integer_map(rows, log_p, users, row_scales).astype(np.float64)
+        estimates = solve_integer_map(rows, log_p, users, row_scales).astype(np.float64)
     else:
-        estimates = real_map(rows, log_p, users, row_scales)[0]
+        estimates = solve_real_map(rows, log_p, users, row_scales)[0]
     expected = users * np.array([occupied.probabilities for occupied in occupancies])
     return estimates.reshape(noisy.shape), expected
 
 
-def restarting_map(noisy: FloatArray, matrix: FloatArray, users: int, scales: FloatArray) -> IntArray:
+def estimate_map_from_previous(noisy: FloatArray, matrix: FloatArray, users: int, scales: FloatArray) -> IntArray:
     """Return the integer MAP estimate with ``P^t`` from the previous estimate.
 
     ``P^t`` is the previous estimate times the transition matrix, as in the authors' code, in place of Equation 7. The
@@ -248,11 +248,11 @@ def restarting_map(noisy: FloatArray, matrix: FloatArray, users: int, scales: Fl
         Estimates.
     """
     estimates = np.empty(noisy.shape, dtype=np.int64)
-    probabilities = np.array([first_distribution(stream, "frequency") for stream in noisy])
+    probabilities = np.array([build_first_distribution(stream, "frequency") for stream in noisy])
     for step, scale in enumerate(scales):
         with np.errstate(divide="ignore"):
             log_p = np.log(probabilities)
-        estimates[:, step] = integer_map(noisy[:, step], log_p, users, np.full(len(noisy), scale))
+        estimates[:, step] = solve_integer_map(noisy[:, step], log_p, users, np.full(len(noisy), scale))
         probabilities = estimates[:, step] / users @ matrix
     return estimates
 
@@ -291,14 +291,14 @@ def measure_errors(
     true = simulate_counts(matrix, users, len(budgets), runs, rng)
     noisy = add_noise(true, scales, rng)
     rows = noisy.reshape(-1, noisy.shape[2])
-    frequency, expected = map_counts(noisy, matrix, users, scales)
+    frequency, expected = estimate_map_counts(noisy, matrix, users, scales)
     estimates = {
         NOISY: noisy,
         MLE: counts.maximum_likelihood(rows, users).reshape(noisy.shape),
         NEAREST: counts.least_squares(rows, users).reshape(noisy.shape),
         MAP_FREQUENCY: frequency,
-        MAP_UNIFORM: map_counts(noisy, matrix, users, scales, uniform=True)[0],
-        MAP_CODE: restarting_map(noisy, matrix, users, scales),
+        MAP_UNIFORM: estimate_map_counts(noisy, matrix, users, scales, uniform=True)[0],
+        MAP_CODE: estimate_map_from_previous(noisy, matrix, users, scales),
     }
     if smoother_runs:
         smooth = [counts.estimate("coupled", stream, matrix, users, scales) for stream in noisy[:smoother_runs]]
@@ -318,16 +318,16 @@ class Interval(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{_short(self.value)} ({_short(self.low)} to {_short(self.high)})"
+        return f"{_format_number(self.value)} ({_format_number(self.low)} to {_format_number(self.high)})"
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     if abs(value) >= 1e6:
         return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def mean_interval(values: FloatArray) -> Interval:
+def compute_mean_interval(values: FloatArray) -> Interval:
     """Return the mean of independent runs with Student's 95 % interval.
 
     Parameters
@@ -341,11 +341,11 @@ def mean_interval(values: FloatArray) -> Interval:
         The mean and the ends of its interval.
     """
     mean = float(values.mean())
-    margin = _t_quantile(len(values)) * _standard_error(values)
+    margin = _compute_t_quantile(len(values)) * _compute_standard_error(values)
     return Interval(mean, mean - margin, mean + margin)
 
 
-def ratio_interval(numerator: FloatArray, denominator: FloatArray, paired: bool = True) -> Interval:
+def compute_ratio_interval(numerator: FloatArray, denominator: FloatArray, paired: bool = True) -> Interval:
     """Return the ratio of two means with its 95 % interval (delta method on the logarithm).
 
     Parameters
@@ -366,19 +366,21 @@ def ratio_interval(numerator: FloatArray, denominator: FloatArray, paired: bool 
         denominator = denominator[:size]
     ratio = float(numerator.mean() / denominator.mean())
     if paired:
-        error = _standard_error(numerator - ratio * denominator) / float(numerator.mean())
+        error = _compute_standard_error(numerator - ratio * denominator) / float(numerator.mean())
     else:
-        error = math.hypot(*(_standard_error(values) / float(values.mean()) for values in (numerator, denominator)))
+        error = math.hypot(
+            *(_compute_standard_error(values) / float(values.mean()) for values in (numerator, denominator))
+        )
     # The margin is that of the logarithm, which keeps the ends of the interval positive.
-    margin = math.exp(_t_quantile(min(len(numerator), len(denominator))) * error)
+    margin = math.exp(_compute_t_quantile(min(len(numerator), len(denominator))) * error)
     return Interval(ratio, ratio / margin, ratio * margin)
 
 
-def _standard_error(values: FloatArray) -> float:
+def _compute_standard_error(values: FloatArray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def _t_quantile(runs: int) -> float:
+def _compute_t_quantile(runs: int) -> float:
     return float(stdtrit(runs - 1, 0.975)) if runs > 1 else float("nan")
 
 
@@ -406,19 +408,23 @@ def decide(intervals: Iterable[Interval], minimum: float, maximum: float = np.in
     return "not decided"
 
 
-def _span(intervals: Sequence[Interval]) -> str:
+def _format_range(intervals: Sequence[Interval]) -> str:
     """Return one interval, or the range of several values with that of their ends."""
     if len(intervals) == 1:
         return str(intervals[0])
     values = [interval.value for interval in intervals]
     ends = Interval(min(values), min(each.low for each in intervals), max(each.high for each in intervals))
-    return f"{_short(min(values))} to {_short(max(values))} ({_short(ends.low)} to {_short(ends.high)})"
+    return (
+        f"{_format_number(min(values))} to {_format_number(max(values))} ({_format_number(ends.low)} to "
+        f"{_format_number(ends.high)})"
+    )
 
 
-def _ratios_to_map(baseline: str, ratios: Mapping[str, Sequence[Interval]]) -> str:
+def _format_map_ratios(baseline: str, ratios: Mapping[str, Sequence[Interval]]) -> str:
     """State the error of a baseline divided by that of MAP with each prior."""
     return f"{baseline} / MAP: " + "; ".join(
-        f"{name.removeprefix('MAP, ').removesuffix(' prior')} {_span(intervals)}" for name, intervals in ratios.items()
+        f"{name.removeprefix('MAP, ').removesuffix(' prior')} {_format_range(intervals)}"
+        for name, intervals in ratios.items()
     )
 
 
@@ -440,29 +446,29 @@ class Sweep:
     values: tuple[float, ...]
     errors: tuple[Errors, ...]
 
-    def panel(self, title: str, x_label: str, log_x: bool = False, curves: Sequence[str] = _CURVES) -> Panel:
+    def build_panel(self, title: str, x_label: str, log_x: bool = False, curves: Sequence[str] = _CURVES) -> Panel:
         """Return the curves of estimators."""
-        series = [self._series(name) for name in curves if name in self.errors[0]]
+        series = [self._build_series(name) for name in curves if name in self.errors[0]]
         return Panel(title, x_label, "mean squared error", series, (), "log" if log_x else "linear", "log")
 
-    def _series(self, name: str) -> Series:
-        means = [mean_interval(errors[name]) for errors in self.errors]
+    def _build_series(self, name: str) -> Series:
+        means = [compute_mean_interval(errors[name]) for errors in self.errors]
         # A logarithmic axis has no place for an end below zero, which few runs may give.
         lows = [max(mean.low, mean.value / 100) for mean in means]
         value = [mean.value for mean in means]
         high = [mean.high for mean in means]
         return Series(name, np.array(self.values), np.array(value), np.array(lows), np.array(high))
 
-    def ratios(self, numerator: str, denominator: str) -> list[Interval]:
+    def compute_ratios(self, numerator: str, denominator: str) -> list[Interval]:
         """Return the error of one estimator over that of another, for each setting."""
-        return [ratio_interval(errors[numerator], errors[denominator]) for errors in self.errors]
+        return [compute_ratio_interval(errors[numerator], errors[denominator]) for errors in self.errors]
 
-    def change(self, name: str, paired: bool) -> Interval:
+    def compute_change(self, name: str, paired: bool) -> Interval:
         """Return the error at the last setting over that at the first."""
-        return ratio_interval(self.errors[-1][name], self.errors[0][name], paired)
+        return compute_ratio_interval(self.errors[-1][name], self.errors[0][name], paired)
 
 
-def _sweep(
+def _measure_sweep(
     options: FigureOptions,
     figure: int,
     reading: str,
@@ -475,21 +481,21 @@ def _sweep(
     return Sweep(reading, tuple(map(float, values)), errors)
 
 
-def _hundred_times(figure: str, sweep: Sweep, levels: str, statement: str) -> Claim:
+def _judge_hundredfold_reduction(figure: str, sweep: Sweep, levels: str, statement: str) -> Claim:
     """Return the claim of a nearly hundredfold reduction at all settings of a sweep."""
-    ratios = {name: sweep.ratios(MLE, name) for name in (MAP_FREQUENCY, MAP_UNIFORM)}
-    nearest = sweep.ratios(NEAREST, MAP_FREQUENCY)
+    ratios = {name: sweep.compute_ratios(MLE, name) for name in (MAP_FREQUENCY, MAP_UNIFORM)}
+    nearest = sweep.compute_ratios(NEAREST, MAP_FREQUENCY)
     return Claim(
         figure,
         f"{statement} ({sweep.reading}, {levels}).",
         "nearly 100 times",
-        f"{_ratios_to_map('MLE', ratios)}; least squares / frequency {_span(nearest)}",
+        f"{_format_map_ratios('MLE', ratios)}; least squares / frequency {_format_range(nearest)}",
         decide([ratio for values in ratios.values() for ratio in values], 50, 200),
         "50 to 200 times counts as nearly 100. The MLE is not unique: least squares is its nearest member.",
     )
 
 
-def _always_better(
+def _judge_improvement(
     figure: str,
     sweep: Sweep,
     baseline: str,
@@ -498,14 +504,14 @@ def _always_better(
     estimators: Sequence[str] = (MAP_FREQUENCY, MAP_UNIFORM),
 ) -> Claim:
     """Return the claim that MAP has a smaller error than a baseline at all settings."""
-    ratios = {name: sweep.ratios(baseline, name) for name in estimators}
+    ratios = {name: sweep.compute_ratios(baseline, name) for name in estimators}
     verdict = decide([ratio for values in ratios.values() for ratio in values], 1.0)
     worst = [
         index
         for index, pair in enumerate(zip(*ratios.values(), strict=True))
         if any(ratio.high < 1.0 for ratio in pair)
     ]
-    measured = _ratios_to_map("MLE" if baseline == MLE else baseline, ratios)
+    measured = _format_map_ratios("MLE" if baseline == MLE else baseline, ratios)
     stated = [f"{sweep.values[index]:g}" for index in worst]
     if len(worst) > 2 and worst[-1] - worst[0] == len(worst) - 1:
         stated = [f"{stated[0]} to {stated[-1]}"]
@@ -513,12 +519,12 @@ def _always_better(
     return Claim(figure, f"{what} ({sweep.reading}, {settings}).", "not printed", measured, verdict, reason)
 
 
-def _falls(figure: str, sweep: Sweep, letter: str) -> Claim:
+def _judge_decrease(figure: str, sweep: Sweep, letter: str) -> Claim:
     """Return the claim that errors fall as the budget grows."""
     names = (MLE, MAP_FREQUENCY, MAP_UNIFORM)
-    changes = [sweep.change(name, paired=True) for name in names]
+    changes = [sweep.compute_change(name, paired=True) for name in names]
     # In per cent: a ratio rounded to three digits would hide whether it is below one.
-    percents = [[_short(100 * (end - 1)) for end in change] for change in changes]
+    percents = [[_format_number(100 * (end - 1)) for end in change] for change in changes]
     measured = "; ".join(
         f"{label} {value} % ({low} to {high})"
         for label, (value, low, high) in zip(("MLE", "frequency", "uniform"), percents, strict=True)
@@ -533,7 +539,7 @@ def _falls(figure: str, sweep: Sweep, letter: str) -> Claim:
     )
 
 
-def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
+def build_figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     """Compute Figure 3: one user, ε = 1, errors over time and moves that are impossible.
 
     Parameters
@@ -561,14 +567,14 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     claims = list[Claim]()
     for reading in options.progress((TOTAL, EACH), "Figure 3"):
         rng = np.random.default_rng([options.seed, 3])
-        scales = SENSITIVITY / reading_budgets(reading, 1.0, _CYCLE, steps)
+        scales = SENSITIVITY / compute_budgets(reading, 1.0, _CYCLE, steps)
         true = simulate_counts(_CYCLE, 1, steps, runs, rng)
-        estimates = _integer_estimates(add_noise(true, scales, rng), scales, rng)
+        estimates = _compute_integer_estimates(add_noise(true, scales, rng), scales, rng)
         squares = {name: ((counts - true) ** 2).mean(axis=2) for name, counts in estimates.items()}
-        impossible = {name: _impossible_moves(counts) for name, counts in estimates.items()}
-        errors.append(_time_panel(f"(a) {reading}", "mean squared error", squares))
-        moves.append(_time_panel(f"(b) {reading}", "share of impossible moves", impossible))
-        claims += _figure_3_claims(reading, squares, impossible)
+        impossible = {name: _find_impossible_moves(counts) for name, counts in estimates.items()}
+        errors.append(_build_time_panel(f"(a) {reading}", "mean squared error", squares))
+        moves.append(_build_time_panel(f"(b) {reading}", "share of impossible moves", impossible))
+        claims += _judge_figure_3(reading, squares, impossible)
     caption = (
         f"One user, ε = 1, s = 0, T = {steps}, mean of {runs} runs, {_WINDOW} times per point. Estimates are integers. "
         "(a) Mean squared error. (b) Share of moves between successive estimates with probability below "
@@ -577,23 +583,23 @@ def figure_3(options: FigureOptions, steps: int = _STEPS) -> PaperFigure:
     return PaperFigure("figure_3", caption, [*errors, *moves], claims)
 
 
-def _integer_estimates(noisy: FloatArray, scales: FloatArray, rng: np.random.Generator) -> dict[str, IntArray]:
+def _compute_integer_estimates(noisy: FloatArray, scales: FloatArray, rng: np.random.Generator) -> dict[str, IntArray]:
     """Return where each estimator places a single user, as counts."""
     rows = counts.maximum_likelihood(noisy.reshape(-1, noisy.shape[2]), 1)
     # Without a positive noisy count all places are equally likely. Rounding would choose the first of them, so the
     # places are rounded in random order.
     order = rng.permuted(np.broadcast_to(np.arange(rows.shape[1]), rows.shape), axis=1)
     likeliest = np.empty(rows.shape, dtype=np.int64)
-    np.put_along_axis(likeliest, order, nearest_integers(np.take_along_axis(rows, order, axis=1), 1), axis=1)
+    np.put_along_axis(likeliest, order, round_to_integers(np.take_along_axis(rows, order, axis=1), 1), axis=1)
     return {
         MLE: likeliest.reshape(noisy.shape),
-        MAP_FREQUENCY: map_counts(noisy, _CYCLE, 1, scales, integer=True)[0].astype(np.int64),
-        MAP_UNIFORM: map_counts(noisy, _CYCLE, 1, scales, uniform=True, integer=True)[0].astype(np.int64),
-        MAP_CODE: restarting_map(noisy, _CYCLE, 1, scales),
+        MAP_FREQUENCY: estimate_map_counts(noisy, _CYCLE, 1, scales, integer=True)[0].astype(np.int64),
+        MAP_UNIFORM: estimate_map_counts(noisy, _CYCLE, 1, scales, uniform=True, integer=True)[0].astype(np.int64),
+        MAP_CODE: estimate_map_from_previous(noisy, _CYCLE, 1, scales),
     }
 
 
-def _impossible_moves(estimates: IntArray) -> FloatArray:
+def _find_impossible_moves(estimates: IntArray) -> FloatArray:
     """Return a ``(runs, T)`` mask of a user's impossible moves. NaN at the first time."""
     places = estimates.argmax(axis=2)
     impossible = np.full(places.shape, np.nan)
@@ -601,28 +607,29 @@ def _impossible_moves(estimates: IntArray) -> FloatArray:
     return impossible
 
 
-def _time_panel(title: str, y_label: str, values: Mapping[str, FloatArray]) -> Panel:
+def _build_time_panel(title: str, y_label: str, values: Mapping[str, FloatArray]) -> Panel:
     """Return curves over time, each point the mean of a window of times."""
     series = []
     for name, array in values.items():
         windows = np.nanmean(array.reshape(len(array), -1, _WINDOW), axis=2)
-        intervals = [mean_interval(window) for window in windows.T]
+        intervals = [compute_mean_interval(window) for window in windows.T]
         middles = np.arange(windows.shape[1]) * _WINDOW + (_WINDOW + 1) / 2
         series.append(Series(name, middles, *np.array(intervals).T))
     return Panel(title, "time", y_label, series)
 
 
-def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[Claim]:
-    shares = {name: mean_interval(np.nanmean(array, axis=1)) for name, array in impossible.items()}
+def _judge_figure_3(reading: str, squares: Errors, impossible: Errors) -> list[Claim]:
+    shares = {name: compute_mean_interval(np.nanmean(array, axis=1)) for name, array in impossible.items()}
     better = [
-        ratio_interval(squares[MLE].mean(axis=1), squares[name].mean(axis=1)) for name in (MAP_FREQUENCY, MAP_UNIFORM)
+        compute_ratio_interval(squares[MLE].mean(axis=1), squares[name].mean(axis=1))
+        for name in (MAP_FREQUENCY, MAP_UNIFORM)
     ]
     claims = [
         Claim(
             "Figure 3(a)",
             f"MAP is closer to the true counts than the MLE ({reading}).",
             "not printed",
-            _ratios_to_map("MLE", {MAP_FREQUENCY: better[:1], MAP_UNIFORM: better[1:]}),
+            _format_map_ratios("MLE", {MAP_FREQUENCY: better[:1], MAP_UNIFORM: better[1:]}),
             decide(better, 1.0),
         ),
         Claim(
@@ -654,7 +661,7 @@ def _figure_3_claims(reading: str, squares: Errors, impossible: Errors) -> list[
     return claims
 
 
-def figure_4(
+def build_figure_4(
     options: FigureOptions,
     levels: Sequence[float] = _LEVELS,
     steps: int = _STEPS,
@@ -682,49 +689,51 @@ def figure_4(
     panels = list[Panel]()
     claims = list[Claim]()
     for part, letter, degree, readings in (("a", "ε", 0.0, (TOTAL, EACH)), ("b", "α", 0.01, (LEAKAGE, DIVIDED))):
-        matrix = smoothed_matrix(degree)
+        matrix = build_smoothed_matrix(degree)
         name = f"Figure 4({part})"
         for reading in readings:
 
             def measure(
                 level: float, rng: np.random.Generator, matrix: FloatArray = matrix, reading: str = reading
             ) -> Errors:
-                budgets = reading_budgets(reading, level, matrix, steps)
+                budgets = compute_budgets(reading, level, matrix, steps)
                 return measure_errors(matrix, budgets, runs, rng, smoother_runs=min(runs, smoother_runs))
 
-            sweep = _sweep(options, 4, reading, levels, measure)
-            panels.append(sweep.panel(f"({part}) {reading}, s = {degree:g}", letter))
+            sweep = _measure_sweep(options, 4, reading, levels, measure)
+            panels.append(sweep.build_panel(f"({part}) {reading}, s = {degree:g}", letter))
             settings = f"{letter} = {levels[0]:g} to {levels[-1]:g}"
             claims += [
-                _hundred_times(name, sweep, settings, "The error of MAP is nearly 100 times below that of the MLE"),
-                _hundred_times(
+                _judge_hundredfold_reduction(
+                    name, sweep, settings, "The error of MAP is nearly 100 times below that of the MLE"
+                ),
+                _judge_hundredfold_reduction(
                     "Abstract",
                     Sweep(reading, sweep.values[:1], sweep.errors[:1]),
                     f"{letter} = {levels[0]:g}",
                     "Nearly 100 times smaller error under a strict privacy budget",
                 ),
-                _falls(name, sweep, letter),
-                _always_better(name, sweep, NOISY, "MAP improves on the noisy counts", settings),
-                _always_better(name, sweep, MLE, "MAP is below the MLE under any budget", settings),
-                _prior_dominates(sweep, letter),
+                _judge_decrease(name, sweep, letter),
+                _judge_improvement(name, sweep, NOISY, "MAP improves on the noisy counts", settings),
+                _judge_improvement(name, sweep, MLE, "MAP is below the MLE under any budget", settings),
+                _judge_prior_dominance(sweep, letter),
             ]
-    return PaperFigure("figure_4", _caption(f"T = {steps}", runs, smoother_runs), panels, claims)
+    return PaperFigure("figure_4", _format_caption(f"T = {steps}", runs, smoother_runs), panels, claims)
 
 
-def _prior_dominates(sweep: Sweep, letter: str) -> Claim:
+def _judge_prior_dominance(sweep: Sweep, letter: str) -> Claim:
     """Return the claim that correlations dominate under strict budgets, counts under lax ones."""
-    first, last = (mean_interval(errors[_PRIOR_DISTANCE]) for errors in (sweep.errors[0], sweep.errors[-1]))
+    first, last = (compute_mean_interval(errors[_PRIOR_DISTANCE]) for errors in (sweep.errors[0], sweep.errors[-1]))
     return Claim(
         "Section 6.1",
         f"Correlations dominate MAP under a strict budget, noisy counts under a lax one ({sweep.reading}, {letter} = "
         f"{sweep.values[0]:g}, {sweep.values[-1]:g}).",
         "not printed",
         f"mean distance from n P^t in users per place: {first}, {last}",
-        decide([sweep.change(_PRIOR_DISTANCE, paired=True)], 1.0),
+        decide([sweep.compute_change(_PRIOR_DISTANCE, paired=True)], 1.0),
     )
 
 
-def figure_5(
+def build_figure_5(
     options: FigureOptions,
     lengths: Sequence[int] = _LENGTHS,
     smoother_runs: int = _SMOOTHER_RUNS,
@@ -746,20 +755,20 @@ def figure_5(
         Panels in both readings of each budget.
     """
     runs = options.num_runs(_PAPER_RUNS)
-    matrix = smoothed_matrix(0.01)
+    matrix = build_smoothed_matrix(0.01)
     panels = list[Panel]()
     claims = list[Claim]()
     for reading in (TOTAL, EACH, LEAKAGE, DIVIDED):
 
         def measure(length: float, rng: np.random.Generator, reading: str = reading) -> Errors:
-            budgets = reading_budgets(reading, 1.0, matrix, int(length))
+            budgets = compute_budgets(reading, 1.0, matrix, int(length))
             return measure_errors(matrix, budgets, runs, rng, smoother_runs=min(runs, smoother_runs))
 
-        sweep = _sweep(options, 5, reading, lengths, measure)
-        panels.append(sweep.panel(f"{reading}", "number of times T"))
+        sweep = _measure_sweep(options, 5, reading, lengths, measure)
+        panels.append(sweep.build_panel(f"{reading}", "number of times T"))
         settings = f"T = {lengths[0]} to {lengths[-1]}"
         # Streams of different lengths share no runs.
-        changes = {name: sweep.change(name, paired=False) for name in (NOISY, MLE, MAP_FREQUENCY, MAP_UNIFORM)}
+        changes = {name: sweep.compute_change(name, paired=False) for name in (NOISY, MLE, MAP_FREQUENCY, MAP_UNIFORM)}
         claims += [
             Claim(
                 "Figure 5",
@@ -774,13 +783,13 @@ def figure_5(
                 "Decided for the noisy counts, with a tenth or more as significant."
                 + (" Budgets of each time do not depend on T." if reading in (EACH, LEAKAGE) else ""),
             ),
-            _always_better("Figure 5", sweep, MLE, "MAP is below the MLE", settings),
+            _judge_improvement("Figure 5", sweep, MLE, "MAP is below the MLE", settings),
         ]
-    caption = _caption("s = 0.01, ε = α = 1", runs, smoother_runs)
+    caption = _format_caption("s = 0.01, ε = α = 1", runs, smoother_runs)
     return PaperFigure("figure_5", caption, panels, claims)
 
 
-def figure_6(
+def build_figure_6(
     options: FigureOptions,
     degrees: Sequence[float] = _DEGREES,
     steps: int = _STEPS,
@@ -810,34 +819,34 @@ def figure_6(
     for reading in (TOTAL, EACH, LEAKAGE, DIVIDED):
 
         def measure(degree: float, rng: np.random.Generator, reading: str = reading) -> Errors:
-            matrix = smoothed_matrix(degree)
-            budgets = reading_budgets(reading, 1.0, matrix, steps)
+            matrix = build_smoothed_matrix(degree)
+            budgets = compute_budgets(reading, 1.0, matrix, steps)
             return measure_errors(matrix, budgets, runs, rng, smoother_runs=min(runs, smoother_runs))
 
-        sweep = _sweep(options, 6, reading, degrees, measure)
-        panels.append(sweep.panel(f"{reading}", "s (small: strong correlation)", log_x=True))
+        sweep = _measure_sweep(options, 6, reading, degrees, measure)
+        panels.append(sweep.build_panel(f"{reading}", "s (small: strong correlation)", log_x=True))
         settings = "s = " + ", ".join(f"{degree:g}" for degree in degrees)
-        claims.append(_always_better("Figure 6", sweep, MLE, "MAP is below the MLE", settings))
-    claims += _without_correlations(options, runs, steps)
-    caption = _caption(f"T = {steps}, ε = α = 1", runs, smoother_runs)
+        claims.append(_judge_improvement("Figure 6", sweep, MLE, "MAP is below the MLE", settings))
+    claims += _judge_without_correlations(options, runs, steps)
+    caption = _format_caption(f"T = {steps}, ε = α = 1", runs, smoother_runs)
     return PaperFigure("figure_6", caption, panels, claims)
 
 
-def _without_correlations(options: FigureOptions, runs: int, steps: int) -> list[Claim]:
+def _judge_without_correlations(options: FigureOptions, runs: int, steps: int) -> list[Claim]:
     """Return the claim that MAP becomes the MLE if all transitions are equally probable."""
     matrix = np.full(_CYCLE.shape, 1 / len(_CYCLE))
     claims = []
     # Without correlations the leakage is ε, so that the two readings of α equal those of ε.
     for reading in (TOTAL, EACH):
-        budgets = reading_budgets(reading, 1.0, matrix, steps)
+        budgets = compute_budgets(reading, 1.0, matrix, steps)
         errors = measure_errors(matrix, budgets, runs, np.random.default_rng([options.seed, 6]), smoother_runs=0)
-        ratios = {name: [ratio_interval(errors[MLE], errors[name])] for name in (MAP_FREQUENCY, MAP_UNIFORM)}
+        ratios = {name: [compute_ratio_interval(errors[MLE], errors[name])] for name in (MAP_FREQUENCY, MAP_UNIFORM)}
         claims.append(
             Claim(
                 "Section 5.3",
                 f"Without correlations MAP becomes the MLE ({reading}, uniform matrix).",
                 "equal",
-                _ratios_to_map("MLE", ratios),
+                _format_map_ratios("MLE", ratios),
                 decide([ratio for (ratio,) in ratios.values()], 0.9, 1.1),
                 "A ratio of 0.9 to 1.1 counts as equal. Equation 8 with a uniform P^t still pulls counts to n / m.",
             )
@@ -845,7 +854,7 @@ def _without_correlations(options: FigureOptions, runs: int, steps: int) -> list
     return claims
 
 
-def _caption(setting: str, runs: int, smoother_runs: int) -> str:
+def _format_caption(setting: str, runs: int, smoother_runs: int) -> str:
     smoothed = f" ({min(runs, smoother_runs)} for the smoother)" if smoother_runs else ""
     return (
         f"Mean squared error over times and places with {_USERS} users, 3 places, {setting}. Mean of {runs} "
@@ -876,7 +885,7 @@ _GEOLIFE_CURVES = {
 }
 
 
-def geolife(
+def build_geolife_figure(
     options: FigureOptions,
     box: tuple[float, float, float, float] = PRESETS["geolife"][0],
     cell_km: float = 2.0,
@@ -915,7 +924,7 @@ def geolife(
     runs = options.num_runs(_GEOLIFE_RUNS)
     grid = Grid.over(box, cell_km)
     users = read(options.geolife, "geolife", skip_bad=True).trajectories
-    public, private = _halves(daily_population(users, grid, _STEP_SECONDS, _DAYS), options.seed)
+    public, private = _split_days(build_daily_population(users, grid, _STEP_SECONDS, _DAYS), options.seed)
     matrix, first = _learn_chain(public)
     true = private.counts
     panels = list[Panel]()
@@ -923,14 +932,14 @@ def geolife(
     for reading in (TOTAL, EACH):
         errors = []
         for level in options.progress(levels, f"GeoLife, {reading}"):
-            budgets = reading_budgets(reading, level, matrix, len(true))
+            budgets = compute_budgets(reading, level, matrix, len(true))
             measured = counts.compare(true, budgets, matrix, first, runs=runs, rng=options.seed)
             errors.append({_GEOLIFE_CURVES[name]: values for name, values in measured.items()})
         sweep = Sweep(reading, tuple(map(float, levels)), tuple(errors))
-        panels.append(sweep.panel(reading, "ε", log_x=True, curves=tuple(_GEOLIFE_CURVES.values())))
+        panels.append(sweep.build_panel(reading, "ε", log_x=True, curves=tuple(_GEOLIFE_CURVES.values())))
         settings = f"GeoLife, ε = {levels[0]:g} to {levels[-1]:g}"
-        claims.append(_always_better("Section 6", sweep, MLE, "MAP is below the MLE", settings, (MAP_LEARNED,)))
-    panels.append(_busiest_place(true, matrix, first, options.seed))
+        claims.append(_judge_improvement("Section 6", sweep, MLE, "MAP is below the MLE", settings, (MAP_LEARNED,)))
+    panels.append(_build_busiest_place_panel(true, matrix, first, options.seed))
     caption = (
         f"{len(private.members)} days of GeoLife users in {grid.size} places at {len(true)} times. "
         f"{len(public.members)} days of other users teach the matrix. A recorded position supports "
@@ -940,12 +949,12 @@ def geolife(
     return PaperFigure("geolife", caption, panels, claims)
 
 
-def _halves(days: Population, seed: int) -> tuple[Population, Population]:
+def _split_days(days: Population, seed: int) -> tuple[Population, Population]:
     """Return the days of half of the users and those of the other half."""
     owners = np.array([name.split(" ")[0] for name in days.members])
     users = np.random.default_rng(seed).permutation(np.unique(owners))
     is_public = np.isin(owners, users[: len(users) // 2])
-    return days.part(is_public), days.part(~is_public)
+    return days.select_members(is_public), days.select_members(~is_public)
 
 
 def _learn_chain(days: Population) -> tuple[FloatArray, FloatArray]:
@@ -956,7 +965,7 @@ def _learn_chain(days: Population) -> tuple[FloatArray, FloatArray]:
     return moves / moves.sum(axis=1, keepdims=True), first / first.sum()
 
 
-def _busiest_place(true: IntArray, matrix: FloatArray, first: FloatArray, seed: int) -> Panel:
+def _build_busiest_place_panel(true: IntArray, matrix: FloatArray, first: FloatArray, seed: int) -> Panel:
     """Return the true, noisy and estimated counts of the place with the largest variance."""
     place = int(true.var(axis=0).argmax())
     users = int(true[0].sum())
@@ -973,9 +982,11 @@ def _busiest_place(true: IntArray, matrix: FloatArray, first: FloatArray, seed: 
 
 # The figures of the paper, and the comparison on real data that it announces.
 FIGURES: tuple[FigureBuilder, ...] = (
-    FigureBuilder("figure_3", "One user: errors over time, and impossible moves", figure_3),
-    FigureBuilder("figure_4", "Errors over ε and over α", figure_4),
-    FigureBuilder("figure_5", "Errors over the number of times", figure_5),
-    FigureBuilder("figure_6", "Errors over the degree of correlation", figure_6),
-    FigureBuilder("geolife", "The estimators on days of GeoLife users (beyond the paper)", geolife, ("geolife",)),
+    FigureBuilder("figure_3", "One user: errors over time, and impossible moves", build_figure_3),
+    FigureBuilder("figure_4", "Errors over ε and over α", build_figure_4),
+    FigureBuilder("figure_5", "Errors over the number of times", build_figure_5),
+    FigureBuilder("figure_6", "Errors over the degree of correlation", build_figure_6),
+    FigureBuilder(
+        "geolife", "The estimators on days of GeoLife users (beyond the paper)", build_geolife_figure, ("geolife",)
+    ),
 )

@@ -16,7 +16,13 @@ from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.config import MIN_SEQUENCES, EvaluationConfig, parse_config
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Shape, judge
-from dphmm.evaluation.panels import Curves, curves_by_epsilon, curves_by_radius, curves_over_time, make_panels
+from dphmm.evaluation.panels import (
+    Curves,
+    build_curves_by_epsilon,
+    build_curves_by_radius,
+    build_curves_over_time,
+    make_panels,
+)
 from dphmm.evaluation.report import check_claims
 from dphmm.evaluation.run import StepTable, evaluate
 from dphmm.geometry.hull import SensitivityHull
@@ -33,14 +39,14 @@ POLICY = PolicyGraph.categorical(["a", "b", "b", "c", "c", "c"])
 _AXES = ("first measurement", "second measurement")
 
 
-def _possible(*states: int) -> np.ndarray:
+def _make_constraint_mask(*states: int) -> np.ndarray:
     """Return the constraint set as a mask. States are numbered from 1, as in the paper."""
     mask = np.zeros(len(MEASUREMENTS), dtype=np.bool_)
     mask[np.array(states) - 1] = True
     return mask
 
 
-def _names(states: IntArray) -> list[str]:
+def _label_states(states: IntArray) -> list[str]:
     return [f"s{state + 1}" for state in states.tolist()]
 
 
@@ -48,27 +54,27 @@ def _draw_graph(edges: IntArray, states: IntArray, added: Sequence[tuple[int, in
     """Return the policy graph in measurement space. Added edges are dashed."""
     new = {tuple(sorted(edge)) for edge in added}
     kept = [edge for edge in edges.tolist() if tuple(sorted(edge)) not in new]
-    shapes = [Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _names(states))]
+    shapes = [Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _label_states(states))]
     for label, pairs, dashed in (("policy edges", kept, False), ("added edge", [*new], True)):
         if pairs:
             shapes.append(Shape(label, "edges", MEASUREMENTS[np.ravel(pairs)].astype(np.float64), dashed=dashed))
     return shapes
 
 
-def _diamond(radius: float) -> FloatArray:
+def _list_l1_ball_corners(radius: float) -> FloatArray:
     """Return the corners of the ℓ1 ball."""
     return radius * np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
 
 
-def _l1_sensitivity(differences: np.ndarray) -> float:
+def _compute_l1_sensitivity(differences: np.ndarray) -> float:
     return float(np.abs(differences).sum(axis=1).max())
 
 
-def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+def build_figure_7(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
     """Compute Figure 7: the policy graph, the sensitivity hull and the ℓ1 ball."""
     differences = POLICY.differences(MEASUREMENTS)
     hull = SensitivityHull(differences)
-    sensitivity = _l1_sensitivity(differences)
+    sensitivity = _compute_l1_sensitivity(differences)
     degrees = degree_of_protection(POLICY, MEASUREMENTS)
     panels = [
         Panel("(a) policy graph", *_AXES, shapes=_draw_graph(POLICY.edge_array(), np.arange(6))),
@@ -78,7 +84,7 @@ def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG
             "of the second",
             shapes=[
                 Shape("sensitivity hull K", "polygon", hull.vertices),
-                Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity), dashed=True),
+                Shape("ℓ1 ball of radius S_f", "polygon", _list_l1_ball_corners(sensitivity), dashed=True),
             ],
         ),
     ]
@@ -92,16 +98,16 @@ def hull_without_constraint(options: FigureOptions) -> PaperFigure:  # noqa: ARG
             f"areas {hull.volume:g} and {2 * sensitivity**2:g}; degrees of protection {degrees.tolist()}",
             judge(inside and hull.volume <= 2 * sensitivity**2),
         ),
-        judge_utility_of_k_norm_noise(),
+        judge_noise_utility(),
     ]
     return PaperFigure("figure_7", "The running example without a constraint.", panels, claims)
 
 
-def judge_utility_of_k_norm_noise() -> Claim:
+def judge_noise_utility() -> Claim:
     """Judge Corollary 5.1 by the errors at ε = 1 in a thin box of three dimensions."""
     edges = [[0.98, 0.01, 0.01], [0.98, 0.01, -0.01], [0.98, -0.01, 0.01], [0.98, -0.01, -0.01]]
     k_norm = KNormMechanism(SensitivityHull(edges), 1.0)
-    laplace = LaplaceMechanism(_l1_sensitivity(np.array(edges)), 1.0, 3)
+    laplace = LaplaceMechanism(_compute_l1_sensitivity(np.array(edges)), 1.0, 3)
     return Claim(
         "Corollary 5.1",
         "Laplace noise provides no better utility than K-norm noise.",
@@ -113,13 +119,13 @@ def judge_utility_of_k_norm_noise() -> Claim:
     )
 
 
-def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+def build_figure_8(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
     """Compute Figure 8 and Examples 5.1 and 5.2: a constraint that exposes s5."""
-    possible = _possible(2, 3, 5)
+    possible = _make_constraint_mask(2, 3, 5)
     restricted = POLICY.restrict(possible)
     differences = restricted.differences(MEASUREMENTS)
     hull = SensitivityHull(differences)
-    sensitivity = _l1_sensitivity(differences)
+    sensitivity = _compute_l1_sensitivity(differences)
     exposed = exposed_states(POLICY, MEASUREMENTS, possible)
     # The likelihood ratio of Laplace noise at the output f(s5), against each end of the only edge.
     laplace = LaplaceMechanism(sensitivity, 1.0, 2)
@@ -133,7 +139,12 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
             *_AXES,
             shapes=[
                 Shape("sensitivity hull K", "edges", hull.vertices + MEASUREMENTS[4]),
-                Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity) + MEASUREMENTS[4], dashed=True),
+                Shape(
+                    "ℓ1 ball of radius S_f",
+                    "polygon",
+                    _list_l1_ball_corners(sensitivity) + MEASUREMENTS[4],
+                    dashed=True,
+                ),
                 Shape("possible states", "points", MEASUREMENTS[possible].astype(np.float64), ["s2", "s3", "s5"]),
             ],
         ),
@@ -143,7 +154,7 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
             "Figure 8",
             "With s2, s3 and s5 possible, s5 is exposed under K-norm noise.",
             "exposed: s5",
-            f"exposed: {', '.join(_names(exposed))}; the hull has dimension {hull.dimension}",
+            f"exposed: {', '.join(_label_states(exposed))}; the hull has dimension {hull.dimension}",
             judge(exposed.tolist() == [4]),
         ),
         Claim(
@@ -157,10 +168,10 @@ def exposure(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
     return PaperFigure("figure_8", "Exposure under the constraint {s2, s3, s5}.", panels, claims)
 
 
-def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+def build_figure_9(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
     """Compute Figure 9 and Example 6.1: protection, exposure and the three possible repairs."""
-    disconnected = _possible(2, 4, 5, 6)
-    exposing = _possible(3, 4, 5, 6)
+    disconnected = _make_constraint_mask(2, 4, 5, 6)
+    exposing = _make_constraint_mask(3, 4, 5, 6)
     degrees = degree_of_protection(POLICY, MEASUREMENTS, disconnected)
     exposed = exposed_states(POLICY, MEASUREMENTS, exposing)
     panels = []
@@ -195,7 +206,7 @@ def protectable_graphs(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 -
             "Figure 9(b)",
             "With s3 to s6 possible, s3 is exposed.",
             "exposed: s3",
-            f"exposed: {', '.join(_names(exposed))}",
+            f"exposed: {', '.join(_label_states(exposed))}",
             judge(exposed.tolist() == [2]),
         ),
         Claim(
@@ -235,17 +246,17 @@ def _draw_hull_panel(
     return Panel(title, *_AXES, shapes=[*_draw_graph(graph.edge_array(), np.flatnonzero(possible), added), around])
 
 
-def blowfish(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
+def build_figure_14(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing is random here
     """Compute Figure 14 and Example 5.3: which secrets of a table bounded Blowfish protects."""
     contributions = np.array([[1, 0], [0, 0], [1, 0], [0, 1], [1, 0], [0, 1]])
     secrets = tuple(f"s{i}" for i in range(1, 7))
     audit = audit_blowfish(BlowfishPolicy(secrets, contributions, (("s1", "s2"), ("s3", "s4"))))
-    sensitivity = _l1_sensitivity(audit.hull.differences)
+    sensitivity = _compute_l1_sensitivity(audit.hull.differences)
     panel = Panel(
         "hull and contributions", "cancer", "diabetes",
         shapes=[
             Shape("sensitivity hull K", "polygon", audit.hull.vertices),
-            Shape("ℓ1 ball of radius S_f", "polygon", _diamond(sensitivity), dashed=True),
+            Shape("ℓ1 ball of radius S_f", "polygon", _list_l1_ball_corners(sensitivity), dashed=True),
             Shape("contribution", "points", np.array([[1.0, 0], [0, 1], [0, 0]]), ["s1, s3, s5", "s4, s6", "s2"]),
         ],
     )  # fmt: skip
@@ -264,14 +275,14 @@ def blowfish(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - nothing i
             "Example 5.3",
             "Laplace noise protects s5 and s6; K-norm noise protects s5 and not s6.",
             "K-norm: s6 exposed; Laplace: none",
-            "; ".join(f"{name}: {', '.join(_exposed_existence(audit, name)) or 'none'} exposed" for name in levels),
-            judge(_exposed_existence(audit, "k-norm") == ("s6",) and not _exposed_existence(audit, "laplace")),
+            "; ".join(f"{name}: {', '.join(_find_exposed_secrets(audit, name)) or 'none'} exposed" for name in levels),
+            judge(_find_exposed_secrets(audit, "k-norm") == ("s6",) and not _find_exposed_secrets(audit, "laplace")),
         ),
     ]
     return PaperFigure("figure_14", "Blowfish privacy of a table of six patients (Example 5.3).", [panel], claims)
 
 
-def _exposed_existence(audit: SecretsAudit, mechanism: str) -> tuple[str, ...]:
+def _find_exposed_secrets(audit: SecretsAudit, mechanism: str) -> tuple[str, ...]:
     """Return which of the two secrets without an edge exceed epsilon."""
     level = next(level for level in audit.levels if level.mechanism == mechanism)
     return tuple(name for name in ("s5", "s6") if level.factors[audit.policy.names.index(name)] > 1)
@@ -284,7 +295,7 @@ _ATTACK_RUNS = 10_000
 _LINE_TOLERANCE = 1e-9
 
 
-def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
+def build_figure_15(options: FigureOptions) -> PaperFigure:
     """Compute Figure 15 and Example 10.8: a hull that depends on the true state reveals it.
 
     The example's hulls are those of a graph in which s4 and s5 are not adjacent. In the policy of Figure 3(b) they
@@ -295,17 +306,19 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
     path = PolicyGraph.from_edges(6, [(3, 5), (4, 5)])
     states = np.array([3, 4, 5])
     outputs = {
-        state: KNormMechanism(_local_hull(path, state), 1.0).sample(MEASUREMENTS[state], rng, runs)
+        state: KNormMechanism(_build_local_hull(path, state), 1.0).sample(MEASUREMENTS[state], rng, runs)
         for state in states.tolist()
     }
-    on_45 = {state: _on_line(z, 3, 5) for state, z in outputs.items()}
-    on_65 = {state: _on_line(z, 4, 5) for state, z in outputs.items()}
+    on_45 = {state: _is_on_line(z, 3, 5) for state, z in outputs.items()}
+    on_65 = {state: _is_on_line(z, 4, 5) for state, z in outputs.items()}
     identified = {
         3: float((on_45[3] & ~on_65[3]).mean()),
         4: float((on_65[4] & ~on_45[4]).mean()),
         5: float((~on_45[5] & ~on_65[5]).mean()),
     }
-    public = KNormMechanism(SensitivityHull(path.restrict(_possible(4, 5, 6)).differences(MEASUREMENTS)), 1.0)
+    public = KNormMechanism(
+        SensitivityHull(path.restrict(_make_constraint_mask(4, 5, 6)).differences(MEASUREMENTS)), 1.0
+    )
     largest, supremum = _attack_one_hull(public, states, rng, runs)
     shown = min(runs, 200)
     panels = [
@@ -313,7 +326,7 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
             "(a) a hull for each true state" if hulls == "local" else "(b) one hull for all states", *_AXES,
             shapes=[
                 *(Shape(f"outputs of s{state + 1}", "points", z[:shown]) for state, z in drawn.items()),
-                Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _names(states)),
+                Shape("possible states", "points", MEASUREMENTS[states].astype(np.float64), _label_states(states)),
             ],
         )
         for hulls, drawn in (
@@ -321,7 +334,9 @@ def attack_on_local_privacy(options: FigureOptions) -> PaperFigure:
             ("public", {state: public.sample(MEASUREMENTS[state], rng, shown) for state in states.tolist()}),
         )
     ]  # fmt: skip
-    same = len({tuple(map(tuple, np.round(_local_hull(POLICY, state).vertices, 9).tolist())) for state in (3, 4, 5)})
+    same = len(
+        {tuple(map(tuple, np.round(_build_local_hull(POLICY, state).vertices, 9).tolist())) for state in (3, 4, 5)}
+    )
     claims = [
         Claim(
             "Example 10.8",
@@ -362,14 +377,16 @@ def _attack_one_hull(
     mechanism: KNormMechanism, states: IntArray, rng: np.random.Generator, runs: int
 ) -> tuple[float, float]:
     """Return the largest posterior of a state under a uniform prior, and its supremum."""
-    posteriors = [_posterior(mechanism, mechanism.sample(MEASUREMENTS[state], rng, runs), states) for state in states]
+    posteriors = [
+        _compute_posterior(mechanism, mechanism.sample(MEASUREMENTS[state], rng, runs), states) for state in states
+    ]
     largest = max(float(posterior.max()) for posterior in posteriors)
     # By the triangle inequality, an output at f(i) has the largest ratios of densities of i to every other state.
-    at_states = [_posterior(mechanism, MEASUREMENTS[[state]], states) for state in states]
+    at_states = [_compute_posterior(mechanism, MEASUREMENTS[[state]], states) for state in states]
     return largest, max(float(posterior.max()) for posterior in at_states)
 
 
-def _local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:
+def _build_local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:
     """Return the hull over pairs of states among a state and its neighbours (Definition 10.7)."""
     pairs = graph.edge_array()
     near = {state, *pairs[(pairs == state).any(axis=1)].ravel().tolist()}
@@ -377,14 +394,14 @@ def _local_hull(graph: PolicyGraph, state: int) -> SensitivityHull:
     return SensitivityHull([MEASUREMENTS[i] - MEASUREMENTS[j] for i, j in within])
 
 
-def _on_line(outputs: FloatArray, first: int, second: int) -> np.ndarray:
+def _is_on_line(outputs: FloatArray, first: int, second: int) -> np.ndarray:
     """Return which outputs lie on the line through the measurements of two states."""
     direction = (MEASUREMENTS[second] - MEASUREMENTS[first]).astype(np.float64)
     normal = np.array([-direction[1], direction[0]]) / np.linalg.norm(direction)
     return np.asarray(np.abs((outputs - MEASUREMENTS[first]) @ normal) <= _LINE_TOLERANCE)
 
 
-def _posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray) -> FloatArray:
+def _compute_posterior(mechanism: KNormMechanism, outputs: FloatArray, states: IntArray) -> FloatArray:
     """Return the posterior of each state for each output under a uniform prior, shape (n, k)."""
     logs = np.column_stack([mechanism.log_density(outputs, MEASUREMENTS[[state]]) for state in states])
     likelihoods = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -419,7 +436,7 @@ def _evaluate(options: FigureOptions) -> dict[str, tuple[EvaluationConfig, StepT
     return rounded
 
 
-def _panels(options: FigureOptions, metrics: Sequence[str], curves: Curves, x_label: str) -> list[Panel]:
+def _build_panels(options: FigureOptions, metrics: Sequence[str], curves: Curves, x_label: str) -> list[Panel]:
     """Return a panel for each metric and data set, metric by metric as in the paper."""
     panels: list[Panel] = []
     for metric in metrics:
@@ -429,7 +446,7 @@ def _panels(options: FigureOptions, metrics: Sequence[str], curves: Curves, x_la
     return panels
 
 
-def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Panel]) -> PaperFigure:
+def _build_evaluation_figure(name: str, caption: str, options: FigureOptions, panels: list[Panel]) -> PaperFigure:
     """Return a figure with the claims that the paper makes about it on each data set."""
     number = name.removeprefix("figure_")
     claims = [
@@ -446,41 +463,47 @@ def _evaluated(name: str, caption: str, options: FigureOptions, panels: list[Pan
     return PaperFigure(name, text, panels, claims)
 
 
-def runtime(options: FigureOptions) -> PaperFigure:
+def build_figure_10(options: FigureOptions) -> PaperFigure:
     """Compute Figure 10: processor time of a release over time."""
-    panels = _panels(options, ["runtime_s"], curves_over_time, "timestep")
-    return _evaluated("figure_10", "Runtime of a release.", options, panels)
+    panels = _build_panels(options, ["runtime_s"], build_curves_over_time, "timestep")
+    return _build_evaluation_figure("figure_10", "Runtime of a release.", options, panels)
 
 
-def performance_over_time(options: FigureOptions) -> PaperFigure:
+def build_figure_11(options: FigureOptions) -> PaperFigure:
     """Compute Figure 11: degree of protection and error of the release over time."""
-    panels = _panels(options, ["protection", "rms_error_km"], curves_over_time, "timestep")
-    return _evaluated("figure_11", "Protection and error over time, running mean of 5 timesteps.", options, panels)
+    panels = _build_panels(options, ["protection", "rms_error_km"], build_curves_over_time, "timestep")
+    return _build_evaluation_figure(
+        "figure_11", "Protection and error over time, running mean of 5 timesteps.", options, panels
+    )
 
 
-def impact_of_epsilon(options: FigureOptions) -> PaperFigure:
+def build_figure_12(options: FigureOptions) -> PaperFigure:
     """Compute Figure 12: degree of protection and error by epsilon."""
-    panels = _panels(options, ["protection", "rms_error_km"], curves_by_epsilon, "ε")
-    return _evaluated("figure_12", "Protection and error by ε.", options, panels)
+    panels = _build_panels(options, ["protection", "rms_error_km"], build_curves_by_epsilon, "ε")
+    return _build_evaluation_figure("figure_12", "Protection and error by ε.", options, panels)
 
 
-def impact_of_radius(options: FigureOptions) -> PaperFigure:
+def build_figure_13(options: FigureOptions) -> PaperFigure:
     """Compute Figure 13: degree of protection and error by the radius of the utility policy."""
-    panels = _panels(options, ["protection", "rms_error_km"], curves_by_radius, "radius of the utility policy (km)")
-    return _evaluated("figure_13", "Protection and error by the radius of the utility policy.", options, panels)
+    panels = _build_panels(
+        options, ["protection", "rms_error_km"], build_curves_by_radius, "radius of the utility policy (km)"
+    )
+    return _build_evaluation_figure(
+        "figure_13", "Protection and error by the radius of the utility policy.", options, panels
+    )
 
 
 # Figures of the paper in its order.
 FIGURES: tuple[FigureBuilder, ...] = (
-    FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", hull_without_constraint),
-    FigureBuilder("figure_8", "Exposure under a constraint", exposure),
-    FigureBuilder("figure_9", "Protectable graphs", protectable_graphs),
-    FigureBuilder("figure_10", "Runtime", runtime, tuple(_DATA_SETS), MIN_SEQUENCES),
-    FigureBuilder("figure_11", "Performance over time", performance_over_time, tuple(_DATA_SETS), MIN_SEQUENCES),
-    FigureBuilder("figure_12", "Impact of epsilon", impact_of_epsilon, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder("figure_7", "Hull and ℓ1 ball of the running example", build_figure_7),
+    FigureBuilder("figure_8", "Exposure under a constraint", build_figure_8),
+    FigureBuilder("figure_9", "Protectable graphs", build_figure_9),
+    FigureBuilder("figure_10", "Runtime", build_figure_10, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder("figure_11", "Performance over time", build_figure_11, tuple(_DATA_SETS), MIN_SEQUENCES),
+    FigureBuilder("figure_12", "Impact of epsilon", build_figure_12, tuple(_DATA_SETS), MIN_SEQUENCES),
     FigureBuilder(
-        "figure_13", "Impact of the utility policy's radius", impact_of_radius, tuple(_DATA_SETS), MIN_SEQUENCES
+        "figure_13", "Impact of the utility policy's radius", build_figure_13, tuple(_DATA_SETS), MIN_SEQUENCES
     ),
-    FigureBuilder("figure_14", "Blowfish privacy", blowfish),
-    FigureBuilder("figure_15", "Attack on local differential privacy", attack_on_local_privacy),
+    FigureBuilder("figure_14", "Blowfish privacy", build_figure_14),
+    FigureBuilder("figure_15", "Attack on local differential privacy", build_figure_15),
 )

@@ -103,14 +103,14 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
             "Scenario",
             "Uniform spends ε/5 at each timestamp with four landmarks.",
             "not printed",
-            _range(uniform),
+            _format_range(uniform),
             judge(np.allclose(uniform, epsilon / 5, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Scenario",
             "Uniform spends ε/4 at each timestamp of the neighbouring series with three landmarks.",
             "not printed",
-            _range(neighbour),
+            _format_range(neighbour),
             judge(np.allclose(neighbour, epsilon / 4, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
@@ -124,7 +124,7 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
             "Scenario",
             "Skip spends the whole budget at each regular timestamp, as event-level privacy does.",
             "ε",
-            f"{_range(skip[~landmark])} at regular timestamps, {_range(skip[landmark])} at landmarks",
+            f"{_format_range(skip[~landmark])} at regular timestamps, {_format_range(skip[landmark])} at landmarks",
             judge(
                 bool((np.abs(skip[~landmark] - budgets["event level"][~landmark]) < _TOLERANCE).all())
                 and not skip[landmark].any()
@@ -134,7 +134,8 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
             "Section on the theorem",
             "User-level privacy achieves landmark privacy but adds more noise than Uniform.",
             "not printed",
-            f"at most {largest['user level']:g} over L ∪ {{t}}; budget {_range(user)} against {_range(uniform)}",
+            f"at most {largest['user level']:g} over L ∪ {{t}}; budget {_format_range(user)} against "
+            f"{_format_range(uniform)}",
             judge(bool(largest["user level"] <= epsilon + _TOLERANCE and (user < uniform).all())),
         ),
     ]
@@ -145,10 +146,10 @@ def judge_budgets(budgets: Mapping[str, FloatArray], neighbour: FloatArray, epsi
 
 def build_adaptive(options: FigureOptions) -> PaperFigure:
     """Compute the sampling rate and the budgets of Adaptive for two series."""
-    return adaptive(60, 12, options.num_runs(100), options.seed)
+    return compute_adaptive_figure(60, 12, options.num_runs(100), options.seed)
 
 
-def adaptive(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigure:
+def compute_adaptive_figure(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigure:
     """Release a constant and a changing series with Adaptive.
 
     Parameters
@@ -188,14 +189,15 @@ def adaptive(steps: int, num_landmarks: int, runs: int, seed: int) -> PaperFigur
             "timestamp",
             "budget",
             [
-                *(Series.from_runs(name, x, _published_mean(values)) for name, values in budgets.items()),
+                *(Series.from_runs(name, x, _compute_published_mean(values)) for name, values in budgets.items()),
                 Series("Uniform", x, uniform, dashed=True),
             ],
         ),
     ]
     return PaperFigure(
         "adaptive",
-        f"Adaptive on {steps} timestamps with {len(marked)} landmarks: means of {runs} {_runs(runs)} with 95 % "
+        f"Adaptive on {steps} timestamps with {len(marked)} landmarks: means of {runs} {_pluralize_runs(runs)} with "
+        "95 % "
         "intervals. The changing series moves by up to 1000 times its sensitivity at each timestamp; (b) has the mean "
         "budget of the publications so far. The paper does not state a number of runs.",
         panels,
@@ -214,7 +216,7 @@ def _release_adaptively(
     return np.array(rates), scheme.budget.epsilons
 
 
-def _published_mean(budgets: FloatArray) -> FloatArray:
+def _compute_published_mean(budgets: FloatArray) -> FloatArray:
     """Return the mean budget of the publications so far, by run."""
     return np.asarray(np.cumsum(budgets, axis=1) / np.cumsum(budgets > 0, axis=1))
 
@@ -293,7 +295,7 @@ def build_correlation(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - 
     gaps = np.arange(1, 8)
     chain = np.array([[0.8, 0.2], [0.2, 0.8]])
     by_gap = {
-        label: np.array([placed_leakage(int(gap), matrix) for gap in gaps])
+        label: np.array([compute_leakage_at_gap(int(gap), matrix) for gap in gaps])
         for label, matrix in (("no correlation", None), ("P = (.8 .2; .2 .8)", chain))
     }
     panels = [
@@ -358,7 +360,7 @@ def enumerate_between(matrix: FloatArray, epsilon: float) -> float:
     return float((logs.max(axis=0) - logs.min(axis=0)).max())
 
 
-def placed_leakage(gap: int, matrix: FloatArray | None) -> float:
+def compute_leakage_at_gap(gap: int, matrix: FloatArray | None) -> float:
     """Return the largest leakage of L ∪ {t} for four landmarks, `gap` timestamps apart."""
     times = np.arange(1, 33)
     first = 16 - (3 * gap) // 2
@@ -397,7 +399,7 @@ def judge_positions(independent: FloatArray, correlated: FloatArray) -> Claim:
         "Section on temporal correlation",
         "Without correlation only the number of landmarks matters, under correlation also their positions.",
         "not printed",
-        f"{_range(independent)} without, {_range(correlated)} with correlation",
+        f"{_format_range(independent)} without, {_format_range(correlated)} with correlation",
         judge(bool(np.ptp(independent) < _TOLERANCE < np.ptp(correlated))),
     )
 
@@ -423,10 +425,10 @@ def build_errors(options: FigureOptions) -> PaperFigure:
         raise InvalidInputError("gowalla and geolife must be paths of data sets, got None")
     counts = count_days(options.gowalla)
     tracks = read_tracks(options.geolife)
-    return errors(counts, tracks, options.num_runs(_ERROR_RUNS), options.seed, options.progress)
+    return compute_errors_figure(counts, tracks, options.num_runs(_ERROR_RUNS), options.seed, options.progress)
 
 
-def errors(
+def compute_errors_figure(
     counts: FloatArray,
     tracks: Sequence[FloatArray],
     runs: int,
@@ -470,7 +472,9 @@ def errors(
             "landmarks, % of the timestamps",
             unit,
             [
-                Series.from_runs(name, percent, values) if np.isfinite(values).all() else _finite(name, percent, values)
+                Series.from_runs(name, percent, values)
+                if np.isfinite(values).all()
+                else _build_finite_series(name, percent, values)
                 for name, values in by_scheme.items()
             ],
             y_scale="log",
@@ -480,8 +484,9 @@ def errors(
     return PaperFigure(
         "errors",
         "Error over all timestamps by the share of landmarks, chosen at random, for ε = 1 "
-        f"(tracks: for {1000 * UNIT_KM:g} m) with exact noise: means of {runs} {_runs(runs)} (a) and "
-        f"{track_runs} {_runs(track_runs)} (b) with 95 % intervals. The paper's text does not state a number of runs.",
+        f"(tracks: for {1000 * UNIT_KM:g} m) with exact noise: means of {runs} {_pluralize_runs(runs)} (a) and "
+        f"{track_runs} {_pluralize_runs(track_runs)} (b) with 95 % intervals. The paper's text does not state a "
+        "number of runs.",
         panels,
         [
             claim
@@ -491,7 +496,7 @@ def errors(
     )
 
 
-def _finite(name: str, x: FloatArray, values: FloatArray) -> Series:
+def _build_finite_series(name: str, x: FloatArray, values: FloatArray) -> Series:
     """Return a series without the shares at which a scheme cannot release anything."""
     finite = np.isfinite(values).all(axis=0)
     return Series.from_runs(name, x[finite], values[:, finite])
@@ -635,13 +640,13 @@ def _judge_quality(
 # ---- Shared ----
 
 
-def _range(values: FloatArray) -> str:
+def _format_range(values: FloatArray) -> str:
     low = float(values.min())
     high = float(values.max())
     return f"{low:.4g}" if high - low < _TOLERANCE else f"{low:.4g} to {high:.4g}"
 
 
-def _runs(count: int) -> str:
+def _pluralize_runs(count: int) -> str:
     return "run" if count == 1 else "runs"
 
 

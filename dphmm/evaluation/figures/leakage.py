@@ -37,7 +37,7 @@ from dphmm.leakage import (
     supremum,
 )
 from dphmm.mechanisms.norm_noise import sample_laplace
-from dphmm.random import random_source
+from dphmm.random import as_random_source
 
 # The strongest correlation: the state never changes.
 IDENTITY = np.eye(2)
@@ -103,21 +103,21 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
             "Example 2, Figure 3(a)",
             "Under the strongest correlation BPL grows by ε at each timestamp.",
             "linear growth, T · 0.1",
-            _numbers(strongest.backward),
+            _format_numbers(strongest.backward),
             judge(np.allclose(strongest.backward, sums, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Example 2, Figure 3(a)",
             "Without knowledge of a correlation BPL is the budget of the timestamp.",
             "0.1 at each timestamp",
-            _numbers(independent.backward),
+            _format_numbers(independent.backward),
             judge(np.allclose(independent.backward, epsilons, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
             "Example 2, Figure 3(a)",
             "BPL under P = (.8 .2; 0 1) lies between both extremes.",
             "not printed",
-            _numbers(moderate.backward),
+            _format_numbers(moderate.backward),
             judge(between),
         ),
         Claim(
@@ -132,7 +132,7 @@ def judge_examples(strongest: Leakage, moderate: Leakage, independent: Leakage) 
             "Section 3.3, Figure 3(c)",
             "Under the strongest correlation TPL at each timestamp is T · ε, as for user-level privacy.",
             f"T · 0.1 = {total:g}",
-            _numbers(strongest.temporal),
+            _format_numbers(strongest.temporal),
             judge(np.allclose(strongest.temporal, total, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
@@ -172,7 +172,7 @@ def _judge_sides() -> Claim:
         "Section 3.2",
         "A backward correlation does not affect FPL, nor a forward one BPL.",
         "not printed",
-        f"largest change {_difference(difference)}",
+        f"largest change {_format_difference(difference)}",
         judge(difference < _TOLERANCE),
     )
 
@@ -282,7 +282,7 @@ def judge_table_2(
             "Table 2",
             "On independent data w timestamps leak wε.",
             "ε, wε, Tε",
-            _numbers(by_width),
+            _format_numbers(by_width),
             judge(np.allclose(by_width, widths * epsilon, rtol=0, atol=_TOLERANCE)),
         ),
         Claim(
@@ -296,14 +296,14 @@ def judge_table_2(
             "Table 2, Theorem 3",
             "On correlated data w timestamps leak at most the value of Theorem 3.",
             "not printed",
-            f"enumeration exceeds it by {_difference(excess)}",
+            f"enumeration exceeds it by {_format_difference(excess)}",
             judge(excess < _TOLERANCE),
         ),
         Claim(
             "Table 2, Corollary 1",
             "All T timestamps together leak Tε, whatever the correlation.",
             f"Tε = {total:g}",
-            _numbers(np.array(users)),
+            _format_numbers(np.array(users)),
             judge(np.allclose(users, total, rtol=0, atol=_TOLERANCE)),
         ),
     ]
@@ -335,7 +335,7 @@ class PairCurve:
         return np.asarray(np.log1p(self.q[piece] * e) - np.log1p(self.d[piece] * e), dtype=np.float64)
 
 
-def pair_curve(q: FloatArray, d: FloatArray) -> PairCurve:
+def build_pair_curve(q: FloatArray, d: FloatArray) -> PairCurve:
     """Compute the piecewise loss of an ordered pair of rows.
 
     Algorithm 2 of the TPL paper for one pair, with the ``+ 1`` inside the logarithm of line 11 that the proof of
@@ -374,9 +374,9 @@ def pair_curve(q: FloatArray, d: FloatArray) -> PairCurve:
     return PairCurve(q_sums[pieces], d_sums[pieces], ends[pieces[:-1]])
 
 
-def pair_curves(matrix: FloatArray) -> dict[tuple[int, int], PairCurve]:
+def build_pair_curves(matrix: FloatArray) -> dict[tuple[int, int], PairCurve]:
     """Return the curve of every ordered pair of rows. Keys count rows from 0."""
-    return {(i, k): pair_curve(matrix[i], matrix[k]) for i, k in permutations(range(len(matrix)), 2)}
+    return {(i, k): build_pair_curve(matrix[i], matrix[k]) for i, k in permutations(range(len(matrix)), 2)}
 
 
 def build_figure_4(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
@@ -384,10 +384,10 @@ def build_figure_4(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
     limit = 6.0
     alphas = np.linspace(0, limit, 241)
     function = LossFunction(EXAMPLE_4)
-    curves = pair_curves(EXAMPLE_4)
+    curves = build_pair_curves(EXAMPLE_4)
     series = [Series("L(α)", alphas, function(alphas), bold=True)]
     series += [Series(f"rows {i + 1} and {k + 1}", alphas, curve(alphas)) for (i, k), curve in curves.items()]
-    transitions = _transition_points(curves)
+    transitions = _list_transition_points(curves)
     series.append(Series("transition points of all pairs", transitions[:, 0], transitions[:, 1], points=True))
     meeting = function.starts[(function.starts > 0) & (function.starts <= limit)]
     series.append(Series("intersection of two pairs", meeting, function(meeting), points=True))
@@ -400,7 +400,7 @@ def build_figure_4(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - eve
     )
 
 
-def _transition_points(curves: Mapping[tuple[int, int], PairCurve]) -> FloatArray:
+def _list_transition_points(curves: Mapping[tuple[int, int], PairCurve]) -> FloatArray:
     """Return the transition points (α, loss) of all pairs by increasing α, shape (k, 2)."""
     points = sorted((alpha, float(curve(alpha))) for curve in curves.values() for alpha in curve.transitions.tolist())
     return np.array(points).reshape(-1, 2)
@@ -412,7 +412,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
     envelope = np.max([curve(alphas) for curve in curves.values()], axis=0)
     losses = function(alphas)
     gap = float(np.abs(losses - envelope).max())
-    transitions = _transition_points(curves)[:, 0]
+    transitions = _list_transition_points(curves)[:, 0]
     crossings = function.starts[function.starts > 0]
     distance = float(np.abs(crossings[:, None] - transitions).min(initial=np.inf))
     pairs = [
@@ -425,15 +425,16 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
             "Example 4, Corollary 3",
             "L(α) is the largest curve of any pair of rows.",
             "not printed",
-            f"largest difference {_difference(gap)} for α up to {alphas[-1]:g}",
+            f"largest difference {_format_difference(gap)} for α up to {alphas[-1]:g}",
             judge(gap < _TOLERANCE),
         ),
         Claim(
             "Section 4.4, Figure 4",
             "Two pairs intersect on L(α) between two consecutive transition points.",
             "not printed",
-            f"intersection of {_list(pairs)} pairs at α = {_numbers(crossings)}; transition points at α = "
-            f"{_numbers(transitions)}",
+            f"intersection of {_format_list(pairs)} pairs at α = {_format_numbers(crossings)}; transition points at "
+            "α = "
+            f"{_format_numbers(transitions)}",
             judge(min(pairs, default=0) >= 2 and distance > _TOLERANCE),
             "Rows 2 and 1 have a transition point at the α of the intersection, log(13/3), with a smaller loss."
             if distance <= _TOLERANCE
@@ -458,7 +459,7 @@ def judge_figure_4(function: LossFunction, curves: Mapping[tuple[int, int], Pair
 
 def _judge_algorithm_2() -> list[Claim]:
     """Judge the example after Algorithm 2 by Theorem 9, and by line 11 as printed."""
-    curve = pair_curve(np.array([0.2, 0.3, 0.5]), np.array([0.1, 0.0, 0.9]))
+    curve = build_pair_curve(np.array([0.2, 0.3, 0.5]), np.array([0.1, 0.0, 0.9]))
     (transition,) = curve.transitions.tolist()
     # The argument of the logarithm of line 11 for the second state, of which the first has q = .3 and d = 0.
     printed = math.log((0.2 - 0.1) / ((0.3 + 0.2) * 0.1 - (0.0 + 0.1) * 0.2))
@@ -606,10 +607,10 @@ _SHARES = (0.9, 0.95, 0.99)
 
 def build_figure_7(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
     """Compute Figure 7: backward leakage under degrees of correlation."""
-    return figure_7((50, 200))
+    return compute_figure_7((50, 200))
 
 
-def figure_7(sizes: tuple[int, int]) -> PaperFigure:
+def compute_figure_7(sizes: tuple[int, int]) -> PaperFigure:
     """Return Figure 7 for matrices of the given sizes.
 
     Parameters
@@ -655,7 +656,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
     amounts = sorted({setting[1] for setting in curves})
     strongest = amounts[0]
     fast, slow = ((n, strongest, epsilon) for epsilon in _DRAWN_STEPS)
-    durations = {setting: _durations(curve, limits[setting]) for setting, curve in curves.items()}
+    durations = {setting: _find_durations(curve, limits[setting]) for setting, curve in curves.items()}
     rises = {setting: np.diff(curve) for setting, curve in curves.items()}
     # Concave and increasing: each step adds at most as much as the step before it.
     slowing = all((np.diff(rise) <= _TOLERANCE).all() and rise[0] > rise[-1] >= -_TOLERANCE for rise in rises.values())
@@ -687,7 +688,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "A stronger correlation (smaller s) makes the increase longer.",
             "not printed",
             f"not shorter in {sum(durations[a][-1] >= durations[b][-1] for a, b in weaker)} of {len(weaker)} "
-            f"comparisons; {_list(times)} timestamps to {_SHARES[-1]:.0%} of the supremum at s = "
+            f"comparisons; {_format_list(times)} timestamps to {_SHARES[-1]:.0%} of the supremum at s = "
             f"{', '.join(f'{s:g}' for s in amounts)} (n = {n}, ε = {fast[2]:g})",
             judge(all(durations[a][-1] >= durations[b][-1] for a, b in weaker)),
         ),
@@ -697,7 +698,8 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             "Section 6.2, Figure 7",
             f"The increase takes longer with ε = 0.1 than with ε = 1 (s = {strongest:g}, n = {n}).",
             "80 against 8 timestamps",
-            f"{_list(durations[slow])} against {_list(durations[fast])} timestamps to {shares} of the supremum",
+            f"{_format_list(durations[slow])} against {_format_list(durations[fast])} timestamps to {shares} of the "
+            "supremum",
             judge(all(a > b for a, b in zip(durations[slow], durations[fast], strict=True))),
         ),
         Claim(
@@ -707,7 +709,7 @@ def judge_figure_7(curves: Mapping[Setting, FloatArray], limits: Mapping[Setting
             f"suprema {limits[slow]:.3f} and {limits[fast]:.3f} for s = {strongest:g}, n = {n}: ratio {ratio:.2f}",
             judge(ratio > 0.5),
             f"Counted as substantially lower: at most half. With s = {_FITTING_AMOUNT:g} the suprema are "
-            f"{_fitting(n, slow[2])[1]:.3f} and {_fitting(n, fast[2])[1]:.3f}."
+            f"{_compute_smoothed_durations(n, slow[2])[1]:.3f} and {_compute_smoothed_durations(n, fast[2])[1]:.3f}."
             if ratio <= 0.5
             else "",
         ),
@@ -730,25 +732,25 @@ def _judge_duration(panel: str, setting: Setting, durations: Sequence[int], valu
         f"Section 6.2, Figure 7{panel}",
         f"With s = {s:g} and ε = {epsilon:g} the noticeable increase continues for {published} timestamps.",
         f"{value:g}",
-        f"{_list(durations)} timestamps to {shares} of the supremum, n = {n}",
+        f"{_format_list(durations)} timestamps to {shares} of the supremum, n = {n}",
         judge(holds),
         ""
         if holds
         else "No share of the supremum from 90 % to 99 % is reached at that time. With "
-        f"s = {_FITTING_AMOUNT:g} it takes {_list(_fitting(n, epsilon)[0])} timestamps.",
+        f"s = {_FITTING_AMOUNT:g} it takes {_format_list(_compute_smoothed_durations(n, epsilon)[0])} timestamps.",
     )
 
 
-def _durations(curve: FloatArray, limit: float) -> list[int]:
+def _find_durations(curve: FloatArray, limit: float) -> list[int]:
     """Return the timestamps from 1 at which leakage reaches `_SHARES` of a limit, else T."""
     return [min(int(np.searchsorted(curve, share * limit)) + 1, len(curve)) for share in _SHARES]
 
 
-def _fitting(n: int, epsilon: float) -> tuple[list[int], float]:
+def _compute_smoothed_durations(n: int, epsilon: float) -> tuple[list[int], float]:
     """Return durations and supremum for n states smoothed by `_FITTING_AMOUNT`."""
     function = LossFunction(smooth(np.eye(n), _FITTING_AMOUNT))
     limit = function.supremum(epsilon).value
-    return _durations(backward_leakage(function, np.full(1000, epsilon)), limit), limit
+    return _find_durations(backward_leakage(function, np.full(1000, epsilon)), limit), limit
 
 
 # ---- Figure 8 ----
@@ -800,7 +802,8 @@ def judge_figure_8(constant: Leakage, exact: Leakage, alpha: float) -> list[Clai
             "Section 6.3, Figure 8(b)",
             "Algorithm 8 achieves the desired level α = 1 exactly at every timestamp.",
             "1",
-            f"largest difference {_difference(error)}; ε_1 = {exact.epsilons[0]:.6f}, ε_t = {exact.epsilons[1]:.6f}, "
+            f"largest difference {_format_difference(error)}; ε_1 = {exact.epsilons[0]:.6f}, ε_t = "
+            f"{exact.epsilons[1]:.6f}, "
             f"ε_T = {exact.epsilons[-1]:.6f}",
             judge(error < _TOLERANCE),
         ),
@@ -839,10 +842,10 @@ _DEGREES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 def build_figure_9(options: FigureOptions) -> PaperFigure:
     """Compute Figure 9: noise of Algorithms 7 and 8 by length and by correlation."""
-    return figure_9(50, options.num_runs(_NOISE_RUNS), options.seed)
+    return compute_figure_9(50, options.num_runs(_NOISE_RUNS), options.seed)
 
 
-def figure_9(size: int, runs: int, seed: int) -> PaperFigure:
+def compute_figure_9(size: int, runs: int, seed: int) -> PaperFigure:
     """Return Figure 9 for smoothed identity matrices.
 
     Parameters
@@ -856,14 +859,18 @@ def figure_9(size: int, runs: int, seed: int) -> PaperFigure:
     """
     rng = np.random.default_rng(seed)
     by_length: dict[tuple[float, str], FloatArray] = {
-        (steps, name): budgets for steps in _LENGTHS for name, budgets in noise_budgets(size, 0.001, steps).items()
+        (steps, name): budgets
+        for steps in _LENGTHS
+        for name, budgets in compute_noise_budgets(size, 0.001, steps).items()
     }
     by_degree = {
-        (degree, name): budgets for degree in _DEGREES for name, budgets in noise_budgets(size, degree, 10).items()
+        (degree, name): budgets
+        for degree in _DEGREES
+        for name, budgets in compute_noise_budgets(size, degree, 10).items()
     }
     panels = [
-        _noise_panel(f"(a) s = 0.001, n = {size}", "T, timestamps", by_length, runs, rng),
-        _noise_panel(f"(b) T = 10, n = {size}", "s, smoothing of both matrices", by_degree, runs, rng),
+        _build_noise_panel(f"(a) s = 0.001, n = {size}", "T, timestamps", by_length, runs, rng),
+        _build_noise_panel(f"(b) T = 10, n = {size}", "s, smoothing of both matrices", by_degree, runs, rng),
     ]
     return PaperFigure(
         "figure_9",
@@ -873,14 +880,14 @@ def figure_9(size: int, runs: int, seed: int) -> PaperFigure:
         "number of runs.",
         panels,
         judge_figure_9(
-            {key: expected_noise(budgets) for key, budgets in by_length.items()},
-            {key: expected_noise(budgets) for key, budgets in by_degree.items()},
-            expected_noise(np.array([_NOISE_ALPHA])),
+            {key: compute_expected_noise(budgets) for key, budgets in by_length.items()},
+            {key: compute_expected_noise(budgets) for key, budgets in by_degree.items()},
+            compute_expected_noise(np.array([_NOISE_ALPHA])),
         ),
     )
 
 
-def noise_budgets(size: int, amount: float, steps: int) -> dict[str, FloatArray]:
+def compute_noise_budgets(size: int, amount: float, steps: int) -> dict[str, FloatArray]:
     """Return the budgets of Algorithms 7 and 8 for 2-DP_T, shape (T,) each."""
     function = LossFunction(smooth(np.eye(size), amount))
     return {
@@ -889,34 +896,34 @@ def noise_budgets(size: int, amount: float, steps: int) -> dict[str, FloatArray]
     }
 
 
-def expected_noise(budgets: FloatArray) -> float:
+def compute_expected_noise(budgets: FloatArray) -> float:
     """Return the mean over time of ``E|Lap(b)| = b`` with ``b = 2/ε_t``."""
     return float(np.mean(COUNT_SENSITIVITY / budgets))
 
 
-def sampled_noise(budgets: FloatArray, runs: int, rng: np.random.Generator) -> FloatArray:
+def sample_mean_noise(budgets: FloatArray, runs: int, rng: np.random.Generator) -> FloatArray:
     """Return the mean over time of sampled absolute Laplace noise, shape (runs,)."""
-    noise = sample_laplace((runs, len(budgets)), random_source(rng)) * (COUNT_SENSITIVITY / budgets)
+    noise = sample_laplace((runs, len(budgets)), as_random_source(rng)) * (COUNT_SENSITIVITY / budgets)
     return np.asarray(np.abs(noise).mean(axis=1))
 
 
-def _noise_panel(
+def _build_noise_panel(
     title: str, x_label: str, budgets: Mapping[tuple[float, str], FloatArray], runs: int, rng: np.random.Generator
 ) -> Panel:
     x = np.array(list(dict.fromkeys(key[0] for key in budgets)), dtype=np.float64)
     names = list(dict.fromkeys(key[1] for key in budgets))
-    samples = {key: sampled_noise(values, runs, rng) for key, values in budgets.items()}
+    samples = {key: sample_mean_noise(values, runs, rng) for key, values in budgets.items()}
     series = [Series.from_runs(name, x, np.array([samples[value, name] for value in x.tolist()]).T) for name in names]
     series += [
         Series(
             f"{name}, expected",
             x,
-            np.array([expected_noise(budgets[value, name]) for value in x.tolist()]),
+            np.array([compute_expected_noise(budgets[value, name]) for value in x.tolist()]),
             dashed=True,
         )
         for name in names
     ]
-    free = expected_noise(np.array([_NOISE_ALPHA]))
+    free = compute_expected_noise(np.array([_NOISE_ALPHA]))
     series.append(Series("no correlation, ε = 2", x[[0, -1]], np.full(2, free), dashed=True))
     return Panel(title, x_label, "mean |noise|", series, x_scale="log", y_scale="log")
 
@@ -961,16 +968,16 @@ def judge_figure_9(
 # ---- Shared ----
 
 
-def _numbers(values: FloatArray) -> str:
+def _format_numbers(values: FloatArray) -> str:
     return " ".join(f"{value:.4g}" for value in values.tolist())
 
 
-def _difference(value: float) -> str:
+def _format_difference(value: float) -> str:
     """State a difference. Digits of rounding errors depend on the machine."""
     return f"{value:.1e}" if value >= _TOLERANCE else f"at most {_TOLERANCE:g} (rounding)"
 
 
-def _list(values: Sequence[int]) -> str:
+def _format_list(values: Sequence[int]) -> str:
     return ", ".join(map(str, values))
 
 

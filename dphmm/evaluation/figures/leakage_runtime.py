@@ -70,10 +70,10 @@ def build_figure_6(options: FigureOptions) -> PaperFigure:
     """Return Figure 6 with the sizes of `RuntimeSettings`."""
     defaults = RuntimeSettings()
     settings = RuntimeSettings(options.num_runs(defaults.runs), options.num_runs(defaults.matrices))
-    return figure_6(settings, options.seed, options.progress)
+    return compute_figure_6(settings, options.seed, options.progress)
 
 
-def figure_6(settings: RuntimeSettings, seed: int, progress: ProgressCallback) -> PaperFigure:
+def compute_figure_6(settings: RuntimeSettings, seed: int, progress: ProgressCallback) -> PaperFigure:
     """Time the evaluations and compare their values with those of the solver.
 
     Parameters
@@ -97,10 +97,10 @@ def figure_6(settings: RuntimeSettings, seed: int, progress: ProgressCallback) -
     by_length = _time_lengths(settings, rng, progress)
     by_alpha = _time_alphas(settings, rng)
     panels = [
-        _panel("(a) evaluation at α = 0.1", "n, states", by_size),
-        _panel("(b) precomputation", "n, states", by_limit),
-        _panel(f"(c) evaluation at T timestamps, n = {settings.size}", "T, timestamps", by_length),
-        _panel(f"(d) evaluation at α, n = {settings.size}", "α", by_alpha),
+        _build_panel("(a) evaluation at α = 0.1", "n, states", by_size),
+        _build_panel("(b) precomputation", "n, states", by_limit),
+        _build_panel(f"(c) evaluation at T timestamps, n = {settings.size}", "T, timestamps", by_length),
+        _build_panel(f"(d) evaluation at α, n = {settings.size}", "α", by_alpha),
     ]
     return PaperFigure(
         "figure_6",
@@ -117,7 +117,7 @@ def figure_6(settings: RuntimeSettings, seed: int, progress: ProgressCallback) -
     )
 
 
-def random_matrix(size: int, rng: np.random.Generator) -> FloatArray:
+def sample_matrix(size: int, rng: np.random.Generator) -> FloatArray:
     """Return a transition matrix with uniform entries, rows divided by their sums."""
     weights = rng.random((size, size))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
@@ -163,7 +163,7 @@ def solve_pair(q: FloatArray, d: FloatArray, alpha: float) -> float:
     return math.log(-solution.fun)
 
 
-def solver_loss(matrix: FloatArray, alpha: float) -> float:
+def solve_loss(matrix: FloatArray, alpha: float) -> float:
     """Return L(α) by one linear program for each ordered pair of rows."""
     return max(solve_pair(q, d, alpha) for q, d in permutations(matrix, 2))
 
@@ -189,9 +189,9 @@ def compare_with_solver(size: int, matrices: int, rng: np.random.Generator, prog
     """
     rows = []
     for number in progress(range(matrices), "comparing with the solver"):
-        matrix = random_matrix(size, rng)
+        matrix = sample_matrix(size, rng)
         alpha = (0.1, 1.0, 10.0)[number % 3]
-        expected = solver_loss(matrix, alpha)
+        expected = solve_loss(matrix, alpha)
         rows.append([abs(loss(matrix, alpha) - expected), abs(LossFunction(matrix)(alpha) - expected)])
     return np.array(rows)
 
@@ -204,13 +204,13 @@ def _warm_up(size: int, rng: np.random.Generator) -> None:
     """Trigger compilations and imports before anything is timed."""
     # Loops are compiled once they have processed some million numbers: 20 matrices of 100 states exceed that.
     for _ in range(20):
-        matrix = random_matrix(min(size, 100), rng)
+        matrix = sample_matrix(min(size, 100), rng)
         loss(matrix, 1.0)
         LossFunction(matrix, 1.0)
-    solver_loss(random_matrix(3, rng), 1.0)
+    solve_loss(sample_matrix(3, rng), 1.0)
 
 
-def _measure(action: Callable[..., object], *arguments: object) -> float:
+def _measure_seconds(action: Callable[..., object], *arguments: object) -> float:
     """Return the processor seconds of a call, summed over its threads."""
     # Not wall-clock time: other work of the machine must not decide a claim.
     started = time.process_time()
@@ -232,14 +232,14 @@ def _time_sizes(
     solved = []
     for k, n in enumerate(progress(settings.sizes, "timing sizes")):
         for run in range(settings.runs):
-            matrix = random_matrix(n, rng)
-            direct[run, k] = _measure(loss, matrix, alpha)
+            matrix = sample_matrix(n, rng)
+            direct[run, k] = _measure_seconds(loss, matrix, alpha)
             for limit in limits:
-                built[limit][run, k] = _measure(LossFunction, matrix, limit)
+                built[limit][run, k] = _measure_seconds(LossFunction, matrix, limit)
             function = LossFunction(matrix)
-            called[run, k] = _measure(function, alpha)
+            called[run, k] = _measure_seconds(function, alpha)
         if n in settings.solver_sizes:
-            solved.append(_measure(solver_loss, matrix, alpha))
+            solved.append(_measure_seconds(solve_loss, matrix, alpha))
     x = np.array(settings.sizes, dtype=np.float64)
     by_size = {
         "solver (HiGHS)": (np.array(settings.solver_sizes, dtype=np.float64), np.array([solved])),
@@ -268,10 +268,10 @@ def _time_lengths(settings: RuntimeSettings, rng: np.random.Generator, progress:
     direct = np.zeros(shape)
     prepared = np.zeros(shape)
     for run in progress(range(settings.runs), "timing streams"):
-        matrix = random_matrix(settings.size, rng)
+        matrix = sample_matrix(settings.size, rng)
         for k, steps in enumerate(settings.lengths):
-            direct[run, k] = _measure(accumulate, partial(loss, matrix), steps)
-            prepared[run, k] = _measure(precompute, matrix, steps)
+            direct[run, k] = _measure_seconds(accumulate, partial(loss, matrix), steps)
+            prepared[run, k] = _measure_seconds(precompute, matrix, steps)
     x = np.array(settings.lengths, dtype=np.float64)
     return {"loss": (x, direct), "LossFunction, built and called": (x, prepared)}
 
@@ -282,16 +282,16 @@ def _time_alphas(settings: RuntimeSettings, rng: np.random.Generator) -> Runtime
     direct = np.zeros(shape)
     called = np.zeros(shape)
     for run in range(settings.runs):
-        matrix = random_matrix(settings.size, rng)
+        matrix = sample_matrix(settings.size, rng)
         function = LossFunction(matrix)
         for k, alpha in enumerate(settings.alphas):
-            direct[run, k] = _measure(loss, matrix, alpha)
-            called[run, k] = _measure(function, alpha)
+            direct[run, k] = _measure_seconds(loss, matrix, alpha)
+            called[run, k] = _measure_seconds(function, alpha)
     x = np.array(settings.alphas, dtype=np.float64)
     return {"loss": (x, direct), "LossFunction, called": (x, called)}
 
 
-def _panel(title: str, x_label: str, runtimes: Runtimes) -> Panel:
+def _build_panel(title: str, x_label: str, runtimes: Runtimes) -> Panel:
     series = [Series.from_runs(label, x, seconds) for label, (x, seconds) in runtimes.items()]
     return Panel(title, x_label, "processor seconds", series, x_scale="log", y_scale="log")
 
@@ -355,7 +355,7 @@ def _judge_growth(figure: str, label: str, x: FloatArray, seconds: FloatArray) -
         f"Runtime increases with n ({label}).",
         "not printed",
         f"{mean[0]:.2g} s at n = {x[0]:g}, {mean[-1]:.2g} s at n = {x[-1]:g}",
-        _larger(seconds[:, -1], seconds[:, 0]),
+        _judge_larger(seconds[:, -1], seconds[:, 0]),
     )
 
 
@@ -368,7 +368,7 @@ def _judge_limits(by_limit: Runtimes) -> Claim:
         "not printed",
         f"n = {x[-1]:g}: "
         + ", ".join(f"{label.rsplit(', ', 1)[1]} {by_limit[label][1][:, -1].mean():.2g} s" for label in labels),
-        _larger(largest[:, -1], smallest[:, -1]),
+        _judge_larger(largest[:, -1], smallest[:, -1]),
     )
 
 
@@ -384,7 +384,7 @@ def _judge_lengths(by_length: Runtimes) -> list[Claim]:
             "For short streams evaluation without a precomputation is fastest.",
             "T < 5",
             f"T = {lengths[0]:g}: {direct[:, 0].mean():.2g} s without, {prepared[:, 0].mean():.2g} s with one",
-            _larger(prepared[:, 0], direct[:, 0]),
+            _judge_larger(prepared[:, 0], direct[:, 0]),
         ),
         Claim(
             "Section 6.1, Figure 6(c)",
@@ -392,7 +392,7 @@ def _judge_lengths(by_length: Runtimes) -> list[Claim]:
             "T > 300",
             f"faster from {first} on; T = {lengths[-1]:g}: {direct[:, -1].mean():.2g} s without, "
             f"{prepared[:, -1].mean():.2g} s with it",
-            _larger(direct[:, -1], prepared[:, -1]),
+            _judge_larger(direct[:, -1], prepared[:, -1]),
             "Algorithm 3, fastest for T from 5 to 300 in the paper, has no counterpart here.",
         ),
         Claim(
@@ -424,7 +424,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
             "Runtime without a precomputation increases with α.",
             "not printed",
             f"{means[0]:.2g} s at α = {alphas[0]:g}, {means[ten]:.2g} s at α = 10",
-            _larger(direct[:, ten], direct[:, 0]),
+            _judge_larger(direct[:, ten], direct[:, 0]),
         ),
         Claim(
             "Section 6.1, Figure 6(d)",
@@ -445,7 +445,7 @@ def _judge_alphas(by_alpha: Runtimes) -> list[Claim]:
     ]
 
 
-def _larger(slow: FloatArray, fast: FloatArray) -> Verdict:
+def _judge_larger(slow: FloatArray, fast: FloatArray) -> Verdict:
     """Judge that `slow` has the larger mean. Undecided if the 95 % intervals overlap."""
     # A single run has no interval. The solver runs once; its times are compared across sizes, which differ far more.
     half_widths = 0.0

@@ -29,14 +29,14 @@ from dphmm.flows.areas import Areas
 from dphmm.flows.tables import DAY
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
-from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.mechanisms.exact import Rational, rational
-from dphmm.mechanisms.lattice_noise import laplace_steps
-from dphmm.model.time_classes import utc_offsets
-from dphmm.random import derive_seed, random_source
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
+from dphmm.mechanisms.exact import Rational, parse_rational
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
+from dphmm.model.time_classes import get_utc_offsets
+from dphmm.random import as_random_source, derive_seed
 from dphmm.space import OUTSIDE, LocalProjection, Trajectory
-from dphmm.space.trajectory import time_zone
-from dphmm.validation import Integers, PositiveInt, SeedOrGenerator, checked_as
+from dphmm.space.trajectory import parse_time_zone
+from dphmm.validation import Integers, PositiveInt, SeedOrGenerator, check_arguments_as
 
 HOURS = 24
 # Thresholds below which statistical offices suppress counts.
@@ -77,7 +77,7 @@ class TableAttackResult(Result):
     max_membership_auc: float | None = field(metadata=exported())
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 def attack_tables(
     data: DataLike,
     areas: Areas,
@@ -88,7 +88,7 @@ def attack_tables(
     rounds: Annotated[int, Integers(4)] = 60,
     zone: str = "UTC",
     rng: SeedOrGenerator = 0,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> list[TableAttackResult]:
     """Attack tables of users by area and hour of a week, as ``dphmm attack --areas`` does.
 
@@ -137,9 +137,9 @@ def attack_tables(
     ('exact counts', True)
     """
     seed = derive_seed(rng)
-    budget = rational(user_epsilon, "user_epsilon")
-    time_zone(zone)  # raises if the zone is unknown
-    trajectories = sorted(Data.from_any(data).within(areas).read().trajectories, key=len, reverse=True)
+    budget = parse_rational(user_epsilon, "user_epsilon")
+    parse_time_zone(zone)  # raises if the zone is unknown
+    trajectories = sorted(Data.from_any(data).with_region(areas).read().trajectories, key=len, reverse=True)
     weeks = [week for user in trajectories if (week := _locate_busiest_week(user, areas, zone)) is not None][:max_users]
     if len(weeks) < 3:
         raise ConfigurationError(f"areas must contain at least 3 users for an attack, got {len(weeks)}")
@@ -147,12 +147,12 @@ def attack_tables(
     n = len(areas)
     points = LocalProjection(*areas.places.mean(axis=0)).to_plane(*areas.places.T)
     cells = true + n * np.arange(_WEEK)[None]
-    source = random_source(seed)
+    source = as_random_source(seed)
     kept = np.arange(min(hours_per_user, _WEEK)) * _WEEK // min(hours_per_user, _WEEK)
     scale = budget / len(kept)
 
-    def noisy(counts: FloatArray, _: np.random.Generator) -> FloatArray:
-        return counts + laplace_steps(scale, counts.size, source)
+    def add_noise(counts: FloatArray, _: np.random.Generator) -> FloatArray:
+        return counts + sample_discrete_laplace(scale, counts.size, source)
 
     protections: list[tuple[str, Any, IntArray, float | None]] = [
         ("exact counts", lambda counts, _: counts, cells, None),
@@ -161,7 +161,7 @@ def attack_tables(
             (f"counts below {threshold} suppressed", partial(_suppress_small_counts, threshold=threshold), cells, None)
             for threshold in SUPPRESSION_THRESHOLDS
         ),
-        (f"epsilon {user_epsilon}", noisy, cells[:, kept], 1.0 / (1.0 + exp(-float(budget)))),
+        (f"epsilon {user_epsilon}", add_noise, cells[:, kept], 1.0 / (1.0 + exp(-float(budget)))),
         ("no table", lambda counts, _: np.ones_like(counts), cells, 0.5),
     ]
     targets = np.random.default_rng(seed).choice(len(true), min(len(true), _NUM_TARGETS), replace=False).tolist()
@@ -192,7 +192,7 @@ def _locate_busiest_week(track: Trajectory, areas: Areas, zone: str) -> IntArray
     if not inside.any():
         return None
     times = track.times.astype(np.int64)[inside]
-    hours = (times + utc_offsets(times, zone)) // _HOUR + 3 * HOURS  # 1970 began on a Thursday
+    hours = (times + get_utc_offsets(times, zone)) // _HOUR + 3 * HOURS  # 1970 began on a Thursday
     weeks, count = np.unique(hours // _WEEK, return_counts=True)
     chosen = hours // _WEEK == weeks[count.argmax()]
     hour = hours[chosen] % _WEEK
@@ -262,25 +262,25 @@ def recover_tracks(counts: IntArray, points: FloatArray) -> IntArray:
         tracks.append(np.stack(day, axis=1))
     joined = tracks[0]
     for next_day in tracks[1:]:
-        order = linear_sum_assignment(_entropy_increase(joined, next_day, counts.shape[1]))[1]
+        order = linear_sum_assignment(_compute_entropy_increase(joined, next_day, counts.shape[1]))[1]
         joined = np.concatenate([joined, next_day[order]], axis=1)
     return joined
 
 
-def _entropy_increase(reconstructed: IntArray, day: IntArray, places: int) -> FloatArray:
+def _compute_entropy_increase(reconstructed: IntArray, day: IntArray, places: int) -> FloatArray:
     """Return the increase of entropy when pairs of tracks are merged, in nats."""
     shares = [
         np.stack([np.bincount(track, minlength=places) / len(track) for track in several])
         for several in (reconstructed, day)
     ]
-    entropies = [_entropy(share) for share in shares]
+    entropies = [_compute_entropy(share) for share in shares]
     return (
-        np.stack([_entropy((share + shares[1]) / 2) for share in shares[0]])
+        np.stack([_compute_entropy((share + shares[1]) / 2) for share in shares[0]])
         - (entropies[0][:, None] + entropies[1][None, :]) / 2
     )
 
 
-def _entropy(shares: FloatArray) -> FloatArray:
+def _compute_entropy(shares: FloatArray) -> FloatArray:
     return np.asarray(-(shares * np.log(np.where(shares > 0, shares, 1.0))).sum(axis=1))
 
 
@@ -338,12 +338,12 @@ def compute_membership_auc(
         others = np.delete(np.arange(len(cells)), target)
         own_cells = np.unique(cells[target])
 
-        def published(with_target: bool, others: IntArray = others, target: int = target) -> FloatArray:
+        def sample_published_counts(with_target: bool, others: IntArray = others, target: int = target) -> FloatArray:
             group = rng.choice(others, max(len(others) // 2, 1), replace=False).tolist()
             users = [*group, target] if with_target else group
             return protect(np.bincount(cells[users].ravel(), minlength=size).astype(np.float64), rng)
 
-        taught, judged = (np.stack([published(with_target) for with_target in inside]) for _ in range(2))
+        taught, judged = (np.stack([sample_published_counts(with_target) for with_target in inside]) for _ in range(2))
         without = taught[~inside][:, own_cells]
         within = taught[inside][:, own_cells]
         spread = (without.var(axis=0) + within.var(axis=0)) / 2 + 1e-3

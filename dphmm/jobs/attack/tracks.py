@@ -16,19 +16,19 @@ from dphmm.attack.noise_channel import Channel, SampledChannel, TableChannel
 from dphmm.attack.posterior import Track
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
-from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory, history_before
+from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory, extract_history
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import read_unseen_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.random import derive_seed
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space import OUTSIDE, Trajectory
-from dphmm.tables import new_file, write_csv
-from dphmm.validation import Kilometres, PositiveInt, SeedOrGenerator, checked
+from dphmm.tables import write_csv, write_new_file
+from dphmm.validation import Kilometres, PositiveInt, SeedOrGenerator, check_arguments
 
 # Default of the largest error of an estimated home that counts as found.
 HOME_WITHIN_KM = 0.2
@@ -98,7 +98,7 @@ class AttackResult(Result):
         """Recommended settings of this package. See `recommend_channel`."""
         return recommend_channel(self.results)
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return warnings about the interpretation of the result.
 
         Returns
@@ -130,7 +130,7 @@ class AttackResult(Result):
         """
         measures = [name for measure in MEASURES for name in (measure, f"{measure}_margin")]
         header = ["channel", *measures, "num_homes_found", "num_homes", "source"]
-        with new_file(path, overwrite, private=not self.is_synthetic) as part:
+        with write_new_file(path, overwrite, private=not self.is_synthetic) as part:
             rows = (
                 [_format_cell(values[name]) for name in header]
                 for values in (result.to_dict() for result in self.results)
@@ -142,7 +142,7 @@ def _format_cell(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-@checked
+@check_arguments
 def attack(
     data: DataLike | None = None,
     model: Model | None = None,
@@ -152,7 +152,7 @@ def attack(
     max_steps: PositiveInt = DEFAULT_MAX_STEPS,
     allow_training_users: bool = False,
     rng: SeedOrGenerator = 0,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> AttackResult:
     """Attack obfuscation methods with one adversary, as ``dphmm attack`` does.
 
@@ -263,14 +263,14 @@ def split_track(
     days = np.unique(inside // max(1, day))
     begins = int(days[len(days) // 2]) * day if day and len(days) >= MIN_HABIT_DAYS else None
     track = Track.from_trajectory(trajectory, moves, max_slots, begins)
-    history = None if begins is None else history_before(trajectory, moves.model, begins)
+    history = None if begins is None else extract_history(trajectory, moves.model, begins)
     return None if track is None else (track, history)
 
 
 def _simulate_city() -> tuple[tuple[Trajectory, ...], MarkovModel]:
     """Simulate users of the synthetic city, and fit a model to other users there."""
     city = build_city()
-    trajectories = synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
+    trajectories = sample_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
     grid = region(bbox=city.box, cell_km=_CITY_CELL_KM)
     step = 60 * _CITY_MINUTES
     return trajectories[:_CITY_ATTACKED], fit_shrunk(
@@ -289,6 +289,6 @@ def _resolve_channel(specification: str | Channel, moves: MeshMovement, truths: 
     if kind == "table" and file:
         return TableChannel.read(file, moves.grid.size)
     if kind == "samples" and file:
-        released = {track.user: track for track in Data.from_any(file).within(moves.grid).read().trajectories}
+        released = {track.user: track for track in Data.from_any(file).with_region(moves.grid).read().trajectories}
         return SampledChannel(f"samples {Path(file).stem}", released, truths)
     return parse_channel(specification)

@@ -22,7 +22,7 @@ from dphmm.model.habits import find_usual_state, with_habits, with_return_bias
 from dphmm.model.map_attraction import with_map
 from dphmm.release.ledger import steps_per_day
 from dphmm.space.trajectory import Trajectory
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # Slots and states ``(t,)`` of a user. State -1 is unknown.
 LocationHistory = tuple[IntArray, IntArray]
@@ -31,7 +31,7 @@ LocationHistory = tuple[IntArray, IntArray]
 _INFERRED_LOCATIONS = {"home", "work"}
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class Adversaries:
     """Specification of adversaries in addition to the public one.
@@ -117,7 +117,7 @@ class Adversaries:
         if self.auxiliary_data is not None:
             histories = {user: history for user, history in histories.items() if history is not None}
             if begins and not histories:
-                raise missing_history_error(next(iter(begins)))
+                raise build_missing_history_error(next(iter(begins)))
         return UserAdversaries(public, shared, self.auxiliary_locations, location_adversaries, histories)
 
 
@@ -182,9 +182,9 @@ def read_tracks_by_user(auxiliary_data: DataLike | None) -> dict[str, Trajectory
 def read_histories(
     tracks: Mapping[str, Trajectory], model: MarkovModel, begins: Mapping[str, int | None]
 ) -> dict[str, LocationHistory | None]:
-    """Return each user's `history_before` the first release, None for users without data."""
+    """Return each user's history before the first release, None for users without data."""
     histories = {
-        user: history_before(tracks[user], model, at) if user in tracks else None for user, at in begins.items()
+        user: extract_history(tracks[user], model, at) if user in tracks else None for user, at in begins.items()
     }
     warn_of_single_days([history for history in histories.values() if history is not None], model)
     return histories
@@ -193,7 +193,7 @@ def read_histories(
 def warn_of_single_days(histories: Collection[LocationHistory], model: MarkovModel) -> None:
     """Log a warning about histories of one day, from which `with_habits` learns nothing."""
     if count := sum(has_single_day(history, model) for history in histories):
-        logging.getLogger(__name__).warning("%s", single_day_warning(count, len(histories)))
+        logging.getLogger(__name__).warning("%s", format_single_day_warning(count, len(histories)))
 
 
 def has_single_day(history: LocationHistory, model: MarkovModel) -> bool:
@@ -202,7 +202,7 @@ def has_single_day(history: LocationHistory, model: MarkovModel) -> bool:
     return len(np.unique(slots[states >= 0] // (steps_per_day(model.step) or 1))) == 1
 
 
-def single_day_warning(count: int, num_users: int) -> str:
+def format_single_day_warning(count: int, num_users: int) -> str:
     """Return the warning about users with histories of one day."""
     return (
         f"the auxiliary data of {count:,} of {num_users:,} users are from one day: habits are learned from days that "
@@ -238,14 +238,14 @@ class HabitModels(Sequence[MarkovModel | None]):
         return None if history is None else build_habit_model(self.public, history)
 
 
-def history_before(track: Trajectory, model: MarkovModel, slot: int | None) -> LocationHistory | None:
+def extract_history(track: Trajectory, model: MarkovModel, slot: int | None) -> LocationHistory | None:
     """Return a user's history before a slot, or the whole history. None without a known state."""
     slots, states = state_sequence(track, model.space, model.step, outside=model.outside)
     kept = slots < slot if slot is not None else np.ones(len(slots), dtype=np.bool_)
     return (slots[kept], states[kept]) if (states[kept] >= 0).any() else None
 
 
-def missing_history_error(user: str) -> ConfigurationError:
+def build_missing_history_error(user: str) -> ConfigurationError:
     """Build the error for a released user without earlier data."""
     return ConfigurationError(
         f"user {user} must have auxiliary data in the region before the first release: use earlier data of the "
@@ -253,7 +253,7 @@ def missing_history_error(user: str) -> ConfigurationError:
     )
 
 
-def omission_sentence(users: Sequence[str]) -> str:
+def describe_omitted_users(users: Sequence[str]) -> str:
     """Return a sentence about omitted users, with a leading space. Empty without any."""
     if not users:
         return ""
@@ -279,5 +279,5 @@ def _build_location_adversary(place: str, public: MarkovModel, history: Location
         assert history is not None, "home and work are inferred from data"
         return Adversary(f"the user's {place}", with_return_bias(public, [find_usual_state(public, *history, place)]))
     return Adversary(
-        f"that the user returns to {place}", with_return_bias(public, parse_place(place).states(public.space))
+        f"that the user returns to {place}", with_return_bias(public, parse_place(place).resolve_states(public.space))
     )

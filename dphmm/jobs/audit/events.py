@@ -24,12 +24,12 @@ from dphmm.jobs.audit.session import ReplayTask, ReplayTasks, load_prior_and_rep
 from dphmm.jobs.audit.target import Prior
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.tables.values import iso_time, shorten
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # An event in words, or as a value with times in steps from the first release.
 EventLike = str | EventText | Event
@@ -122,7 +122,7 @@ class EventAudits(Result):
         return {"exposed": self.is_exposed, "events": events}
 
 
-@checked
+@check_arguments
 def audit_event(
     path: str | Path,
     model: Model,
@@ -135,7 +135,7 @@ def audit_event(
     max_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] | None = None,
     min_posterior: Annotated[float, Interval(0, 1, error=ConfigurationError)] = 0.0,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> EventAudits:
     """Audit what releases reveal about events, as ``dphmm audit event`` does.
 

@@ -15,13 +15,13 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
-from dphmm.formatting import Result, exported, power_of_e
+from dphmm.formatting import Result, exported, format_power_of_e
 from dphmm.jobs.audit.adversaries import (
     LocationHistory,
     build_habit_model,
-    history_before,
-    missing_history_error,
-    omission_sentence,
+    build_missing_history_error,
+    describe_omitted_users,
+    extract_history,
     read_tracks_by_user,
     warn_of_single_days,
 )
@@ -30,13 +30,13 @@ from dphmm.jobs.audit.target import Prior, check_prior
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.model import MarkovModel, Observations
-from dphmm.model.forward_backward import chain_log_likelihoods, forward_pass, initial_logs
+from dphmm.model.forward_backward import compute_initial_logs, expand_log_likelihoods, run_forward_pass
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import sum_budgets
-from dphmm.validation import Integers, Interval, checked
+from dphmm.validation import Integers, Interval, check_arguments
 
 # Default posterior probability of the correct, most probable candidate above which a user is singled out.
 SINGLING_OUT_THRESHOLD = 0.5
@@ -278,15 +278,16 @@ class IdentityAudit(Result):
         guarantee = (
             "The noise is seeded and can be reproduced: there is no guarantee."
             if any(user.randomness_was_private is False for user in self.users)
-            else f"The guarantee bounds the likelihood ratio of two candidates by {power_of_e(max_epsilon)} if the "
-            f"policy connects their paths at every timestep{where}. Otherwise it does not limit linkage."
+            else "The guarantee bounds the likelihood ratio of two candidates by "
+            f"{format_power_of_e(max_epsilon)} if the policy connects their paths at every "
+            f"timestep{where}. Otherwise it does not limit linkage."
         )
         return (
             f"{num_correct:,} of {linkage.num_users:,} users are linked correctly to their earlier data among "
             f"{count:,} candidates ({100 * linkage.top_1_accuracy:.0f} %, {100 * CONFIDENCE:g} % interval "
             f"{100 * linkage.min_top_1_accuracy:.0f} to {100 * linkage.max_top_1_accuracy:.0f} %; by chance "
             f"{100 / count:.3g} %). {len(self.singled_out):,} of them are singled out with a posterior probability "
-            f"above {self.max_posterior:g}. {guarantee}{omission_sentence(self.users_without_earlier_data)}"
+            f"above {self.max_posterior:g}. {guarantee}{describe_omitted_users(self.users_without_earlier_data)}"
         )
 
     def _derive_fields(self) -> dict[str, Any]:
@@ -339,7 +340,7 @@ class IdentityAudit(Result):
 _FIELDS_WITH_NAMES = {"users", "singled_out", "users_without_earlier_data"}
 
 
-@checked
+@check_arguments
 def audit_identity(
     path: str | Path,
     model: Model,
@@ -353,7 +354,7 @@ def audit_identity(
     max_posterior: Annotated[float, Interval(0, 1, "neither", error=ConfigurationError)] = SINGLING_OUT_THRESHOLD,
     rng: Annotated[int, Integers(0, error=ConfigurationError)] | np.random.Generator = 0,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> IdentityAudit:
     """Audit the linkage of releases to users, as ``dphmm audit identity`` does.
 
@@ -406,12 +407,12 @@ def audit_identity(
     histories = {
         user: history
         for user, track in read_tracks_by_user(auxiliary_data).items()
-        if (history := history_before(track, learned, begins.get(user))) is not None
+        if (history := extract_history(track, learned, begins.get(user))) is not None
     }
     warn_of_single_days(histories.values(), learned)
     released = tuple(replay for replay in released if replay.sequence.user in histories)
     if not released:
-        raise missing_history_error(next(iter(begins)))
+        raise build_missing_history_error(next(iter(begins)))
     omitted = tuple(user for user in begins if user not in histories)
     if len(histories) < 2:
         raise ConfigurationError("auxiliary_data must contain at least two users, got one candidate")
@@ -558,8 +559,8 @@ def _compute_log_evidence(model: MarkovModel, user_observations: Sequence[Observ
     for observed in user_observations:
         operators = model.operators(observed.gaps, observed.slots)
         try:
-            sums = forward_pass(
-                operators, chain_log_likelihoods(model, observed), initial_logs(model, observed, None)
+            sums = run_forward_pass(
+                operators, expand_log_likelihoods(model, observed), compute_initial_logs(model, observed, None)
             ).log_sums
         except StochasticError:  # the releases are impossible under this candidate's model
             sums = np.full(len(observed), -np.inf)

@@ -15,15 +15,15 @@ from dphmm.audit.empirical import PairAudit, audit_pairs, select_hardest_edges
 from dphmm.errors import ConfigurationError, SingletonConstraintError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.mechanisms.base import MechanismLike
 from dphmm.mechanisms.exact import Rational
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
-from dphmm.validation import Integers, NoiseEpsilon, OpenProbability, PositiveInt, checked
+from dphmm.validation import Integers, NoiseEpsilon, OpenProbability, PositiveInt, check_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class MechanismAudit(Result):
         return {"constraint": self.constraint.label, "exposed": self.is_exposed, "max_lower_bound": largest}
 
 
-@checked
+@check_arguments
 def audit_mechanism(
     target: AuditTarget,
     mechanism: MechanismLike = "lattice",
@@ -80,7 +80,7 @@ def audit_mechanism(
     pairs: PositiveInt | None = 8,
     low_bits: bool = False,
     rng: Rng = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> MechanismAudit:
     """Bound the actual epsilon of a mechanism from below, as ``dphmm audit mechanism`` does.
 
@@ -131,7 +131,7 @@ def audit_mechanism(
     >>> len(audit.pairs), audit.is_exposed
     (2, False)
     """
-    possible = constraint or target.all_states()
+    possible = constraint or target.constrain_to_all()
     num_possible = int(possible.states.sum())
     if num_possible < 2:
         raise SingletonConstraintError(
@@ -139,25 +139,25 @@ def audit_mechanism(
         )
     policy_name = GRAPH_POLICY_PREFIX + target.policy.content_hash
     settings = ReleaseSettings(policy_name, epsilon, mechanism, spacing=spacing, noise_scope=noise_scope)
-    source = random_source(rng)
+    source = as_random_source(rng)
     engine = _build_engine(target, possible.states, settings, source)
     step = engine.prepare()
     graph = step.protection.graph
     f = engine.measurements
-    each = [(part, members) for part, members in step.noise.iter_parts() if members.any()]
+    each = [(part, members) for part, members in step.noise.iterate_parts() if members.any()]
     chosen = [(part, select_hardest_edges(graph.restrict(members), f, pairs)) for part, members in each]
     count = sum(len(edges) for _, edges in chosen)
     if not count:
         raise ConfigurationError("policy must have an edge between possible states to sample")
 
-    def bounds() -> Iterator[PairAudit]:
+    def iterate_audits() -> Iterator[PairAudit]:
         for part, edges in chosen:
             pair_confidence = 1.0 - (1.0 - confidence) * len(edges) / count
             budget = settings.epsilon
             values = engine.query.values
             yield from audit_pairs(part, values, edges, budget, samples, pair_confidence, rng=source, low_bits=low_bits)
 
-    audits = tuple(watch(bounds(), "Sampling", count))
+    audits = tuple(watch(iterate_audits(), "Sampling", count))
     return MechanismAudit(target, possible, mechanism, settings.epsilon, confidence, low_bits, audits)
 
 

@@ -21,11 +21,11 @@ from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.goodness_of_fit import compute_move_probabilities
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import find_training_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.model.outside_states import learn_outside_states
 from dphmm.space.trajectory import Trajectory
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # False positive rates for which the detection rate is reported.
 FALSE_POSITIVE_RATES = (0.01, 0.05, 0.1)
@@ -211,7 +211,7 @@ class MembershipAudit(Result):
         }
 
 
-@checked
+@check_arguments
 def audit_membership(
     model: Model,
     members: DataLike,
@@ -219,7 +219,7 @@ def audit_membership(
     *,
     synthetic: DataLike | None = None,
     alpha: Annotated[float, Interval(0, 1, "neither", error=ConfigurationError)] = 0.05,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> MembershipAudit:
     """Audit whether a model reveals its training users, as ``dphmm audit membership`` does.
 
@@ -260,7 +260,7 @@ def audit_membership(
     published = load_model(model)
     space = published.space
     step = published.step
-    inside, outside = (Data.from_any(dataset).within(space).read().trajectories for dataset in (members, others))
+    inside, outside = (Data.from_any(dataset).with_region(space).read().trajectories for dataset in (members, others))
     _require_users(len(inside), len(outside))
     both = sorted({track.user for track in inside} & {track.user for track in outside})
     if both:
@@ -271,10 +271,10 @@ def audit_membership(
         raise ConfigurationError(f"others must not be training users of the model, got user {overlap[0]}")
     stated_epsilon = (published.provenance or {}).get("epsilon")
     if synthetic is not None:
-        synthetic_tracks = Data.from_any(synthetic).within(space).read().trajectories
+        synthetic_tracks = Data.from_any(synthetic).with_region(space).read().trajectories
         published = fit_shrunk(state_sequences(synthetic_tracks, space, step), space, step).model
 
-    def reference(tracks: Sequence[Trajectory]) -> MarkovModel:
+    def fit_reference_model(tracks: Sequence[Trajectory]) -> MarkovModel:
         outside_states = None if published.outside is None else learn_outside_states(tracks, space, step)
         sequences = state_sequences(tracks, space, step, None, outside_states)
         return fit_shrunk(sequences, space, step, outside=outside_states).model
@@ -282,13 +282,15 @@ def audit_membership(
     folds = [set(range(number, len(outside), _NUM_FOLDS)) for number in range(_NUM_FOLDS)]
     ratios = np.full((len(folds), len(inside)), np.nan)
     other_ratios = np.full(len(outside), np.nan)
-    in_public, out_public = (_mean_log_probabilities(published, tracks) for tracks in (inside, outside))
+    in_public, out_public = (_compute_mean_log_probabilities(published, tracks) for tracks in (inside, outside))
     for number, fold in enumerate(watch(folds, "Comparing", len(folds))):
-        reference_model = reference([track for i, track in enumerate(outside) if i not in fold])
-        ratios[number] = in_public - _mean_log_probabilities(reference_model, inside)
+        reference_model = fit_reference_model([track for i, track in enumerate(outside) if i not in fold])
+        ratios[number] = in_public - _compute_mean_log_probabilities(reference_model, inside)
         held_out = sorted(fold)
         held_out_tracks = [outside[i] for i in held_out]
-        other_ratios[held_out] = out_public[held_out] - _mean_log_probabilities(reference_model, held_out_tracks)
+        other_ratios[held_out] = out_public[held_out] - _compute_mean_log_probabilities(
+            reference_model, held_out_tracks
+        )
     differences = [ratios.mean(axis=0), other_ratios]
     finite = [scores[np.isfinite(scores)] for scores in differences]
     _require_users(*map(len, finite))
@@ -306,7 +308,7 @@ def _require_users(num_members: int, num_others: int) -> None:
             )
 
 
-def _mean_log_probabilities(model: MarkovModel, tracks: Sequence[Trajectory]) -> FloatArray:
+def _compute_mean_log_probabilities(model: MarkovModel, tracks: Sequence[Trajectory]) -> FloatArray:
     """Return the mean log probability of each user's transitions, NaN for users without any."""
     means = []
     for sequence in state_sequences(tracks, model.space, model.step, outside=model.outside):

@@ -24,19 +24,19 @@ from dphmm.audit.tables import read_edges, read_secrets
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, as_plain, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint, Prior, check_prior
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.region_map import build_region_map
 from dphmm.jobs.release.costly_repair import CostlyRepair, describe_costly_repair
 from dphmm.policy import Objective, Protection, protect
 from dphmm.policy.component_bodies import NoiseScope
-from dphmm.validation import Epsilon, checked
+from dphmm.validation import Epsilon, check_arguments
 
 _BODIES: tuple[AuditedMechanism, ...] = ("k-norm", "laplace")
 # Exposed states that a sentence names; the result contains all of them.
 _MAX_NAMED = 5
 
 
-def _is_or_are(items: Sized) -> str:
+def _choose_verb(items: Sized) -> str:
     return "is" if len(items) == 1 else "are"
 
 
@@ -121,9 +121,12 @@ class PolicyAudit(Result):
             One sentence for the public adversary, and some for each other adversary.
         """
         exposed = {
-            (label, state) for label, audit in self._by_label() for body in audit.bodies for state in body.exposed
+            (label, state)
+            for label, audit in self._list_labelled_audits()
+            for body in audit.bodies
+            for state in body.exposed
         }
-        about_other = [*self._sentences_about_other(), *self._sentences_about_map()]
+        about_other = [*self._describe_other_adversary(), *self._describe_map_adversary()]
         name = "To an adversary who knows the policy and the constraint set"
         if exposed:
             public = f"{name}, the policy without a repair leaves {self._list_exposed(exposed)} exposed."
@@ -133,7 +136,7 @@ class PolicyAudit(Result):
             public = "No state is exposed by a single release."
         return [public, *about_other]
 
-    def _sentences_about_other(self) -> list[str]:
+    def _describe_other_adversary(self) -> list[str]:
         others = [(constraint.label, other) for constraint, other in zip(self.constraints, self.others, strict=True)]
         audited = [(label, other) for label, other in others if other is not None]
         if not audited:
@@ -146,7 +149,7 @@ class PolicyAudit(Result):
             (state,) = np.flatnonzero(audited[0][1].support).tolist()
             sentences.append(f"{name}, state {self.target.names[state]!r} is known before the release.")
         if exposed:
-            sentences.append(f"{name}, {self._list_exposed(exposed)} {_is_or_are(exposed)} exposed after the repair.")
+            sentences.append(f"{name}, {self._list_exposed(exposed)} {_choose_verb(exposed)} exposed after the repair.")
         if exposed_exactly:
             sentences.append(
                 f"{name}, {self._list_exposed(exposed_exactly)} would be exposed by a mechanism without surrogates, "
@@ -154,7 +157,7 @@ class PolicyAudit(Result):
             )
         return sentences or [f"{name}, no state is exposed by a single release."]
 
-    def _sentences_about_map(self) -> list[str]:
+    def _describe_map_adversary(self) -> list[str]:
         """Name the adversary, exposed states, their neighbours, and the least protection."""
         if not self.map_credit:
             return []
@@ -177,7 +180,7 @@ class PolicyAudit(Result):
             more = len(neighbours[first]) - _MAX_NAMED
             and_more = f" and {more:,} more" if more > 0 else ""
             sentences.append(
-                f"{name}, {self._list_exposed(exposed)} {_is_or_are(exposed)} exposed after the repair: "
+                f"{name}, {self._list_exposed(exposed)} {_choose_verb(exposed)} exposed after the repair: "
                 f"the neighbours of {names[first[1]]!r} ({listed or 'none'}{and_more}) are excluded."
             )
         label, weakest = min(audited, key=lambda pair: pair[1].audit.min_degree_of_protection)
@@ -198,10 +201,10 @@ class PolicyAudit(Result):
         more = f" and {len(listed) - _MAX_NAMED:,} more" if len(listed) > _MAX_NAMED else ""
         return f"state{'s' * (len(listed) > 1)} {', '.join(listed[:_MAX_NAMED])}{more}"
 
-    def _by_label(self) -> list[tuple[str, ConstraintAudit]]:
+    def _list_labelled_audits(self) -> list[tuple[str, ConstraintAudit]]:
         return [(constraint.label, audit) for constraint, audit in zip(self.constraints, self.audits, strict=True)]
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return each mechanism's repair that raises the error most, and omitted entries.
 
         Returns
@@ -211,9 +214,9 @@ class PolicyAudit(Result):
             state, the errors and remedies. One more for a model with classes of time and unprotected states.
         """
         worst: dict[str, tuple[CostlyRepair, str]] = {}
-        for label, audit in self._by_label():
+        for label, audit in self._list_labelled_audits():
             for repair in audit.repairs:
-                costly = self._costly_repair(audit, repair)
+                costly = self._find_costly_repair(audit, repair)
                 if costly is not None and (
                     repair.mechanism not in worst or costly.ratio > worst[repair.mechanism][0].ratio
                 ):
@@ -224,7 +227,7 @@ class PolicyAudit(Result):
             warnings.append(f"entries into zones are not audited: the model {model.describe()}")
         return warnings
 
-    def _costly_repair(self, audit: ConstraintAudit, repair: RepairAudit) -> CostlyRepair | None:
+    def _find_costly_repair(self, audit: ConstraintAudit, repair: RepairAudit) -> CostlyRepair | None:
         if repair.method != "exact":
             return None
         model = self.target.model
@@ -248,7 +251,7 @@ class PolicyAudit(Result):
                 "costly_repairs": [
                     {"mechanism": repair.mechanism, **costly.to_dict()}
                     for repair in audit.repairs
-                    if (costly := self._costly_repair(audit, repair)) is not None
+                    if (costly := self._find_costly_repair(audit, repair)) is not None
                 ],
             }
             for constraint, audit, other, mapped in each
@@ -256,7 +259,7 @@ class PolicyAudit(Result):
         return {"form": "markov", "num_states": len(names), "exposed": self.is_exposed, "constraints": constraints}
 
 
-@checked
+@check_arguments
 def audit_policy(
     target: AuditTarget,
     constraints: Sequence[Constraint] = (),
@@ -267,7 +270,7 @@ def audit_policy(
     noise_scope: NoiseScope = "graph",
     prior: Prior | None = None,
     region_map: str | Path | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> PolicyAudit:
     """Audit the exposed states of a policy and all repairs, as ``dphmm audit policy`` does.
 
@@ -316,7 +319,7 @@ def audit_policy(
     (True, (90,))
     """
     believed = check_prior(prior, target.names)
-    chosen = tuple(constraints) or (target.all_states(),)
+    chosen = tuple(constraints) or (target.constrain_to_all(),)
     policy = target.policy
     f = target.measurements
     sets = [constraint.states for constraint in chosen]
@@ -330,7 +333,7 @@ def audit_policy(
     def repair(audit: ConstraintAudit) -> Protection:
         return protect(policy, f, audit.constraint, objective=repair_objective, noise_scope=noise_scope)
 
-    def other(audit: ConstraintAudit) -> AdversaryAudit | None:
+    def audit_other_adversary(audit: ConstraintAudit) -> AdversaryAudit | None:
         if believed is None or audit.num_possible_states <= 1:
             return None
         return audit_support(repair(audit), f, believed > 0)
@@ -356,14 +359,14 @@ def audit_policy(
         float(epsilon),
         chosen,
         audits,
-        tuple(map(other, audits)),
+        tuple(map(audit_other_adversary, audits)),
         entries,
         tuple(map(with_map, audits)),
         "" if mapped is None else mapped.credit,
     )
 
 
-@checked
+@check_arguments
 def audit_secrets(
     secrets: str | Path,
     edges: str | Path,

@@ -25,19 +25,19 @@ from dphmm.audit.sequence import (
 )
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
-from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries, omission_sentence
+from dphmm.jobs.audit.adversaries import Adversaries, UserAdversaries, describe_omitted_users
 from dphmm.jobs.audit.target import Prior, check_prior, get_state_names
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
 from dphmm.mechanisms.base import MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import locate_states
 from dphmm.space.states import OUTSIDE, StateSpace
-from dphmm.validation import PositiveInt, checked
+from dphmm.validation import PositiveInt, check_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class SessionAudit(Result):
         if any(replay.private is False for replay in self.replays):
             exposure += " The noise is seeded and can be reproduced: it guarantees nothing."
         most_exposed = max(self.audits, key=lambda audit: float(audit.smoothed_metrics.top_1_probability.mean()))
-        omitted = omission_sentence(self.users_without_earlier_data)
+        omitted = describe_omitted_users(self.users_without_earlier_data)
         text = f"{exposure} {most_exposed.describe()} {summarize_inference(most_exposed)}.{omitted}"
         for user, sentences in list(self.violations.items())[:1]:
             return (
@@ -132,7 +132,7 @@ class SessionAudit(Result):
         return {**fields, "violations": self.violations, "users": users}
 
 
-@checked
+@check_arguments
 def audit_session(
     path: str | Path,
     model: Model,
@@ -146,7 +146,7 @@ def audit_session(
     thresholds: Thresholds | None = None,
     keep_beliefs: bool = True,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> SessionAudit:
     """Audit what releases reveal about locations, as ``dphmm audit session`` does.
 

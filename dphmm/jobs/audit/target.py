@@ -24,7 +24,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy import PolicyGraph, parse_policy
 from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.space.states import Places, StateSpace
-from dphmm.validation import Integers, checked
+from dphmm.validation import Integers, check_arguments
 
 # Another adversary's prior: a distribution ``(N,)``, or a table with columns ``state`` and ``probability``.
 Prior = npt.ArrayLike | str | Path
@@ -50,7 +50,7 @@ class Constraint:
     states: BoolArray = field(repr=False)
 
 
-@checked
+@check_arguments
 @dataclass(frozen=True, eq=False)
 class AuditTarget:
     """Named states with measurements, a policy, and optionally a model.
@@ -84,7 +84,7 @@ class AuditTarget:
         object.__setattr__(self, "policy", as_policy(self.policy, len(self.names), self.names))
 
     @classmethod
-    @checked
+    @check_arguments
     def from_model(cls, model: Model, policy: str | PolicyLike) -> AuditTarget:
         """Build a target from a model and a policy expression or graph.
 
@@ -134,7 +134,7 @@ class AuditTarget:
         policy = PolicyGraph.categorical(labels) if edges is None else build_policy_graph(names, read_edges(edges))
         return cls(names, Measurements(measurements), policy)
 
-    def all_states(self) -> Constraint:
+    def constrain_to_all(self) -> Constraint:
         """Return the constraint set of all states.
 
         Returns
@@ -144,7 +144,7 @@ class AuditTarget:
         """
         return Constraint("all states", np.ones(len(self.names), dtype=np.bool_))
 
-    @checked
+    @check_arguments
     def constrain_to(self, names: Sequence[str]) -> Constraint:
         """Return the constraint set of some states.
 
@@ -167,7 +167,7 @@ class AuditTarget:
         label = f"possible: {text if len(text) <= 60 else text[:57] + '…'}"
         return Constraint(label, parse_constraint(names, self.names))
 
-    @checked
+    @check_arguments
     def constrain_along(
         self, steps: Annotated[int, Integers(1, _MAX_STEPS)], start: Sequence[str] = ()
     ) -> list[Constraint]:

@@ -24,7 +24,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.formatting import Result, exported
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model.model import MarkovModel
 from dphmm.model.path_sampling import sample_contexts
 from dphmm.model.point_estimate import cell_rms_distance
@@ -32,10 +32,18 @@ from dphmm.random import derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space.grid import Grid
-from dphmm.validation import Integers, Interval, PositiveInt, PositiveNumber, SeedOrGenerator, checked, checked_as
+from dphmm.validation import (
+    Integers,
+    Interval,
+    PositiveInt,
+    PositiveNumber,
+    SeedOrGenerator,
+    check_arguments,
+    check_arguments_as,
+)
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class UsesSettings(Result):
     """Assumptions of this package for the uses, see `dphmm.audit.audit_uses`.
@@ -209,7 +217,7 @@ class UsesComparison(Result):
         }
 
 
-@checked
+@check_arguments
 def sample_users(
     model: MarkovModel,
     num_users: Annotated[int, Integers(2)],
@@ -245,7 +253,7 @@ def sample_users(
     return np.where(contexts < model.size, contexts, -1)
 
 
-@checked
+@check_arguments
 def compare_uses(
     model: Model,
     settings: Sequence[ReleaseSettings],
@@ -255,7 +263,7 @@ def compare_uses(
     num_patients: PositiveInt = 1,
     uses: UsesSettings | None = None,
     rng: SeedOrGenerator = 0,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> tuple[UsesComparison, ...]:
     """Compare the uses of releases of several settings, on identical users and seeds.
 
@@ -305,7 +313,7 @@ def compare_uses(
         )
     if num_patients > len(true):
         raise ConfigurationError(f"num_patients must be at most the number of users, {len(true)}, got {num_patients}")
-    graphs = [setting.graph(loaded) for setting in settings]  # refused before any release
+    graphs = [setting.build_graph(loaded) for setting in settings]  # refused before any release
     patients = np.arange(num_patients)
     visited = np.unique(true[patients][true[patients] >= 0])
     assumptions = uses or UsesSettings()

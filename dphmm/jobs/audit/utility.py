@@ -17,15 +17,15 @@ from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result
 from dphmm.jobs.audit.uses import ReleasedUses, UsesSettings, align_users, measure_uses
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.input_data import Data, DataLike, UserBlock, in_blocks
+from dphmm.jobs.input_data import Data, DataLike, UserBlock, iterate_blocks
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.synthesis import classify_hours, split_paths
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import UserFile, UserRows, compute_slots, get_user_name, locate_user_releases
 from dphmm.model import MarkovModel
 from dphmm.model.calibrated_radii import COVERAGE, USER_COVERAGE
 from dphmm.model.mobility_statistics import Crowd, compare_crowds, jensen_shannon
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers import ReleaseTable
 
 
@@ -169,7 +169,7 @@ class UtilityAudit(Result):
         return {**fields, "measures": self.measures, **uses, "users": self.users}
 
 
-@checked
+@check_arguments
 def audit_utility(
     source: str | Path,
     model: Model,
@@ -178,7 +178,7 @@ def audit_utility(
     users: Sequence[str] = (),
     uses: UsesSettings | None = None,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> UtilityAudit:
     """Audit the utility of releases, as ``dphmm audit utility`` does.
 
@@ -223,9 +223,10 @@ def audit_utility(
         raise ConfigurationError(f"{get_user_name(source)} must contain at least one release")
     if uses is not None and len(released) < 2:
         raise ConfigurationError("uses must have at least two released users, got 1")
-    tracks = (track for track in Data.from_any(true).within(space).stream([]) if track.user in released)
+    tracks = (track for track in Data.from_any(true).with_region(space).stream([]) if track.user in released)
     tasks = (
-        _UtilityTask(block, tuple(released[track.user] for track in block.trajectories)) for block in in_blocks(tracks)
+        _UtilityTask(block, tuple(released[track.user] for track in block.trajectories))
+        for block in iterate_blocks(tracks)
     )
     crew = Processes(1) if engine is None or len(released) == 1 else engine
     comparisons = dict[str, _Comparison]()
@@ -240,7 +241,7 @@ def audit_utility(
             crowds = block_crowds if crowds is None else (crowds[0] + block_crowds[0], crowds[1] + block_crowds[1])
     for name in released:
         if name not in comparisons:
-            raise _missing_location_error(name)
+            raise _build_missing_location_error(name)
     in_order = [comparisons[name] for name in released]
     measures = {"visits": jensen_shannon(*visits)} if visits.any() else {}
     if crowds is not None:
@@ -301,7 +302,7 @@ def _compare_block(
         slots = np.unique(slots)
         at = np.searchsorted(fixes.slots, slots)
         if at[-1] == len(fixes.slots) or (fixes.slots[at] != slots).any():
-            raise _missing_location_error(name)
+            raise _build_missing_location_error(name)
         estimate = [rows[f"estimate_{end}"] for end in ("latitude", "longitude")]
         truth = [fixes.latitude[at], fixes.longitude[at]]
         planes = [space.projection.to_plane(*coordinates) for coordinates in (estimate, truth)]
@@ -309,7 +310,7 @@ def _compare_block(
         coverage = _compute_coverage(errors_km, rows["calibrated_radius_90_m"] / 1000)
         utility = UserUtility(name, errors_km, rows["estimate_error_m"] / 1000, coverage)
         states = space.locate(*truth)
-        estimated = space.nearest(*estimate)
+        estimated = space.find_nearest_states(*estimate)
         for counts, visited in zip(visits, (estimated, states), strict=True):
             counts += np.bincount(visited[states >= 0], minlength=space.size)
         for _, first, run in split_paths(0, slots, states):
@@ -326,7 +327,7 @@ def _compare_block(
     return comparisons, visits, (next(crowds), next(crowds))
 
 
-def _missing_location_error(user: str) -> ConfigurationError:
+def _build_missing_location_error(user: str) -> ConfigurationError:
     return ConfigurationError(
         f"user {user}: true must have a location at every release; use the data that was released"
     )

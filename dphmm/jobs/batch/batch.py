@@ -18,15 +18,15 @@ import numpy as np
 
 from dphmm.audit.sequence import PUBLIC, SmoothingRecorder
 from dphmm.certificate.canonical_forms import check_certifiable
-from dphmm.errors import ConfigurationError, DphmmError, SingletonConstraintError, StochasticError, need
-from dphmm.formatting import Result, likelihood_ratios
+from dphmm.errors import ConfigurationError, DphmmError, SingletonConstraintError, StochasticError, import_library
+from dphmm.formatting import Result, export_likelihood_ratios
 from dphmm.jobs.audit.adversaries import (
     HABITS,
     build_habit_model,
+    extract_history,
+    format_single_day_warning,
     has_single_day,
-    history_before,
     read_tracks_by_user,
-    single_day_warning,
 )
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.batch.run_folder import (
@@ -35,9 +35,9 @@ from dphmm.jobs.batch.run_folder import (
     Checkpoint,
     Entry,
     Published,
-    file_hash,
-    folder_key,
-    keyed_source,
+    derive_random_source,
+    hash_contents,
+    load_or_create_key,
     read_journal,
 )
 from dphmm.jobs.batch.workers import Engine, Processes
@@ -45,16 +45,16 @@ from dphmm.jobs.certificate import certify
 from dphmm.jobs.input_data import OUTSIDE_REGION, SAME_TIMESTEP, Data, DataLike, Dropped
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
-from dphmm.jobs.release.exposure import RESTARTS, most_exposed_users, summarize_exposure
+from dphmm.jobs.release.exposure import RESTARTS, select_extreme_rows, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
 from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
 from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.sampling import SamplingSummary, average_users, summarize_sampling
-from dphmm.jobs.release.stored import UserFile, publishable_settings
+from dphmm.jobs.release.stored import UserFile, get_publishable_settings
 from dphmm.model import MarkovModel
-from dphmm.policy.expression import policy_in_words
+from dphmm.policy.expression import describe_policy
 from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng, derive_seed
 from dphmm.release.engine import Releaser, ReleaseSettings
@@ -62,7 +62,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.trajectory import TimedRecord, TimedRelease, locate_releases, release_records
 from dphmm.space import OUTSIDE, Trajectory
 from dphmm.tables import check_output
-from dphmm.validation import Integers, SeedOrGenerator, checked
+from dphmm.validation import Integers, SeedOrGenerator, check_arguments
 from dphmm.writers import Hindsight, ReleaseTable, summarise, write_releases
 from dphmm.writers.release_table import WITHHELD_MESSAGES
 
@@ -132,7 +132,7 @@ class Tally:
     num_unprotected: int = 0
     without_history: int = 0
     smoothed: tuple[tuple[float, float], ...] = ()
-    # The rows of users that determine metrics and warnings, selected by `most_exposed_users`.
+    # The rows of users that determine metrics and warnings, selected by `select_extreme_rows`.
     most_exposed_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
     # The means of the users' `SamplingSummary`.
     sampling: SamplingSummary | None = None
@@ -170,7 +170,7 @@ class Tally:
         self.epsilon = max(self.epsilon, summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, constrained_epsilon)
         self.num_unprotected += summary["num_unprotected"]
-        self.most_exposed_users = most_exposed_users([*self.most_exposed_users, summary])
+        self.most_exposed_users = select_extreme_rows([*self.most_exposed_users, summary])
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Batch(Result):
 
     @property
     def ratio_levels(self) -> dict[str, float]:
-        """The logarithms of the bounds on likelihood ratios. See `likelihood_ratios`."""
+        """The logarithms of the bounds on likelihood ratios. See `export_likelihood_ratios`."""
         tally = self.tally
         return {
             "release": self.settings.epsilon,
@@ -249,7 +249,7 @@ class Batch(Result):
             return ()
         return summarize_guarantee(rows, self.settings, self.is_private, "folder", tally.epsilon, tally.num_unprotected)
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return warnings about disclosure, each with a remedy. Public.
 
         Returns
@@ -259,7 +259,7 @@ class Batch(Result):
         """
         tally = self.tally
         warnings = collect_warnings(tally.most_exposed_users, self.settings.policy, tally.costly_repair)
-        return warnings + tally.predictions.warnings()
+        return warnings + tally.predictions.list_warnings()
 
     def _derive_fields(self) -> dict[str, Any]:
         tally = self.tally
@@ -278,7 +278,7 @@ class Batch(Result):
             **({"num_users_after_capped_event": tally.users["ended_events"]} if settings.caps else {}),
             "sampling": self.sampling,
             "policy": settings.policy,
-            "policy_description": policy_in_words(settings.policy),
+            "policy_description": describe_policy(settings.policy),
             "isolated_states": self.isolated_states,
             "costly_repair": tally.costly_repair,
             "mechanism": settings.mechanism,
@@ -287,7 +287,7 @@ class Batch(Result):
             "epsilon": settings.epsilon,
             "max_epsilon_24h": exposure.pop("max_epsilon_24h", None),
             "max_epsilon_total": tally.epsilon,
-            **likelihood_ratios(self.ratio_levels, self.is_private and bool(exposure)),
+            **export_likelihood_ratios(self.ratio_levels, self.is_private and bool(exposure)),
             "randomness": "system" if self.is_private else "seeded",
             "prediction_distance_ratio": tally.predictions.ratio,
             **exposure,
@@ -310,9 +310,9 @@ class Batch(Result):
                 suffix = f"knowing_{knowledge.replace(' ', '_')}"
                 metrics[f"smoothed_min_user_median_adversary_error_m_{suffix}"] = error
                 metrics[f"smoothed_max_posterior_{suffix}"] = posterior
-        metrics["warnings"] = self.tally.larger_errors.warnings()
+        metrics["warnings"] = self.tally.larger_errors.list_warnings()
         if count := self.tally.sums["single_day"]:
-            metrics["warnings"].append(single_day_warning(count, self.tally.users["timesteps"]))
+            metrics["warnings"].append(format_single_day_warning(count, self.tally.users["timesteps"]))
         metrics["dropped"] = [dropped._asdict() for dropped in self.dropped]
         return metrics
 
@@ -345,8 +345,8 @@ class BatchJob:
     seed, kind, session_gap
         As in `batch`.
     key
-        The key from which the noise is derived if there is no seed, see `keyed_source`. None samples new noise for
-        every release, and lost files cannot be restored.
+        The key from which the noise is derived if there is no seed, see `derive_random_source`. None samples new noise
+        for every release, and lost files cannot be restored.
 
     Raises
     ------
@@ -379,7 +379,7 @@ class BatchJob:
             return _MAX_GAP if self.settings.caps else _DEFAULT_GAP
         return self.session_gap
 
-    def randomness(self, trajectory: Trajectory) -> Rng:
+    def derive_randomness(self, trajectory: Trajectory) -> Rng:
         """Return the source of a user's noise, a stream that does not depend on the worker."""
         if self.seed is not None:
             words = np.frombuffer(hashlib.sha256(trajectory.user.encode()).digest()[:16], dtype="<u4").tolist()
@@ -397,10 +397,10 @@ class BatchJob:
         terms = f"{self.model_hash} {self.settings.content_hash} {self.gap}"
         contents = (values.astype(dtype).tobytes() for values, dtype in columns)
         label = (trajectory.user.encode(), terms.encode(), *contents)
-        return keyed_source(self.key, *label)
+        return derive_random_source(self.key, *label)
 
 
-@checked
+@check_arguments
 def batch(
     data: DataLike,
     folder: str | Path,
@@ -416,13 +416,13 @@ def batch(
     allow_training_users: bool = False,
     auxiliary_data: DataLike | None = None,
     certificate: str | Path | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> Batch:
     """Release every user in some data into a separate file, as ``dphmm batch`` does.
 
     Paths are read one after another, and the locations of only one of them are in memory at a time. Users before the
     first one inside the model's region are also kept in memory, because nothing is released if all are outside. For a
-    data set larger than memory, provide one Parquet of all users (see `Data.one_after_another`), or one file or folder
+    data set larger than memory, provide one Parquet of all users (see `Data.stream_by_path`), or one file or folder
     per user or group of users. Several paths are read twice, the first time for the names of users. Conflicts are
     therefore found before a file is written.
 
@@ -515,12 +515,12 @@ def batch(
     loaded_model = load_model(model)
     training_users = None if allow_training_users else find_training_users(path, loaded_model)
     job = BatchJob(str(folder), str(path), loaded_model.content_hash, settings, seed, kind, session_gap)
-    first = _engine(job.model, job.model_hash, settings)  # raises now for errors that the first user would meet
+    first = _load_engine(job.model, job.model_hash, settings)  # raises now for errors that the first user would meet
     if certificate is not None:
         check_output(certificate)
         check_certifiable(first)
     for library in FILE_KINDS[kind]:
-        need(library, "files")
+        import_library(library, "files")
     hashes = {"settings_sha256": settings.content_hash, "model_sha256": job.model_hash}
     options = {"settings": settings.to_dict(), "seed": seed, "kind": kind, "session_gap": job.gap, "layout": LAYOUT}
     terms = {**hashes, **options}
@@ -531,10 +531,10 @@ def batch(
     earlier = read_tracks_by_user(auxiliary_data)
     # Workers start before any location is read: a copy of this process without locations cannot leak them. The folder
     # is locked until they have ended, also after an error, because they write to it.
-    with ExitStack() as lock, worker_engine.started():
+    with ExitStack() as lock, worker_engine.start_workers():
         # Names are checked before the first release.
-        chosen = Data.from_any(data).within(loaded_model.space)
-        checked_users = chosen.one_after_another(partial(refuse_training_users, training_users), unchosen)
+        chosen = Data.from_any(data).with_region(loaded_model.space)
+        checked_users = chosen.stream_by_path(partial(refuse_training_users, training_users), unchosen)
         tracks = _without_training_users(checked_users, training_users)
         if not read_journal(folder):
             tracks = _require_location_inside(tracks, loaded_model)
@@ -543,21 +543,22 @@ def batch(
         num_before = len(published)
         if seed is None:
             if published.lost and not (folder / KEY).exists():
-                raise published.refusal(min(published.lost))
-            job = replace(job, key=folder_key(folder))
+                raise published.build_restore_error(min(published.lost))
+            job = replace(job, key=load_or_create_key(folder))
         for user in watch(release_everyone(job, tracks, worker_engine, published, earlier), "Releasing users"):
             tally.add(user)
             done.append(user.entry)
         if published.lost:
             raise ConfigurationError(
-                f"{published.file(min(published.lost))} is damaged or missing: resume with this user's data too"
+                f"{published.get_file_path(min(published.lost))} is damaged or missing: resume with this user's data "
+                "too"
             )
         published.finish()
         (folder / KEY).unlink(missing_ok=True)
         if num_before:  # the guarantee and the inference concern the whole folder
             users = {entry.user for entry in done}
             entries = (entry for entry in read_journal(folder) if entry.user not in users)
-            files = (UserFile(published.file(entry.user), entry.sha256) for entry in entries)
+            files = (UserFile(published.get_file_path(entry.user), entry.sha256) for entry in entries)
             for summary, constrained_epsilon, sampling in worker_engine.run(partial(_summarize_file, settings), files):
                 tally.add_exposure(summary, constrained_epsilon, sampling)
                 # These numbers state which releases the metrics of the folder ignore.
@@ -641,11 +642,11 @@ def release_everyone(
     """
     folder = Published(Path(job.folder), job.kind) if published is None else published
     waiting = (
-        UserTask(job, folder.part(trajectory.user), trajectory, earlier.get(trajectory.user))
+        UserTask(job, folder.get_part_path(trajectory.user), trajectory, earlier.get(trajectory.user))
         for trajectory in tracks
         if not folder.has(trajectory.user)
     )
-    for results in engine.groups(_release_user, waiting):
+    for results in engine.run_in_groups(_release_user, waiting):
         folder.add([result.entry for result in results])
         yield from results
 
@@ -667,13 +668,13 @@ def _release_user(work: UserTask) -> UserResult:
     job = work.job
     user = work.trajectory.user
     with _engine_lock:  # a worker with several threads loads the model once
-        first = _engine(job.model, job.model_hash, job.settings)
-    releaser = first.spawn(job.randomness(work.trajectory))
+        first = _load_engine(job.model, job.model_hash, job.settings)
+    releaser = first.spawn(job.derive_randomness(work.trajectory))
     model = first.model
     whole = work.trajectory.resample(model.step)
     releases: list[TimedRelease] = []
     account = Account()
-    history = None if work.earlier is None else history_before(work.earlier, model, int(whole.slots[0]))
+    history = None if work.earlier is None else extract_history(work.earlier, model, int(whole.slots[0]))
     sessions = list(whole.split(min(job.gap * model.step, _MAX_SECONDS)))
     recorder = SmoothingRecorder(model)
     check = PredictionCheck()
@@ -694,7 +695,7 @@ def _release_user(work: UserTask) -> UserResult:
         return UserResult(Entry(user, 0, ""), counts)
     work.part.parent.mkdir(parents=True, exist_ok=True)
     table = ReleaseTable.from_releases(releases)
-    settings = publishable_settings(job.settings)
+    settings = get_publishable_settings(job.settings)
     write_releases(work.part, table, overwrite=True, is_private=job.seed is None, settings=settings)
     hindsight = _infer_smoothed(recorder, releaser, model)
     (summary,) = summarise(table, hindsight=hindsight)
@@ -708,7 +709,7 @@ def _release_user(work: UserTask) -> UserResult:
     }
     if job.settings.caps:
         counts["ended_events"] = len(releaser.event_caps.find_past_caps(int(whole.slots[0])))
-    entry = Entry(user, len(releases), file_hash(work.part))
+    entry = Entry(user, len(releases), hash_contents(work.part))
     smoothed: tuple[tuple[float, float], ...] = ()
     if history is not None:
         counts["single_day"] = int(has_single_day(history, model))
@@ -764,7 +765,7 @@ _engine_lock = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
+def _load_engine(path: str, model_hash: str, settings: ReleaseSettings) -> Releaser:
     """Return the engine that a worker keeps for all users, with the first step prepared.
 
     It is public.

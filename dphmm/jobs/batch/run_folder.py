@@ -24,7 +24,7 @@ from typing import Any
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.random import RandomSource
-from dphmm.tables import new_file, read_document, write_text
+from dphmm.tables import read_document, write_new_file, write_text
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import sync_folder
 from dphmm.tables.values import is_text
@@ -68,7 +68,7 @@ class FolderLock:
         try:
             _lock(descriptor)
         except OSError as problem:
-            holder = _holder(path)
+            holder = _describe_holder(path)
             self.release()
             if problem.errno not in _LOCK_CONFLICTS:
                 raise OutputError(
@@ -81,7 +81,7 @@ class FolderLock:
         os.write(descriptor, json.dumps(holder_record).encode())
 
 
-def _holder(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):
         record = json.loads(path.read_text(encoding="utf-8"))
         return f"process {record['process']:d} on {record['host']!s} since {record['since']!s}"
@@ -202,17 +202,17 @@ class Checkpoint:
             raise DataFileError(self._record_path, "is not a record of a run: use another folder")
         return record
 
-    def part(self, index: int) -> Path:
+    def get_part_path(self, index: int) -> Path:
         """Return the path of a task's part, which may not exist yet. It contains true locations."""
         return self.folder / "parts" / f"PRIVATE-{index:06d}.parquet"
 
     def write_part(self, index: int, write: Callable[[Path], None]) -> None:
         """Write the part of a task atomically: to a temporary file that is then renamed."""
-        with new_file(self.part(index), overwrite=True, private=True) as part:
+        with write_new_file(self.get_part_path(index), overwrite=True, private=True) as part:
             write(part)
 
 
-def file_hash(path: str | Path) -> str:
+def hash_contents(path: str | Path) -> str:
     """Return the SHA-256 of a file, or of the names and contents of a folder's files.
 
     Raises
@@ -221,16 +221,16 @@ def file_hash(path: str | Path) -> str:
         If the file does not exist or cannot be read.
     """
 
-    def digest(file: Path) -> str:
+    def hash_file(file: Path) -> str:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     path = Path(path)
     try:
         if not path.is_dir():
-            return digest(path)
+            return hash_file(path)
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        lines = [f"{file.relative_to(path).as_posix()} {digest(file)}\n" for file in files]
+        lines = [f"{file.relative_to(path).as_posix()} {hash_file(file)}\n" for file in files]
     except OSError as problem:
         raise DataFileError(path, f"cannot be read ({problem.strerror}): check the path") from None
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -239,7 +239,7 @@ def file_hash(path: str | Path) -> str:
 # The file in a batch's folder with a line per user. A line is on disk before the user's file is renamed.
 JOURNAL = "released.jsonl"
 
-# The layout of users' files, see `user_file`. A batch with another layout cannot be resumed.
+# The layout of users' files, see `get_user_file_path`. A batch with another layout cannot be resumed.
 LAYOUT = "hash/name"
 
 
@@ -258,7 +258,8 @@ class Entry:
     sha256
         The digest of the file, in hexadecimal; empty without a file.
     file
-        The path of the file in the folder, for people and other programs. This package computes it, see `user_file`.
+        The path of the file in the folder, for people and other programs. This package computes it, see
+        `get_user_file_path`.
     """
 
     user: str
@@ -294,28 +295,32 @@ class Published:
         self._kind = kind
         self._journal = {entry.user: entry for entry in read_journal(folder, mend=True)}
         # Users with a missing or changed file.
-        self.lost = {user for user, entry in self._journal.items() if not _has_digest(self.file(user), entry.sha256)}
+        self.lost = {
+            user for user, entry in self._journal.items() if not _has_digest(self.get_file_path(user), entry.sha256)
+        }
         try:
-            self._publish([user for user in self.lost if _has_digest(self.part(user), self._journal[user].sha256)])
+            self._publish(
+                [user for user in self.lost if _has_digest(self.get_part_path(user), self._journal[user].sha256)]
+            )
             for part in (folder / "parts").glob("*"):
                 part.unlink()
         except OSError as problem:
-            raise _refusal(folder, problem) from None
+            raise _build_write_error(folder, problem) from None
 
     def __len__(self) -> int:
         """The number of released users."""
         return len(self._journal)
 
-    def file(self, user: str) -> Path:
+    def get_file_path(self, user: str) -> Path:
         """Return the path of a user's releases, which may not exist yet."""
-        return user_file(self.folder, user, self._kind)
+        return get_user_file_path(self.folder, user, self._kind)
 
-    def part(self, user: str) -> Path:
+    def get_part_path(self, user: str) -> Path:
         """Return the temporary path of a user's releases.
 
         Its extension is not that of a released file, so that a pattern such as ``*/*.parquet`` omits it.
         """
-        return self.folder / "parts" / f"{_file_stem(user)}.{self._kind}{UNFINISHED_SUFFIX}"
+        return self.folder / "parts" / f"{_derive_file_stem(user)}.{self._kind}{UNFINISHED_SUFFIX}"
 
     def has(self, user: str) -> bool:
         """Return whether a user was released and the file is unchanged.
@@ -325,8 +330,10 @@ class Published:
         DataFileError
             If a file without a journal entry exists.
         """
-        if user not in self._journal and self.file(user).exists():
-            raise DataFileError(self.file(user), f"is not in {JOURNAL} and does not belong to this batch: move it away")
+        if user not in self._journal and self.get_file_path(user).exists():
+            raise DataFileError(
+                self.get_file_path(user), f"is not in {JOURNAL} and does not belong to this batch: move it away"
+            )
         return user in self._journal and user not in self.lost
 
     def add(self, done: Sequence[Entry]) -> None:
@@ -343,34 +350,34 @@ class Published:
         """
         changed = [entry for entry in done if self._journal.get(entry.user, entry).sha256 != entry.sha256]
         new = [
-            replace(entry, file=self.file(entry.user).relative_to(self.folder).as_posix())
+            replace(entry, file=self.get_file_path(entry.user).relative_to(self.folder).as_posix())
             for entry in done
             if entry.user not in self._journal and entry.releases
         ]
         try:
             if new:
                 with (self.folder / JOURNAL).open("ab") as journal:
-                    journal.write("".join(map(_line, new)).encode())
+                    journal.write("".join(map(_format_entry, new)).encode())
                     journal.flush()
                     os.fsync(journal.fileno())
                 self._journal |= {entry.user: entry for entry in new}
             self._publish([entry.user for entry in done if entry.releases and entry not in changed])
             for entry in changed:
-                self.part(entry.user).unlink(missing_ok=True)
+                self.get_part_path(entry.user).unlink(missing_ok=True)
         except OSError as problem:
-            raise _refusal(self.folder, problem) from None
+            raise _build_write_error(self.folder, problem) from None
         if changed:
-            raise self.refusal(changed[0].user)
+            raise self.build_restore_error(changed[0].user)
 
     def finish(self) -> None:
         """Rewrite the journal in the order of names, to hide the order of processing."""
-        lines = [_line(self._journal[user]) for user in sorted(self._journal)]
+        lines = [_format_entry(self._journal[user]) for user in sorted(self._journal)]
         write_text(self.folder / JOURNAL, "".join(lines), overwrite=True)
 
-    def refusal(self, user: str) -> DataFileError:
+    def build_restore_error(self, user: str) -> DataFileError:
         """Return the error of a file that cannot be restored."""
         return DataFileError(
-            self.file(user),
+            self.get_file_path(user),
             "is damaged or missing and cannot be restored unchanged (the batch's key is deleted, or the data differ): "
             "restore it from a copy",
         )
@@ -378,18 +385,18 @@ class Published:
     def _publish(self, users: Iterable[str]) -> None:
         changed = set()
         for user in users:
-            path = self.file(user)
+            path = self.get_file_path(user)
             if not path.parent.exists():
                 path.parent.mkdir()
                 changed.add(self.folder)
-            os.replace(self.part(user), path)
+            os.replace(self.get_part_path(user), path)
             changed.add(path.parent)
             self.lost.discard(user)
         for folder in changed:
             sync_folder(folder)
 
 
-def _line(entry: Entry) -> str:
+def _format_entry(entry: Entry) -> str:
     return json.dumps(asdict(entry), ensure_ascii=False) + "\n"
 
 
@@ -404,7 +411,7 @@ _OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9]+", re.ASCII)
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.ASCII)
 
 
-def _file_stem(user: str) -> str:
+def _derive_file_stem(user: str) -> str:
     """Return the name of a user's file without extension, at most 100 bytes.
 
     A name of lower-case letters, digits and ``_ . -`` is unchanged, unless it is long, reserved or ends like a hash.
@@ -418,12 +425,12 @@ def _file_stem(user: str) -> str:
     return f"{shown or 'user'}-{hashlib.sha256(user.encode()).hexdigest()[:_HASH_DIGITS]}"
 
 
-def user_file(folder: Path, user: str, kind: str) -> Path:
+def get_user_file_path(folder: Path, user: str, kind: str) -> Path:
     """Return the path of a user's releases, in one of 256 folders by the first byte of a hash.
 
     A folder then contains about four thousand of a million files. The journal contains the names of the users.
     """
-    return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{_file_stem(user)}.{kind}"
+    return folder / hashlib.sha256(user.encode()).hexdigest()[:2] / f"{_derive_file_stem(user)}.{kind}"
 
 
 def read_journal(folder: Path, mend: bool = False) -> list[Entry]:
@@ -478,10 +485,10 @@ def _is_digest(text: object) -> bool:
 
 
 def _has_digest(path: Path, sha256: str) -> bool:
-    return path.is_file() and file_hash(path) == sha256
+    return path.is_file() and hash_contents(path) == sha256
 
 
-def _refusal(folder: Path, problem: OSError) -> OutputError:
+def _build_write_error(folder: Path, problem: OSError) -> OutputError:
     return OutputError(f"{folder} cannot be written ({problem.strerror}): check the folder and its free space")
 
 
@@ -492,7 +499,7 @@ _KEY_BYTES = 32
 _DIGEST_BYTES = 64
 
 
-def folder_key(folder: Path) -> bytes:
+def load_or_create_key(folder: Path) -> bytes:
     """Return the key of the run in a folder, which is created if it does not exist.
 
     A new key is generated from the operating system's randomness.
@@ -506,7 +513,7 @@ def folder_key(folder: Path) -> bytes:
     """
     path = folder / KEY
     if not path.exists():
-        with new_file(path, private=True) as part:
+        with write_new_file(path, private=True) as part:
             part.write_bytes(os.urandom(_KEY_BYTES))
     try:
         key = path.read_bytes()
@@ -519,7 +526,7 @@ def folder_key(folder: Path) -> bytes:
     return key
 
 
-def keyed_source(key: bytes, *label: bytes) -> RandomSource:
+def derive_random_source(key: bytes, *label: bytes) -> RandomSource:
     """Return pseudorandom bytes of a key and a label.
 
     They reveal neither the key nor the label, nor the bytes of other labels.

@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from dphmm.errors import ConfigurationError, EngineError, need
+from dphmm.errors import ConfigurationError, EngineError, import_library
 from dphmm.processes import ScriptlessContext
 from dphmm.tables.source import get_max_unpacked, set_max_unpacked
-from dphmm.threads import count_idle_threads, one_thread
+from dphmm.threads import count_idle_threads, limit_to_one_thread
 
 Work = TypeVar("Work")
 Done = TypeVar("Done")
@@ -47,24 +47,24 @@ _SET_PARENT_DEATH_SIGNAL = 1
 class Engine(Protocol):
     """Runs tasks and yields their results in any order.
 
-    Each task runs with linear algebra on one thread (`dphmm.threads.one_thread`). Its numbers therefore depend neither
-    on the worker nor on the number of workers. At most a few tasks are taken ahead of the finished ones, so tasks that
-    are created on demand need little memory. The function is sent to each worker once. It contains everything that the
-    tasks share, such as a model, but no locations.
+    Each task runs with linear algebra on one thread (`dphmm.threads.limit_to_one_thread`). Its numbers therefore depend
+    neither on the worker nor on the number of workers. At most a few tasks are taken ahead of the finished ones, so
+    tasks that are created on demand need little memory. The function is sent to each worker once. It contains
+    everything that the tasks share, such as a model, but no locations.
     """
 
-    def started(self) -> AbstractContextManager[None]:
+    def start_workers(self) -> AbstractContextManager[None]:
         """Return a context in which the workers run from its beginning.
 
         The workers start while the caller still prepares the tasks.
         """
 
-    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+    def run_in_groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each task, and yield the results that are finished at each request."""
 
     def run(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
         """Run a function on each task, and yield one result after another, in any order."""
-        return chain.from_iterable(self.groups(function, work))
+        return chain.from_iterable(self.run_in_groups(function, work))
 
     def run_in_order(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[Done]:
         """Run a function on each task, and yield the results in the order of the tasks.
@@ -101,19 +101,19 @@ class Processes(Engine):
         self._pool: ProcessPoolExecutor | None = None
 
     @contextmanager
-    def started(self) -> Iterator[None]:
-        """As `Engine.started`. A nested context starts no workers."""
+    def start_workers(self) -> Iterator[None]:
+        """As `Engine.start_workers`. A nested context starts no workers."""
         if self.workers == 1 or self._pool is not None:
             yield
             return
-        self._pool = worker_pool(self.workers)
+        self._pool = start_worker_pool(self.workers)
         try:
             yield
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+    def run_in_groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each task.
 
         Unfinished tasks of a worker that dies are repeated by another.
@@ -124,14 +124,14 @@ class Processes(Engine):
             If workers keep dying, or a function or class of the tasks is defined in the caller's script, which new
             processes do not run.
         """
-        function = partial(_on_one_thread, function)
+        function = partial(_run_single_threaded, function)
         tasks = iter(work)
         num_losses = 0
         if self.workers == 1:
             yield from ([function(task)] for task in tasks)
             return
         waiting: dict[Future[Done], Work] = {}
-        with self.started(), TemporaryDirectory(prefix="dphmm-") as folder:
+        with self.start_workers(), TemporaryDirectory(prefix="dphmm-") as folder:
             path = Path(folder, "function")
             path.write_bytes(pickle.dumps(function))
             while True:
@@ -167,7 +167,7 @@ class Processes(Engine):
     def _restart(self) -> None:
         assert self._pool is not None
         self._pool.shutdown(wait=True)
-        self._pool = worker_pool(self.workers)
+        self._pool = start_worker_pool(self.workers)
 
 
 def _is_lost(future: Future[Any]) -> bool:
@@ -193,14 +193,14 @@ class DaskCluster(Engine):
     """
 
     def __init__(self, address: str, timeout_seconds: float = 10.0) -> None:
-        need("distributed", "dask")
+        import_library("distributed", "dask")
         self.address = address
         self.timeout_seconds = timeout_seconds
         self._client: Any = None
 
     @contextmanager
-    def started(self) -> Iterator[None]:
-        """As `Engine.started`. Connects to the scheduler.
+    def start_workers(self) -> Iterator[None]:
+        """As `Engine.start_workers`. Connects to the scheduler.
 
         Raises
         ------
@@ -217,7 +217,7 @@ class DaskCluster(Engine):
             self._close()
 
     def _connect(self, timeout_seconds: float) -> None:
-        distributed = need("distributed", "dask")
+        distributed = import_library("distributed", "dask")
         try:
             self._client = distributed.Client(self.address, timeout=timeout_seconds, set_as_default=False)
         except (OSError, ValueError) as problem:  # TimeoutError is an OSError
@@ -229,7 +229,7 @@ class DaskCluster(Engine):
         if client is not None:
             client.close()
 
-    def groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
+    def run_in_groups(self, function: Callable[[Work], Done], work: Iterable[Work]) -> Iterator[list[Done]]:
         """Run a function on each task.
 
         Dask repeats the tasks of a lost worker on another. If the scheduler is lost and restarted within a minute, the
@@ -242,8 +242,8 @@ class DaskCluster(Engine):
         """
         tasks = iter(work)
         num_losses = 0
-        with self.started():
-            while (unfinished := (yield from self._groups_until_lost(function, tasks))) is not None:
+        with self.start_workers():
+            while (unfinished := (yield from self._run_until_lost(function, tasks))) is not None:
                 num_losses += 1
                 if num_losses > MAX_WORKER_LOSSES:
                     raise EngineError(f"scheduler {self.address} was lost {num_losses} times: check its log")
@@ -251,16 +251,16 @@ class DaskCluster(Engine):
                 self._close()
                 self._connect(max(self.timeout_seconds, _RESTART_SECONDS))
 
-    def _groups_until_lost(
+    def _run_until_lost(
         self, function: Callable[[Work], Done], tasks: Iterator[Work]
     ) -> Generator[list[Done], None, list[Work] | None]:
-        """Run tasks as `groups`. Return the unfinished ones if the scheduler is lost."""
-        distributed = need("distributed", "dask")
+        """Run tasks as `run_in_groups`. Return the unfinished ones if the scheduler is lost."""
+        distributed = import_library("distributed", "dask")
         client = self._client
         # The scheduler sends a plugin to each of its workers once, also to those that join or restart later.
         name = f"dphmm-{uuid4().hex}"
         plugin = distributed.WorkerPlugin()
-        plugin.function = partial(_on_one_thread, function)
+        plugin.function = partial(_run_single_threaded, function)
         client.register_plugin(plugin, name=name)
         waiting = distributed.as_completed(loop=client.loop)
         unfinished: dict[str, Work] = {}
@@ -316,7 +316,7 @@ def _load_function(path: Path) -> Callable[[Any], Any]:
 
 def _run_shared(name: str, task: Any) -> Any:
     """Run the function that `DaskCluster` sent to this worker under a name."""
-    return need("distributed", "dask").get_worker().plugins[name].function(task)
+    return import_library("distributed", "dask").get_worker().plugins[name].function(task)
 
 
 def _run_pickled(path: Path, pickled_task: bytes) -> Any:
@@ -335,15 +335,15 @@ def _keep_number(function: Callable[[Work], Done], numbered: tuple[int, Work]) -
     return number, function(task)
 
 
-def _on_one_thread(function: Callable[[Work], Done], task: Work) -> Done:
+def _run_single_threaded(function: Callable[[Work], Done], task: Work) -> Done:
     """Run a task on any machine, process or thread, with linear algebra on one thread."""
     import scipy.linalg  # noqa: F401 - loads, with NumPy's, all the linear algebra of tasks
 
-    with one_thread():
+    with limit_to_one_thread():
         return function(task)
 
 
-def worker_pool(workers: int) -> ProcessPoolExecutor:
+def start_worker_pool(workers: int) -> ProcessPoolExecutor:
     """Start processes that ignore keyboard interrupts and end with their parent.
 
     If it is safe, they are forks of this process with everything loaded and prepared, and start immediately. Otherwise

@@ -19,7 +19,7 @@ from dphmm.jobs.audit.adversaries import (
     HABITS,
     build_habit_model,
     build_map_adversary,
-    history_before,
+    extract_history,
     read_tracks_by_user,
     warn_of_single_days,
 )
@@ -29,13 +29,13 @@ from dphmm.jobs.calibrate.search import LIMITS, BudgetSearch
 from dphmm.jobs.input_data import DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import find_training_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model import MarkovModel
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
-from dphmm.space.trajectory import Trajectory, microseconds
-from dphmm.validation import NonNegativeInt, Seconds, SeedOrGenerator, checked
+from dphmm.space.trajectory import Trajectory, round_to_microseconds
+from dphmm.validation import NonNegativeInt, Seconds, SeedOrGenerator, check_arguments
 
 # Maximum number of first slots that limits are computed for: a week of steps of 30 s.
 _MAX_STARTS = 20_160
@@ -57,7 +57,7 @@ COMPARED_CHANNELS = (
 )
 
 
-@checked
+@check_arguments
 def calibrate(
     model: Model,
     settings: ReleaseSettings,
@@ -73,7 +73,7 @@ def calibrate(
     compare: Sequence[str | Channel] = (),
     uses: UsesSettings | None = None,
     report_policies: Sequence[str] = (),
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> CalibrationResult:
     """Find the largest budget that meets all targets, as ``dphmm calibrate`` does.
 
@@ -103,7 +103,7 @@ def calibrate(
         single release. With one, it must include the last timestep of the event.
     num_users
         Number of simulated users: 0 to use formulas only, else at least 2. Defaults to 16. For error targets, more are
-        used until the target is met within a tenth, within about a minute; see `CalibrationResult.warnings`.
+        used until the target is met within a tenth, within about a minute; see `CalibrationResult.list_warnings`.
     report_epsilons
         Other budgets to evaluate.
     rng
@@ -173,7 +173,7 @@ def calibrate(
     engine = replace(settings, epsilon=1.0).engine(learned)
     for policy in report_policies:
         try:
-            replace(settings, policy=policy).graph(learned)  # refused before the search
+            replace(settings, policy=policy).build_graph(learned)  # refused before the search
         except InvalidInputError as problem:
             raise ConfigurationError(f"report_policies must be valid policies: {problem}") from None
     event = targets.event
@@ -288,7 +288,7 @@ def _compare_uses(
 
 def _build_habit_models(tracks: Iterable[Trajectory], model: MarkovModel, seed: int) -> tuple[MarkovModel, ...]:
     """Build the movement models of at most `_MAX_HABITS` users with data in the region."""
-    histories = [history for track in tracks if (history := history_before(track, model, None)) is not None]
+    histories = [history for track in tracks if (history := extract_history(track, model, None)) is not None]
     if not histories:
         raise ConfigurationError("auxiliary data must have a location in the model's region; use data of other users")
     if len(histories) > _MAX_HABITS:
@@ -304,7 +304,7 @@ def _count_steps(engine: Releaser, horizon_seconds: float | None, default: int |
     if seconds < step and horizon_seconds is not None:
         raise ConfigurationError(f"--horizon must be at least the model's step of {step:g} s, got {seconds:g} s")
     # A window of this length can contain one more release than entire steps. Multiples are exact in microseconds.
-    count = -(-round(1e6 * seconds) // microseconds(step, "step"))
+    count = -(-round(1e6 * seconds) // round_to_microseconds(step, "step"))
     steps = default if horizon_seconds is None and default is not None else count
     if steps * engine.model.size > _MAX_BELIEF_CELLS:
         raise ConfigurationError(
@@ -316,5 +316,5 @@ def _count_steps(engine: Releaser, horizon_seconds: float | None, default: int |
 
 def _format_slot(slot: int, model: MarkovModel) -> str:
     """Return the time of a slot."""
-    time = np.datetime64(0, "us") + np.timedelta64(slot * microseconds(model.step, "step"), "us")
+    time = np.datetime64(0, "us") + np.timedelta64(slot * round_to_microseconds(model.step, "step"), "us")
     return f"{time.astype('datetime64[s]')}Z"

@@ -17,18 +17,18 @@ from dphmm.calibrate import (
 )
 from dphmm.errors import ConfigurationError
 from dphmm.events import Cap, Event, EventText, parse_event
-from dphmm.formatting import Result, export_fields, exported, metres
+from dphmm.formatting import Result, export_fields, exported, format_kilometres
 from dphmm.jobs.audit.adversaries import (
     HABITS,
 )
 from dphmm.jobs.audit.uses import UsesComparison
-from dphmm.policy.expression import policy_in_words, policy_label
+from dphmm.policy.expression import describe_policy, format_policy_label
 from dphmm.release import ReleaseSettings
 from dphmm.validation import (
     Interval,
     OpenProbability,
     PositiveNumber,
-    checked_as,
+    check_arguments_as,
 )
 
 # Settings, other than policy and epsilon, with an option of `dphmm release`. The others are keys of a settings file.
@@ -38,7 +38,7 @@ _TARGET_TOLERANCE = 0.1
 _MEAN_TOLERANCE = 0.03
 
 
-@checked_as(ConfigurationError)
+@check_arguments_as(ConfigurationError)
 @dataclass(frozen=True)
 class CalibrationTargets(Result):
     """Targets of a calibration. If several are given, all must hold. Lengths are kilometres.
@@ -292,7 +292,7 @@ class CalibrationResult:
         """The element of `channel_results` for the calibrated budget, None if there is none."""
         return next((outcome for outcome in self.channel_results if outcome.settings == self.settings), None)
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return warnings about the accuracy of the result, each with a remedy.
 
         Returns
@@ -317,8 +317,10 @@ class CalibrationResult:
             return parts
         return [
             *parts,
-            f"the error of {self.num_users} simulated users is {metres(estimate.mean)} ± {metres(estimate.margin)}, "
-            f"not within a tenth of the target {metres(target)}; use more --num-users or a shorter --horizon",
+            f"the error of {self.num_users} simulated users is {format_kilometres(estimate.mean)} ± "
+            f"{format_kilometres(estimate.margin)}, "
+            f"not within a tenth of the target {format_kilometres(target)}; use more --num-users or a shorter "
+            "--horizon",
         ]
 
     @property
@@ -365,8 +367,8 @@ class CalibrationResult:
         """
         fields = {
             "epsilon": self.settings.epsilon,
-            "policy": policy_label(self.settings.policy),
-            "policy_description": policy_in_words(self.settings.policy),
+            "policy": format_policy_label(self.settings.policy),
+            "policy_description": describe_policy(self.settings.policy),
             "binding_target": self.binding_target,
             **export_fields(self),
             "confidence": CONFIDENCE,

@@ -36,13 +36,13 @@ from dphmm.calibrate.simulation import (
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import Cap, Event, EventOdds
 from dphmm.events.chain_start import make_chain
-from dphmm.formatting import metres
+from dphmm.formatting import format_kilometres
 from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory
 from dphmm.jobs.calibrate.results import BudgetOutcome, CalibrationTargets, EventLimitResult
 from dphmm.jobs.progress import ProgressCallback
 from dphmm.mechanisms.base import TABLE_MECHANISMS
-from dphmm.mechanisms.exact import rational
+from dphmm.mechanisms.exact import parse_rational
 from dphmm.model import Belief, MarkovModel
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day
@@ -137,9 +137,9 @@ class BudgetSearch:
     @cached_property
     def _plans(self) -> list[tuple[StepPlan, Belief]]:
         if not self.has_any_start:
-            return _plans_by_support(self.engine, [self.first])
+            return _collect_plans_by_support(self.engine, [self.first])
         model = self.engine.model
-        return _plans_by_support(self.engine, range(count_period_steps(model)), model.with_fixed_offsets())
+        return _collect_plans_by_support(self.engine, range(count_period_steps(model)), model.with_fixed_offsets())
 
     @property
     def _has_adaptive_plans(self) -> bool:
@@ -151,7 +151,7 @@ class BudgetSearch:
             for plan, _ in self._plans
         )
 
-    def _total_diameter(self, option: str) -> float:
+    def _compute_total_diameter(self, option: str) -> float:
         """Return the largest constrained-DP factor times the number of guaranteed releases."""
         widest = max(plan.protection.diameter for plan, _ in self._plans)
         if self._has_adaptive_plans and isfinite(widest):
@@ -184,7 +184,7 @@ class BudgetSearch:
             case "max_posterior":
                 return self._find_for_max_posterior(value)
             case "max_odds_ratio":
-                return epsilon_for_factor(self._total_diameter("--max-odds-ratio"), value)
+                return epsilon_for_factor(self._compute_total_diameter("--max-odds-ratio"), value)
         releases = steps_per_day(self.engine.model.step)
         assert releases is not None, "the model has a step"
         return epsilon_per_release(value, releases)
@@ -219,7 +219,7 @@ class BudgetSearch:
         if self.num_guaranteed_releases == 1:
             return self._find_for_one_release(event, limit)[1]
         prior = float(expit(self._prior_log_odds)) * (1.0 + _ROUNDING)
-        return epsilon_for_odds(self._total_diameter("--horizon"), prior, limit)
+        return epsilon_for_odds(self._compute_total_diameter("--horizon"), prior, limit)
 
     def _find_for_one_release(self, event: Event, limit: float) -> tuple[EventLimit, float]:
         """Return a limit on the event, and the largest budget of one release that satisfies it."""
@@ -247,10 +247,10 @@ class BudgetSearch:
             )
         start = self._find_for_one_release(event, limit)[1]
 
-        def metric(epsilon: float, what: str, seed: int) -> MeanEstimate:
+        def estimate_share_within(epsilon: float, what: str, seed: int) -> MeanEstimate:
             return MeanEstimate(1.0 - self._simulate(epsilon, what, seed, event).estimate_share_above(limit)[1], 0.0)
 
-        return self._search(metric, 1.0 - share, start, f"a failure rate of {share:g} above {limit:g}")
+        return self._search(estimate_share_within, 1.0 - share, start, f"a failure rate of {share:g} above {limit:g}")
 
     def evaluate_event_limit(self, event: Event, achieved: BudgetOutcome) -> EventLimitResult:
         """Evaluate the limit on the event at a budget, and an event cap as an alternative."""
@@ -280,10 +280,10 @@ class BudgetSearch:
         if not noisy:
             raise InvalidInputError("every state is released exactly, whatever the budget; use another policy")
         settings = self.engine.settings
-        unit = float(rational(settings.spacing)) if settings.mechanism == "lattice" else 1.0
+        unit = float(parse_rational(settings.spacing)) if settings.mechanism == "lattice" else 1.0
         return min(epsilon_for_error(part, length / unit) for part in noisy)
 
-    def _released_error(self, epsilon: float) -> float:
+    def _compute_release_error(self, epsilon: float) -> float:
         """Return the error of a release if all states are possible that ever are."""
         plan, prior = max(self._plans, key=lambda plan_and_prior: int(plan_and_prior[0].constraint.sum()))
         return self.engine.planner.build_noise(plan, epsilon).expected_error(prior)
@@ -292,18 +292,18 @@ class BudgetSearch:
         low = _TABLE_MIN_EPSILON
         high = _TABLE_MAX_EPSILON
 
-        def excess(epsilon: float) -> float:
-            return _log_ratio(self._released_error(epsilon), length)
+        def compute_excess(epsilon: float) -> float:
+            return _compute_log_ratio(self._compute_release_error(epsilon), length)
 
-        values = {epsilon: excess(epsilon) for epsilon in (low, high)}
+        values = {epsilon: compute_excess(epsilon) for epsilon in (low, high)}
         if values[low] < 0:
             raise BudgetError(
-                f"no table has an error of {metres(length)}: at epsilon {low:g} it is "
-                f"{metres(self._released_error(low))}; use a shorter length"
+                f"no table has an error of {format_kilometres(length)}: at epsilon {low:g} it is "
+                f"{format_kilometres(self._compute_release_error(low))}; use a shorter length"
             )
         if values[high] >= 0:
             return high
-        return round_down(search_largest(excess, low, high, _TABLE_SEARCH_RATIO, values=values), 3)
+        return round_down(search_largest(compute_excess, low, high, _TABLE_SEARCH_RATIO, values=values), 3)
 
     def _find_for_max_posterior(self, max_posterior: float) -> float:
         prior = self._max_prior
@@ -312,36 +312,39 @@ class BudgetSearch:
                 f"--max-posterior must be above {prior:.4g}, a bound of the probabilities without releases, got "
                 f"{max_posterior:g}"
             )
-        return epsilon_for_odds(self._total_diameter("--max-posterior"), prior, max_posterior)
+        return epsilon_for_odds(self._compute_total_diameter("--max-posterior"), prior, max_posterior)
 
     def _find_for_simulated_error(self, name: str, max_error: float, length: float) -> float:
         if length >= max_error:
             raise InvalidInputError(
-                f"the target error must be below {metres(max_error)}, the mean error without releases, got "
-                f"{metres(length)}"
+                f"the target error must be below {format_kilometres(max_error)}, the mean error without releases, got "
+                f"{format_kilometres(length)}"
             )
         if self.num_users < 2:
             raise ConfigurationError("this target needs at least 2 simulated users: use --num-users 2 or more")
 
-        def metric(epsilon: float, what: str, seed: int) -> MeanEstimate:
+        def estimate_metric(epsilon: float, what: str, seed: int) -> MeanEstimate:
             return self._simulate(epsilon, what, seed, metric=name).estimate_mean(name)
 
-        bound = "" if isinf(max_error) else f", below the {metres(max_error)} without releases"
-        about = f"target {metres(length)}{bound}"
+        bound = "" if isinf(max_error) else f", below the {format_kilometres(max_error)} without releases"
+        about = f"target {format_kilometres(length)}{bound}"
         if not self.can_add_users:
-            return self._search(metric, length, 0.1, about)
+            return self._search(estimate_metric, length, 0.1, about)
         about = f"{about}, with {self.num_users} users at first"
         # Find the budget roughly with few users, then add as many as the variance of their errors requires.
         first_users = self.num_users
         near = search_largest(
-            lambda epsilon: _log_ratio(metric(epsilon, "Trying", self.seed).mean, length), 1e-3, 1e2, 1.2
+            lambda epsilon: _compute_log_ratio(estimate_metric(epsilon, "Trying", self.seed).mean, length),
+            1e-3,
+            1e2,
+            1.2,
         )
-        deviation = metric(near, "Trying", self.seed).margin / length
+        deviation = estimate_metric(near, "Trying", self.seed).margin / length
         is_sequential = PathReleaser(self.engine, near, self.steps, self.first).is_sequential
         work = (_ENGINE_WORK_FACTOR if is_sequential else 1) * self.steps * self.engine.model.size
         max_users = int(min(_MAX_SIMULATED_USERS, _MAX_WORK / work))
         self.num_users = max(first_users, min(ceil(first_users * (deviation / _MEAN_TOLERANCE) ** 2), max_users))
-        return self._search(metric, length, near, about, fine=True)
+        return self._search(estimate_metric, length, near, about, fine=True)
 
     def evaluate(self, epsilon: float, what: str) -> BudgetOutcome:
         """Evaluate a budget."""
@@ -349,7 +352,7 @@ class BudgetSearch:
         simulation = None
         event_simulation = None
         has_formula = not self._has_adaptive_plans
-        error = self._released_error(epsilon) if has_formula else None
+        error = self._compute_release_error(epsilon) if has_formula else None
         if self.num_users:
             simulation = self._simulate(epsilon, what, self.seed + _FRESH_SEED_OFFSET)
             error = error if has_formula else simulation.estimate_mean("released_error").mean
@@ -430,12 +433,12 @@ class BudgetSearch:
         return simulation
 
 
-def _log_ratio(error: float, length: float) -> float:
+def _compute_log_ratio(error: float, length: float) -> float:
     """Return the logarithm of a ratio, which is nearly linear in that of the budget."""
     return log(error / length) if error > 0 else -inf
 
 
-def _plans_by_support(
+def _collect_plans_by_support(
     engine: Releaser, starts: Sequence[int], models: Sequence[MarkovModel] = ()
 ) -> list[tuple[StepPlan, Belief]]:
     """Collect the plans of all constraint sets along the models' support, each with a belief.
@@ -455,7 +458,7 @@ def _plans_by_support(
             if support not in plans:
                 plans[support] = engine.planner.build_plan(belief), belief
             if now not in stable:
-                stable[now] = _support_is_stable(model, belief)
+                stable[now] = _has_stable_support(model, belief)
             if stable[now] or (number, slot % period, now) in seen:
                 break
             seen.add((number, slot % period, now))
@@ -467,9 +470,10 @@ def _plans_by_support(
     return list(plans.values())
 
 
-def _support_is_stable(model: MarkovModel, belief: Belief) -> bool:
+def _has_stable_support(model: MarkovModel, belief: Belief) -> bool:
     """Return whether the possible states stay the same in every time class."""
     possible = np.isfinite(belief.chain_logs)
     return all(
-        np.array_equal(operator.forward_product.support(possible), possible) for operator in model.one_step_operators
+        np.array_equal(operator.forward_product.propagate_support(possible), possible)
+        for operator in model.one_step_operators
     )

@@ -35,13 +35,13 @@ from dphmm.jobs.explore.users import (
     select_user,
 )
 from dphmm.jobs.input_data import DataLike
-from dphmm.jobs.model.blank import blank_model
+from dphmm.jobs.model.blank import build_blank_model
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.model import Belief, MarkovModel
-from dphmm.policy.expression import policy_label
+from dphmm.policy.expression import format_policy_label
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.graph_text import MAX_TEXT_EDGES
-from dphmm.policy.lengths import kilometres
+from dphmm.policy.lengths import parse_length
 from dphmm.policy.protection import Method, Protection
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.planning import StepPlan
@@ -49,7 +49,7 @@ from dphmm.release.trajectory import to_degrees
 from dphmm.space.grid import Box
 from dphmm.space.projection import unwrap_longitudes
 from dphmm.space.streets import Streets
-from dphmm.validation import NonNegativeInt, checked
+from dphmm.validation import NonNegativeInt, check_arguments
 
 # The edges of a policy are listed in full for constraint sets of at most this many states.
 MAX_EDGE_STATES = 500
@@ -105,7 +105,7 @@ class Explorer:
         return self._preparation == CITY_PREPARATION
 
     @classmethod
-    @checked
+    @check_arguments
     def open(
         cls,
         model: Model | None = None,
@@ -163,7 +163,7 @@ class Explorer:
             source = "dphmm-demo/model.npz"
             preparation = CITY_PREPARATION
         else:
-            loaded = blank_model(town=town, bbox=bbox).model
+            loaded = build_blank_model(town=town, bbox=bbox).model
             words = ["--town", town] if town is not None else ["--bbox", *(repr(float(side)) for side in bbox or ())]
             preparation = shlex.join(["dphmm", "model", "blank", *words, "-o", source])
         chosen = (
@@ -203,7 +203,7 @@ class Explorer:
             "has_habits": self._habits is not None,
         }
 
-    def view(
+    def build_view(
         self,
         values: Mapping[str, Any],
         step: int,
@@ -246,10 +246,10 @@ class Explorer:
             run = self._find_run(settings, seed)
             earlier = self._find_earlier_run(before) if step - len(run.steps) > _MAX_DIRECT_STEPS else None
             if earlier is not None and step <= len(earlier.steps):
-                shown = self._show(run, run.amend(earlier, step), applies_from=step)
+                shown = self._describe_step(run, run.amend(earlier, step), applies_from=step)
             else:
                 run.advance(step, progress)
-                shown = self._show(run, run.find_steps(step))
+                shown = self._describe_step(run, run.find_steps(step))
             edited = EditedEdges.from_text(values.get("edges", ""))
             return {**shown, "edited": {"added": list(edited.added), "removed": list(edited.removed)}}
         except SingletonConstraintError as problem:
@@ -263,7 +263,7 @@ class Explorer:
         Parameters
         ----------
         values, step, seed
-            As for `view`.
+            As for `build_view`.
         state
             The state.
 
@@ -284,7 +284,7 @@ class Explorer:
         adjacent = run.engine.policy.connects(np.full(len(others), state), others)
         return [int(other) for other in others[adjacent] if other != state]
 
-    @checked
+    @check_arguments
     def write_policy(self, values: Mapping[str, Any], path: str | Path) -> None:
         """Write the policy graph over all states as node-link JSON.
 
@@ -403,7 +403,8 @@ class Explorer:
             watch=watch,
         )
         return [
-            {**comparison.to_dict(), "policy": policy_label(comparison.settings.policy)} for comparison in comparisons
+            {**comparison.to_dict(), "policy": format_policy_label(comparison.settings.policy)}
+            for comparison in comparisons
         ]
 
     def _parse(self, values: Mapping[str, Any]) -> tuple[ReleaseSettings | None, dict[str, str]]:
@@ -424,7 +425,7 @@ class Explorer:
 
     def _build_graph(self, settings: ReleaseSettings) -> PolicyGraph:
         key = settings.policy, settings.layers[0].geojson if settings.layers else ""
-        return self._graphs.get_or_make(key, lambda: settings.graph(self.model))
+        return self._graphs.get_or_make(key, lambda: settings.build_graph(self.model))
 
     def _find_run(self, settings: ReleaseSettings, seed: int) -> Run:
         key = settings.content_hash, seed
@@ -448,7 +449,7 @@ class Explorer:
 
     # ---- one view ----------------------------------------------------------------------------------------------------
 
-    def _show(self, run: Run, steps: Sequence[ReleasedStep], applies_from: int = 0) -> dict[str, Any]:
+    def _describe_step(self, run: Run, steps: Sequence[ReleasedStep], applies_from: int = 0) -> dict[str, Any]:
         released = steps[-1]
         plan = released.plan
         record = released.record
@@ -468,15 +469,15 @@ class Explorer:
             "unprotected": list(audit.unprotected),
             "num_components": audit.num_components,
             "edges": self._list_edges(run.engine, plan.constraint),
-            "repair": self._show_repair(plan, alternative, run.alternative_repair),
-            "hulls": self._show_hulls(released, audit, alternative),
-            "expected_error_m": _metres(record.expected_error),
+            "repair": self._describe_repair(plan, alternative, run.alternative_repair),
+            "hulls": self._list_hull_corners(released, audit, alternative),
+            "expected_error_m": _convert_to_metres(record.expected_error),
             "min_degree_of_protection": record.min_degree_of_protection,
             "true_state": released.private.true_state,
             "released_state": released.private.released_state,
             "released": None if record.released is None else self._to_degrees(np.array([record.released]))[0],
-            "error_m": _metres(released.private.error),
-            "samples": self._sample(run.engine, released),
+            "error_m": _convert_to_metres(released.private.error),
+            "samples": self._sample_noise(run.engine, released),
             "withheld_reason": record.withheld_reason,
             "adversaries": {name: self._infer(run.engine, belief) for name, belief in beliefs.items()},
             "epsilon": record.epsilon,
@@ -498,7 +499,9 @@ class Explorer:
         edges: list[list[int]] = np.column_stack([first, second])[adjacent].tolist()
         return edges if len(edges) <= _MAX_EDGES else None
 
-    def _show_repair(self, plan: StepPlan, alternative: StepPlan | None, alternative_method: Method) -> dict[str, Any]:
+    def _describe_repair(
+        self, plan: StepPlan, alternative: StepPlan | None, alternative_method: Method
+    ) -> dict[str, Any]:
         protection = plan.protection
         effect = None if plan.withheld else protection.effect
         points = self.model.space.points
@@ -508,18 +511,18 @@ class Explorer:
                 for edge in protection.added
             ],
             "is_optimal": protection.is_optimal,
-            "error_without_m": None if effect is None else _metres(effect.error_without / plan.epsilon),
-            "error_m": None if effect is None else _metres(effect.error / plan.epsilon),
+            "error_without_m": None if effect is None else _convert_to_metres(effect.error_without / plan.epsilon),
+            "error_m": None if effect is None else _convert_to_metres(effect.error / plan.epsilon),
             "alternative": None
             if alternative is None
             else {
                 "method": alternative_method,
                 "added": [list(edge) for edge in alternative.protection.added],
-                "error_m": _metres(alternative.noise.expected_error(alternative.prior)),
+                "error_m": _convert_to_metres(alternative.noise.expected_error(alternative.prior)),
             },
         }
 
-    def _show_hulls(
+    def _list_hull_corners(
         self, released: ReleasedStep, audit: ConstraintAudit, alternative: StepPlan | None
     ) -> dict[str, Any]:
         """Return the corners of the released state's hulls in degrees, around that state.
@@ -543,7 +546,7 @@ class Explorer:
         corners = {name: None if hull is None else centre + _list_corners(hull) for name, hull in hulls.items()}
         return {name: None if places is None else self._to_degrees(places) for name, places in corners.items()}
 
-    def _sample(self, engine: Releaser, released: ReleasedStep) -> list[Any]:
+    def _sample_noise(self, engine: Releaser, released: ReleasedStep) -> list[Any]:
         """Return samples of the noise around the released state, in degrees."""
         if released.plan.withheld:
             return []
@@ -562,7 +565,7 @@ class Explorer:
         return {
             "states": shown.tolist(),
             "probabilities": np.round(probabilities[shown], 6).tolist(),
-            "expected_error_m": _metres(inference.mean_error),
+            "expected_error_m": _convert_to_metres(inference.mean_error),
             "most_probable_state": state,
             "max_posterior_probability": float(probabilities[state]),
             "estimate": self._to_degrees(np.array([inference.mean]))[0],
@@ -570,7 +573,7 @@ class Explorer:
 
     def _describe_settings(self, settings: ReleaseSettings) -> dict[str, Any]:
         return {
-            "policy": policy_label(settings.policy),
+            "policy": format_policy_label(settings.policy),
             "toml": settings.to_toml(),
             "command": self._build_commands(settings) if self._source else "",
             "python": _build_python(settings, self._source) if self._source else "",
@@ -623,7 +626,7 @@ def _list_aims(settings: ReleaseSettings) -> list[str]:
         texts = f"{schedule.target_error:.15g}km", f"{1000 * schedule.target_error:.15g}m"
         aims += [
             "--target-error",
-            next((text for text in texts if kilometres(text) == schedule.target_error), texts[0]),
+            next((text for text in texts if parse_length(text) == schedule.target_error), texts[0]),
         ]
     return aims
 
@@ -658,5 +661,5 @@ def _list_corners(body: SensitivityHull | Disc) -> FloatArray:
     return np.asarray(corners[np.argsort(np.arctan2(corners[:, 1], corners[:, 0]), kind="stable")])
 
 
-def _metres(kilometres: float) -> float | None:
+def _convert_to_metres(kilometres: float) -> float | None:
     return 1000.0 * kilometres if isfinite(kilometres) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.policy.expression import edit_edges
-from dphmm.policy.lengths import kilometres
+from dphmm.policy.lengths import parse_length
 from dphmm.policy.zones import PolygonLayer, read_polygons
 from dphmm.release.drawn_zones import Zones
 from dphmm.release.engine import ReleaseSettings
@@ -156,7 +156,7 @@ def _parse_field(name: str, text: str) -> Any:
             raise ConfigurationError(f"{name} must be a number, got {text[:40]!r}") from None
     if name == "target_error":
         try:
-            value = kilometres(text)
+            value = parse_length(text)
         except PolicyError:
             raise ConfigurationError(
                 f"target_error must be a length with its unit, such as 500m or 1.2km, got {text[:40]!r}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from dphmm.arrays import IntArray
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.jobs.audit.adversaries import LocationHistory, history_before
+from dphmm.jobs.audit.adversaries import LocationHistory, extract_history
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.learn import learn
 from dphmm.jobs.model.loading import Model
@@ -19,7 +19,7 @@ from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from dphmm.release.ledger import steps_per_day
 from dphmm.release.trajectory import locate_states
 from dphmm.space import Trajectory
@@ -63,7 +63,7 @@ def build_city_model() -> MarkovModel:
         path = Path(folder, "users.csv")
         rows = (
             (trajectory.user, iso_time(time), latitude, longitude)
-            for trajectory in synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
+            for trajectory in sample_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
             if trajectory.user not in _CITY_RELEASED
             for time, latitude, longitude in zip(
                 trajectory.times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True
@@ -173,7 +173,7 @@ def select_user(
     DataFileError
         If the recording cannot be read.
     """
-    tracks = _read_tracks(Data.from_any(data).within(model.states), user)
+    tracks = _read_tracks(Data.from_any(data).with_region(model.states), user)
     names = [track.user for track in tracks]
     if user is not None and user not in names:
         raise ConfigurationError(f"user must be one of {', '.join(names[:5])}{', …' * (len(names) > 5)}, got {user!r}")
@@ -188,7 +188,7 @@ def select_user(
             "model that covers them"
         )
     slots = slotted.slots[-num_steps:]
-    history = history_before(track, model, int(slots[0]))
+    history = extract_history(track, model, int(slots[0]))
     num_outside = int(is_outside[-num_steps:].sum())
     return ExploredUser(track.user or "recording", slots, states[-num_steps:], history, num_outside)
 

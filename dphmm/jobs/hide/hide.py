@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, as_floats, content_hash
+from dphmm.arrays import BoolArray, IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
-from dphmm.formatting import Result, metres
+from dphmm.formatting import Result, format_kilometres
 from dphmm.hide.points import Points, describe_point, distance_km
 from dphmm.hide.publication import publish
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
-from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, min_side_km
+from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, get_min_side_km
 from dphmm.hide.street_inference import MAP_MARGIN_KM, ZoneStreets, infer_candidates
 from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
@@ -52,7 +52,7 @@ from dphmm.tables import check_output, read_document
 from dphmm.tables.output import lock_folder
 from dphmm.tables.street_map import StreetMap, read_street_map
 from dphmm.tables.vector_files import check_vector_file, parse_geometry, read_features
-from dphmm.validation import Kilometres, PositiveNumber, checked
+from dphmm.validation import Kilometres, PositiveNumber, check_arguments
 
 # The sensors that are kept by default. They do not depend on the time since the start.
 STEADY_SENSORS = ("cad", "power", "speed", "course")
@@ -145,7 +145,7 @@ class HideResult(Result):
     @property
     def removed_in_words(self) -> str:
         """The other removed contents, such as *heart rate and track name*."""
-        names = [_removed_name(text) for text in self.removed]
+        names = [_name_removed_content(text) for text in self.removed]
         return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
     def _derive_fields(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class HideResult(Result):
         }
 
 
-def _removed_name(text: str) -> str:
+def _name_removed_content(text: str) -> str:
     """Return the name of a removed content, in plain words, as for *hr of points*."""
     content, _, owner = text.partition(" of ")
     names = {"hr": "heart rate", "atemp": "temperature", "cad": "cadence"}
@@ -172,7 +172,7 @@ def _removed_name(text: str) -> str:
     return f"{owner} {content}" if owner else content
 
 
-@checked
+@check_arguments
 def hide(
     data: str | Path,
     near: str | Path | npt.ArrayLike = (),
@@ -280,8 +280,8 @@ def hide(
         )
     if within_km is not None and within_km > MAX_WITHIN_KM:
         raise ConfigurationError(
-            f"--within must be at most {metres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
-            f"{metres(within_km)}"
+            f"--within must be at most {format_kilometres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
+            f"{format_kilometres(within_km)}"
         )
     if map_file is not None:
         check_vector_file(map_file)
@@ -290,7 +290,7 @@ def hide(
     if among is not None and hide_endpoints:
         raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
     # Before files are read.
-    squares = [_find_square(location, min_side_km(within_km, among)) for location in locations]
+    squares = [_find_square(location, get_min_side_km(within_km, among)) for location in locations]
     street_map = None
     if map_file is not None and among is not None:
         reach = MAP_MARGIN_KM + 2 * max(MAX_CORE_KM, squares[0].side_km)
@@ -307,7 +307,7 @@ def hide(
         if hide_endpoints:
             check_errors(points, track.errors, kind)
             ends, ways = find_ends(trips, kind)
-            assignments += [history.assign(trips.location(row), is_typed=False) for row in ends]
+            assignments += [history.assign(trips.get_location(row), is_typed=False) for row in ends]
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
         remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
@@ -336,7 +336,7 @@ def hide(
             tuple(describe_point(trips, row) for row in find_jumps(trips, kind)),
             tuple(
                 f"{place.location[0]:.6g}, {place.location[1]:.6g} "
-                f"(nearest point {_distance_in_words(place, trips)} away)"
+                f"(nearest point {_format_distance(place, trips)} away)"
                 for place in assignments[: len(locations)]  # the others are ends of trips
                 if place.square not in used_squares
             ),
@@ -392,7 +392,7 @@ class _Track:
     @classmethod
     def from_recording(cls, recording: Recording, kind: str | None) -> _Track:
         points = Points.from_recording(recording)
-        order = points.time_order()
+        order = points.order_by_time()
         errors = np.zeros(len(points), dtype=np.bool_)
         errors[order] = find_errors(points.take(order), kind)
         return cls(points, order, errors, points.take(order[~errors[order]]))
@@ -416,14 +416,14 @@ def _find_zones(
     rule, trips = history.rule, track.trips
 
     def make_zone(row: int) -> HiddenZone:
-        location = trips.location(row)
+        location = trips.get_location(row)
         squares = [place.square for place in assignments if place.location == location]
-        square = squares[0] if squares else rule.square(location)
-        return HiddenZone(square, rule.within_km(square))
+        square = squares[0] if squares else rule.find_square(location)
+        return HiddenZone(square, rule.get_within_km(square))
 
     while True:
         zones = [
-            HiddenZone(square, rule.within_km(square), movement, history.others(square))
+            HiddenZone(square, rule.get_within_km(square), movement, history.list_preceding_squares(square))
             for square in dict.fromkeys([*(place.square for place in assignments), *history.recordings])
         ]
         parts = remove(zones)
@@ -436,10 +436,10 @@ def _find_zones(
         if ways is None:
             return zones, parts
         # An old location at the start may be a location of the user: it is hidden like an end.
-        further = [track.points.location(row) for row in parts.wrong]
+        further = [track.points.get_location(row) for row in parts.wrong]
         if not further:
             far = find_far_ends(trips, ways, zones, make_zone)
-            further, ways = [trips.location(row) for row in far], []
+            further, ways = [trips.get_location(row) for row in far], []
         if not further:
             return zones, parts
         assignments += [history.assign(location, is_typed=False) for location in further]
@@ -500,8 +500,8 @@ def _infer_places(
     tracked = np.setdiff1d(track.order, [*parts.dropped, *parts.wrong], assume_unique=True)
     # Lines are broken at other points without times. Therefore the hash does not depend on the segments.
     kept = Segment.concatenate(parts.public.segments)
-    kept_hash = content_hash("ride", kept.latitude, kept.longitude)
-    values, removed = track.points.values.part(tracked), parts.removed[tracked]
+    kept_hash = hash_content("ride", kept.latitude, kept.longitude)
+    values, removed = track.points.values.select_points(tracked), parts.removed[tracked]
     places = []
     for zone, mask in zip(zones, parts.masks, strict=True):
         stretches = find_stretches(zone, values, removed, mask[tracked], times) if mask.any() else ()
@@ -533,7 +533,7 @@ def _hash_gates(stretches: Sequence[Stretch]) -> str | None:
     if not gates or np.isnat(times).any():
         return None
     # Rounded to a metre, because formats differ by centimetres.
-    return content_hash(np.round([gate.point for gate in gates], 3), times.astype(np.int64))
+    return hash_content(np.round([gate.point for gate in gates], 3), times.astype(np.int64))
 
 
 def _infer(zone: HiddenZone, streets: ZoneStreets | None, likelihoods: LogLikelihoods) -> tuple[ZoneInference, ...]:
@@ -580,12 +580,13 @@ def _check_distances(
         nearest = min(
             distance_km(*place.location, segment.latitude, segment.longitude).min() for segment in public.segments
         )
-        within_km = rule.within_km(place.square)
+        within_km = rule.get_within_km(place.square)
         if nearest <= within_km:
             north, east = place.square.centre
             latitude, longitude = place.location
             raise ConfigurationError(
-                f"--near {latitude:g},{longitude:g} lies within {metres(within_km)} of the core of an earlier location "
+                f"--near {latitude:g},{longitude:g} lies within {format_kilometres(within_km)} of the core of an "
+                "earlier location "
                 f"in {session}, and points near it would be kept: use --near {north:.5f},{east:.5f} for the same "
                 "location, or another --session for another one"
             )
@@ -595,10 +596,11 @@ def _describe_distance(assignments: Sequence[Assignment], points: Points, rule: 
     """Return why no point is near a location. The points are those without receiver errors."""
     if not len(points):
         return "every point is at latitude 0 and longitude 0, which receivers write without a fix"
-    distance = min((_find_distance(place, points), _distance_in_words(place, points)) for place in assignments)[1]
-    within_km = min(rule.within_km(place.square) for place in assignments)
+    distance = min((_find_distance(place, points), _format_distance(place, points)) for place in assignments)[1]
+    within_km = min(rule.get_within_km(place.square) for place in assignments)
     return (
-        f"no point lies within {metres(within_km)} of the location: the nearest is {distance} away; check --near, or "
+        f"no point lies within {format_kilometres(within_km)} of the location: the nearest is {distance} away; check "
+        "--near, or "
         "use a larger --within"
     )
 
@@ -608,6 +610,6 @@ def _find_distance(place: Assignment, points: Points) -> float:
     return float(distance_km(*place.location, points.values.latitude, points.values.longitude).min())
 
 
-def _distance_in_words(place: Assignment, points: Points) -> str:
+def _format_distance(place: Assignment, points: Points) -> str:
     distance = _find_distance(place, points)
-    return f"{distance:,.0f} km" if distance >= 10 else metres(distance)
+    return f"{distance:,.0f} km" if distance >= 10 else format_kilometres(distance)

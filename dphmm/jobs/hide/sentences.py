@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from dphmm.formatting import metres
+from dphmm.formatting import format_kilometres
 from dphmm.hide.street_inference import AHEAD_KM, MAP_MARGIN_KM, STREET, Candidates
 from dphmm.hide.zone import CELLS
 from dphmm.hide.zone_inference import ZoneInference
@@ -53,7 +53,9 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
     zone, candidates = place.zone, place.candidates
     strongest = place.strongest
     latitude, longitude = zone.square.centre
-    core, cell, side = (metres(length) for length in (zone.square.side_km, zone.grid.cell_km, 2 * zone.half_km))
+    core, cell, side = (
+        format_kilometres(length) for length in (zone.square.side_km, zone.grid.cell_km, 2 * zone.half_km)
+    )
     crossings = dict.fromkeys(name_crossing(zone, stretch) for stretch in place.stretches)
     verbs = [f"{crossing} it" for crossing in crossings if crossing != STOPPED]
     if STOPPED in crossings:  # last, so that the addition does not refer to other crossings
@@ -76,12 +78,13 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
         adversary = "every adversary tested"
     revealed += (
         f"From this file alone, {adversary} gives {claim}. Without the file, this probability is "
-        f"{format_odds(strongest.prior)}. The adversary's RMS error is {metres(strongest.error_km)}."
+        f"{format_odds(strongest.prior)}. The adversary's RMS error is {format_kilometres(strongest.error_km)}."
     )
-    outside = f", or up to {metres(place.outside_km)} outside it," if place.outside_km else ""
+    outside = f", or up to {format_kilometres(place.outside_km)} outside it," if place.outside_km else ""
     apart = ""
     if zone.prior.max() > (1 + 1e-9) / CELLS**2:
-        apart = f" that is farther than {metres(max(reach for _, reach in zone.others))} from the cores of other zones"
+        distance = format_kilometres(max(reach for _, reach in zone.others))
+        apart = f" that is farther than {distance} from the cores of other zones"
     further = "Knowledge that the map lacks helps an adversary further."
     if candidates is None:
         further = _WITHOUT_MAP
@@ -92,7 +95,8 @@ def describe_place(place: HiddenPlace, has_times: bool, has_session: bool, has_a
     protected = (
         f"Protected: Where in the {core} × {core} core{outside} your location lies, beyond what the track outside "
         f"suggests. With the same track outside, every location in the core{apart} yields this same file. No point "
-        f"within {metres(zone.within_km)} of your location is kept. {further} Every other file of your movements helps "
+        f"within {format_kilometres(zone.within_km)} of your location is kept. {further} Every other file of your "
+        "movements helps "
         "an adversary further."
     )
     return [revealed, protected, f"Repeated: {_describe_repeats(place, has_session, has_among)}"]
@@ -106,12 +110,12 @@ def _describe_repeats(place: HiddenPlace, has_session: bool, has_among: bool) ->
     if get_max_posterior(ten) > get_max_posterior(place.strongest) and ten.error_km < place.strongest.error_km:
         repeated = (
             f"Ten recordings that enter and leave like this one would raise the probability to "
-            f"{odds} and lower the RMS error to {metres(ten.error_km)}."
+            f"{odds} and lower the RMS error to {format_kilometres(ten.error_km)}."
         )
     else:
         repeated = (
             f"Ten recordings that enter and leave like this one yield a probability of {odds} and an RMS error of "
-            f"{metres(ten.error_km)}."
+            f"{format_kilometres(ten.error_km)}."
         )
     if has_session:
         total = find_strongest(place.inferences_from_all)

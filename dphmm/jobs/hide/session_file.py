@@ -168,12 +168,12 @@ class ZoneHistory:
         it may be another location, and points near it must not be kept.
         """
         location = float(location[0]), float(location[1])
-        new_square = self.rule.square(location)
+        new_square = self.rule.find_square(location)
         near = []
         for square in self.squares:
             if is_certainly_far(square, *location):
                 continue
-            within_km = self.rule.within_km(square)
+            within_km = self.rule.get_within_km(square)
             tolerance = tolerance_km(square, within_km)
             outside = float(distance_outside(square, *location)[0])
             if square == new_square or outside <= tolerance:
@@ -182,16 +182,16 @@ class ZoneHistory:
                 near.append((outside, square))
         if near:
             nearest = min(near, key=itemgetter(0))[1]
-            return Assignment(location, nearest, self.rule.within_km(nearest))
+            return Assignment(location, nearest, self.rule.get_within_km(nearest))
         self.squares.append(new_square)
         self.num_apart[new_square] = len(self.recordings) if is_typed else 0
         return Assignment(location, new_square, 0.0)
 
-    def others(self, square: Square) -> list[tuple[Square, float]]:
+    def list_preceding_squares(self, square: Square) -> list[tuple[Square, float]]:
         """Return the squares with precedence over a square, as in `HiddenZone`."""
         others = []
         for index, other in enumerate(self.squares[: self.squares.index(square)]):
-            within_km = self.rule.within_km(other)
+            within_km = self.rule.get_within_km(other)
             others.append((other, within_km if index < self.num_apart[square] else tolerance_km(other, within_km)))
         return others
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, IntArray, runs
+from dphmm.arrays import BoolArray, IntArray, find_runs
 from dphmm.hide.street_inference import AHEAD_KM
 from dphmm.hide.trip_ends import find_gaps
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
@@ -32,7 +32,7 @@ def find_stretches(
         Whether times are published.
     """
     trip = np.concatenate([[0], np.cumsum(find_gaps(points.times))])
-    ends = runs(removed)
+    ends = find_runs(removed)
     stretches = []
     for first, last in zip(ends[::2], ends[1::2], strict=True):
         inside = first + np.flatnonzero(mask[first : last + 1])
@@ -40,9 +40,9 @@ def find_stretches(
             continue
         entered = left = None
         if first > 0 and trip[first - 1] == trip[inside[0]]:
-            entered = _gate(zone, points, removed, trip, range(first - 1, -1, -1))
+            entered = _build_gate(zone, points, removed, trip, range(first - 1, -1, -1))
         if last + 1 < len(points) and trip[last + 1] == trip[inside[-1]]:
-            left = _gate(zone, points, removed, trip, range(last + 1, len(points)))
+            left = _build_gate(zone, points, removed, trip, range(last + 1, len(points)))
         seconds = None
         if entered is not None and left is not None:
             taken = (points.times[last + 1] - points.times[first - 1]) / np.timedelta64(1, "s")
@@ -53,7 +53,7 @@ def find_stretches(
     return tuple(stretches)
 
 
-def _gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
+def _build_gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
     """Return the gate at the first of several points.
 
     Its direction is that to the first point at least 100 m away, and the location ahead is `AHEAD_KM` farther along the

@@ -9,14 +9,14 @@ from typing import Any
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result
 from dphmm.jobs.model.loading import check_model_output, credit_streets, summarize_size
-from dphmm.jobs.model.region import bounding_box, prepare_region, smallest_cell
+from dphmm.jobs.model.region import find_smallest_cell, get_bounding_box, prepare_region
 from dphmm.jobs.region_map import COAST
 from dphmm.model.blank_model import get_kind, region_prior
 from dphmm.model.model import MarkovModel
 from dphmm.space import Grid, StateSpace
 from dphmm.space.grid import Box
-from dphmm.tables import new_file
-from dphmm.validation import PositiveNumber, Seconds, checked
+from dphmm.tables import write_new_file
+from dphmm.validation import PositiveNumber, Seconds, check_arguments
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ REGION_MODEL_ACCURACY = (
 )
 
 
-@checked
-def blank_model(
+@check_arguments
+def build_blank_model(
     space: StateSpace | None = None,
     step_seconds: Seconds | None = None,
     kind: str = "everyday",
@@ -115,8 +115,8 @@ def blank_model(
     if (space is None) != (sum(region is not None for region in (bbox, town, extent)) == 1):
         raise ConfigurationError("exactly one region is required: pass space, or use one of --bbox, --town and extent")
     if space is None:
-        box = bounding_box(bbox, town, extent)
-        space = Grid.over(box, smallest_cell(box))
+        box = get_bounding_box(bbox, town, extent)
+        space = Grid.over(box, find_smallest_cell(box))
     step = parameters.step_seconds if step_seconds is None else step_seconds
     is_default_of_places = region_map == COAST and not isinstance(space, Grid)
     space, mapped_region, warnings = prepare_region(space, None if is_default_of_places else region_map, only_on)
@@ -127,7 +127,7 @@ def blank_model(
         )
     result = RegionModelResult(credit_streets(model), warnings)
     if output is not None:
-        with new_file(output, overwrite) as part:
+        with write_new_file(output, overwrite) as part:
             result.model.save(part)
     return result
 

@@ -17,7 +17,7 @@ from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import find_training_users
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import Moves, concatenate_moves, extract_moves, state_sequences
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # The probability levels of the prediction regions that are checked.
 LEVELS = (0.5, 0.9, 0.99)
@@ -94,7 +94,7 @@ class Fit(Result):
         }
 
 
-@checked
+@check_arguments
 def evaluate_fit(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)) -> Fit:
     """Evaluate the goodness of fit of a model to users, as ``dphmm model show --true`` does.
 
@@ -122,7 +122,7 @@ def evaluate_fit(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)
     loaded = load_model(model)
     if not steps or any(isinstance(k, bool) or not 1 <= k <= 10_000 for k in steps):
         raise ConfigurationError(f"steps must be integers from 1 to 10000, got {tuple(steps)}")
-    tracks = Data.from_any(data).within(loaded.space).read().trajectories
+    tracks = Data.from_any(data).with_region(loaded.space).read().trajectories
     sequences = state_sequences(tracks, loaded.space, loaded.step, outside=loaded.outside)
     user_moves = [extract_moves(sequence, loaded.chain_size) for sequence in sequences]
     moves = concatenate_moves(user_moves)
@@ -140,7 +140,7 @@ def evaluate_fit(model: Model, data: DataLike, steps: Sequence[int] = (1, 3, 12)
         uniform_log_likelihood=float(-np.log(degrees[possible]).mean()) if possible.any() else float("-inf"),
         stays=float((moves.sources == moves.targets).mean()),
         stays_expected=float(stays.mean()),
-        coverage=tuple(_coverage(loaded, sequences, sorted({int(k) for k in steps}))),
+        coverage=tuple(_compute_coverage(loaded, sequences, sorted({int(k) for k in steps}))),
     )
 
 
@@ -162,7 +162,9 @@ def _score_moves(model: MarkovModel, moves: Moves) -> FloatArray:
     return scores
 
 
-def _coverage(model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]], steps: list[int]) -> list[Coverage]:
+def _compute_coverage(
+    model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]], steps: list[int]
+) -> list[Coverage]:
     """Return the coverage for pairs of observations that are the given numbers of steps apart.
 
     Pairs are sampled with a fixed seed.
@@ -171,7 +173,7 @@ def _coverage(model: MarkovModel, sequences: Sequence[tuple[IntArray, IntArray]]
     for count in steps:
         slots, starts, ended = (
             np.concatenate(part)
-            for part in zip(*(_observation_pairs(model, *sequence, count) for sequence in sequences), strict=True)
+            for part in zip(*(_list_observation_pairs(model, *sequence, count) for sequence in sequences), strict=True)
         )
         order = np.random.default_rng(_SEED).permutation(len(slots))
         _, first, column = np.unique(
@@ -219,7 +221,7 @@ def _evaluate_regions(rows: FloatArray, column: IntArray, ended: IntArray, steps
     return results
 
 
-def _observation_pairs(
+def _list_observation_pairs(
     model: MarkovModel, slots: IntArray, states: IntArray, steps: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return observations several steps apart: first slots, first contexts, last states.

@@ -21,14 +21,14 @@ from dphmm.arrays import MAX_SCALE, BoolArray, FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import as_plain, export_fields
 from dphmm.jobs.batch.workers import Engine, Processes
-from dphmm.jobs.input_data import MALFORMED, SAME_TIME, Data, DataLike, Dropped, in_blocks
+from dphmm.jobs.input_data import MALFORMED, SAME_TIME, Data, DataLike, Dropped, iterate_blocks
 from dphmm.jobs.model.loading import check_model_output, credit_streets, summarize_size
 from dphmm.jobs.model.private import MOVES_PER_USER, PrivateModel, fit_private_moves
 from dphmm.jobs.model.region import Choice, prepare_region, select_region
 from dphmm.jobs.model.training_data import CountingRules, TrainingData, count_block
-from dphmm.jobs.model.training_users import private_list_path, write_user_list
-from dphmm.jobs.progress import ProgressCallback, unwatched
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.jobs.model.training_users import get_private_list_path, write_user_list
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
+from dphmm.mechanisms.exact import Rational, parse_rational
 from dphmm.model.fitting import Extension, ShrunkModel, extend, fit_shrunk_counts
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import create_outside_states
@@ -36,8 +36,8 @@ from dphmm.model.radius_calibration import MAX_USERS, MIN_USERS, compute_calibra
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
 from dphmm.space import StateSpace, Trajectory
-from dphmm.tables import check_output, new_file
-from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, checked
+from dphmm.tables import check_output, write_new_file
+from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, check_arguments
 
 _CLASSES_WITHOUT_GAIN = (
     "class_weight_moves is infinite (null in JSON): the moves within a class of time do not predict other users better "
@@ -125,7 +125,7 @@ class LearnResult:
         return summary if self.shrunk is None else summary | export_fields(self.shrunk)
 
 
-@checked
+@check_arguments
 def learn(
     data: DataLike,
     space: StateSpace | None = None,
@@ -146,7 +146,7 @@ def learn(
     only_on: str | Path | None = None,
     *,
     engine: Engine | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> LearnResult:
     """Learn a mobility model from trajectories, as ``dphmm learn`` does.
 
@@ -236,7 +236,7 @@ def learn(
     """
     if output is not None:
         check_model_output(output, overwrite)
-        check_output(private_list_path(output), overwrite)
+        check_output(get_private_list_path(output), overwrite)
     exclusive = [option for option in (user_epsilon, smoothing, min_users) if option is not None]
     _check_options(
         exclusive,
@@ -250,10 +250,10 @@ def learn(
         calibrate_radii,
         region_map,
     )
-    budget = None if user_epsilon is None else rational(user_epsilon, "user_epsilon")
+    budget = None if user_epsilon is None else parse_rational(user_epsilon, "user_epsilon")
     crew = Processes(1) if engine is None else engine
     with ExitStack() as stack:
-        selected = Data.from_any(data).within(space)
+        selected = Data.from_any(data).with_region(space)
         not_read = list[Dropped]()
         choice = None
         if space is None:
@@ -310,9 +310,9 @@ def learn(
             if calibrate_radii and radii is None:
                 raise ConfigurationError(f"calibrate_radii requires at least {MIN_USERS} users in the region")
     if output is not None:
-        with new_file(output, overwrite) as part:
+        with write_new_file(output, overwrite) as part:
             model.save(part)
-            write_user_list(private_list_path(output), model, training.users, overwrite)
+            write_user_list(get_private_list_path(output), model, training.users, overwrite)
     dropped = (*not_read, *training.loss.describe(model.outside is not None))
     return LearnResult(model, training, dropped, extension, shrunk, private, choice, warnings)
 
@@ -325,12 +325,12 @@ def _count_users(
     watch: ProgressCallback,
 ) -> TrainingData:
     """Count the statistics of users, on workers that run until the end of the stack."""
-    blocks = in_blocks(tracks)
+    blocks = iterate_blocks(tracks)
     first_blocks = list(islice(blocks, 2))
     # Workers that start before most locations are read are copies of this process without these locations. A single
     # block is counted sooner than workers start.
     if len(first_blocks) > 1:
-        stack.enter_context(crew.started())
+        stack.enter_context(crew.start_workers())
     counter = crew if len(first_blocks) > 1 else Processes(1)
     counted = counter.run_in_order(partial(count_block, rules=rules), chain(first_blocks, blocks))
     return TrainingData.concatenate(list(watch(counted, "Counting"))).sort_users()

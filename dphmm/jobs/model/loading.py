@@ -9,7 +9,7 @@ from dphmm.errors import ConfigurationError
 from dphmm.model.model import MarkovModel
 from dphmm.space.streets import Streets
 from dphmm.tables import check_output
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 
 # A model, or its file.
 Model = MarkovModel | str | Path
@@ -22,7 +22,7 @@ def summarize_size(model: MarkovModel) -> dict[str, Any]:
     return size | ({"street_km": float(model.states.lengths_km.sum())} if isinstance(model.states, Streets) else {})
 
 
-@checked
+@check_arguments
 def load_model(model: Model) -> MarkovModel:
     """Load a model that has state locations and a timestep.
 

@@ -18,9 +18,9 @@ from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs.model.loading import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.loss_function import read_budgets, read_matrix
-from dphmm.model import MarkovModel, reverse, reverses, stationary
+from dphmm.model import MarkovModel, compute_stationary_distribution, reverse, reverse_by_step
 from dphmm.stochastic_matrix import MatrixLike
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # A matrix, or a CSV, NPY or NPZ file that contains one.
 Matrix = MatrixLike | str | Path
@@ -51,7 +51,7 @@ class Mobility:
     file: Path | None = None
 
     @classmethod
-    @checked
+    @check_arguments
     def from_source(
         cls,
         model: Model | None = None,
@@ -100,15 +100,15 @@ class Mobility:
     @property
     def start(self) -> FloatArray:
         """The initial distribution, ``(m,)``, or else the stationary one."""
-        return self.initial if self.initial is not None else stationary(self.transition)
+        return self.initial if self.initial is not None else compute_stationary_distribution(self.transition)
 
     @property
     def backward(self) -> Any:
         """The backward matrix, with `start` as the distribution of the previous state."""
         return reverse(self.transition, self.start)
 
-    def backwards(self, times: int) -> Iterator[Any]:
-        """Return the backward matrix of each step. See `dphmm.model.reverses`.
+    def iterate_backward_matrices(self, times: int) -> Iterator[Any]:
+        """Return the backward matrix of each step. See `dphmm.model.reverse_by_step`.
 
         Parameters
         ----------
@@ -120,9 +120,9 @@ class Mobility:
         Iterator
             ``times - 1`` matrices ``(m, m)``, in order of time.
         """
-        return reverses(self.transition, self.start, times)
+        return reverse_by_step(self.transition, self.start, times)
 
-    def pasts(self, times: int, limit: float) -> Iterator[Any]:
+    def iterate_backward_losses(self, times: int, limit: float) -> Iterator[Any]:
         """Iterate over the backward matrices, and replace equal ones by one loss function.
 
         The set of reachable states eventually stops changing, and with it the set of positive entries. If two rows have
@@ -143,11 +143,11 @@ class Mobility:
         """
         before: Any = None
         is_settled = False
-        for step, matrix in enumerate(self.backwards(times), start=1):
+        for step, matrix in enumerate(self.iterate_backward_matrices(times), start=1):
             yield matrix
-            is_last = is_settled and _equal(before, matrix)
+            is_last = is_settled and _are_equal(before, matrix)
             if before is not None and not is_settled:
-                is_settled = np.array_equal(_columns(before), _columns(matrix))
+                is_settled = np.array_equal(_find_nonzero_columns(before), _find_nonzero_columns(matrix))
                 is_last = is_settled and LossFunction(matrix, min(limit, _CHECKED_ALPHA)).is_identity
             if is_last:
                 yield from repeat(LossFunction(matrix, limit), times - 1 - step)
@@ -159,12 +159,12 @@ class Mobility:
 _CHECKED_ALPHA = 1e-6
 
 
-def _columns(matrix: Any) -> BoolArray:
+def _find_nonzero_columns(matrix: Any) -> BoolArray:
     """Return which columns of a matrix are non-zero: the possible previous states."""
     return np.asarray(matrix.sum(axis=0) > 0).ravel()
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _are_equal(first: Any, second: Any) -> bool:
     if sp.issparse(first):
         return all(
             np.array_equal(getattr(first, part), getattr(second, part)) for part in ("data", "indices", "indptr")

@@ -26,15 +26,15 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
 from dphmm.formatting import export_fields, exported
-from dphmm.mechanisms.exact import Rational, rational
+from dphmm.mechanisms.exact import Rational, parse_rational
 from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
 from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit
 from dphmm.model.fitting import UNIFORM_SHARE
 from dphmm.model.moves import Moves, StateSequence, extract_moves
 from dphmm.model.outside_states import OutsideStates, create_outside_states
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.space import Grid, StateSpace
-from dphmm.validation import Integers, PositiveNumber, Seconds, checked
+from dphmm.validation import Integers, PositiveNumber, Seconds, check_arguments
 
 # The default maximum number of moves of each user that are counted.
 MOVES_PER_USER = 20
@@ -172,7 +172,7 @@ class PrivateModel:
         return replace(total, model=self.model.with_provenance({**(self.model.provenance or {}), **total.to_dict()}))
 
 
-@checked
+@check_arguments
 def fit_private(
     sequences: Iterable[StateSequence],
     space: StateSpace,
@@ -240,7 +240,7 @@ def fit_private(
     )
 
 
-@checked
+@check_arguments
 def fit_private_moves(
     user_moves: list[Moves],
     space: StateSpace,
@@ -256,12 +256,12 @@ def fit_private_moves(
 
     They may be thinned already.
     """
-    budget = rational(user_epsilon, "user_epsilon")
+    budget = parse_rational(user_epsilon, "user_epsilon")
     if budget * MAX_SCALE < 1000 * moves_per_user:
         raise BudgetError(f"user_epsilon must be larger, got {float(budget):g}: its noise may exceed 64 bits")
     outside_states = None if outside is None else create_outside_states(space)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
-    noise = CountNoise(budget, random_source(rng))
+    noise = CountNoise(budget, as_random_source(rng))
     count = int(noise.add("users", len(user_moves), 1, budget * _NUM_USERS_SHARE))
     extras: dict[str, Fraction] = {}
     if outside_states is not None and outside is not None:
@@ -269,7 +269,7 @@ def fit_private_moves(
         leaving = count_leaving(user_moves, outside, outside_states, moves_per_user)
         sensitivity = 2 * moves_per_user
         leaving = noise.add("outside", leaving, sensitivity, extras["outside"])
-        outside_states, arrival_shares = _private_outside(
+        outside_states, arrival_shares = _estimate_outside_states(
             outside_states, leaving, sensitivity / float(extras["outside"])
         )
         user_moves = [moves.to_states(outside_states.state_of_context) for moves in user_moves]
@@ -279,13 +279,13 @@ def fit_private_moves(
     is_small = reach.entries <= MAX_TABLE_MOVES
     with_table = is_small and positive_count * rest * _TABLE_SHARE >= _MIN_USERS_PER_MOVE * reach.entries
     parts = _split_budget(positive_count, rest, budget * _NUM_USERS_SHARE, with_table) | extras
-    side, blocks = _blocks(space, 0.0 if with_table else positive_count * float(parts["places"]))
+    side, blocks = _assign_blocks(space, 0.0 if with_table else positive_count * float(parts["places"]))
     true = BoundedCounts.count(user_moves, reach, blocks, moves_per_user, with_table)
     rings = noise.add("rings", true.rings, moves_per_user, parts["rings"])
     places = noise.add("places", true.places, moves_per_user, parts["places"])
     scale = moves_per_user / float(parts["places"])
     base = np.ones(space.size) if attraction is None else attraction
-    kernel = _kernel(reach, rings, places, blocks, scale, base)
+    kernel = _estimate_kernel(reach, rings, places, blocks, scale, base)
     matrix = reach.with_data(kernel.data())
     if true.table is not None:
         table = noise.add("table", true.table, moves_per_user, parts["table"])
@@ -334,7 +334,7 @@ def thin_evenly(values: FloatArray, maximum: int) -> FloatArray:
     return values[(np.arange(size) * len(values)) // max(size, 1)]
 
 
-def _private_outside(
+def _estimate_outside_states(
     outside_states: OutsideStates, noisy: IntArray, scale: float
 ) -> tuple[OutsideStates, tuple[FloatArray, FloatArray]]:
     """Return outside states, and shares of arrivals that are outside, from noisy counts.
@@ -366,7 +366,7 @@ def _split_budget(num_users: int, epsilon: Fraction, spent: Fraction, with_table
     return {"rings": rings, "places": left - rings}
 
 
-def _blocks(space: StateSpace, weight: float) -> tuple[int, IntArray]:
+def _assign_blocks(space: StateSpace, weight: float) -> tuple[int, IntArray]:
     """Return the side of blocks, in cells, and the block of each state, ``(N,)``.
 
     The side is the smallest with at most ``weight`` blocks, which is the number of users times the share of the budget.
@@ -381,7 +381,7 @@ def _blocks(space: StateSpace, weight: float) -> tuple[int, IntArray]:
     return side, np.unique(row * space.columns + column, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def _kernel(
+def _estimate_kernel(
     reach: SpeedLimit, rings: IntArray, places: IntArray, blocks: IntArray, scale: float, base: FloatArray
 ) -> RegionKernel:
     """Return the region's kernel from noisy counts.
@@ -389,7 +389,7 @@ def _kernel(
     Within a block, arrivals are divided in proportion to the base.
     """
     sizes = np.bincount(blocks)
-    shares = _decreasing_shares(rings, np.bincount(reach.rings, minlength=reach.ring_count) / reach.size)
+    shares = _fit_decreasing_shares(rings, np.bincount(reach.rings, minlength=reach.ring_count) / reach.size)
     stayed, arrived = np.maximum(places, 0)
     total = float(max(places[1].sum(), 0))
     trust = (1 - UNIFORM_SHARE) * total / (total + scale * len(sizes))
@@ -405,7 +405,7 @@ def _kernel(
     return RegionKernel(reach, shares, attraction, np.clip(stays, *_STAY_RANGE)[blocks])
 
 
-def _decreasing_shares(rings: IntArray, cells: FloatArray) -> FloatArray:
+def _fit_decreasing_shares(rings: IntArray, cells: FloatArray) -> FloatArray:
     """Return positive shares of rings, for which the share per cell does not increase.
 
     Noise in a far ring with many cells would cause the largest errors. The share per cell is therefore fitted by

@@ -15,17 +15,17 @@ import shapely
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError, StateError
 from dphmm.jobs.region_map import RegionMap, build_region_map, get_credit, restrict_region
-from dphmm.mechanisms.lattice_noise import laplace_steps
+from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.policy.zones import read_polygons
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.readers.table import read_places
 from dphmm.space import Grid, LocalProjection, StateSpace, Trajectory
-from dphmm.space.grid import Box, CellSize, join_at_date_line, preset_box, turn_back
+from dphmm.space.grid import Box, CellSize, get_preset_box, join_at_date_line, turn_back
 from dphmm.space.streets import SEGMENT_KM, WITHIN_KM, Streets
-from dphmm.space.towns import town_box
+from dphmm.space.towns import find_town_box
 from dphmm.tables.source import get_suffix
 from dphmm.tables.street_map import read_street_map
-from dphmm.validation import Interval, checked
+from dphmm.validation import Interval, check_arguments
 
 # The maximum number of states of an automatically selected grid. With these, gaps of any length are fast.
 MAX_STATES = 2000
@@ -83,7 +83,7 @@ class Choice:
         return Grid.over(self.bbox, self.cell)
 
 
-def choose(tracks: Sequence[Trajectory], step_seconds: float | None = None) -> Choice:
+def choose_city(tracks: Sequence[Trajectory], step_seconds: float | None = None) -> Choice:
     """Select the city with most of the users, without noise.
 
     The box contains the fixes within 25 km of the densest bin, without the outermost hundredth at each end of each
@@ -100,12 +100,14 @@ def choose(tracks: Sequence[Trajectory], step_seconds: float | None = None) -> C
     best = distinct[:, np.bincount(at.ravel(), weight).argmax()]
     middle = np.minimum((best + 0.5) / _BINS_PER_DEGREE, (90.0, 180.0))  # the pole has its own bin
     near = np.abs(LocalProjection(*middle.tolist()).to_plane(latitude, longitude)).max(axis=1) <= _NEAR_KM
-    south, north = _trimmed_range(latitude[near], weight[near])
+    south, north = _trim_range(latitude[near], weight[near])
     # Longitudes on the other side of the 180th meridian continue those of this side.
     turns = np.round((middle[1] - longitude[near]) / 360.0)
-    west, east = _wrap_sides(*_trimmed_range(longitude[near] + 360.0 * turns, weight[near]))
+    west, east = _wrap_sides(*_trim_range(longitude[near] + 360.0 * turns, weight[near]))
     box = max(south, -90.0), west, min(north, 90.0), east
-    return Choice(box, smallest_cell(box), _shortest_step(tracks) if step_seconds is None else float(step_seconds))
+    return Choice(
+        box, find_smallest_cell(box), _find_shortest_step(tracks) if step_seconds is None else float(step_seconds)
+    )
 
 
 def choose_privately(
@@ -125,7 +127,7 @@ def choose_privately(
         column = np.floor((trajectory.longitude + 180) * _TILES_PER_DEGREE).astype(np.int64) % columns
         tiles, counts = np.unique(row * columns + column, return_counts=True)
         votes[tiles[counts.argmax()]] += 1
-    noisy = votes + laplace_steps(epsilon, votes.size, random_source(rng))
+    noisy = votes + sample_discrete_laplace(epsilon, votes.size, as_random_source(rng))
     south, west = divmod(int(noisy.argmax()), columns)
     box = (
         south / _TILES_PER_DEGREE - 90,
@@ -133,7 +135,7 @@ def choose_privately(
         (south + 1) / _TILES_PER_DEGREE - 90,
         (west + 1) / _TILES_PER_DEGREE - 180,
     )
-    return Choice(box, smallest_cell(box), _PRIVATE_STEP if step_seconds is None else float(step_seconds), epsilon)
+    return Choice(box, find_smallest_cell(box), _PRIVATE_STEP if step_seconds is None else float(step_seconds), epsilon)
 
 
 def select_region(
@@ -141,12 +143,12 @@ def select_region(
 ) -> tuple[Choice, Fraction | None]:
     """Return the selected region, and the budget that remains for the model."""
     if budget is None:
-        return choose(tracks, step_seconds), None
+        return choose_city(tracks, step_seconds), None
     choice = choose_privately(tracks, budget * REGION_BUDGET_SHARE, step_seconds)
     return choice, budget * (1 - REGION_BUDGET_SHARE)
 
 
-def _trimmed_range(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
+def _trim_range(values: FloatArray, weight: FloatArray) -> tuple[float, float]:
     """Return the range without the outermost hundredths, rounded outwards to 0.01 degrees."""
     order = np.argsort(values)
     share = np.cumsum(weight[order]) / weight.sum()
@@ -161,7 +163,7 @@ def _wrap_sides(west: float, east: float) -> tuple[float, float]:
     return west if west >= -180.0 else round(west + 360.0, 2), east if east <= 180.0 else round(east - 360.0, 2)
 
 
-def smallest_cell(box: tuple[float, float, float, float]) -> float:
+def find_smallest_cell(box: tuple[float, float, float, float]) -> float:
     """Return the smallest cell size for which a box has at most `MAX_STATES` cells."""
     cell = next((cell for cell in _CELLS if Grid.over(box, cell).size <= MAX_STATES), None)
     if cell is None:
@@ -169,7 +171,7 @@ def smallest_cell(box: tuple[float, float, float, float]) -> float:
     return cell
 
 
-def _shortest_step(tracks: Sequence[Trajectory]) -> float:
+def _find_shortest_step(tracks: Sequence[Trajectory]) -> float:
     """Return the shortest step that is at least the median time between fixes."""
     intervals = [
         float(np.median(np.diff(trajectory.times).astype(np.int64)) / 1e6)
@@ -184,7 +186,7 @@ def _shortest_step(tracks: Sequence[Trajectory]) -> float:
 _PRESET_CELLS = {"gowalla": 2.0}
 
 
-@checked
+@check_arguments
 def region(
     preset: str | None = None,
     bbox: tuple[float, float, float, float] | None = None,
@@ -248,7 +250,9 @@ def region(
             "--streets, which one of --bbox, --town and extent may bound"
         )
     if streets is not None:
-        return _read_streets(Path(streets), cell_km, within_km, bounding_box(bbox, town, extent) if num_boxes else None)
+        return _read_streets(
+            Path(streets), cell_km, within_km, get_bounding_box(bbox, town, extent) if num_boxes else None
+        )
     if places is not None:
         if cell_km is not None:
             raise ConfigurationError("--cell cannot be combined with --places: named places have no cells")
@@ -257,11 +261,11 @@ def region(
         raise ConfigurationError("within_km requires --places or --streets")
     if preset is not None:
         cell_km = _PRESET_CELLS.get(preset) if cell_km is None else cell_km
-        return Grid.preset(preset) if cell_km is None else Grid.over(preset_box(preset), cell_km)
+        return Grid.preset(preset) if cell_km is None else Grid.over(get_preset_box(preset), cell_km)
     if cell_km is None:
         raise ConfigurationError("a grid needs a cell size: use --cell with kilometres, such as --cell 0.5")
     if bbox is not None or town is not None or extent is not None:
-        return Grid.over(bounding_box(bbox, town, extent), cell_km)
+        return Grid.over(get_bounding_box(bbox, town, extent), cell_km)
     return Grid.over(shapely.union_all([shape for _, shape in read_polygons(str(polygon))]), cell_km)
 
 
@@ -283,12 +287,12 @@ def _read_streets(path: Path, segment: float | None, within: float | None, bound
 _RECORDING_SUFFIXES = frozenset({".gpx", ".fit", ".tcx", ".rec", ".plt", ".csv", ".jsonl"})
 
 
-def bounding_box(bbox: Box | None, town: str | None, extent: str | Path | None) -> Box:
+def get_bounding_box(bbox: Box | None, town: str | None, extent: str | Path | None) -> Box:
     """Return the box of a region."""
     if bbox is not None:
         return bbox
     if town is not None:
-        return town_box(town)
+        return find_town_box(town)
     if get_suffix(Path(str(extent))) in _RECORDING_SUFFIXES:
         raise ConfigurationError(
             f"extent must be a public layer of polygons, got the recording {extent}, and its bounding box would reveal "

@@ -16,14 +16,14 @@ from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import UNLISTED_USERS, find_training_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model import Crowd, MarkovModel, compare_crowds, move_probabilities, sample_paths_like, state_sequence
 from dphmm.model.path_sampling import PathSampler
-from dphmm.random import Rng, random_source
+from dphmm.random import Rng, as_random_source
 from dphmm.space.states import StateSpace
-from dphmm.space.trajectory import EARLIEST, LATEST, microseconds, time_zone
-from dphmm.tables import check_output, new_file
-from dphmm.validation import Integers, Interval, Seconds, checked
+from dphmm.space.trajectory import EARLIEST, LATEST, parse_time_zone, round_to_microseconds
+from dphmm.tables import check_output, write_new_file
+from dphmm.validation import Integers, Interval, Seconds, check_arguments
 from dphmm.writers.formats import check_format
 from dphmm.writers.paths import PATH_FORMATS, open_paths
 
@@ -123,7 +123,7 @@ class Comparison(Result):
         return {"compared_with": counted | {"num_excluded_users": self.left_out}, "measures": measures}
 
 
-@checked
+@check_arguments
 def synthesize(
     model: Model,
     output: str | Path,
@@ -133,7 +133,7 @@ def synthesize(
     *,
     rng: Rng = None,
     overwrite: bool = False,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> SynthesisResult:
     """Write trajectories of synthetic users, as ``dphmm synthesize`` does.
 
@@ -191,23 +191,23 @@ def synthesize(
     """
     path = check_output(check_format(output, PATH_FORMATS), overwrite)
     learned = load_model(model)
-    step = microseconds(learned.step, "step_seconds")
+    step = round_to_microseconds(learned.step, "step_seconds")
     first, length = find_slots(learned, days, start)
     slots = first + np.arange(length)
     sampler = PathSampler(learned, rng)
     width = len(str(num_users))
     block = max(1, _BLOCK_LOCATIONS // length)
-    with new_file(path, overwrite) as part, open_paths(part, learned.space, step, slots) as add:
+    with write_new_file(path, overwrite) as part, open_paths(part, learned.space, step, slots) as add:
         for begin in watch(range(0, num_users, block), "Sampling users", -(-num_users // block)):
             count = min(block, num_users - begin)
-            states = sampler.paths(np.full(count, first), length)
+            states = sampler.sample_state_paths(np.full(count, first), length)
             add([f"synthetic-{begin + k + 1:0{width}d}" for k in range(count)], states)
     return SynthesisResult(
-        path, num_users, length, np.datetime64(first * step, "us"), learned.content_hash, _guarantee(learned)
+        path, num_users, length, np.datetime64(first * step, "us"), learned.content_hash, _describe_guarantee(learned)
     )
 
 
-@checked
+@check_arguments
 def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
     """Return the first slot of synthetic users and the number of slots. See `synthesize`.
 
@@ -216,11 +216,11 @@ def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
     ConfigurationError
         If there are none or too many, or some are not in the years 1 to 9999.
     """
-    step = microseconds(model.step, "step_seconds")
+    step = round_to_microseconds(model.step, "step_seconds")
     length = int(days * 86_400_000_000 / step)
     if not 1 <= length <= _MAX_STEPS:
         raise ConfigurationError(f"days must be 1 to {_MAX_STEPS} steps of {model.step:g} s, got {days:g} days")
-    first = -(-_instant(start, model) // step)
+    first = -(-_parse_instant(start, model) // step)
     if not _FIRST <= first * step <= (first + length - 1) * step <= _LAST:
         raise ConfigurationError(
             f"start must leave all timesteps in the years 1 to 9999, got {start!r:.40} for {days:g} days"
@@ -228,7 +228,7 @@ def find_slots(model: MarkovModel, days: Days, start: str) -> tuple[int, int]:
     return first, length
 
 
-def _guarantee(model: MarkovModel) -> str:
+def _describe_guarantee(model: MarkovModel) -> str:
     provenance = model.provenance or {}
     guarantee = provenance.get("guarantee")
     if not isinstance(guarantee, str):
@@ -237,9 +237,9 @@ def _guarantee(model: MarkovModel) -> str:
     return f"{guarantee} (epsilon = {epsilon})" if isinstance(epsilon, str) else guarantee
 
 
-def _instant(start: str, model: MarkovModel) -> int:
+def _parse_instant(start: str, model: MarkovModel) -> int:
     """Convert an instant, or a day in the model's zone, to microseconds since 1970."""
-    zone = UTC if model.time_classes is None else time_zone(model.time_classes.zone)
+    zone = UTC if model.time_classes is None else parse_time_zone(model.time_classes.zone)
     try:
         instant = datetime.fromisoformat(start)
         instant = instant if instant.tzinfo else instant.replace(tzinfo=zone)
@@ -249,14 +249,14 @@ def _instant(start: str, model: MarkovModel) -> int:
     return round(since) * 1_000_000
 
 
-@checked
+@check_arguments
 def compare_users(
     model: Model,
     data: DataLike,
     gap_seconds: Seconds | None = None,
     *,
     rng: Rng = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> Comparison:
     """Compare synthetic users with real ones, as ``dphmm synthesize --compare`` does.
 
@@ -291,9 +291,9 @@ def compare_users(
     """
     learned = load_model(model)
     space = learned.space
-    source = random_source(rng)
+    source = as_random_source(rng)
     seen = find_training_users(model, learned)
-    all_users = Data.from_any(data).within(space).read().trajectories
+    all_users = Data.from_any(data).with_region(space).read().trajectories
     others = [trajectory for trajectory in all_users if seen is None or trajectory.user not in seen]
     if not others:
         raise ConfigurationError(
@@ -313,12 +313,12 @@ def compare_users(
     crowd = Crowd.from_paths(true, space.points, classes)
     drawn = Crowd.from_paths(sample_paths_like(learned, firsts, lengths, source), space.points, classes)
     probabilities = move_probabilities(learned, true, firsts)
-    uniforms = source.uniform(int(lengths.sum()))
+    uniforms = source.sample_uniform(int(lengths.sum()))
     independent = np.minimum(np.searchsorted(np.cumsum(learned.initial), uniforms), space.size - 1)
     memoryless = Crowd.from_paths(np.split(independent, np.cumsum(lengths)[:-1]), space.points, classes)
     return Comparison(
         compare_crowds(drawn, crowd),
-        _compare_halves(owners, true, space, classes, source.uniform(len(others))),
+        _compare_halves(owners, true, space, classes, source.sample_uniform(len(others))),
         compare_crowds(memoryless, crowd),
         len(np.unique(owners)),
         len(true),
@@ -350,7 +350,7 @@ def classify_hours(model: MarkovModel, firsts: IntArray, lengths: IntArray) -> l
     if model.time_classes is not None:
         classes = model.time_classes.get_classes(slots)
     else:
-        classes = (slots - 1) * microseconds(model.step, "step_seconds") // 3_600_000_000 % 24
+        classes = (slots - 1) * round_to_microseconds(model.step, "step_seconds") // 3_600_000_000 % 24
     return np.split(classes, np.cumsum(lengths)[:-1])
 
 
@@ -359,7 +359,7 @@ def _compare_halves(
 ) -> dict[str, float]:
     """Compare a random half of the users with the other half."""
 
-    def crowd(chosen: BoolArray) -> Crowd:
+    def build_crowd(chosen: BoolArray) -> Crowd:
         indices = np.flatnonzero(chosen).tolist()
         return Crowd.from_paths([paths[k] for k in indices], space.points, [classes[k] for k in indices])
 
@@ -367,5 +367,5 @@ def _compare_halves(
     order = present[np.argsort(uniforms[present])]
     first = np.isin(owners, order[: len(order) // 2])
     if len(order) < 2:
-        return dict.fromkeys(compare_crowds(crowd(~first), crowd(~first)), float("nan"))
-    return compare_crowds(crowd(first), crowd(~first))
+        return dict.fromkeys(compare_crowds(build_crowd(~first), build_crowd(~first)), float("nan"))
+    return compare_crowds(build_crowd(first), build_crowd(~first))

@@ -149,7 +149,7 @@ def _count_user(trajectory: Trajectory, rules: CountingRules) -> TrainingData:
         len(states),
         int((~is_inside).sum()),
         len(moves),
-        RegionLoss.of_user(len(trajectory), len(track), num_outside),
+        RegionLoss.from_user(len(trajectory), len(track), num_outside),
         is_visited,
         MoveCounts.concatenate([]) if is_private else MoveCounts.count([moves], rules.size),
         () if rules.outside is None or is_private else (BorderTimesteps.select(rules.outside, contexts, distances),),

@@ -27,7 +27,7 @@ _SUFFIX = ".PRIVATE-users.json"
 UNLISTED_USERS = "unknown: no user list next to the model"
 
 
-def private_list_path(model: str | Path) -> Path:
+def get_private_list_path(model: str | Path) -> Path:
     """Return the path of a model's user list: ``city.npz`` has ``city.PRIVATE-users.json``."""
     path = Path(model)
     return path.with_name(path.stem + _SUFFIX)
@@ -156,7 +156,7 @@ def read_unseen_users(
     if not allow_training_users and model is not None and learned is not None:
         seen = find_training_users(model, learned)
     space = None if learned is None else learned.states
-    user_tracks = Data.from_any(data).within(space).read()
+    user_tracks = Data.from_any(data).with_region(space).read()
     refuse_training_users(seen, [trajectory.user for trajectory in user_tracks.trajectories])
     answer = UNLISTED_USERS if seen is None else "no"
     return user_tracks, "not checked (allow_training_users)" if allow_training_users else answer

@@ -12,7 +12,7 @@ from math import isfinite
 
 import numpy as np
 
-from dphmm.formatting import Result, exported, metres
+from dphmm.formatting import Result, exported, format_kilometres
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.protection import REPAIR_MAX_WORK, Protector
 from dphmm.policy.repair_effect import RepairEffect
@@ -74,7 +74,7 @@ class CostlyRepair(Result):
         str
             One line, without a full stop.
         """
-        unit = metres if self.has_lengths else "{:.4g}".format
+        unit = format_kilometres if self.has_lengths else "{:.4g}".format
         others = self.num_edges - 1
         more = f" (and adds {others:,} other edge{'s' * (others > 1)})" if others else ""
         states = (
@@ -119,8 +119,8 @@ def describe_costly_repair(
     """
     if effect is None or not effect.is_large:
         return None
-    state, partner = (_name(number, names, space) for number in effect.edge)
-    component_error = None if noise_scope == "component" else _component_error(effect) / epsilon
+    state, partner = (_name_state(number, names, space) for number in effect.edge)
+    component_error = None if noise_scope == "component" else _compute_component_error(effect) / epsilon
     return CostlyRepair(
         state,
         partner,
@@ -149,14 +149,14 @@ def find_costly_repair(engine: Releaser, names: Sequence[str]) -> CostlyRepair |
 _find = lru_cache(maxsize=4)(describe_costly_repair)
 
 
-def _name(state: int, names: Sequence[str], space: StateSpace | None) -> str:
+def _name_state(state: int, names: Sequence[str], space: StateSpace | None) -> str:
     if space is None or isinstance(space, Places):
         return f"state {names[state]!r}" if space is None else f"{names[state]!r}"
     latitude, longitude = space.latlon([state])[0].tolist()
     return f"state {names[state]} ({latitude:.4f}, {longitude:.4f})"
 
 
-def _component_error(effect: RepairEffect) -> float:
+def _compute_component_error(effect: RepairEffect) -> float:
     """Return the error at epsilon one with noise by component and a uniform prior."""
     protector = Protector(effect.measurements, "exact", "error", effect.body, "halfspace", REPAIR_MAX_WORK, "component")
     by_component = protector(effect.graph, np.asarray(effect.graph.node_mask)).effect

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from dphmm.audit.sequence import PUBLIC
-from dphmm.formatting import percent
+from dphmm.formatting import format_percent
 
 # The releases that an adversary uses: those up to each timestep, those since a gap restarted the belief, or all.
 View = Literal["filtered", "filtered since a gap", "smoothed"]
@@ -70,19 +70,19 @@ def name_extreme(key: str) -> str:
 SMOOTHED_METRICS = tuple(name_extreme(key) for key in _EXTREMES if key in _SMOOTHED_KEYS)
 
 
-def most_exposed_users(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def select_extreme_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the rows on which `summarize_exposure` and the warnings about disclosure depend.
 
     Ties keep the first row.
     """
-    kept = {id(row) for key in _EXTREMES if (row := most_exposed_user(rows, key)) is not None}
+    kept = {id(row) for key in _EXTREMES if (row := find_extreme_row(rows, key)) is not None}
     # One user without smoothed metrics suffices that they are not stated for all.
     kept |= {id(row) for row in [row for row in rows if not row.keys() & _SMOOTHED_KEYS][:1]}
     kept |= {id(row) for row in [row for row in rows if row.get(RESTARTS)][:1]}  # it suffices for the words, too
     return [row for row in rows if id(row) in kept]
 
 
-def most_exposed_user(rows: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, Any] | None:
+def find_extreme_row(rows: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, Any] | None:
     """Return the first row in which a metric discloses most. None if no row contains it."""
     with_value = [row for row in rows if (value := row.get(key)) is not None and not isnan(value)]
     return _EXTREMES[key](with_value, key=lambda row: row[key]) if with_value else None
@@ -99,7 +99,7 @@ def summarize_exposure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows
         One row per user, at least one. Smoothed metrics are returned if all rows contain them.
     """
-    extremes = {key: most_exposed_user(rows, key) for key in _EXTREMES if all(key in row for row in rows)}
+    extremes = {key: find_extreme_row(rows, key) for key in _EXTREMES if all(key in row for row in rows)}
     exposure = {name_extreme(key): None if row is None else row[key] for key, row in extremes.items()}
     return {"max_epsilon_24h": exposure.pop("max_epsilon_24h"), **exposure}
 
@@ -138,13 +138,13 @@ class InferenceFigure:
         if view != "smoothed" and (view == "filtered") == any(row.get(RESTARTS) for row in rows):
             return None
         key = VIEW_PREFIXES[view] + statistic
-        row = most_exposed_user(rows, key)
+        row = find_extreme_row(rows, key)
         if row is None or any(key not in other for other in rows):
             return None
         return cls(statistic, view, float(row[key]), row.get("user"))
 
     @classmethod
-    def strongest(cls, rows: Sequence[Mapping[str, Any]], statistic: Statistic) -> InferenceFigure | None:
+    def find_strongest(cls, rows: Sequence[Mapping[str, Any]], statistic: Statistic) -> InferenceFigure | None:
         """Return the figure that discloses most of the smoothed and the filtered ones.
 
         None without any. A later release can lower a probability that recipients had assigned before it.
@@ -164,13 +164,13 @@ class InferenceFigure:
     @property
     def value_in_words(self) -> str:
         """The value with its unit."""
-        return f"{self.value:,.0f} m" if self.statistic.endswith("_m") else percent(self.value)
+        return f"{self.value:,.0f} m" if self.statistic.endswith("_m") else format_percent(self.value)
 
     def in_table(self) -> str:
         """Return the value and the releases from which it is computed."""
         return f"{self.value_in_words} {VIEW_LABELS[self.view]}"
 
-    def sentence(self, previous: InferenceFigure | None = None) -> str:
+    def describe(self, previous: InferenceFigure | None = None) -> str:
         """Return a sentence.
 
         Its subject is a pronoun if the previous sentence is about the same adversary.

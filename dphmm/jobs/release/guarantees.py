@@ -14,21 +14,21 @@ from typing import Any, Literal
 import numpy as np
 
 from dphmm.formatting import (
-    duration_in_words,
-    metres,
-    odds_in_words,
-    percent,
-    power_of_e,
-    ratio_bound,
-    ratio_in_words,
-    upper_bound,
+    describe_likelihood_ratio,
+    format_duration,
+    format_kilometres,
+    format_odds,
+    format_percent,
+    format_power_of_e,
+    format_ratio_bound,
+    format_upper_bound,
 )
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
-from dphmm.jobs.release.exposure import InferenceFigure, most_exposed_user, summarize_exposure
+from dphmm.jobs.release.exposure import InferenceFigure, find_extreme_row, summarize_exposure
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.mechanisms.base import MECHANISMS
-from dphmm.policy.expression import policy_in_words, policy_label, policy_radius
+from dphmm.policy.expression import describe_policy, find_max_radius, format_policy_label
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.tables import iso_time
@@ -69,22 +69,24 @@ def collect_warnings(
     if not rows:
         return []
     warnings = []
-    row = most_exposed_user(rows, "max_epsilon_24h")
+    row = find_extreme_row(rows, "max_epsilon_24h")
     if row is not None and row["max_epsilon_24h"] > MAX_DAY_EPSILON:
         level = row["max_epsilon_24h"]
         warnings.append(
-            f"24 hours of releases spend a total epsilon of {upper_bound(level, ',')} on {row['user']}, a factor of up "
-            f"to {power_of_e(level)}: use --window-epsilon {MAX_DAY_EPSILON:g} or a smaller epsilon ('dphmm calibrate "
+            f"24 hours of releases spend a total epsilon of {format_upper_bound(level, ',')} on {row['user']}, a "
+            "factor of up "
+            f"to {format_power_of_e(level)}: use --window-epsilon {MAX_DAY_EPSILON:g} or a smaller epsilon ('dphmm "
+            "calibrate "
             "--window-epsilon')"
         )
-    posterior = InferenceFigure.strongest(rows, "max_posterior")
+    posterior = InferenceFigure.find_strongest(rows, "max_posterior")
     if posterior is not None and posterior.value > MAX_POSTERIOR:
         warnings.append(
             f"{posterior.adversary} assigns up to {posterior.value_in_words} to one location of {posterior.user}: "
             "reduce epsilon ('dphmm calibrate --max-posterior') or add edges"
         )
-    radius = None if policy.startswith(GRAPH_POLICY_PREFIX) else policy_radius(policy)
-    row = most_exposed_user(rows, "median_estimate_error_m")
+    radius = None if policy.startswith(GRAPH_POLICY_PREFIX) else find_max_radius(policy)
+    row = find_extreme_row(rows, "median_estimate_error_m")
     if radius is not None and row is not None and (error := row["median_estimate_error_m"]) < 1000.0 * radius:
         warnings.append(
             f"the estimates of {row['user']} have a median expected error of {error:,.0f} m, below the policy's radius "
@@ -124,7 +126,7 @@ def summarize_guarantee(
         The releases that the guarantee covers.
     max_epsilon_total, num_unprotected
         The largest total epsilon of a user, and the number of unprotected timesteps. Default to those of the rows; must
-        be passed if the rows are only those of `most_exposed_users`.
+        be passed if the rows are only those of `select_extreme_rows`.
     """
     if max_epsilon_total is None:
         totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]
@@ -144,38 +146,42 @@ def _describe_guarantee(
 ) -> str:
     schedule = settings.schedule
     where, others = _SCOPES[scope]
-    conditions = _state_conditions(settings, settings.is_exact)
+    conditions = _describe_conditions(settings, settings.is_exact)
     trajectories = (
-        f"Take any two trajectories {_support(settings, 'at every timestep')} and that the policy connects at every "
-        f"timestep ({_connected(settings)})."
+        f"Take any two trajectories {_describe_support(settings, 'at every timestep')} and that the policy connects "
+        "at every "
+        f"timestep ({_describe_connections(settings)})."
     )
     if schedule is not None and (budget := schedule.window_epsilon) is not None:
         all_releases = (
-            f": for all releases {where} the factor is at most {ratio_bound(max_epsilon_total)}"
+            f": for all releases {where} the factor is at most {format_ratio_bound(max_epsilon_total)}"
             if max_epsilon_total > budget
             else ""
         )
         return (
-            f"{trajectories} The releases {where} within any {duration_in_words(schedule.window_seconds)} are "
-            f"{_ratio(budget, stated=True)}. Longer periods accumulate{all_releases}. {others}{conditions}"
+            f"{trajectories} The releases {where} within any {format_duration(schedule.window_seconds)} are "
+            f"{_format_ratio(budget, stated=True)}. Longer periods accumulate{all_releases}. {others}{conditions}"
         )
     largest = summarize_exposure(rows)["max_epsilon_24h"]
     day = ""
     if largest is not None and not isnan(largest):
-        covered = f"{_support(settings, 'at every timestep')} and " if settings.delta else ""
+        covered = f"{_describe_support(settings, 'at every timestep')} and " if settings.delta else ""
         day = (
             " The releases of a user within 24 hours have a total epsilon of at most "
-            f"{upper_bound(largest, ',')}. For two trajectories {covered}that the policy connects at every "
-            f"timestep, they are {_ratio(largest)}."
+            f"{format_upper_bound(largest, ',')}. For two trajectories {covered}that the policy connects at every "
+            f"timestep, they are {_format_ratio(largest)}."
         )
-    release = ratio_in_words(settings.epsilon, "from one", "from the other", _stated(settings.epsilon))
+    release = describe_likelihood_ratio(
+        settings.epsilon, "from one", "from the other", _format_epsilon(settings.epsilon)
+    )
     return (
-        f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). One "
+        f"Take any two locations {_describe_support(settings)} and that the policy connects "
+        f"({_describe_connections(settings)}). One "
         f"release is {release}. Releases accumulate without a limit.{day} {others}{conditions}"
     )
 
 
-def _state_conditions(settings: ReleaseSettings, is_exact: bool) -> str:
+def _describe_conditions(settings: ReleaseSettings, is_exact: bool) -> str:
     """Return sentences about what a guarantee depends on, each after a space."""
     rounding = "" if is_exact else " This holds for real-valued noise; floating-point rounding is not covered."
     if settings.mechanism in MECHANISMS:
@@ -204,17 +210,17 @@ _SCOPES: Mapping[Scope, tuple[str, str]] = {
 }
 
 
-def _ratio(level: float, stated: bool = False) -> str:
-    return ratio_in_words(level, "under one", "under the other", _stated(level) if stated else "")
+def _format_ratio(level: float, stated: bool = False) -> str:
+    return describe_likelihood_ratio(level, "under one", "under the other", _format_epsilon(level) if stated else "")
 
 
-def _stated(level: float) -> str:
+def _format_epsilon(level: float) -> str:
     return f"ε = {level:,.6g}"
 
 
 def _describe_inference(rows: Sequence[Mapping[str, Any]], num_unprotected: int) -> str:
-    error = InferenceFigure.strongest(rows, "median_adversary_error_m")
-    posterior = InferenceFigure.strongest(rows, "max_posterior")
+    error = InferenceFigure.find_strongest(rows, "median_adversary_error_m")
+    posterior = InferenceFigure.find_strongest(rows, "max_posterior")
     unprotected = (
         f" At {num_unprotected:,} other timesteps the most probable location is unprotected: it is released unchanged."
         if num_unprotected
@@ -222,7 +228,7 @@ def _describe_inference(rows: Sequence[Mapping[str, Any]], num_unprotected: int)
     )
     if error is None or posterior is None:
         return f"Not computed; use 'dphmm audit session'.{unprotected}"
-    return f"{error.sentence()} {posterior.sentence(error)}{unprotected}"
+    return f"{error.describe()} {posterior.describe(error)}{unprotected}"
 
 
 # The rows of a table, each a tuple of strings.
@@ -272,15 +278,15 @@ def build_guarantee(table: ReleaseTable, engine: Releaser, is_private: bool | No
     rows = summarise(table, hindsight=compute_hindsight(table, engine))
     top_user = max(rows, key=lambda row: row["epsilon_total"])
     return Guarantee(
-        _guarantees(table, settings, top_user, is_private),
-        _disclosure(table, rows),
-        _limitations(table, settings, is_private),
-        _provenance(table, engine),
+        _describe_guarantees(table, settings, top_user, is_private),
+        _build_disclosure_rows(table, rows),
+        _describe_limitations(table, settings, is_private),
+        _build_provenance_rows(table, engine),
         tuple(collect_warnings(rows, settings.policy, find_costly_repair(engine, get_state_names(engine.model.space)))),
     )
 
 
-def _guarantees(
+def _describe_guarantees(
     table: ReleaseTable, settings: ReleaseSettings, top_user: dict[str, Any], is_private: bool | None
 ) -> tuple[str, str]:
     if is_private is False:
@@ -288,20 +294,22 @@ def _guarantees(
             "There is no guarantee for a single release: its noise is seeded, and the seed removes it.",
             "There is no guarantee for all releases together. This page shows an experiment.",
         )
-    conditions = _state_conditions(settings, bool(table["is_exact"].all()))
+    conditions = _describe_conditions(settings, bool(table["is_exact"].all()))
     release = (
-        f"Take any two locations {_support(settings)} and that the policy connects ({_connected(settings)}). A "
-        f"released point is {ratio_in_words(float(table['epsilon'].max()), 'from one', 'from the other')}.{conditions}"
+        f"Take any two locations {_describe_support(settings)} and that the policy connects "
+        f"({_describe_connections(settings)}). A "
+        "released point is "
+        f"{describe_likelihood_ratio(float(table['epsilon'].max()), 'from one', 'from the other')}.{conditions}"
     )
     all_releases = (
         f"Take any two such trajectories, connected at every timestep. All {top_user['num_releases']:,} released "
         f"points of {top_user['user']}, the user with the largest total epsilon, are "
-        f"{_ratio(top_user['epsilon_total'])}."
+        f"{_format_ratio(top_user['epsilon_total'])}."
     )
     return release, all_releases
 
 
-def _support(settings: ReleaseSettings, when: str = "") -> str:
+def _describe_support(settings: ReleaseSettings, when: str = "") -> str:
     """Return a clause about the locations that the guarantee covers.
 
     The surrogate of any other location may lack the policy's edges.
@@ -315,26 +323,26 @@ def _support(settings: ReleaseSettings, when: str = "") -> str:
     return "that the model considers possible"
 
 
-def _connected(settings: ReleaseSettings) -> str:
+def _describe_connections(settings: ReleaseSettings) -> str:
     return (
         "its graph was provided"
         if settings.policy.startswith(GRAPH_POLICY_PREFIX)
-        else policy_in_words(settings.policy)
+        else describe_policy(settings.policy)
     )
 
 
 _UNPROTECTED_ONLY = "no timestep is protected"
 
 
-def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
+def _build_disclosure_rows(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     exposure = summarize_exposure(rows)
     is_smoothed = "smoothed_min_user_median_adversary_error_m" in exposure
 
-    def smoothed(key: str, text: Callable[[Any], str]) -> str:
+    def format_smoothed(key: str, text: Callable[[Any], str]) -> str:
         return text(exposure[f"smoothed_{key}"]) if is_smoothed else "not computed; use 'dphmm audit session'"
 
-    def distance(value: float | None) -> str:
-        return _UNPROTECTED_ONLY if value is None else metres(value / 1000.0)
+    def format_distance(value: float | None) -> str:
+        return _UNPROTECTED_ONLY if value is None else format_kilometres(value / 1000.0)
 
     is_sampled = ~table["withheld"] & ~table["unprotected"]
     users = table["user"][is_sampled]
@@ -347,36 +355,40 @@ def _disclosure(table: ReleaseTable, rows: Sequence[dict[str, Any]]) -> Rows:
     median = "min_user_median_adversary_error_m"
     minimum = "min_adversary_error_m"
     return (
-        ("RMS noise of a released point (median)", distance(min(medians)) if medians else "none", ""),
+        ("RMS noise of a released point (median)", format_distance(min(medians)) if medians else "none", ""),
         (
             "expected error of the published estimate (median)",
-            distance(exposure[estimate]),
+            format_distance(exposure[estimate]),
             "",
         ),
         (
             "expected error of an adversary who knows the model (median)",
-            distance(exposure[median]),
-            smoothed(median, distance),
+            format_distance(exposure[median]),
+            format_smoothed(median, format_distance),
         ),
-        ("expected error of this adversary (minimum)", distance(exposure[minimum]), smoothed(minimum, distance)),
+        (
+            "expected error of this adversary (minimum)",
+            format_distance(exposure[minimum]),
+            format_smoothed(minimum, format_distance),
+        ),
         (
             "posterior probability of a single location (maximum)",
-            _odds(exposure["max_posterior"]),
-            smoothed("max_posterior", _odds),
+            _format_odds(exposure["max_posterior"]),
+            format_smoothed("max_posterior", _format_odds),
         ),
         *unprotected,
     )
 
 
-def _odds(probability: float | None) -> str:
+def _format_odds(probability: float | None) -> str:
     if probability is None:
         return _UNPROTECTED_ONLY
     if probability >= 1.0 - 1e-6:
         return "certain"
-    return f"{percent(probability)} (odds {odds_in_words(probability)})"
+    return f"{format_percent(probability)} (odds {format_odds(probability)})"
 
 
-def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: bool | None) -> tuple[str, ...]:
+def _describe_limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: bool | None) -> tuple[str, ...]:
     sampled = table.select(~table["withheld"])
     sentences = []
     if is_private is None:
@@ -389,7 +401,7 @@ def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: boo
         others = int(sampled["min_degree_of_protection"].min()) - 1
         sentences.append(
             "Locations that the policy does not connect: for any two possible locations, a released point may be "
-            f"{ratio_in_words(level, 'from one', 'from the other')}. At the least protected timestep, a "
+            f"{describe_likelihood_ratio(level, 'from one', 'from the other')}. At the least protected timestep, a "
             f"location was protected by {others:,} other location{'s' if others != 1 else ''}: a released point "
             "distinguishes them by no more than the guarantee for connected locations."
         )
@@ -397,7 +409,7 @@ def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: boo
     sentences.append(
         "Many releases: they accumulate, as the second sentence above states. The largest total epsilon of a user "
         f"within 24 hours was {day:.4g}. For two trajectories that the guarantee covers, the points of that day are "
-        f"{_ratio(float(day))}."
+        f"{_format_ratio(float(day))}."
     )
     sentences.append(
         "Other releases of the same user: this page covers the file or the store of sessions that it was made from. "
@@ -437,7 +449,7 @@ def _limitations(table: ReleaseTable, settings: ReleaseSettings, is_private: boo
 _MAX_LISTED_USERS = 8
 
 
-def _provenance(table: ReleaseTable, engine: Releaser) -> Rows:
+def _build_provenance_rows(table: ReleaseTable, engine: Releaser) -> Rows:
     settings = engine.settings
     model = engine.model
     sampled = table.select(~table["withheld"])
@@ -456,7 +468,7 @@ def _provenance(table: ReleaseTable, engine: Releaser) -> Rows:
         ("users", f"{len(users):,}: {names}{more}"),
         ("from, to (UTC)", f"{iso_time(table['time'].min())}, {iso_time(table['time'].max())}"),
         ("released points", f"{len(sampled):,}; {len(table) - len(sampled):,} timesteps were withheld"),
-        ("policy", f"{policy_label(settings.policy)}: connects {_connected(settings)}"),
+        ("policy", f"{format_policy_label(settings.policy)}: connects {_describe_connections(settings)}"),
         ("ε of a release", budgets),
         ("noise", f"{settings.mechanism}, {precision}{trust}"),
         ("states of the model", f"{model.size:,} ({type(model.space).__name__.lower()}), every {model.step:g} s"),

@@ -158,11 +158,11 @@ class LargerErrors:
     def add(self, user: UserErrors) -> None:
         """Add one user."""
         self.num_users += 1
-        self.counts[_exponent(user.p_value)] += 1
+        self.counts[_compute_exponent(user.p_value)] += 1
         if self.example is None or user.p_value < self.example.p_value:
             self.example = user
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return the warning. Empty if chance explains the movement of every user."""
         # Bonferroni over users: each p-value is compared with the error rate divided by the number of users.
         minimum = next(k for k in range(_MAX_EXPONENT) if 10.0**-k * self.num_users <= ERROR_RATE)
@@ -180,5 +180,5 @@ class LargerErrors:
         ]
 
 
-def _exponent(p_value: float) -> int:
+def _compute_exponent(p_value: float) -> int:
     return min(int(-log10(max(p_value, 10.0**-_MAX_EXPONENT))), _MAX_EXPONENT)

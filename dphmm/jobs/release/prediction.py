@@ -100,7 +100,7 @@ class PredictionSummary:
             self.sum_ratios += check.ratio
             self.sum_evidence += check.evidence
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return the warning about users unlike the model. Empty if chance explains them."""
         ratio = self.ratio
         # Its mean over users of the model has a mean of at most 1, so it exceeds 100 in at most 1 % of runs (Markov).

@@ -19,7 +19,7 @@ from dphmm.audit.sequence import PUBLIC, SmoothingRecorder
 from dphmm.certificate.canonical_forms import check_certifiable
 from dphmm.certificate.writer import CertificateWriter
 from dphmm.errors import BudgetExceededError, ConfigurationError, DphmmError, SingletonConstraintError
-from dphmm.formatting import Result, likelihood_ratios
+from dphmm.formatting import Result, export_likelihood_ratios
 from dphmm.jobs.audit.adversaries import (
     HABITS,
     HabitModels,
@@ -28,20 +28,20 @@ from dphmm.jobs.audit.adversaries import (
     read_tracks_by_user,
 )
 from dphmm.jobs.audit.target import get_state_names
-from dphmm.jobs.certificate import certified
+from dphmm.jobs.certificate import open_certificate
 from dphmm.jobs.input_data import DataLike, Dropped, UserTracks
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import find_training_users, read_unseen_users, refuse_training_users
-from dphmm.jobs.progress import ProgressCallback, unwatched
+from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import SMOOTHED_METRICS, summarize_exposure
 from dphmm.jobs.release.guarantees import Scope, collect_warnings, summarize_guarantee
 from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
 from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
 from dphmm.jobs.release.sampling import SamplingSummary, summarize_sampling
-from dphmm.jobs.release.stored import compute_session_hindsight, publishable_settings
+from dphmm.jobs.release.stored import compute_session_hindsight, get_publishable_settings
 from dphmm.model.model import MarkovModel
-from dphmm.policy.expression import policy_in_words
+from dphmm.policy.expression import describe_policy
 from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng
 from dphmm.release.database_backends import is_server
@@ -62,7 +62,7 @@ from dphmm.release.trajectory import (
 from dphmm.space import OUTSIDE, SlottedTrajectory
 from dphmm.tables import check_output
 from dphmm.tables.output import check_outputs
-from dphmm.validation import Epsilon, Seconds, checked
+from dphmm.validation import Epsilon, Seconds, check_arguments
 from dphmm.writers.formats import check_format, write_releases
 from dphmm.writers.release_table import WITHHELD_MESSAGES, Geometry, ReleaseTable
 from dphmm.writers.summary import (
@@ -156,7 +156,7 @@ class ReleaseResult(Result):
 
     @property
     def ratio_levels(self) -> dict[str, float]:
-        """The logarithms of the bounds on likelihood ratios. See `likelihood_ratios`."""
+        """The logarithms of the bounds on likelihood ratios. See `export_likelihood_ratios`."""
         return {
             "release": float(self.table["epsilon"].max()),
             "any_states": self.table.max_constrained_epsilon,
@@ -175,7 +175,7 @@ class ReleaseResult(Result):
         """
         return summarize_guarantee(self._by_user, self.settings, self.is_private, self.scope)
 
-    def warnings(self) -> list[str]:
+    def list_warnings(self) -> list[str]:
         """Return warnings about disclosure and accuracy, each with a remedy. Public.
 
         Returns
@@ -184,7 +184,7 @@ class ReleaseResult(Result):
             One warning per element.
         """
         warnings = collect_warnings(self._by_user, self.settings.policy, self.costly_repair)
-        warnings += self.predictions.warnings()
+        warnings += self.predictions.list_warnings()
         gains = self.table["table_gain"][~np.isnan(self.table["table_gain"])]
         num_without_gain = int((gains < NO_GAIN).sum())
         if num_without_gain:
@@ -209,7 +209,7 @@ class ReleaseResult(Result):
             "num_users": len(self._by_user),
             "sampling": self.sampling,
             "policy": self.settings.policy,
-            "policy_description": policy_in_words(self.settings.policy),
+            "policy_description": describe_policy(self.settings.policy),
             "mechanism": str(table["mechanism"][0]),
             "is_exact": bool(table["is_exact"].all()),
             "outside": self.settings.outside,
@@ -217,7 +217,7 @@ class ReleaseResult(Result):
             "max_epsilon": levels["release"],
             "max_epsilon_24h": exposure.pop("max_epsilon_24h"),
             "max_epsilon_total": levels["total"],
-            **likelihood_ratios(levels, self.is_private),
+            **export_likelihood_ratios(levels, self.is_private),
             **exposure,
             **compute_medians(table, self.hindsight),
             "median_release_rmse_m": float(np.median(errors)) if len(errors) else None,
@@ -253,13 +253,13 @@ class ReleaseResult(Result):
             "num_skipped_fixes": self.user_tracks.skipped,
             "model_trained_on_these_users": self.own_model,
             "median_true_estimate_error_m": float(np.median(errors)) if len(errors) else None,
-            **self._by_adversary(),
-            **(self._errors_by_region() if self.diagnostics else {}),
-            "warnings": larger_errors.warnings(),
+            **self._summarize_by_adversary(),
+            **(self._summarize_errors_by_region() if self.diagnostics else {}),
+            "warnings": larger_errors.list_warnings(),
             "dropped": [dropped._asdict() for dropped in self.dropped],
         }
 
-    def _by_adversary(self) -> dict[str, Any]:
+    def _summarize_by_adversary(self) -> dict[str, Any]:
         """The smoothed metrics of the most exposed user, for each adversary."""
         informed = [(HABITS, self.habits), ("a map", self.map_hindsight)]
         computed = [(knowledge, hindsight) for knowledge, hindsight in informed if hindsight is not None]
@@ -272,7 +272,7 @@ class ReleaseResult(Result):
                 metrics[f"{key}_knowing_{knowledge.replace(' ', '_')}"] = exposure[key]
         return metrics
 
-    def _errors_by_region(self) -> dict[str, Any]:
+    def _summarize_errors_by_region(self) -> dict[str, Any]:
         metrics: dict[str, Any] = {}
         for is_outside, where in ((False, "inside"), (True, "outside")):
             steps = [step for step in self.diagnostics if step.outside == is_outside]
@@ -290,7 +290,7 @@ class ReleaseResult(Result):
         return metrics
 
 
-@checked
+@check_arguments
 def release(
     data: DataLike,
     model: Model,
@@ -309,7 +309,7 @@ def release(
     auxiliary_data: DataLike | None = None,
     adversary_map: str | Path | None = None,
     certificate: str | Path | None = None,
-    watch: ProgressCallback = unwatched,
+    watch: ProgressCallback = suppress_progress,
 ) -> ReleaseResult:
     """Release the locations of every user in some data, as ``dphmm release`` does.
 
@@ -412,7 +412,7 @@ def release(
     if num_outside == sum(map(len, tracks)):
         raise ConfigurationError("no input location lies inside the model's region; train a model that covers it")
     diagnostics: list[TimedDiagnostics] = []
-    opened_certificate = nullcontext() if certificate is None else certified(certificate, overwrite)
+    opened_certificate = nullcontext() if certificate is None else open_certificate(certificate, overwrite)
     with open_sessions(engine, session, limits) as sessions, opened_certificate as certificate_writer:
         first_slots = {track.user: int(track.slots[0]) for track in tracks}
         earlier = read_histories(read_tracks_by_user(auxiliary_data), loaded_model, first_slots)
@@ -442,7 +442,7 @@ def release(
         describe_isolated_states(engine.policy, space),
         settings,
         public_hindsight,
-        user_tracks.dropped(space, loaded_model.step, settings.outside == "clamp"),
+        user_tracks.count_dropped_fixes(space, loaded_model.step, settings.outside == "clamp"),
         informed_hindsight,
         map_hindsight,
         find_costly_repair(engine, get_state_names(space)),
@@ -451,7 +451,7 @@ def release(
         tuple(user_errors),
     )
     if output is not None:
-        write_releases(output, result.table, overwrite, geometry, engine.is_private, publishable_settings(settings))
+        write_releases(output, result.table, overwrite, geometry, engine.is_private, get_publishable_settings(settings))
     for file, by_day in ((summary, False), (daily, True)):
         if file is not None:
             write_summary(file, result.table, overwrite, by_day, public_hindsight)
@@ -460,9 +460,9 @@ def release(
     return result
 
 
-@checked
+@check_arguments
 @contextmanager
-def live(
+def release_live(
     model: Model,
     settings: ReleaseSettings,
     *,
@@ -649,11 +649,11 @@ def _release_tracks(
 
     for _ in watch(release_all(), "Releasing", sum(len(track) for track in tracks)):
         pass
-    public, informed, mapped = map(_in_metres, (public_hindsight, informed_hindsight, map_hindsight))
+    public, informed, mapped = map(_convert_to_metres, (public_hindsight, informed_hindsight, map_hindsight))
     return releases, user_errors, public, informed, mapped, predictions
 
 
-def _in_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:
+def _convert_to_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:
     if not hindsight:
         return None
     error, certainty = np.concatenate(hindsight, axis=1)

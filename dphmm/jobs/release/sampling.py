@@ -12,7 +12,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray
 from dphmm.calibrate.budgets import epsilon_per_release, round_down
-from dphmm.formatting import Result, duration_in_words, exported, metres, upper_bound
+from dphmm.formatting import Result, exported, format_duration, format_kilometres, format_upper_bound
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.release.settings import Settings
 from dphmm.writers.release_table import ReleaseTable
@@ -86,25 +86,31 @@ class SamplingSummary(Result):
             sentences[0] += ", all of them exact"
         elif not isnan(self.median_release_rmse_m):
             exact = f", {self.num_unprotected:,} unprotected and exact, the others" if self.num_unprotected else ","
-            sentences[0] += f"{exact} with a median RMS noise of {_length(self.median_release_rmse_m)}{over_users}"
+            sentences[0] += (
+                f"{exact} with a median RMS noise of {_format_length(self.median_release_rmse_m)}{over_users}"
+            )
         sentences[0] += "."
         if not isnan(self.median_prediction_error_m):
             sentences.append(
                 "The estimates at the other timesteps are predictions. If users move as the model assumes, these have "
-                f"a median expected error of {_length(self.median_prediction_error_m)}{over_users}."
+                f"a median expected error of {_format_length(self.median_prediction_error_m)}{over_users}."
             )
         # Caps would withhold timesteps at any constant epsilon, and they lowered the median of the budgets.
         if self.has_caps:
             return " ".join(sentences)
-        error = "" if isnan(self.even_release_rmse_m) else f", with an RMS noise of {_length(self.even_release_rmse_m)}"
+        error = (
+            ""
+            if isnan(self.even_release_rmse_m)
+            else f", with an RMS noise of {_format_length(self.even_release_rmse_m)}"
+        )
         sentences.append(
             f"To sample every timestep within this budget, use --epsilon {self.even_epsilon:g}{error} "
             f"({self.window_epsilon:g} spread over {self.num_timesteps_per_window:,} timesteps)."
         )
         sentences.append(
             f"To sample every timestep as accurately as now, use --epsilon {round_down(self.median_epsilon):g}: the "
-            f"timesteps of any {duration_in_words(round(3600.0 * self.window_hours, 6))} then spend up to "
-            f"{upper_bound(self.required_window_epsilon, ',')}."
+            f"timesteps of any {format_duration(round(3600.0 * self.window_hours, 6))} then spend up to "
+            f"{format_upper_bound(self.required_window_epsilon, ',')}."
         )
         return " ".join(sentences)
 
@@ -124,21 +130,21 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
         return None
     withheld = table["withheld"]
     protected = ~withheld & ~table["unprotected"]
-    per_window = max_timesteps_per_window(table, schedule.window_seconds)
+    per_window = count_busiest_window(table, schedule.window_seconds)
     even_epsilon = round_down(epsilon_per_release(schedule.window_epsilon, per_window), 3)
     # The accuracy of an exact location does not depend on its budget.
-    median_epsilon = _median(table["epsilon"][protected if protected.any() else ~withheld])
+    median_epsilon = _compute_finite_median(table["epsilon"][protected if protected.any() else ~withheld])
     scales_inversely = settings.mechanism not in TABLE_MECHANISMS
     # Before a release, its expected error includes that of unprotected locations. It is not that of a protected one.
     errors = table["component_error_m"][protected]
     # The error of norm noise is c / epsilon. The constant c of each release follows from its row.
-    constant = _median(errors * table["epsilon"][protected]) if scales_inversely else nan
+    constant = _compute_finite_median(errors * table["epsilon"][protected]) if scales_inversely else nan
     return SamplingSummary(
         int((~withheld).sum()),
         int((~withheld & ~protected).sum()),
         len(table),
-        _median(errors),
-        _median(table["estimate_error_m"][withheld]),
+        _compute_finite_median(errors),
+        _compute_finite_median(table["estimate_error_m"][withheld]),
         schedule.window_epsilon,
         schedule.window_seconds / 3600.0,
         per_window,
@@ -156,24 +162,26 @@ def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSumm
     Counts are summed, and other numbers are means weighted by the timesteps that they describe.
     """
 
-    def mean(get: Callable[[SamplingSummary], float], count: Callable[[SamplingSummary], int]) -> float:
+    def average_values(get: Callable[[SamplingSummary], float], count: Callable[[SamplingSummary], int]) -> float:
         weights = count(total), count(user)
         # A summary of no timestep contains NaN.
         values = [weight * get(summary) for weight, summary in zip(weights, (total, user), strict=True) if weight]
         return sum(values) / sum(weights) if values else nan
 
     per_window = max(total.num_timesteps_per_window, user.num_timesteps_per_window)
-    has_protected = _num_protected(total) + _num_protected(user) > 0
-    median_epsilon = mean(attrgetter("median_epsilon"), _num_protected if has_protected else attrgetter("num_released"))
+    has_protected = _count_protected(total) + _count_protected(user) > 0
+    median_epsilon = average_values(
+        attrgetter("median_epsilon"), _count_protected if has_protected else attrgetter("num_released")
+    )
     # The budget is spread over the timesteps of the busiest window of any user.
     even_epsilon = min(total.even_epsilon, user.even_epsilon)
-    constant = mean(_error_constant, _num_protected)
+    constant = average_values(_compute_error_constant, _count_protected)
     return SamplingSummary(
         total.num_released + user.num_released,
         total.num_unprotected + user.num_unprotected,
         total.num_timesteps + user.num_timesteps,
-        mean(attrgetter("median_release_rmse_m"), _num_protected),
-        mean(attrgetter("median_prediction_error_m"), _num_withheld),
+        average_values(attrgetter("median_release_rmse_m"), _count_protected),
+        average_values(attrgetter("median_prediction_error_m"), _count_withheld),
         total.window_epsilon,
         total.window_hours,
         per_window,
@@ -186,19 +194,19 @@ def average_users(total: SamplingSummary, user: SamplingSummary) -> SamplingSumm
     )
 
 
-def _error_constant(summary: SamplingSummary) -> float:
+def _compute_error_constant(summary: SamplingSummary) -> float:
     return summary.even_epsilon * summary.even_release_rmse_m
 
 
-def _num_protected(summary: SamplingSummary) -> int:
+def _count_protected(summary: SamplingSummary) -> int:
     return summary.num_released - summary.num_unprotected
 
 
-def _num_withheld(summary: SamplingSummary) -> int:
+def _count_withheld(summary: SamplingSummary) -> int:
     return summary.num_timesteps - summary.num_released
 
 
-def max_timesteps_per_window(table: ReleaseTable, window_seconds: float) -> int:
+def count_busiest_window(table: ReleaseTable, window_seconds: float) -> int:
     """Return the largest number of rows of one user within one window."""
     window = np.timedelta64(round(window_seconds * 1e6), "us")
     users = table["user"].astype(str)
@@ -210,11 +218,11 @@ def max_timesteps_per_window(table: ReleaseTable, window_seconds: float) -> int:
     return largest
 
 
-def _median(values: FloatArray) -> float:
+def _compute_finite_median(values: FloatArray) -> float:
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else nan
 
 
-def _length(length: float) -> str:
+def _format_length(length: float) -> str:
     """Format a length in metres, short ones with all digits of a metre."""
-    return f"{length:,.0f} m" if length < 9_999.5 else metres(length / 1000)
+    return f"{length:,.0f} m" if length < 9_999.5 else format_kilometres(length / 1000)

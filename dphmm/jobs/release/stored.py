@@ -15,17 +15,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dphmm.arrays import IntArray, content_hash
+from dphmm.arrays import IntArray, hash_content
 from dphmm.audit.sequence import ReleasedSequence, compute_smoothed_inference
 from dphmm.errors import ConfigurationError, DataFileError, DphmmError, SessionMismatchError
-from dphmm.formatting import Result, likelihood_ratios
-from dphmm.jobs.batch.run_folder import JOURNAL, Checkpoint, file_hash, read_journal, user_file
+from dphmm.formatting import Result, export_likelihood_ratios
+from dphmm.jobs.batch.run_folder import JOURNAL, Checkpoint, get_user_file_path, hash_contents, read_journal
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.mechanisms.base import BODY_BY_MECHANISM
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import restore_policy
 from dphmm.policy.graph import PolicyLike
-from dphmm.policy.graph_text import policy_text
+from dphmm.policy.graph_text import format_policy_text
 from dphmm.release import Ledger, Releaser, ReleaseSettings, SessionStore, StoredRelease, StoredSession, Terms
 from dphmm.release.database_backends import is_server, is_store
 from dphmm.release.ledger import Account
@@ -34,10 +34,10 @@ from dphmm.release.session_store import Pruned
 from dphmm.release.session_terms import MAIN_QUERY, Agreement
 from dphmm.release.settings import GRAPH_POLICY_PREFIX
 from dphmm.release.trajectory import locate_release
-from dphmm.space.trajectory import microseconds
+from dphmm.space.trajectory import round_to_microseconds
 from dphmm.tables import check_output, write_text
 from dphmm.tables.json_toml import parse_json
-from dphmm.validation import checked
+from dphmm.validation import check_arguments
 from dphmm.writers import COLUMNS, Hindsight, ReleaseTable, read_releases, write_releases
 from dphmm.writers.geopackage import read_metadata
 
@@ -75,7 +75,7 @@ class SessionContent(Result):
     @cached_property
     def _account(self) -> Account:
         """The account of all releases, including those with a removed record."""
-        account = self.pruned.new_account()
+        account = self.pruned.build_account()
         for release in self.releases:
             account.add(release.slot, release.record.epsilon, release.record.constrained_dp_factor)
         return account
@@ -104,7 +104,7 @@ class SessionContent(Result):
         all_terms = (terms for agreed in self.session.agreements for terms in agreed.terms.values())
         return all(terms.randomness == "system" for terms in all_terms)
 
-    def cost(self) -> dict[str, Any]:
+    def summarize_budget(self) -> dict[str, Any]:
         """Return the spent budget (Theorems 7.1 and 7.2) and the largest level (Theorem 6.3).
 
         Timesteps include withheld ones, releases do not. The number of releases, the first slot and the largest level
@@ -117,23 +117,25 @@ class SessionContent(Result):
             "first_slot": slots[0] if slots and not self.pruned.count else None,
             "last_slot": slots[-1] if slots else None,
             "epsilon": float(self._account.epsilon),
-            "constrained_epsilon": _finite(float(self._account.constrained_epsilon)),
-            "max_constrained_epsilon": None if self.pruned.count else _finite(self._max_levels[1]),
+            "constrained_epsilon": _replace_infinite(float(self._account.constrained_epsilon)),
+            "max_constrained_epsilon": None if self.pruned.count else _replace_infinite(self._max_levels[1]),
         }
 
     def _derive_fields(self) -> dict[str, Any]:
-        values = {"name": self.session.name, **self.cost(), "possible_states": self.possible_states}
+        values = {"name": self.session.name, **self.summarize_budget(), "possible_states": self.possible_states}
         limits = self.session.limits
         epsilon, constrained_epsilon = self._max_levels
         levels = {"release": epsilon, "any_states": constrained_epsilon, "total": values["epsilon"]}
         if self.releases or not self.is_private:
-            values |= likelihood_ratios(levels, self.is_private)
+            values |= export_likelihood_ratios(levels, self.is_private)
             if self.pruned.count:  # the removed records can exceed the maxima of those that remain
                 values |= {"likelihood_ratio_release": None, "likelihood_ratio_any_states": None}
         values |= {f"limit_{name}": value for name, value in vars(limits).items()}
         window = limits.window_steps
         ledger = Ledger.from_records([release.record for release in self.releases])
-        values["max_window_epsilon"] = None if window is None or self.pruned.count else ledger.window(window)
+        values["max_window_epsilon"] = (
+            None if window is None or self.pruned.count else ledger.compute_max_window_epsilon(window)
+        )
         if self.pruned.count:
             values["num_pruned_timesteps"] = self.pruned.num_timesteps
         values["settings_changed_at_timesteps"] = [agreed.first for agreed in self.session.agreements[1:]]
@@ -151,11 +153,11 @@ class SessionContent(Result):
         return values
 
 
-def _finite(value: float) -> float | str:
+def _replace_infinite(value: float) -> float | str:
     return value if isfinite(value) else "unbounded"
 
 
-@checked
+@check_arguments
 def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[SessionContent]:
     """Read the sessions of a file in the order of their names.
 
@@ -184,14 +186,14 @@ def read_sessions(file: str | Path, names: Sequence[str] = ()) -> Iterator[Sessi
             assert session is not None, "the store has just listed its name"
             belief = store.progress(session.number).belief
             possible = None if belief is None else int(belief.support.sum())
-            pruned = store.pruned(session.number)
+            pruned = store.get_pruned_costs(session.number)
             if not store.first_record(session.number):  # nothing was removed
                 pruned = Pruned()
             releases = tuple(store.releases(session.number, pruned.count))
             yield SessionContent(session, releases, possible, pruned)
 
 
-@checked
+@check_arguments
 def rewind_session(store: str | Path, name: str, model: Model) -> float:
     """Let a session continue now after releases or omissions of a wrong future.
 
@@ -234,7 +236,7 @@ def rewind_session(store: str | Path, name: str, model: Model) -> float:
     return first * step
 
 
-@checked
+@check_arguments
 def export_sessions(
     file: str | Path, output: str | Path, names: Sequence[str] = (), model: Model | None = None, overwrite: bool = False
 ) -> tuple[SessionContent, ...]:
@@ -272,16 +274,16 @@ def export_sessions(
     sessions = tuple(read_sessions(file, names))
     if model is not None:
         is_private = all(content.is_private for content in sessions)
-        write_releases(path, session_table(sessions, model), overwrite, is_private=is_private)
+        write_releases(path, build_session_table(sessions, model), overwrite, is_private=is_private)
     elif path.suffix.lower() == ".jsonl":
-        lines = [_line(content.session.name, release) for content in sessions for release in content.releases]
+        lines = [_format_release(content.session.name, release) for content in sessions for release in content.releases]
         write_text(path, "".join(f"{line}\n" for line in lines), overwrite)
     else:
         raise ConfigurationError(f"{path} needs the locations of a model: use --model, or a .jsonl file")
     return sessions
 
 
-def _line(name: str, release: StoredRelease) -> str:
+def _format_release(name: str, release: StoredRelease) -> str:
     values = vars(release.record).items()
     # JSON has no other numbers: a factor may be infinite, and some figures of a withheld timestep are undefined.
     record = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values}
@@ -289,7 +291,7 @@ def _line(name: str, release: StoredRelease) -> str:
     return json.dumps(line, ensure_ascii=False, allow_nan=False)
 
 
-def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTable:
+def build_session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTable:
     """Return the releases of sessions as a table, with the name of a session as its user.
 
     Raises
@@ -299,7 +301,7 @@ def session_table(sessions: Sequence[SessionContent], model: Model) -> ReleaseTa
         locations.
     """
     loaded_model = load_model(model)
-    step = microseconds(loaded_model.step, "step")
+    step = round_to_microseconds(loaded_model.step, "step")
     releases = []
     for content in sessions:
         name = content.session.name
@@ -342,7 +344,7 @@ class StoredReleases:
     is_private: bool | None = None
 
 
-@checked
+@check_arguments
 def read_released(source: str | Path, model: Model | None = None, users: Sequence[str] = ()) -> StoredReleases:
     """Read the releases in a file, a batch's folder or a store of sessions.
 
@@ -380,10 +382,10 @@ def read_released(source: str | Path, model: Model | None = None, users: Sequenc
         ]
         are_equal = bool(all_settings) and all(settings == all_settings[0] for settings in all_settings)
         is_private = all(content.is_private for content in sessions)
-        return StoredReleases(session_table(sessions, model), all_settings[0] if are_equal else None, is_private)
+        return StoredReleases(build_session_table(sessions, model), all_settings[0] if are_equal else None, is_private)
     path = Path(source)
     if path.is_dir():
-        return _of_batch(path, users)
+        return _read_batch(path, users)
     table = read_releases(path)
     is_file_private = {"system": True, "seeded": False}.get(_read_metadata(path).get("randomness", ""))
     return StoredReleases(table, find_settings(path, table), is_file_private)
@@ -407,7 +409,7 @@ class UserFile:
         DataFileError
             If the file is missing or was changed.
         """
-        if not self.path.exists() or file_hash(self.path) != self.sha256:
+        if not self.path.exists() or hash_contents(self.path) != self.sha256:
             raise DataFileError(self.path, "was changed after its release: restore it from a copy, or resume the batch")
         return read_releases(self.path)
 
@@ -440,14 +442,14 @@ def read_batch_folder(folder: Path, users: Sequence[str] = ()) -> tuple[dict[str
     record: dict[str, Any] = Checkpoint(folder).record
     entries = {entry.user: entry for entry in read_journal(folder) if entry.releases}
     files = {
-        user: UserFile(user_file(folder, user, str(record.get("kind"))), entries[user].sha256)
+        user: UserFile(get_user_file_path(folder, user, str(record.get("kind"))), entries[user].sha256)
         for user in _select_users(users, list(entries), folder)
     }
     settings = record.get("settings")
     return files, ReleaseSettings.from_dict(settings) if isinstance(settings, dict) else None
 
 
-def _of_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
+def _read_batch(folder: Path, users: Sequence[str]) -> StoredReleases:
     files, settings = read_batch_folder(folder, users)
     tables = [file.read() for file in files.values()]
     merged = ReleaseTable.from_releases(())
@@ -508,7 +510,7 @@ class ReplayResult:
     private: bool | None
 
 
-@checked
+@check_arguments
 def replay(
     path: str | Path, model: Model, settings: SettingsLike | None = None, users: Sequence[str] = ()
 ) -> Iterator[ReplayResult]:
@@ -562,8 +564,8 @@ def replay(
         yield from _from_store(path, loaded_model, settings, users)
         return
     is_private = _is_batch_private(Path(path))
-    for _, rows, slots, engine in rows_by_user(Path(path), loaded_model, settings, users):
-        yield ReplayResult(_sequence(rows, slots), engine, tuple(slots.tolist()), is_private)
+    for _, rows, slots, engine in iterate_user_rows(Path(path), loaded_model, settings, users):
+        yield ReplayResult(_build_sequence_from_rows(rows, slots), engine, tuple(slots.tolist()), is_private)
 
 
 def replay_all(
@@ -611,15 +613,15 @@ def _from_store(
         if len(stored) > max_releases:
             raise ConfigurationError(f"session {name!r} must have at most {max_releases} releases, got {len(stored)}")
         if content.pruned.count:
-            raise pruned_error(name, content.pruned.count)
+            raise build_pruned_error(name, content.pruned.count)
         if stored:
-            engines = _engines(session, len(stored), requested, get_engine)
+            engines = _get_engines(session, len(stored), requested, get_engine)
             sequence = build_sequence(name, stored, {number: engine for number, engine in engines.items() if number})
             slots = tuple(release.slot for release in stored)
             yield ReplayResult(sequence, engines[0], slots, content.is_private)
 
 
-def pruned_error(name: str, count: int) -> ConfigurationError:
+def build_pruned_error(name: str, count: int) -> ConfigurationError:
     """Build the error for a session without the records of its first timesteps."""
     subject = f"the first {count} timesteps" if count > 1 else "the first timestep"
     verb = "were" if count > 1 else "was"
@@ -669,7 +671,7 @@ def build_sequence(
     )
 
 
-def _engines(
+def _get_engines(
     session: StoredSession,
     count: int,
     requested: SettingsLike | None,
@@ -681,10 +683,10 @@ def _engines(
     """
     # Of several agreements before the same release only the last one applied to any release.
     agreements = {agreed.first: agreed for agreed in session.agreements if agreed.first < count}
-    return {first: engine_agreed(session, agreed, requested, get_engine) for first, agreed in agreements.items()}
+    return {first: get_agreed_engine(session, agreed, requested, get_engine) for first, agreed in agreements.items()}
 
 
-def engine_agreed(
+def get_agreed_engine(
     session: StoredSession,
     agreed: Agreement,
     requested: SettingsLike | None,
@@ -700,7 +702,7 @@ def engine_agreed(
         if isinstance(requested, ReleaseSettings):
             settings = requested
         else:
-            settings = replace(terms.settings, policy=policy_text(requested))
+            settings = replace(terms.settings, policy=format_policy_text(requested))
     engine = get_engine(settings).spawn()
     for part, was, now in replace(terms, randomness="system").differences(Terms.from_engine(engine)):
         since = f"continued from release {agreed.first + 1}" if agreed.first else "started"
@@ -710,7 +712,7 @@ def engine_agreed(
     return engine
 
 
-def rows_by_user(
+def iterate_user_rows(
     path: Path, model: MarkovModel, requested: SettingsLike | None, users: Sequence[str]
 ) -> Iterator[tuple[str, ReleaseTable, IntArray, Releaser]]:
     """Yield each user's rows of a file or a batch.
@@ -733,17 +735,17 @@ def rows_by_user(
             check_made_with(path, user, rows, engine)
             slots = compute_slots(rows, model)
             times = rows["time"].astype("datetime64[us]").astype(np.int64)
-            if (slots * microseconds(model.step, "step") != times).any():
+            if (slots * round_to_microseconds(model.step, "step") != times).any():
                 raise DataFileError(path, f"user {user}: times must be multiples of the model's step, {model.step:g} s")
             yield user, rows, slots, engine
 
 
 def compute_slots(rows: ReleaseTable, model: MarkovModel) -> IntArray:
     """Return the time step of each release, ``(T,)``."""
-    return rows["time"].astype("datetime64[us]").astype(np.int64) // microseconds(model.step, "step")
+    return rows["time"].astype("datetime64[us]").astype(np.int64) // round_to_microseconds(model.step, "step")
 
 
-def _sequence(rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
+def _build_sequence_from_rows(rows: ReleaseTable, slots: IntArray) -> ReleasedSequence:
     """Return the releases of a user's rows with their time steps ``(T,)``."""
     return ReleasedSequence(
         str(rows["user"][0]),
@@ -778,7 +780,7 @@ def compute_hindsight(table: ReleaseTable, engine: Releaser) -> Hindsight:
         is_user = users == user
         rows = table.select(is_user)
         error, certainty = compute_smoothed_inference(
-            engine.spawn(), _sequence(rows, compute_slots(rows, engine.model))
+            engine.spawn(), _build_sequence_from_rows(rows, compute_slots(rows, engine.model))
         )
         hindsight.error_m[is_user] = 1000.0 * error
         hindsight.certainty[is_user] = certainty
@@ -842,7 +844,7 @@ def choose_settings(
         return requested
     if requested is None and stored is not None:
         return stored
-    policy = None if requested is None else policy_text(requested)
+    policy = None if requested is None else format_policy_text(requested)
     settings = find_settings(path, rows, policy, stored)
     if settings is not None:
         return settings
@@ -858,13 +860,13 @@ def choose_settings(
         values = sorted(set(sampled[name].tolist()))
         if len(values) != 1:
             listed = ", ".join(str(value) for value in values[:8]) or "no sampled location"
-            raise _incomplete(path, f"user {user} has releases with several {name}s ({listed})")
+            raise _build_incomplete_error(path, f"user {user} has releases with several {name}s ({listed})")
     if len(sampled) < len(rows):
-        raise _incomplete(path, f"user {user} has withheld timesteps, of a schedule or an event cap")
+        raise _build_incomplete_error(path, f"user {user} has withheld timesteps, of a schedule or an event cap")
     return ReleaseSettings(policy, float(sampled["epsilon"][0]), sampled["mechanism"][0])
 
 
-def _incomplete(path: Path, reason: str) -> DataFileError:
+def _build_incomplete_error(path: Path, reason: str) -> DataFileError:
     """Build the error for a policy that does not suffice."""
     return DataFileError(
         path,
@@ -898,13 +900,13 @@ def find_settings(
         The first candidate with the hash of the rows; None if there is none.
     """
     hashes = set(rows["settings_hash"].tolist())
-    for candidate in _settings_candidates(path, rows, {} if policy is None else {"policy": policy}, stored):
+    for candidate in _iterate_candidate_settings(path, rows, {} if policy is None else {"policy": policy}, stored):
         if hashes == {candidate.content_hash[:16]}:
             return candidate
     return None
 
 
-def publishable_settings(settings: ReleaseSettings) -> str | None:
+def get_publishable_settings(settings: ReleaseSettings) -> str | None:
     """Return the canonical settings for the metadata of released files, or None.
 
     Event caps and drawn zones name sensitive locations, and graphs may be large: such settings are not written.
@@ -913,7 +915,7 @@ def publishable_settings(settings: ReleaseSettings) -> str | None:
     return settings.canonical if is_plain else None
 
 
-def _settings_candidates(
+def _iterate_candidate_settings(
     path: Path, rows: ReleaseTable, policy: dict[str, Any], stored: ReleaseSettings | None
 ) -> Iterator[ReleaseSettings]:
     if stored is not None:
@@ -925,7 +927,7 @@ def _settings_candidates(
         yield ReleaseSettings.for_a_day(mechanism=mechanism, **policy)
         if len(epsilons) == 1 and min(epsilons) > 0:
             yield ReleaseSettings(epsilon=epsilons.pop(), mechanism=mechanism, **policy)
-    for text in _published_settings(path):
+    for text in _iterate_published_settings(path):
         # The canonical text contains the digest of a file, not its path: such settings need a requested policy.
         with suppress(ValueError, TypeError, KeyError, DphmmError):
             values = parse_json(text)
@@ -940,7 +942,7 @@ def _read_metadata(path: Path) -> Mapping[str, str]:
     return {}
 
 
-def _published_settings(path: Path) -> Iterator[str]:
+def _iterate_published_settings(path: Path) -> Iterator[str]:
     """Yield the canonical settings in a file's metadata and its folder's certificates."""
     contained = _read_metadata(path).get("settings")
     if contained is not None:
@@ -963,7 +965,7 @@ _HEADER_BYTES = 100
 
 def check_made_with(path: Path, user: str, rows: ReleaseTable, engine: Releaser) -> None:
     """Refuse a model or settings with other hashes than those of the rows."""
-    graph = GRAPH_POLICY_PREFIX + content_hash(engine.policy.content_hash, engine.model.space.points)
+    graph = GRAPH_POLICY_PREFIX + hash_content(engine.policy.content_hash, engine.model.space.points)
     by_graph = replace(engine.settings, policy=graph)
     check_hash(path, user, rows, "model", engine.model)
     check_hash(path, user, rows, "settings", engine.settings, by_graph)

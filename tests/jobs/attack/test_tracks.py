@@ -78,11 +78,11 @@ def test_coarse_cells_cause_warning(tmp_path):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2.0)
     learned = learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=600).model
     result = attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.3)
-    assert result.warnings() == [
+    assert result.list_warnings() == [
         "the adversary's resolution of 400 m is coarser than the 300 m within which a home counts as found; train a "
         "model with smaller cells"
     ]
-    assert not attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.5).warnings()
+    assert not attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.5).list_warnings()
 
 
 @pytest.mark.slow

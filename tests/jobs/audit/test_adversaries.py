@@ -15,11 +15,11 @@ import pytest
 from dphmm import MarkovModel
 from dphmm.audit.sequence import replay_sequence
 from dphmm.calibrate.simulation import simulate
-from dphmm.compilation import compiled_at_first_call
+from dphmm.compilation import compile_at_first_call
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, CalibrationTargets, audit_event, audit_session, batch, calibrate, release
 from dphmm.jobs.input_data import Data
-from dphmm.jobs.model.training_users import private_list_path, write_user_list
+from dphmm.jobs.model.training_users import get_private_list_path, write_user_list
 from dphmm.jobs.release.stored import replay
 from dphmm.model.habits import with_habits, with_return_bias
 from tests import command_line
@@ -234,11 +234,11 @@ def test_target_against_informed_adversary_needs_smaller_epsilon(town):
 
 def test_calibration_states_number_of_known_training_users(town):
     targets, auxiliary = CalibrationTargets(window_epsilon=24.0), Data(("known.csv",))
-    assert calibrate("m.npz", SETTINGS, targets, num_users=0, auxiliary_data=auxiliary).warnings() == []
-    write_user_list(private_list_path("m.npz"), town[0], ["p0", "p2", "someone else"])
+    assert calibrate("m.npz", SETTINGS, targets, num_users=0, auxiliary_data=auxiliary).list_warnings() == []
+    write_user_list(get_private_list_path("m.npz"), town[0], ["p0", "p2", "someone else"])
     calibration = calibrate("m.npz", SETTINGS, targets, num_users=0, auxiliary_data=auxiliary)
     assert calibration.to_dict()["num_training_users"] == 2
-    (warning,) = calibration.warnings()
+    (warning,) = calibration.list_warnings()
     assert warning.startswith("the model was trained on 2 of the users with earlier data")
 
 
@@ -307,7 +307,7 @@ def test_users_without_earlier_data_are_omitted_from_session_and_event_audits(tm
         done = command_line.run("audit", *line)
         assert done.exit_code in (0, 1), done.output  # 1: an event was learned
         assert done.stderr.count("users without earlier data in the region are omitted: p0\n") == 1
-        with compiled_at_first_call():  # a loop that is compiled between the two audits changes last digits
+        with compile_at_first_call():  # a loop that is compiled between the two audits changes last digits
             both, selected = (
                 json.loads(command_line.run("audit", *line, *users, "--json").stdout)
                 for users in ((), ("--users", "p1,p2"))

@@ -12,7 +12,7 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.audit.sequence import replay_sequence
-from dphmm.compilation import compiled_at_first_call
+from dphmm.compilation import compile_at_first_call
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Adversaries, audit_identity, audit_session, release
 from dphmm.jobs.audit.identity import IdentityAudit, UserLinkage
@@ -202,7 +202,7 @@ def test_identity_command_reports_links_and_exits_with_one(tmp_path, monkeypatch
     assert output["by_num_timesteps"][0]["num_timesteps"] == 10
     session = ["audit", "session", *line[2:], "--json"]
     # The plain and the compiled form of a loop differ in the last digit.
-    with compiled_at_first_call():
+    with compile_at_first_call():
         both = json.loads(command_line.run(*session).stdout)
         public = json.loads(command_line.run(*session[:-3], "--json").stdout)
     assert both["private"]

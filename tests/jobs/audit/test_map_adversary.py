@@ -20,7 +20,7 @@ from dphmm.jobs import (
     audit_event,
     audit_policy,
     audit_session,
-    blank_model,
+    build_blank_model,
     calibrate,
     region,
     release,
@@ -154,7 +154,7 @@ def _write_user(path):
 
 @pytest.mark.slow
 def test_session_audit_and_summary_of_release_with_the_coast(tmp_path):
-    model = blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
+    model = build_blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
     data = _write_user(tmp_path / "data.csv")
     result = release(data, model, SETTINGS, tmp_path / "r.csv", rng=4, adversary_map="coast")
     settings = SETTINGS
@@ -180,7 +180,7 @@ def test_session_audit_and_summary_of_release_with_the_coast(tmp_path):
 
 def test_event_audit_with_the_coast_by_enumeration(tmp_path):
     """The prior at the first release is the adversary's initial mass of the state."""
-    model = blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
+    model = build_blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
     release(_write_user(tmp_path / "data.csv"), model, SETTINGS, tmp_path / "r.csv", rng=4)
     land = build_region_map("coast", model.space).land
     state = int(np.flatnonzero(land == 0)[0])
@@ -196,7 +196,7 @@ def test_event_audit_with_the_coast_by_enumeration(tmp_path):
 
 @pytest.mark.slow
 def test_calibration_for_an_adversary_with_the_coast():
-    model = blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
+    model = build_blank_model(region(bbox=COAST, cell_km=1), region_map=None).model
     targets = CalibrationTargets(adversary_error=1.5)
     options = {"num_users": 4, "horizon_seconds": 3600.0}
     public, mapped = (
@@ -228,7 +228,7 @@ _SESSION_AUDIT = ("audit", "session", "r.csv", "--model", "m.npz", "--policy", "
 )
 def test_invalid_maps_are_refused_in_one_line(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    model = blank_model(region(bbox=COAST, cell_km=2), output="m.npz").model
+    model = build_blank_model(region(bbox=COAST, cell_km=2), output="m.npz").model
     release(_write_user(tmp_path / "data.csv"), model, SETTINGS, "r.csv", rng=4)
     result = command_line.run(*arguments)
     assert result.exit_code == 2

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, audit_membership, learn, synthesize
-from dphmm.jobs.audit.membership import MembershipAudit, _mean_log_probabilities
+from dphmm.jobs.audit.membership import MembershipAudit, _compute_mean_log_probabilities
 from dphmm.model.moves import state_sequences
 from dphmm.space import Grid
 from tests import command_line
@@ -79,7 +79,7 @@ def test_user_level_privacy_hides_members_and_bounds_the_attack(town):
 def test_ratios_match_loop_over_moves(town):
     _, members, _, model = town
     tracks = Data((members,)).read().trajectories[:3]
-    means = _mean_log_probabilities(model, tracks)
+    means = _compute_mean_log_probabilities(model, tracks)
     moves = model.transition.toarray()
     for track, (slots, states), mean in zip(tracks, state_sequences(tracks, GRID, STEP), means, strict=True):
         logs = [

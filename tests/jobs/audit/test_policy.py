@@ -46,9 +46,9 @@ def test_model_with_classes_of_time_is_audited_without_entries():
         audit_policy(AuditTarget(("a", "b", "c", "d"), Measurements(f), policy, model)) for model in models
     )
     assert plain.entries is not None
-    assert (by_hour.entries, plain.warnings()) == (None, [])
+    assert (by_hour.entries, plain.list_warnings()) == (None, [])
     assert [audit.bodies[0].exposed for audit in by_hour.audits] == [audit.bodies[0].exposed for audit in plain.audits]
-    (warning,) = by_hour.warnings()
+    (warning,) = by_hour.list_warnings()
     assert warning == "entries into zones are not audited: the model has a matrix for each of 24 classes of time"
 
 

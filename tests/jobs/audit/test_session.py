@@ -21,7 +21,7 @@ from dphmm.jobs import (
     release,
     replay,
 )
-from dphmm.jobs.batch.run_folder import user_file
+from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.tables import write_csv
 from dphmm.writers import read_releases
@@ -194,7 +194,7 @@ def test_batch_with_restarts_is_audited_for_adversary_without_restarts(tmp_path)
     )
     assert done.to_dict()["num_timesteps_after_gap"] == 2
     assert done.to_dict()["num_users_with_gap"] == 1
-    file = user_file(tmp_path / "all", "anna", "csv")
+    file = get_user_file_path(tmp_path / "all", "anna", "csv")
     table = read_releases(file)
     assert table["num_ignored_releases"].tolist() == [0, 0, 0, 3, 3]
 

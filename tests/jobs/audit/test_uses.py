@@ -58,7 +58,7 @@ def release_all(graph, setting, states):
 @pytest.mark.parametrize("index", [0, 3])
 def test_comparison_matches_releases_of_an_engine(states, comparisons, index):
     setting, comparison = SETTINGS[index], comparisons[index]
-    graph = setting.graph(MODEL)
+    graph = setting.build_graph(MODEL)
     released, error = release_all(graph, setting, states)
     columns, rows = (GRID.lattice // 4).T
     expected = audit_uses(

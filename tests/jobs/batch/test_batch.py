@@ -26,12 +26,12 @@ from dphmm.jobs.batch.batch import (
     BatchJob,
     Tally,
     UserTask,
-    _engine,
+    _load_engine,
     _release_user,
     batch,
     release_everyone,
 )
-from dphmm.jobs.batch.run_folder import JOURNAL, KEY, LOCK, Entry, FolderLock, Published, user_file
+from dphmm.jobs.batch.run_folder import JOURNAL, KEY, LOCK, Entry, FolderLock, Published, get_user_file_path
 from dphmm.jobs.batch.workers import DaskCluster, Processes
 from dphmm.jobs.input_data import Data
 from dphmm.model.model import MarkovModel
@@ -66,9 +66,9 @@ def test_every_user_has_file_without_true_locations(model_path, trajectories, tm
     done = list(release_everyone(make_job(tmp_path, model_path), trajectories, Processes(1)))
     assert sorted(user_result.user for user_result in done) == [f"w{i}" for i in range(9)]
     for trajectory in trajectories:
-        table = read_releases(user_file(tmp_path, trajectory.user, "csv"))
+        table = read_releases(get_user_file_path(tmp_path, trajectory.user, "csv"))
         assert len(table) == len(trajectory)
-        header = (user_file(tmp_path, trajectory.user, "csv")).read_text().splitlines()[0]
+        header = (get_user_file_path(tmp_path, trajectory.user, "csv")).read_text().splitlines()[0]
         assert header.split(",") == [*(column.name for column in COLUMNS), "crs"]
 
 
@@ -145,7 +145,7 @@ def test_each_dask_worker_loads_model_once(model_path, walkers_file, tmp_path):
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         batch(walkers_file, tmp_path, model_path, settings, rng=1, engine=DaskCluster(cluster.scheduler_address))
-        caches = client.run(_engine.cache_info)
+        caches = client.run(_load_engine.cache_info)
     assert len(caches) == 2
     assert {info.misses for info in caches.values()} == {1}
     assert sum(info.hits for info in caches.values()) == 9 - 2
@@ -216,7 +216,7 @@ def test_batch_bytes_do_not_depend_on_threads_of_dask_worker(model_path, traject
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=4, dashboard_address=None, processes=False, protocol="inproc://"
     ) as cluster:
-        _engine.cache_clear()
+        _load_engine.cache_clear()
         engine = DaskCluster(cluster.scheduler_address)
         assert len(list(release_everyone(make_job(tmp_path / "out", model_path), trajectories, engine))) == 9
     assert read_bytes_by_user(tmp_path / "out") == read_bytes_by_user(tmp_path / "here")
@@ -260,7 +260,7 @@ def test_workers_and_engine_together_raise(model_path, walkers_file, tmp_path):
 @pytest.mark.slow
 def test_user_files_are_spread_over_folders(tmp_path):
     count = fewer(100_000, 20_000)
-    folders = Counter(user_file(tmp_path, f"user-{index}", "csv").parent for index in range(count))
+    folders = Counter(get_user_file_path(tmp_path, f"user-{index}", "csv").parent for index in range(count))
     assert len(folders) == 256
     assert max(folders.values()) < 1.6 * count / 256  # the names are fixed, so the test is deterministic
 
@@ -274,7 +274,7 @@ def test_batch_bytes_do_not_depend_on_blas_threads(tmp_path, monkeypatch):
 
     Near the equator and Greenwich degrees are small numbers, and their texts show the last bits of an estimate.
     """
-    monkeypatch.setattr("dphmm.model.transition_operator.one_thread", nullcontext)
+    monkeypatch.setattr("dphmm.model.transition_operator.limit_to_one_thread", nullcontext)
     grid = Grid.over((-0.02, -0.02, 0.02, 0.02), 0.5)
     rng = np.random.default_rng(0)
     matrix = rng.dirichlet(np.ones(grid.size), grid.size)
@@ -290,13 +290,13 @@ def test_batch_bytes_do_not_depend_on_blas_threads(tmp_path, monkeypatch):
             folder = tmp_path / f"{how}{threads}"
             folder.mkdir()
             job = BatchJob(str(folder), str(tmp_path / "m.npz"), model.content_hash, settings, 1, "csv")
-            _engine.cache_clear()  # this also clears the matrix powers
+            _load_engine.cache_clear()  # this also clears the matrix powers
             with threadpool_limits(threads, user_api="blas"):
                 if how == "limited":
                     list(release_everyone(job, [trajectory], Processes(1)))
                 else:
                     files = Published(folder, "csv")
-                    files.add([_release_user(UserTask(job, files.part("anna"), trajectory)).entry])
+                    files.add([_release_user(UserTask(job, files.get_part_path("anna"), trajectory)).entry])
             together.append(read_bytes_by_user(folder)["anna"])
     if outputs["not"][0] == outputs["not"][1]:
         pytest.skip("here the last bits do not depend on the number of threads")
@@ -327,11 +327,11 @@ def test_long_gap_starts_new_session(model_path, trajectories, tmp_path, monkeyp
     begun = []
     restart = Releaser.restart
     job = make_job(tmp_path, model_path, session_gap=10)
-    _engine(job.model, job.model_hash, job.settings)
+    _load_engine(job.model, job.model_hash, job.settings)
     monkeypatch.setattr(Releaser, "restart", lambda self: (begun.append(1), restart(self))[1])
     list(release_everyone(job, [gapped], Processes(1)))
     assert len(begun) == 3, "one for the user's engine, and one for each session"
-    table = read_releases(user_file(tmp_path, trajectory.user, "csv"))
+    table = read_releases(get_user_file_path(tmp_path, trajectory.user, "csv"))
     first = int((table["time"] < late[30]).sum())
     assert table["num_ignored_releases"].tolist() == [0] * first + [first] * (len(table) - first)
     assert 0 < first < len(table)
@@ -359,16 +359,16 @@ def test_caps_hold_over_gaps_and_expired_events_are_skipped(model_path, trajecto
     done = {user_result.user: user_result for user_result in release_everyone(job, [gapped, after], Processes(1))}
     assert [done[name].counts["ended_events"] for name in ("gapped", "after")] == [0, 1]
     assert done["gapped"].counts["after_gap"] == 0
-    file, event = user_file(tmp_path, "gapped", "csv"), str(settings.caps[0].event)
+    file, event = get_user_file_path(tmp_path, "gapped", "csv"), str(settings.caps[0].event)
     assert min(read_releases(file)["epsilon"]) < 2.0
     assert not audit_event(file, model, event, settings, max_posterior=0.6).is_exposed
     free = replace(make_job(tmp_path / "free", model_path), settings=replace(settings, caps=()), session_gap=10**6)
     list(release_everyone(free, [gapped], Processes(1)))
-    open_ = user_file(tmp_path / "free", "gapped", "csv")
+    open_ = get_user_file_path(tmp_path / "free", "gapped", "csv")
     assert audit_event(open_, model, event, free.settings, max_posterior=0.6).is_exposed, (
         "without the cap the bound is exceeded"
     )
-    assert set(read_releases(user_file(tmp_path, "after", "csv"))["epsilon"]) == {2.0}
+    assert set(read_releases(get_user_file_path(tmp_path, "after", "csv"))["epsilon"]) == {2.0}
 
 
 def test_session_gap_with_cap_raises(model_path, tmp_path):
@@ -419,10 +419,10 @@ def test_batch_without_location_inside_region_raises_before_any_release(model_pa
 def test_path_like_user_names_stay_in_folder(tmp_path):
     files = Published(tmp_path, "csv")
     for name in ("../../etc", "a/b", "..", "ü x", "%2F", ".", "-"):
-        assert files.file(name).parent.parent == tmp_path
-        assert files.file(name).parent.name == sha256(name.encode()).hexdigest()[:2]
-        assert files.part(name).parent == tmp_path / "parts"
-    assert len({files.file(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
+        assert files.get_file_path(name).parent.parent == tmp_path
+        assert files.get_file_path(name).parent.name == sha256(name.encode()).hexdigest()[:2]
+        assert files.get_part_path(name).parent == tmp_path / "parts"
+    assert len({files.get_file_path(name) for name in ("a/b", "a%2Fb", "a b", "a+b")}) == 4
 
 
 def test_mechanism_for_fewer_states_raises_before_folder_exists(model_path, walkers_file, tmp_path):
@@ -474,7 +474,7 @@ def test_resumed_batch_describes_all_users_in_the_folder(kind, model_path, traje
     assert (resumed.before, whole.before) == (1, 0)
     assert resumed.ratio_levels == whole.ratio_levels
     assert resumed.summary_sentences()[0] == whole.summary_sentences()[0]
-    assert resumed.warnings() == whole.warnings()
+    assert resumed.list_warnings() == whole.list_warnings()
     results, expected = resumed.to_dict(), whole.to_dict()
     names = {name for name in results if "epsilon" in name or name.endswith("_m") or "posterior" in name}
     assert {"max_epsilon_24h", "max_epsilon_total"} < names
@@ -544,7 +544,7 @@ def unfinished_batch(killed_batch, model_path, walkers_file, tmp_path):
 
 def damage(folder, how):
     """Damage a user's file like a crash, a power failure or an edit."""
-    path = user_file(folder, "w3", "csv")
+    path = get_user_file_path(folder, "w3", "csv")
     if how == "absent":
         path.unlink()
     elif how == "empty":
@@ -601,7 +601,7 @@ def test_changed_locations_of_user_raise(unfinished_batch, walkers_file, tmp_pat
     assert moved.read_text() != walkers_file.read_text()
     with pytest.raises(DataFileError, match="the data differ"):
         resume(data=moved)
-    assert (user_file(folder, "w3", "csv")).read_bytes() == b""
+    assert (get_user_file_path(folder, "w3", "csv")).read_bytes() == b""
     assert list((folder / "parts").iterdir()) == []
 
 
@@ -621,9 +621,9 @@ def test_noise_depends_on_all_inputs(model_path, trajectories, tmp_path):
         (replace(job, key=bytes(31) + b"1"), trajectory),
         (job, trajectory),
     ]
-    streams = [changed_job.randomness(trajectory).bytes(64) for changed_job, trajectory in others]
+    streams = [changed_job.derive_randomness(trajectory).bytes(64) for changed_job, trajectory in others]
     assert len(set(streams)) == len(streams)
-    assert job.randomness(trajectory).bytes(64) == streams[-1]
+    assert job.derive_randomness(trajectory).bytes(64) == streams[-1]
 
 
 def test_file_missing_in_journal_raises_and_stays_unchanged(unfinished_batch):
@@ -643,7 +643,7 @@ def test_truncated_journal_line_has_no_file_and_is_recreated(unfinished_batch):
     *lines, last = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines) + last[:20])
     user = json.loads(last)["user"]
-    (user_file(folder, user, "csv")).unlink()
+    (get_user_file_path(folder, user, "csv")).unlink()
     assert [user_result.user for user_result in resume().done] == [user]
     assert read_bytes_by_user(folder) == before
     assert [json.loads(line)["user"] for line in journal.read_text().splitlines()] == [f"w{i}" for i in range(9)]
@@ -689,7 +689,7 @@ def test_file_of_killed_process_is_published_unchanged(unfinished_batch):
     folder, resume = unfinished_batch
     before = read_bytes_by_user(folder)
     files = Published(folder, "csv")
-    os.replace(files.file("w3"), files.part("w3"))
+    os.replace(files.get_file_path("w3"), files.get_part_path("w3"))
     (folder / "parts" / "w9.csv").write_text("never finished")
     (folder / KEY).unlink()
     assert resume().done == ()
@@ -714,8 +714,8 @@ def test_folder_is_locked_until_workers_have_ended(model_path, trajectories, tmp
 
     class Watched(Processes):
         @contextmanager
-        def started(self):
-            with super().started():
+        def start_workers(self):
+            with super().start_workers():
                 try:
                     yield
                 finally:
@@ -739,7 +739,7 @@ def test_locked_batch_raises_with_process(unfinished_batch):
     lock = FolderLock(folder)
     with pytest.raises(OutputError, match=f"process {os.getpid()}"):
         resume()
-    assert (user_file(folder, "w3", "csv")).read_bytes() == b""
+    assert (get_user_file_path(folder, "w3", "csv")).read_bytes() == b""
     lock.release()
     resume()
 
@@ -772,7 +772,7 @@ def test_parquet_file_is_released_in_parts_with_equal_bytes(model_path, trajecto
         small.setattr(reader, "MAX_FIXES", 60)
         small.setattr(reader, "PART_ROWS", 70)
         results = {"few": batch(data, tmp_path / "few", model_path, settings, kind="csv", workers=1, rng=1)}
-        list(data.one_after_another(dropped=left))
+        list(data.stream_by_path(dropped=left))
     results["all"] = batch(data, tmp_path / "all", model_path, settings, kind="csv", workers=1, rng=1)
     assert read_bytes_by_user(tmp_path / "few") == read_bytes_by_user(tmp_path / "all")
     assert len(read_bytes_by_user(tmp_path / "all")) == len(trajectories) - 1

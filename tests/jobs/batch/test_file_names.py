@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.jobs.batch.run_folder import JOURNAL, Published, user_file
+from dphmm.jobs.batch.run_folder import JOURNAL, Published, get_user_file_path
 from dphmm.jobs.release.stored import read_released
 from tests import command_line
 
@@ -26,7 +26,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 
 @given(user=names, kind=st.sampled_from(["parquet", "geojson", "csv", "gpkg"]))
 def test_file_name_is_short_and_portable(user, kind):
-    path = user_file(Path("f"), user, kind)
+    path = get_user_file_path(Path("f"), user, kind)
     assert len(path.name.encode()) <= MAX_NAME_BYTES
     assert path.name.isascii()
     assert not set(path.name) & set('<>:"/\\|?*% ')
@@ -36,14 +36,14 @@ def test_file_name_is_short_and_portable(user, kind):
 
 @given(users=st.lists(names | st.text("aA.-0f", min_size=1, max_size=4), min_size=2, max_size=20, unique=True))
 def test_files_of_different_users_differ_if_case_is_ignored(users):
-    files = {user_file(Path("f"), user, "csv").name.lower() for user in users}
+    files = {get_user_file_path(Path("f"), user, "csv").name.lower() for user in users}
     assert len(files) == len(users)
 
 
 def test_name_that_ends_like_a_hash_is_not_that_of_another_user():
-    hashed = user_file(Path("f"), "Ann", "csv").stem
-    assert user_file(Path("f"), hashed, "csv").stem != hashed
-    assert user_file(Path("f"), hashed.lower(), "csv").stem != hashed.lower()
+    hashed = get_user_file_path(Path("f"), "Ann", "csv").stem
+    assert get_user_file_path(Path("f"), hashed, "csv").stem != hashed
+    assert get_user_file_path(Path("f"), hashed.lower(), "csv").stem != hashed.lower()
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_journal_lists_users_with_their_files(folder):
     assert {entry["user"] for entry in entries} == set(USERS)
     for entry in entries:
         path = folder / "all" / entry["file"]
-        assert path == user_file(folder / "all", entry["user"], "csv")
+        assert path == get_user_file_path(folder / "all", entry["user"], "csv")
         assert entry["user"] in path.read_text(encoding="utf-8")
     assert len(list((folder / "all").glob("??/*.csv"))) == len(USERS)
     assert all(Published(folder / "all", "csv").has(user) for user in USERS)

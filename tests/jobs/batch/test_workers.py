@@ -15,7 +15,7 @@ import pytest
 
 from dphmm.errors import OutputError
 from dphmm.jobs.batch.run_folder import LOCK, FolderLock
-from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes, _can_fork, worker_pool
+from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes, _can_fork, start_worker_pool
 from dphmm.tables.source import get_max_unpacked, max_unpacked
 from tests.dying import SharedFunction
 
@@ -133,7 +133,7 @@ def test_work_is_created_lazily_and_its_error_is_raised(workers):
             yield number
 
     def consume():
-        for group in Processes(workers).groups(odd, numbers()):
+        for group in Processes(workers).run_in_groups(odd, numbers()):
             done.extend(group)
             assert len(created) - len(done) <= 8
 
@@ -157,7 +157,7 @@ def test_results_in_order_of_tasks_wait_for_earlier_ones():
     class Reversed(Engine):
         """Finishes tasks in groups of three, the last first."""
 
-        def groups(self, function, work):
+        def run_in_groups(self, function, work):
             tasks = list(work)
             for start in range(0, len(tasks), 3):
                 yield [function(task) for task in tasks[start : start + 3][::-1]]
@@ -186,7 +186,7 @@ def test_function_is_sent_to_each_dask_worker_once(tmp_path):
 
 @pytest.mark.slow
 def test_workers_inherit_unpacking_limit():
-    with max_unpacked("5 MB"), worker_pool(1) as pool:
+    with max_unpacked("5 MB"), start_worker_pool(1) as pool:
         assert pool.submit(get_max_unpacked).result() == 5 << 20
 
 

@@ -18,8 +18,8 @@ from dphmm.cli.calibrate import _describe_scope
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError
 from dphmm.events import parse_event
 from dphmm.jobs import CalibrationTargets, calibrate, learn
-from dphmm.jobs.audit.adversaries import build_habit_model, history_before, read_tracks_by_user
-from dphmm.jobs.calibrate.search import BudgetSearch, _plans_by_support
+from dphmm.jobs.audit.adversaries import build_habit_model, extract_history, read_tracks_by_user
+from dphmm.jobs.calibrate.search import BudgetSearch, _collect_plans_by_support
 from dphmm.model import sample_paths
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space import Grid
@@ -186,7 +186,7 @@ def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
     assert (single.num_guaranteed_releases, eight.num_guaranteed_releases) == (1, 8)
     assert eight.epsilon_by_target["max_odds_ratio"] == pytest.approx(single.epsilon_by_target["max_odds_ratio"] / 8)
     engine = single.settings.engine(moves, 1)
-    for plan, _ in _plans_by_support(engine, [0]):
+    for plan, _ in _collect_plans_by_support(engine, [0]):
         assert plan.protection.diameter * single.settings.epsilon <= log(3.0)
     confident = calibrate(moves, SETTINGS, CalibrationTargets(max_posterior=0.4), num_users=0)
     before = max(belief.probabilities.max() for belief in islice(iterate_beliefs(moves), 2000))
@@ -249,7 +249,7 @@ def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
     )
     priors = []
     for track in read_tracks_by_user(users).values():
-        history = history_before(track, moves, None)
+        history = extract_history(track, moves, None)
         assert history is not None
         habits = build_habit_model(moves, history)
         matrix = habits.transitions[0].toarray()
@@ -257,7 +257,7 @@ def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
         priors.append(max((start @ np.linalg.matrix_power(matrix, t)).max() for t in range(400)))
     assert np.argmax(priors) == 2
     assert priors[2] > 1.02 * max(priors[:2])
-    diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), [0]))
+    diameter = max(plan.protection.diameter for plan, _ in _collect_plans_by_support(SETTINGS.engine(moves), [0]))
     minimum, maximum = ((log(0.99 / 0.01) - log(p / (1 - p))) / diameter for p in (1.01 * priors[2], priors[2]))
     assert minimum <= calibration.epsilon_by_target["max_posterior"] <= maximum * (1 + 1e-9)
     assert calibration.num_users_with_habits == 4
@@ -293,7 +293,7 @@ def test_max_posterior_of_time_dependent_model_holds_for_every_first_slot():
     """1970 began on a Thursday. That day has less than half of the largest prior."""
     moves = build_weekend_model()
     target = CalibrationTargets(max_posterior=0.99)
-    diameter = max(plan.protection.diameter for plan, _ in _plans_by_support(SETTINGS.engine(moves), [0]))
+    diameter = max(plan.protection.diameter for plan, _ in _collect_plans_by_support(SETTINGS.engine(moves), [0]))
 
     def limit(prior):
         return (log(0.99 / 0.01) - log(prior / (1 - prior))) / diameter
@@ -359,7 +359,7 @@ def test_limits_for_any_first_slot_hold_in_winter_and_in_summer(is_reversed):
     # All pairs are edges: a release changes the odds by at most e^epsilon.
     assert posterior.settings.epsilon == pytest.approx(log(0.95 / 0.05) - log(0.9 / 0.1), rel=2e-3)
     assert odds.settings.epsilon == 1.098, "ln 3"
-    supports = {plan.constraint.tobytes() for plan, _ in _plans_by_support(settings.engine(moves), [0])}
+    supports = {plan.constraint.tobytes() for plan, _ in _collect_plans_by_support(settings.engine(moves), [0])}
     assert len(supports) == 1, "the slots of 1970 are those of winter"
 
 
@@ -423,7 +423,7 @@ def test_limits_cover_all_reachable_constraint_sets():
 def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
     turns = MarkovModel(np.roll(np.eye(6), 1, axis=1), np.eye(6)[[0, 1]].mean(axis=0))
     engine = Releaser(turns, [[0, 0], [1, 0], [2, 0], [3, 0], [5, 0], [9, 0]], PolicyGraph.complete(6), 1.0)
-    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, [0])}
+    supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _collect_plans_by_support(engine, [0])}
     assert supports == {tuple(sorted([k, (k + 1) % 6])) for k in range(6)}
     night = np.eye(3)
     day = np.array([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
@@ -431,7 +431,9 @@ def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
     mixed = MarkovModel([day, night], [[1.0, 0.0, 0.0]] * 2, time_classes=clock, step_seconds=3600.0)
     engine = Releaser(mixed, [[0, 0], [1, 0], [2, 0]], PolicyGraph.complete(3), 1.0, allow_singleton=True)
     for first in (0, 10, 15, 16):  # from Thursday 0:00; from 16 on the first eight moves are in the night class
-        supports = {tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _plans_by_support(engine, [first])}
+        supports = {
+            tuple(np.flatnonzero(plan.constraint).tolist()) for plan, _ in _collect_plans_by_support(engine, [first])
+        }
         assert supports == {(0,), (0, 1), (0, 1, 2)}
 
 
@@ -500,7 +502,7 @@ def test_error_of_separate_components_is_the_rms_that_the_search_used():
     assert np.abs(calibration.achieved.released_error - expected).min() < 1e-9
     assert expected[2] == pytest.approx(errors[0][0]), "two users in each row: the prior of the first release"
     assert np.abs(errors[0][0] - np.delete(expected, 2)).min() > 0.01
-    assert "the error of 4 simulated users" in calibration.warnings()[0]
+    assert "the error of 4 simulated users" in calibration.list_warnings()[0]
     without_users = calibrate(moves, settings, CalibrationTargets(window_epsilon=5.0), num_users=0)
     assert without_users.achieved.released_error is None
 
@@ -548,12 +550,12 @@ def test_calibrated_errors_are_within_ten_percent_of_targets(name, target):
     figure = others.estimate_mean({"adversary_error": "smoothed_error", "estimate_error": "estimate_error"}[name])
     assert target - figure.margin <= figure.mean <= 1.1 * target
     assert calibration.num_users > 16
-    assert not calibration.warnings()
+    assert not calibration.list_warnings()
 
 
 def test_few_simulated_users_cause_warning():
     few = calibrate(model(), SETTINGS, CalibrationTargets(adversary_error=0.6), num_users=4, horizon_seconds=6 * 3600)
-    assert "the error of 4 simulated users" in few.warnings()[0]
+    assert "the error of 4 simulated users" in few.list_warnings()[0]
 
 
 def test_command_contains_only_nondefault_options():

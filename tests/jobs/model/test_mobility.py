@@ -46,8 +46,8 @@ def test_backward_leakage_matches_explicit_matrices(kind, sparse):
     moves = Mobility(sp.csr_array(matrix) if sparse else matrix, initial)
     for times in (1, 2, 3, 5, 120):
         budgets = np.tile([0.3, 0.0, 0.1, 0.7], 30)[:times]
-        expected = backward_leakage(moves.backwards(times), budgets)
-        pasts = list(moves.pasts(times, budgets.sum() + 1))
+        expected = backward_leakage(moves.iterate_backward_matrices(times), budgets)
+        pasts = list(moves.iterate_backward_losses(times, budgets.sum() + 1))
         assert len(pasts) == times - 1
         np.testing.assert_allclose(backward_leakage(iter(pasts), budgets), expected, rtol=1e-12)
     if not kind.startswith("to and fro"):
@@ -64,11 +64,11 @@ def test_leakage_of_learned_model_stops_computing_matrices_after_convergence(mon
     grid.data /= np.repeat(grid.sum(axis=1), np.diff(grid.indptr))
     times, matrices = 3_000, []
     moves = Mobility(grid, np.full(side**2, 1 / side**2))
-    whole = Mobility.backwards
+    whole = Mobility.iterate_backward_matrices
     monkeypatch.setattr(
-        Mobility, "backwards", lambda self, times: (matrices.append(1) or m for m in whole(self, times))
+        Mobility, "iterate_backward_matrices", lambda self, times: (matrices.append(1) or m for m in whole(self, times))
     )
-    leakage = compute_leakage(moves.pasts(times, 1e6), None, np.full(times, 0.1))
+    leakage = compute_leakage(moves.iterate_backward_losses(times, 1e6), None, np.full(times, 0.1))
     assert len(matrices) < 10
     np.testing.assert_allclose(leakage.backward[[0, 1, -1]], [0.1, 0.2, 0.1 * times], rtol=1e-9)
 

@@ -54,13 +54,13 @@ def test_bound_is_attained_and_exceeded_without_thinning():
 
 @pytest.mark.parametrize(("epsilon", "count"), [("1", 40), ("1/3", 40), (2, 3), ("4000", 40)])
 def test_every_count_gets_noise_and_budgets_sum_to_epsilon(monkeypatch, epsilon, count):
-    samples, real = [], integer_noise.laplace_steps
+    samples, real = [], integer_noise.sample_discrete_laplace
 
     def record(decay, size, source):
         samples.append((decay, size))
         return real(decay, size, source)
 
-    monkeypatch.setattr(integer_noise, "laplace_steps", record)
+    monkeypatch.setattr(integer_noise, "sample_discrete_laplace", record)
     fit_result = fit_private([[0, 1, 1, 5]] * count, GRID, 60, epsilon, 7, 40, rng=1)
     budget = Fraction(epsilon)
     assert sum(fit_result.spent.values()) == fit_result.epsilon == budget

@@ -11,12 +11,12 @@ from dphmm import MarkovModel
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import learn
 from dphmm.jobs.model import region as choices
-from dphmm.jobs.model.region import MAX_STATES, choose, choose_privately
-from dphmm.readers.synthetic_city import synthetic_trajectories
+from dphmm.jobs.model.region import MAX_STATES, choose_city, choose_privately
+from dphmm.readers.synthetic_city import sample_trajectories
 from dphmm.space import Trajectory
 from tests.sizes import fewer
 
-TOWN = synthetic_trajectories(users=8, days=1)
+TOWN = sample_trajectories(users=8, days=1)
 
 
 def _at(user, latitude, longitude, count=50, seconds=60):
@@ -27,7 +27,7 @@ def _at(user, latitude, longitude, count=50, seconds=60):
 
 def test_region_covers_city_of_most_users():
     tourist = _at("t", 10.0, 10.0, 5000)
-    choice = choose((*TOWN, tourist))
+    choice = choose_city((*TOWN, tourist))
     south, west, north, east = choice.bbox
     assert 44.9 < south < 44.99 < 45.01 < north < 45.1
     assert -30.1 < west < -30.01 < -29.99 < east < -29.9
@@ -50,14 +50,14 @@ def test_region_at_the_180th_meridian_is_the_one_elsewhere_turned(longitude):
     turn = longitude - 10.0
     users = [_at(f"u{i}", -17.01 + 0.01 * i, 10.0 + 0.005 * i) for i in range(5)]
     turned = [Trajectory(user.user, user.times, user.latitude, _wrap(user.longitude.round(6) + turn)) for user in users]
-    south, west, north, east = choose(turned).bbox
-    plain = choose(users).bbox
+    south, west, north, east = choose_city(turned).bbox
+    plain = choose_city(users).bbox
     assert (south, north) == (plain[0], plain[2])
     # The bins and the hundredths of a degree are not turned exactly.
     assert _wrap(west - turn) == pytest.approx(plain[1], abs=0.011)
     assert _wrap(east - turn) == pytest.approx(plain[3], abs=0.011)
     assert all(-180 <= side <= 180 for side in (west, east))
-    space = choose(turned).space
+    space = choose_city(turned).space
     states = np.concatenate([space.locate(user.latitude, user.longitude) for user in turned])
     assert (states >= 0).mean() > 0.95
 
@@ -67,7 +67,7 @@ def test_region_at_a_pole_contains_its_users(sign, latitude):
     times = np.datetime64("2024-03-07", "us") + np.arange(60) * np.timedelta64(60, "s")
     around = np.linspace(-180.0, 180.0, 60)
     users = [Trajectory(name, times, np.full(60, sign * latitude), around) for name in "ab"]
-    choice = choose(users)
+    choice = choose_city(users)
     south, west, north, east = choice.bbox
     assert -90 <= south < north <= 90
     assert -180 <= west <= 180 >= east >= -180
@@ -77,14 +77,14 @@ def test_region_at_a_pole_contains_its_users(sign, latitude):
 
 @pytest.mark.parametrize(("seconds", "step"), [(2, 60), (61, 120), (300, 300), (86400, 3600)])
 def test_step_is_shortest_with_mostly_new_fixes(seconds, step):
-    assert choose([_at("a", 45.0, 7.0, seconds=seconds)]).step_seconds == step
-    assert choose([_at("a", 45.0, 7.0, seconds=seconds)], 42).step_seconds == 42
+    assert choose_city([_at("a", 45.0, 7.0, seconds=seconds)]).step_seconds == step
+    assert choose_city([_at("a", 45.0, 7.0, seconds=seconds)], 42).step_seconds == 42
 
 
 def test_users_with_two_fixes_count_for_step():
     often, twice = _at("a", 45.0, 7.0, seconds=300), [_at(name, 45.0, 7.0, 2, 60) for name in "bc"]
-    assert choose([often, *twice]).step_seconds == 60
-    assert choose([often, *(_at(name, 45.0, 7.0, 1) for name in "bc")]).step_seconds == 300
+    assert choose_city([often, *twice]).step_seconds == 60
+    assert choose_city([often, *(_at(name, 45.0, 7.0, 1) for name in "bc")]).step_seconds == 300
 
 
 def test_private_choice_is_tile_with_most_users(monkeypatch):
@@ -94,7 +94,7 @@ def test_private_choice_is_tile_with_most_users(monkeypatch):
         votes.append((decay, size))
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(choices, "laplace_steps", record)
+    monkeypatch.setattr(choices, "sample_discrete_laplace", record)
     trajectories = [*(_at(f"a{i}", 45.2, 7.3) for i in range(3)), *(_at(f"b{i}", 10.2, 20.7, 900) for i in range(2))]
     choice = choose_privately(trajectories, Fraction(1, 10))
     assert choice.bbox == (45.0, 7.0, 45.5, 7.5)
@@ -139,4 +139,4 @@ def test_region_too_wide_for_cells_raises(monkeypatch):
     monkeypatch.setattr(choices, "_CELLS", (0.25,))
     wide = [_at("a", 45.0 + shift, 7.0 + shift) for shift in np.linspace(-0.15, 0.15, 9)]
     with pytest.raises(ConfigurationError, match="--bbox"):
-        choose(wide, 60)
+        choose_city(wide, 60)

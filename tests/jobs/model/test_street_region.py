@@ -10,7 +10,7 @@ import shapely
 
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError
-from dphmm.jobs import blank_model, learn, region
+from dphmm.jobs import build_blank_model, learn, region
 from dphmm.jobs.region_map import build_region_map
 from dphmm.space import Grid, Streets
 from dphmm.tables.street_map import STREET_CLASSES, read_street_map
@@ -105,7 +105,7 @@ def test_map_without_streets_is_refused_with_its_name(tmp_path):
 
 def test_map_as_attraction_is_refused_for_streets():
     with pytest.raises(ConfigurationError, match="a map requires a grid"):
-        blank_model(region(streets=STREETS, cell_km=0.5), region_map=STREETS)
+        build_blank_model(region(streets=STREETS, cell_km=0.5), region_map=STREETS)
 
 
 def test_learned_model_names_its_map_and_kilometres():
@@ -130,7 +130,7 @@ def test_commands_release_a_taxi_on_streets(tmp_path):
 
 def test_release_keeps_the_ratio_of_the_policy_between_ends_of_every_edge(tmp_path):
     space = region(streets=STREETS, bbox=(44.99, -30.02, 45.002, -30.0), cell_km=0.15)
-    model = blank_model(space, 60, "driving", 60).model
+    model = build_blank_model(space, 60, "driving", 60).model
     engine = ReleaseSettings(policy="streets:300m", epsilon=1.0).engine(model, rng=2)
     record = engine.release(7)
     # Bayes: the posterior over the prior is the likelihood, up to a factor of all states.
@@ -152,11 +152,11 @@ def test_real_extracts_become_models(real_data, name, tmp_path):
     space = region(streets=path, cell_km=0.2)
     open_km = street_map.lengths_km[street_map.classes != STREET_CLASSES.index("path")].sum()
     assert 0.5 * open_km < space.lengths_km.sum() <= open_km * (1 + 1e-4)
-    model = blank_model(space, 30, "driving", 60).model
+    model = build_blank_model(space, 30, "driving", 60).model
     assert model.provenance["map_credit"] == "© OpenStreetMap contributors."
 
 
 def test_accuracy_that_was_measured_with_grids_is_not_stated_for_streets():
     box = (44.99, -30.02, 45.01, -29.98)
-    assert "accuracy" not in blank_model(region(streets=STREETS, bbox=box), 60).to_dict()
-    assert "GeoLife" in blank_model(region(bbox=box, cell_km=1), 60).to_dict()["accuracy"]
+    assert "accuracy" not in build_blank_model(region(streets=STREETS, bbox=box), 60).to_dict()
+    assert "GeoLife" in build_blank_model(region(bbox=box, cell_km=1), 60).to_dict()["accuracy"]

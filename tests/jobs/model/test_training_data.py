@@ -20,8 +20,8 @@ from pyarrow import parquet
 from dphmm.jobs import Data, learn, region
 from dphmm.jobs.batch.workers import DaskCluster, Processes
 from dphmm.model.moves import MoveCounts, extract_moves
-from dphmm.random import random_source
-from dphmm.readers.synthetic_city import build_city, synthetic_trajectories
+from dphmm.random import as_random_source
+from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from tests import command_line
 from tests.sizes import fewer
 
@@ -52,7 +52,7 @@ def test_classes_of_time_without_gain_are_reported():
 def users_file(tmp_path_factory):
     """Twenty-four users with 96 or more fixes, in the order of time."""
     path = tmp_path_factory.mktemp("users") / "users.parquet"
-    tracks = synthetic_trajectories(24, 1, 10.0, city=CITY, rng=3)
+    tracks = sample_trajectories(24, 1, 10.0, city=CITY, rng=3)
     columns = {
         "user": np.concatenate([np.repeat(f"u{number}", len(track)) for number, track in enumerate(tracks)]),
         **{name: np.concatenate([getattr(track, name) for track in tracks]) for name in ("latitude", "longitude")},
@@ -66,7 +66,7 @@ def users_file(tmp_path_factory):
 def learn_summary(data, monkeypatch, engine=None, **options):
     """Return the model's hash and the exported and private counts. Noise of seed 5."""
     for module in ("region", "private"):
-        monkeypatch.setattr(import_module(f"dphmm.jobs.model.{module}"), "random_source", lambda _: random_source(5))
+        monkeypatch.setattr(import_module(f"dphmm.jobs.model.{module}"), "random_source", lambda _: as_random_source(5))
     result = learn(data, **{"space": SPACE, "step_seconds": 600, **options}, engine=engine)
     return result.model.content_hash, result.to_dict(), result.dropped
 

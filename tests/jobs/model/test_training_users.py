@@ -11,8 +11,8 @@ import pytest
 
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, OutputError
-from dphmm.jobs import Budgets, Counts, Data, Mobility, batch, count_users, learn, live, region, release
-from dphmm.jobs.model.training_users import find_training_users, private_list_path
+from dphmm.jobs import Budgets, Counts, Data, Mobility, batch, count_users, learn, region, release, release_live
+from dphmm.jobs.model.training_users import find_training_users, get_private_list_path
 
 SETTINGS = ReleaseSettings(policy="utility:1km", epsilon=1)
 SPACE = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=1)
@@ -40,7 +40,7 @@ def model(town, tmp_path) -> Path:
 
 def test_list_is_private_and_names_users_and_model_names_none(model):
     path = model.with_name("city.PRIVATE-users.json")
-    assert path == private_list_path(model)
+    assert path == get_private_list_path(model)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     listed = json.loads(path.read_text())
     assert (listed["users"], listed["model"]) == (OTHERS, MarkovModel.load(model).content_hash)
@@ -57,7 +57,7 @@ def test_training_users_raise_before_sampling_or_writing(town, model, tmp_path):
         batch(Data((town,), users=tuple(OTHERS)), tmp_path / "all", model, SETTINGS, kind="csv", workers=1)
     assert {file.name for file in tmp_path.iterdir() if file.is_file()} == {"city.npz", "city.PRIVATE-users.json"}
     assert not (tmp_path / "all").exists()
-    with live(model, SETTINGS) as stream:
+    with release_live(model, SETTINGS) as stream:
         with pytest.raises(InvalidInputError, match="must not be trained on"):
             stream.take(OTHERS[0], np.datetime64("2024-03-07T09:00"), 45.01, -30.01)
         assert stream.take(ANN, np.datetime64("2024-03-07T09:00"), 45.01, -30.01).record.index == 0
@@ -70,7 +70,7 @@ def test_other_users_are_released_and_training_users_if_allowed(town, model, tmp
     assert done.own_model == "not checked (allow_training_users)"
     result = batch(town, tmp_path / "all", model, SETTINGS, kind="csv", workers=1, allow_training_users=True)
     assert sorted(user_result.user for user_result in result.done) == EVERYONE
-    with live(model, SETTINGS, allow_training_users=True) as stream:
+    with release_live(model, SETTINGS, allow_training_users=True) as stream:
         assert stream.take(OTHERS[0], np.datetime64("2024-03-07T09:00"), 45.01, -30.01) is not None
 
 
@@ -89,7 +89,7 @@ def test_list_is_matched_by_model_hash(town, model, tmp_path):
 
 
 def test_membership_is_unknown_without_list(town, model):
-    private_list_path(model).unlink()
+    get_private_list_path(model).unlink()
     done = release(Data((town,), users=(OTHERS[0],)), model, SETTINGS)
     assert done.own_model == "unknown: no user list next to the model"
     assert find_training_users(MarkovModel.load(model), MarkovModel.load(model)) is None
@@ -101,7 +101,7 @@ def test_membership_is_unknown_without_list(town, model):
     ids=["empty", "list", "truncated", "deeply nested", "wrong type"],
 )
 def test_unreadable_list_raises_with_remedy(town, model, text):
-    private_list_path(model).write_text(text)
+    get_private_list_path(model).write_text(text)
     with pytest.raises(
         DataFileError,
         match=r"city\.PRIVATE-users\.json: is not a valid list of training users.* set allow_training_users",
@@ -114,7 +114,7 @@ def test_model_and_list_are_written_together_or_not_at_all(town, model, tmp_path
     model.unlink()
     with pytest.raises(OutputError, match=r"city\.PRIVATE-users\.json"):
         learn(Data((town,), users=(ANN,)), SPACE, 600, output=model)
-    private_list_path(model).unlink()
+    get_private_list_path(model).unlink()
 
     def fail(self, path):
         raise OSError(28, "No space left on device")

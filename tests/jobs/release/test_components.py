@@ -10,8 +10,8 @@ import pytest
 import shapely
 
 from dphmm import ReleaseSettings, Trajectory
-from dphmm.jobs import Data, batch, live, release
-from dphmm.jobs.batch.run_folder import user_file
+from dphmm.jobs import Data, batch, release, release_live
+from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.space import Grid
 from dphmm.writers.formats import read_releases
@@ -61,7 +61,7 @@ def test_every_job_is_exact_away_from_home_and_protects_home(town):
     ann = Data(("walks.csv",), users=("ann",))
     done = {"files": release(ann, "m.npz", SETTINGS, session="files.db", rng=1).table}
     batch("walks.csv", "all", "m.npz", SETTINGS, kind="csv", rng=1, workers=1)
-    done["batch"] = read_releases(user_file(Path("all"), "ann", "csv"))
+    done["batch"] = read_releases(get_user_file_path(Path("all"), "ann", "csv"))
     for name, table in done.items():
         assert len(table) == 12, name
         open_ = table["unprotected"]
@@ -71,7 +71,7 @@ def test_every_job_is_exact_away_from_home_and_protects_home(town):
         assert len(set(table["latitude"][0::2].tolist())) > 1, name
         assert np.isinf(table["constrained_dp_factor"]).all(), name
         assert (table["epsilon"] == 1.0).all(), name
-    with live("m.npz", SETTINGS, session="stream.db", rng=1) as stream:
+    with release_live("m.npz", SETTINGS, session="stream.db", rng=1) as stream:
         fixes = zip(track.times, track.latitude.tolist(), track.longitude.tolist(), strict=True)
         answers = [stream.take("ann", time, latitude, longitude) for time, latitude, longitude in fixes]
     assert [answer.record.is_unprotected for answer in answers] == [False, True] * 6
@@ -81,12 +81,12 @@ def test_every_job_is_exact_away_from_home_and_protects_home(town):
 def test_reopened_session_repeats_answers_and_continues(town):
     _, home = town
     track = walk(home)
-    with live("m.npz", SETTINGS, session="a.db") as stream:
+    with release_live("m.npz", SETTINGS, session="a.db") as stream:
         first = [
             stream.take("ann", *fix)
             for fix in zip(track.times[:5], track.latitude[:5], track.longitude[:5], strict=True)
         ]
-    with live("m.npz", SETTINGS, session="a.db") as stream:
+    with release_live("m.npz", SETTINGS, session="a.db") as stream:
         again = [
             stream.take("ann", *fix)
             for fix in zip(track.times, track.latitude[::-1], track.longitude[::-1], strict=True)

@@ -11,7 +11,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, read
 from dphmm.audit.sequence import SmoothingRecorder
-from dphmm.cli.release import _inference_cell
+from dphmm.cli.release import _format_inference
 from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.batch.batch import _infer_smoothed, batch
 from dphmm.jobs.input_data import Data
@@ -21,8 +21,8 @@ from dphmm.jobs.model.region import region
 from dphmm.jobs.release.exposure import (
     VIEW_LABELS,
     InferenceFigure,
-    most_exposed_users,
     name_extreme,
+    select_extreme_rows,
     summarize_exposure,
 )
 from dphmm.jobs.release.guarantees import collect_warnings
@@ -94,7 +94,7 @@ def test_sentence_names_releases_of_its_figure(way, world):
     about_error, about_posterior = re.split(r"(?<=m\.) ", sentence)
     assert [name for name, words in WORDS.items() if words in about_error] == [of_error]
     assert [name for name, words in WORDS.items() if words in about_posterior] == [of_posterior]
-    for warning in result.warnings():
+    for warning in result.list_warnings():
         if "probability" in warning:
             assert [name for name, words in WORDS.items() if words in warning] == [of_posterior]
 
@@ -135,7 +135,7 @@ def test_batch_with_costly_gaps_is_filtered(session_gap, world, tmp_path, monkey
     assert (again.done, again.before) == ((), len(done.done))
     for run in (result, again.to_dict()):
         row = {**run, **{name_extreme(key): 1.0 for key in ("median_adversary_error_m",)}}
-        assert _inference_cell(row, "median_adversary_error_m") == f"1 m {VIEW_LABELS[view]}"
+        assert _format_inference(row, "median_adversary_error_m") == f"1 m {VIEW_LABELS[view]}"
     names = "num_timesteps_after_gap", "num_users_with_gap"
     assert [again.to_dict()[name] for name in names] == [result[name] for name in names]
 
@@ -170,7 +170,7 @@ def test_batch_of_excluded_releases_is_filtered():
     assert _infer_smoothed(recorder, engine, model) is None
     few = []
     for row in (make_row("ann", **SMOOTHED), make_row("bob"), make_row("cid", **SMOOTHED)):
-        few = most_exposed_users([*few, row])
+        few = select_extreme_rows([*few, row])
     assert "bob" in [row["user"] for row in few]
     assert not summarize_exposure(few).keys() & SMOOTHED
     assert WORDS["filtered"] in collect_warnings(few, "utility:1km")[0]
@@ -201,10 +201,10 @@ def test_smoothed_words_need_smoothed_figures_of_all_users(changes):
 )
 def test_sentence_states_value_adversary_and_users(statistic, value, view):
     figure = InferenceFigure(statistic, view, 1234.4 if value.endswith("m") else 0.52, "ann", "user habits")
-    sentence = figure.sentence()
+    sentence = figure.describe()
     assert value in sentence
     assert f"n adversary who knows the model and user habits, and {WORDS[view]} " in sentence
     assert "user" in sentence.replace("user habits", ""), "states the users whom it describes"
-    assert WORDS[view] not in figure.sentence(figure), "the adversary of the previous sentence is not repeated"
+    assert WORDS[view] not in figure.describe(figure), "the adversary of the previous sentence is not repeated"
     other = InferenceFigure(statistic, "filtered" if view == "smoothed" else "smoothed", figure.value)
-    assert WORDS[view] in figure.sentence(other)
+    assert WORDS[view] in figure.describe(other)

@@ -16,8 +16,8 @@ from dphmm.audit.realized_leakage import compute_realized_leakage
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, learn, realized_leakage, release
-from dphmm.jobs.release.exposure import most_exposed_users, summarize_exposure
-from dphmm.jobs.release.guarantees import _disclosure, collect_warnings
+from dphmm.jobs.release.exposure import select_extreme_rows, summarize_exposure
+from dphmm.jobs.release.guarantees import _build_disclosure_rows, collect_warnings
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space import Grid, Places, Trajectory
@@ -195,7 +195,7 @@ def test_stated_noise_is_that_of_the_user_with_the_least():
     users = np.array(["ann", "bob"] * len(table), dtype=object)[: len(table)]
     errors = np.where(users == "ann", 900.0, 100.0)
     table = ReleaseTable({**table.columns, "user": users, "component_error_m": errors})
-    rows = _disclosure(table, summarise(table))
+    rows = _build_disclosure_rows(table, summarise(table))
     assert rows[0] == ("RMS noise of a released point (median)", "100 m", "")
 
 
@@ -246,7 +246,7 @@ def test_best_known_users_yield_same_summary_as_all_users(hindsight):
         row["max_epsilon_24h"] = float("nan")  # unknown
     few = []
     for row in rows:
-        few = most_exposed_users([*few, row])
+        few = select_extreme_rows([*few, row])
     assert len(few) <= 9
     assert summarize_exposure(few) == summarize_exposure(rows)
     assert summarize_exposure(rows)["max_posterior"] == max(row["max_posterior"] for row in rows)

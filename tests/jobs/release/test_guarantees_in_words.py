@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
-from dphmm.formatting import factor_in_words
+from dphmm.formatting import describe_ratio_bound
 from dphmm.jobs import Data, learn, region, release
 from dphmm.jobs.release import guarantees as promises
 from dphmm.jobs.release.guarantees import build_guarantee
@@ -96,7 +96,7 @@ def test_open_timesteps_are_stated_separately_from_confidence():
 
 def test_stated_factors_are_rounded_up_for_all_number_types():
     for level in (242.41, np.float64(242.41), 1.0001, np.float64(0.5), 20.00001):
-        power, factor = re.search(r"≤ (e\^)?([\d,.]+)", factor_in_words(level)).groups()
+        power, factor = re.search(r"≤ (e\^)?([\d,.]+)", describe_ratio_bound(level)).groups()
         stated = float(factor.replace(",", "")) if power else np.log(float(factor.replace(",", "")))
         assert level <= stated < level + 0.1
 

@@ -11,7 +11,7 @@ from scipy.special import gammaincc
 from scipy.stats import binom
 
 from dphmm import MarkovModel, ReleaseSettings
-from dphmm.jobs import blank_model, release
+from dphmm.jobs import build_blank_model, release
 from dphmm.jobs.release.movement import ERROR_RATE, LargerErrors, MovementCheck, UserErrors
 from dphmm.model.outside_states import OutsideStates, find_border_states
 from dphmm.model.path_sampling import PathSampler, sample_paths
@@ -26,7 +26,7 @@ SETTINGS = ReleaseSettings("utility:1km", 1.0)
 
 
 def build_model(kind: str = "everyday") -> MarkovModel:
-    return blank_model(GRID, kind=kind, region_map=None).model
+    return build_blank_model(GRID, kind=kind, region_map=None).model
 
 
 def follow(model: MarkovModel, states: np.ndarray, user: str = "ann") -> Trajectory:
@@ -101,7 +101,7 @@ def sample_tracks_with_outside_states(model: MarkovModel, count: int, length: in
     is_edge = np.isclose(abs(points - centre), abs(points - centre).max(axis=0))
     points[SMALL_GRID.size :] += (2 * np.sign(points - centre) * is_edge)[SMALL_GRID.size :]
     latitude, longitude = SMALL_GRID.projection.to_latlon(points).T
-    assert (SMALL_GRID.nearest(latitude, longitude) == model.state_of_context).all()
+    assert (SMALL_GRID.find_nearest_states(latitude, longitude) == model.state_of_context).all()
     assert ((SMALL_GRID.locate(latitude, longitude) == OUTSIDE) == (np.arange(len(points)) >= SMALL_GRID.size)).all()
     return [SlottedTrajectory("ann", model.step, np.arange(length), latitude[row], longitude[row]) for row in contexts]
 
@@ -127,7 +127,9 @@ def test_users_of_model_with_outside_states_cause_warning_in_one_percent_of_runs
 @pytest.mark.slow
 def test_rate_of_warnings_fails_if_users_outside_count_as_in_border_state(monkeypatch):
     """A broken twin."""
-    monkeypatch.setattr(OutsideStates, "locate_contexts", lambda self, space, *degrees: space.nearest(*degrees))
+    monkeypatch.setattr(
+        OutsideStates, "locate_contexts", lambda self, space, *degrees: space.find_nearest_states(*degrees)
+    )
     assert count_false_warnings() > MAX_FALSE_WARNINGS
 
 
@@ -203,12 +205,12 @@ def test_errors_of_true_locations_are_private(tmp_path, monkeypatch):
 def test_warning_accounts_for_the_number_of_users():
     larger_errors = LargerErrors()
     larger_errors.add(UserErrors("ann", np.array([2.0]), 2.0, 1.0, 0.004))
-    assert "1 of 1 user moved" in larger_errors.warnings()[0]
+    assert "1 of 1 user moved" in larger_errors.list_warnings()[0]
     larger_errors.add(UserErrors("bob", np.array([0.5]), 0.5, 1.0, 1.0))
-    assert larger_errors.warnings() == []
+    assert larger_errors.list_warnings() == []
     larger_errors.add(UserErrors("eve", np.array([3.0]), 3.0, 1.0, 0.0))
-    assert "1 of 3 users" in larger_errors.warnings()[0]
-    assert "of eve is 3 m, the expected one 1 m" in larger_errors.warnings()[0]
+    assert "1 of 3 users" in larger_errors.list_warnings()[0]
+    assert "of eve is 3 m, the expected one 1 m" in larger_errors.list_warnings()[0]
 
 
 def test_models_that_cannot_be_simulated_warn_of_nothing(monkeypatch):

@@ -103,7 +103,7 @@ def test_rate_of_warnings_fails_if_noise_is_not_expected(monkeypatch):
 def test_warning_needs_a_large_ratio_and_evidence():
     for ratio, evidence, is_warned in ((2.0, 200.0, True), (2.0, 198.0, False), (1.5, 200.0, False)):
         summary = PredictionSummary(2, 2 * ratio, evidence)
-        assert bool(summary.warnings()) == is_warned
+        assert bool(summary.list_warnings()) == is_warned
 
 
 @pytest.mark.parametrize("is_far", [False, True])
@@ -123,5 +123,5 @@ def test_run_warns_of_users_who_move_differently(tmp_path, is_far):
         batch(str(tmp_path / "ann.csv"), tmp_path / "run", tmp_path / "m.npz", SETTINGS, rng=1, workers=1),
     )
     for result in results:
-        warned = any("move differently from the model" in warning for warning in result.warnings())
+        warned = any("move differently from the model" in warning for warning in result.list_warnings())
         assert warned == is_far == (result.to_dict()["prediction_distance_ratio"] > MAX_DISTANCE_RATIO)

@@ -13,8 +13,8 @@ import pytest
 from dphmm import ReleaseSettings, Schedule
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, learn, region, release
-from dphmm.jobs.batch.run_folder import user_file
-from dphmm.jobs.release.sampling import average_users, max_timesteps_per_window, summarize_sampling
+from dphmm.jobs.batch.run_folder import get_user_file_path
+from dphmm.jobs.release.sampling import average_users, count_busiest_window, summarize_sampling
 from dphmm.model.belief import Belief
 from dphmm.writers import ReleaseTable, read_releases
 from dphmm.writers.summary import summarise
@@ -62,8 +62,8 @@ def test_budgets_of_the_alternatives_add_up_over_a_window(run):
 
 def test_timesteps_are_counted_per_user_and_window(run):
     table = run[1].table
-    assert max_timesteps_per_window(table, 3600.0) == 2
-    assert max_timesteps_per_window(table.select(table["user"] == "000"), 1e9) == (table["user"] == "000").sum()
+    assert count_busiest_window(table, 3600.0) == 2
+    assert count_busiest_window(table.select(table["user"] == "000"), 1e9) == (table["user"] == "000").sum()
 
 
 @pytest.mark.parametrize("schedule", [None, Schedule(target_error=0.5)], ids=["every timestep", "error target"])
@@ -162,7 +162,7 @@ def test_batch_summary_counts_users_without_a_withheld_timestep(run, tmp_path):
     model.save(tmp_path / "m.npz")
     settings = replace(SETTINGS, schedule=Schedule(window_epsilon=72.0))
     done = batch(tmp_path / "two.csv", tmp_path / "out", tmp_path / "m.npz", settings, rng=3, workers=1)
-    assert summarise(read_releases(user_file(tmp_path / "out", "bob", "parquet")))[0]["num_withheld"] == 0
+    assert summarise(read_releases(get_user_file_path(tmp_path / "out", "bob", "parquet")))[0]["num_withheld"] == 0
     assert done.sampling.num_timesteps == 49
     assert done.sampling.num_released == done.to_dict()["num_released"]
     parts = Data((tmp_path / "two.csv",), users=("ann",)), tmp_path / "two.csv"

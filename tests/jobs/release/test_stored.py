@@ -13,7 +13,7 @@ import pytest
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Session
 from dphmm.errors import BudgetExceededError, ConfigurationError, DataFileError
 from dphmm.jobs import Data, batch, certify, export_sessions, learn, read_released, region, release
-from dphmm.jobs.batch.run_folder import user_file
+from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.jobs.release.stored import read_sessions, replay
 from dphmm.release import Limits, SessionStore
 from dphmm.release.settings import Schedule
@@ -43,7 +43,7 @@ def test_batch_is_read_as_tables_and_settings_of_its_users(folder):
     assert set(stored.table["user"]) == set(SOME)
     for user in SOME:
         user_table = stored.table.select(stored.table["user"].astype(str) == user)
-        assert user_table == read_releases(user_file(folder / "batch", user, "parquet"))
+        assert user_table == read_releases(get_user_file_path(folder / "batch", user, "parquet"))
     assert set(read_released(folder / "batch", users=["001"]).table["user"]) == {"001"}
 
 
@@ -67,7 +67,10 @@ def test_pruned_timesteps_are_counted_once_and_their_releases_are_unknown(tmp_pa
             for query in names:
                 session.release(1, slot, query=query)
     (content,) = read_sessions(path)
-    assert (content.cost()["num_timesteps"], content.cost()["num_releases"]) == (3, 3 * num_queries)
+    assert (content.summarize_budget()["num_timesteps"], content.summarize_budget()["num_releases"]) == (
+        3,
+        3 * num_queries,
+    )
     with SessionStore(path) as store:
         assert store.prune(store.session("ann"), 1000) == 2 * num_queries
     (content,) = read_sessions(path)
@@ -192,7 +195,7 @@ def test_changed_batch_file_raises_and_nothing_is_modified(folder, tmp_path):
     before = (copy / "released.jsonl").read_bytes()
     assert len(read_released(copy).table) == len(read_released(folder / "batch").table)
     assert (copy / "released.jsonl").read_bytes() == before
-    target = user_file(copy, "000", "parquet")
+    target = get_user_file_path(copy, "000", "parquet")
     target.write_bytes(target.read_bytes()[:-1])
     with pytest.raises(DataFileError, match="was changed after its release"):
         read_released(copy)
