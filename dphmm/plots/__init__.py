@@ -1,4 +1,4 @@
-"""Maps, curves and reports. Functions of one plot take an `ax`; others create files.
+"""Maps, curves and reports. Functions of one plot take an `ax`, others create files.
 
 The public names are imported on first use, for most of them need matplotlib.
 """
