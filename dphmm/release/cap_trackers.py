@@ -82,7 +82,7 @@ class EventCaps:
         if state.count:
             raise InvalidInputError("the state of the event caps after earlier releases is unknown: replay them")
         # A tracker changes with every release, so each user gets a copy.
-        return self._first_trackers.get_or_make(state.first, lambda: self._new_tracker(state.first)).copy()
+        return self._first_trackers.get_or_make(state.first, lambda: self._create_tracker(state.first)).copy()
 
     def resume_tracker(self, first: int | None, count: int, state: tuple[CapState, ...] | None) -> CapTracker | None:
         """Return the tracker after ``count`` releases, from its state.
@@ -96,7 +96,7 @@ class EventCaps:
             raise InvalidInputError("event caps must have a state exactly if there are releases")
         return None if state is None else self.get_tracker(FilterState(first=first)).with_state(state)
 
-    def _new_tracker(self, first: int | None) -> CapTracker:
+    def _create_tracker(self, first: int | None) -> CapTracker:
         clock = Clock(self._model.step_seconds, first)
         moves, start = make_chain(self._model, first)
         over = self.find_past_caps(first) if self.ignores_past_caps else frozenset()

@@ -18,7 +18,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.release.ledger import Account, steps_per_day
 
 
-def _new_version() -> int:
+def _create_version() -> int:
     """Return an identifier that no other state of a filter has, in any process.
 
     A plan made for another user's filter is therefore as stale as a plan that was sampled. A counter would repeat in a
@@ -82,7 +82,7 @@ class FilterState:
     account: Account | None = field(default_factory=Account)
     slot: int | None = None
     last_log_likelihood: FloatArray | None = None
-    version: int = field(default_factory=_new_version)
+    version: int = field(default_factory=_create_version)
     lock: Any = field(default_factory=RLock, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class FilterState:
         self.cap_tracker = cap_tracker
         self.slot = slot
         self.last_log_likelihood = log_likelihood
-        self.version = _new_version()
+        self.version = _create_version()
 
     def predict(self, model: MarkovModel, steps: int) -> Belief:
         """Compute the prior of the next release, ``p(s_t | z_1..t-1)``.

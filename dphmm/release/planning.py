@@ -293,7 +293,7 @@ class Planner:
         if extra_edges:
             protection = replace(protection, added=(*extra_edges, *protection.added))
         repair_prior = prior if depends_on_prior or self._uses_tables else None
-        self._last = plan = self._new_plan(prior, constraint, protection, extra_edges, repair_prior)
+        self._last = plan = self._create_plan(prior, constraint, protection, extra_edges, repair_prior)
         return plan
 
     def with_epsilon(self, plan: StepPlan, epsilon: float, steps: int = 0, version: int = -1) -> StepPlan:
@@ -310,7 +310,7 @@ class Planner:
         plan = self._last_withheld
         if plan is None or not np.array_equal(plan.constraint, prior.support):
             protection = self._protect.build_noiseless_protection(self._policy.restrict(prior.support))
-            plan = self._last_withheld = self._new_plan(prior, prior.support, protection)
+            plan = self._last_withheld = self._create_plan(prior, prior.support, protection)
         return _copy_plan(
             plan,
             prior=prior,
@@ -340,7 +340,7 @@ class Planner:
         epsilon
             Any budget. The shape of the noise does not depend on it.
         """
-        return self._outputs.get_or_make(plan.repair_id, lambda: self._new_outputs(plan, epsilon))
+        return self._outputs.get_or_make(plan.repair_id, lambda: self._create_outputs(plan, epsilon))
 
     def map_to_released(self, states: IntArray, constraint: BoolArray) -> IntArray:
         """Return the possible state released for each of `states`: itself, or its surrogate."""
@@ -368,7 +368,7 @@ class Planner:
                 np.add.at(probabilities, self.map_to_released(outside, plan.constraint), probabilities[outside])
         return plan.noise.summarize_likeliest_component(probabilities, plan.protection.graph.open)
 
-    def _new_plan(
+    def _create_plan(
         self,
         prior: Belief,
         constraint: BoolArray,
@@ -403,7 +403,7 @@ class Planner:
         self.repairs.add(protection.effect)
         return protection
 
-    def _new_outputs(self, plan: StepPlan, epsilon: float) -> Outputs:
+    def _create_outputs(self, plan: StepPlan, epsilon: float) -> Outputs:
         values = self.query.values
         noise = self.build_noise(plan, epsilon)
         released_as = self.map_to_released(np.arange(len(values)), plan.constraint)
