@@ -108,7 +108,7 @@ def find_runs(mask: BoolArray) -> list[int]:
 
     Examples
     --------
-    >>> runs(np.array([True, True, False, True]))
+    >>> find_runs(np.array([True, True, False, True]))
     [0, 1, 3, 3]
     """
     ends = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))

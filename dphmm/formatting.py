@@ -127,7 +127,7 @@ def format_fraction(value: Fraction) -> str:
 
     Examples
     --------
-    >>> exact_number(Fraction(1197, 10000)), exact_number(Fraction(1, 3)), exact_number(Fraction(20))
+    >>> format_fraction(Fraction(1197, 10000)), format_fraction(Fraction(1, 3)), format_fraction(Fraction(20))
     ('0.1197', '1/3', '20')
     """
     decimal = Decimal(value.numerator) / Decimal(value.denominator)
@@ -139,7 +139,7 @@ def format_kilometres(kilometres: float) -> str:
 
     Examples
     --------
-    >>> metres(0.3704), metres(5.72), metres(1e-9), metres(1754.0)
+    >>> format_kilometres(0.3704), format_kilometres(5.72), format_kilometres(1e-9), format_kilometres(1754.0)
     ('370 m', '5.72 km', 'below 1 m', '1,754 km')
     """
     if kilometres < 0.001:
@@ -154,7 +154,7 @@ def format_odds(probability: float) -> str:
 
     Examples
     --------
-    >>> odds_in_words(0.75), odds_in_words(0.2), odds_in_words(1.0)
+    >>> format_odds(0.75), format_odds(0.2), format_odds(1.0)
     ('3 to 1', '1 to 4', 'beyond a million to 1')
     """
     if probability >= 1.0 - 1e-6:
@@ -168,7 +168,7 @@ def describe_ratio_bound(level: float) -> str:
 
     Examples
     --------
-    >>> factor_in_words(1.0), factor_in_words(4.5), factor_in_words(24.0)
+    >>> describe_ratio_bound(1.0), describe_ratio_bound(4.5), describe_ratio_bound(24.0)
     ('≤ 2.72', '≤ 90.1', '≤ e^24 (no meaningful limit)')
     """
     if level == inf:
@@ -181,7 +181,7 @@ def format_power_of_e(level: float) -> str:
 
     Examples
     --------
-    >>> power_of_e(242.41), power_of_e(0.3 * 285), power_of_e(12345.6)
+    >>> format_power_of_e(242.41), format_power_of_e(0.3 * 285), format_power_of_e(12345.6)
     ('e^242.5', 'e^85.5', 'e^12,350')
     """
     return f"e^{_round_up(level, 4).normalize():,f}"
@@ -192,8 +192,10 @@ def format_upper_bound(value: float, separator: str = "") -> str:
 
     Examples
     --------
-    >>> upper_bound(0.6459001), upper_bound(0.1 + 0.2), upper_bound(inf), upper_bound(3516.4801, ",")
-    ('0.645901', '0.3', 'inf', '3,516.49')
+    >>> format_upper_bound(0.6459001), format_upper_bound(0.1 + 0.2)
+    ('0.645901', '0.3')
+    >>> format_upper_bound(inf), format_upper_bound(3516.4801, ",")
+    ('inf', '3,516.49')
     """
     return f"{float(_round_up(value, 6)):{separator}.6g}"
 
@@ -203,7 +205,7 @@ def format_lower_bound(value: float) -> str:
 
     Examples
     --------
-    >>> lower_bound(0.6459009), lower_bound(0.7 + 0.1), lower_bound(inf)
+    >>> format_lower_bound(0.6459009), format_lower_bound(0.7 + 0.1), format_lower_bound(inf)
     ('0.6459', '0.8', 'inf')
     """
     return f"{float(_round(value, 6, ROUND_FLOOR)):.6g}"
@@ -231,7 +233,7 @@ def format_ratio_bound(level: float) -> str:
 
     Examples
     --------
-    >>> ratio_bound(1.0), ratio_bound(4.5), ratio_bound(7.24), ratio_bound(730.0)
+    >>> format_ratio_bound(1.0), format_ratio_bound(4.5), format_ratio_bound(7.24), format_ratio_bound(730.0)
     ('2.72', '90.1', '1,395', 'e^730')
     """
     if level > _MAX_MEANINGFUL_LEVEL:
@@ -248,7 +250,7 @@ def compute_ratio_bound(level: float) -> float | None:
 
     Examples
     --------
-    >>> ratio_as_number(1.0), ratio_as_number(7.24), ratio_as_number(730.0)
+    >>> compute_ratio_bound(1.0), compute_ratio_bound(7.24), compute_ratio_bound(730.0)
     (2.72, 1395.0, None)
     """
     if level > _MAX_MEANINGFUL_LEVEL:
@@ -269,7 +271,7 @@ def export_likelihood_ratios(levels: Mapping[str, float], is_private: bool) -> d
 
     Examples
     --------
-    >>> likelihood_ratios({"release": 1.0, "total": 3.0}, True)
+    >>> export_likelihood_ratios({"release": 1.0, "total": 3.0}, True)
     {'randomness': 'system', 'likelihood_ratio_release': 2.72, 'likelihood_ratio_total': 20.1}
     """
     ratios = {f"likelihood_ratio_{name}": compute_ratio_bound(level) for name, level in levels.items()}
@@ -293,9 +295,9 @@ def describe_likelihood_ratio(level: float, condition: str, alternative: str, no
 
     Examples
     --------
-    >>> ratio_in_words(3.0, "under one", "under the other", "ε = 3")
+    >>> describe_likelihood_ratio(3.0, "under one", "under the other", "ε = 3")
     'at most 20.1 times as likely under one as under the other (ε = 3)'
-    >>> ratio_in_words(30.0, "from one", "from the other")
+    >>> describe_likelihood_ratio(30.0, "from one", "from the other")
     'at most e^30 times as likely from one as from the other, which is not a meaningful limit'
     """
     noted = f" ({note})" if note else ""
@@ -310,7 +312,7 @@ def format_duration(seconds: float) -> str:
 
     Examples
     --------
-    >>> [duration_in_words(seconds) for seconds in (86400, 3600, 5400, 604800, 1, 0.5, 129600)]
+    >>> [format_duration(seconds) for seconds in (86400, 3600, 5400, 604800, 1, 0.5, 129600)]
     ['24 hours', 'hour', '90 minutes', '7 days', 'second', '0.5 seconds', '36 hours']
     """
     units = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0))
@@ -327,7 +329,7 @@ def format_percent(probability: float) -> str:
 
     Examples
     --------
-    >>> percent(0.31042), percent(0.5), percent(0.99999)
+    >>> format_percent(0.31042), format_percent(0.5), format_percent(0.99999)
     ('31.1 %', '50 %', '100 %')
     """
     return f"{ceil(round(1000.0 * probability, 6)) / 10:g} %"

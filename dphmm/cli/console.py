@@ -238,7 +238,7 @@ def escape_cell(text: str) -> str:
 
     Examples
     --------
-    >>> print(cell("eve\\x1b[2J\\nbob"))
+    >>> print(escape_cell("eve\\x1b[2J\\nbob"))
     eve\\u001b[2J\\u000abob
     """
     return _ESCAPED_IN_CELLS.sub(_escape, text)
@@ -323,8 +323,10 @@ def format_value(value: Any) -> str:
 
     Examples
     --------
-    >>> shown(1234567), shown(0.000123456), shown(True), shown([{"epsilon": 3.0, "window_s": 86400.0}, 2])
-    ('1,234,567', '0.000123', 'yes', 'epsilon 3, window (s) 86,400; 2')
+    >>> format_value(1234567), format_value(0.000123456), format_value(True)
+    ('1,234,567', '0.000123', 'yes')
+    >>> format_value([{"epsilon": 3.0, "window_s": 86400.0}, 2])
+    'epsilon 3, window (s) 86,400; 2'
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -625,7 +627,7 @@ def describe_dropped_fixes(dropped: Iterable[Dropped]) -> dict[str, str]:
     Examples
     --------
     >>> from dphmm.jobs.input_data import Dropped
-    >>> dropped_texts([Dropped("excluded by --users", 1632, 2), Dropped("malformed records", 1, None)])
+    >>> describe_dropped_fixes([Dropped("excluded by --users", 1632, 2), Dropped("malformed records", 1, None)])
     {'excluded by --users': '1,632 fixes of 2 users', 'malformed records': '1 fix'}
     """
     return {
@@ -640,7 +642,7 @@ def format_count(count: int, noun: str, nouns: str = "") -> str:
 
     Examples
     --------
-    >>> plural(1, "user"), plural(1632, "fix", "fixes")
+    >>> format_count(1, "user"), format_count(1632, "fix", "fixes")
     ('1 user', '1,632 fixes')
     """
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"

@@ -392,7 +392,7 @@ def format_significant(value: float, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> [significant(value) for value in (1373.2, 99.99, 19.04, 0.0312, 2.0)]
+    >>> [format_significant(value) for value in (1373.2, 99.99, 19.04, 0.0312, 2.0)]
     ['1,373', '100', '19.0', '0.0312', '2.00']
     """
     if not np.isfinite(value) or value == 0:

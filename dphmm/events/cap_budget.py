@@ -390,7 +390,7 @@ def compute_rung_budget(epsilon: float, rung: int) -> float:
 
     Examples
     --------
-    >>> [budget_at_rung(0.5, rung) for rung in (0, 1, 16, 96)]
+    >>> [compute_rung_budget(0.5, rung) for rung in (0, 1, 16, 96)]
     [0.5, 0.4788, 0.25, 0.007812]
     """
     if rung == 0:

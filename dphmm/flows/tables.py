@@ -137,8 +137,8 @@ def parse_time_classes(text: str, zone: str) -> TimeClasses:
 
     Examples
     --------
-    >>> classes = time_classes("6,10,16,20", "UTC")
-    >>> classes.count, labels(classes)
+    >>> classes = parse_time_classes("6,10,16,20", "UTC")
+    >>> classes.count, label_time_classes(classes)
     (4, ('0-6h and 20-24h', '6-10h', '10-16h', '16-20h'))
     """
     if text in ("hour", "weekday-hour"):

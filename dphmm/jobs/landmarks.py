@@ -119,7 +119,7 @@ class LandmarkFinder:
         Examples
         --------
         >>> times = np.datetime64("2024-03-07T08:00") + np.arange(4) * np.timedelta64(15, "m")
-        >>> LandmarkFinder("stays").mask(times, np.array([[0, 0], [0, 0.1], [0.1, 0], [3, 0]])).tolist()
+        >>> LandmarkFinder("stays").find_landmarks(times, np.array([[0, 0], [0, 0.1], [0.1, 0], [3, 0]])).tolist()
         [True, True, True, False]
         """
         stays = stay_points(times, points, self.radius_km, self.minutes)
@@ -393,10 +393,10 @@ def release_landmark_series(
     Examples
     --------
     >>> import numpy as np
-    >>> from dphmm.jobs import Scheme, landmark_series
+    >>> from dphmm.jobs import Scheme, release_landmark_series
     >>> from dphmm.tables import TimedTable
     >>> pulse = TimedTable(np.arange(1, 6), {"beats": np.array([71, 75, 92, 88, 70])})
-    >>> done = landmark_series(pulse, 20, epsilon=3, landmarks=[3, 4], scheme=Scheme("uniform"))
+    >>> done = release_landmark_series(pulse, 20, epsilon=3, landmarks=[3, 4], scheme=Scheme("uniform"))
     >>> done.losses.tolist()
     [3.0, 3.0, 2.0, 2.0, 3.0]
     """
@@ -487,9 +487,9 @@ def release_landmarks_with_planar_noise(
 
     Examples
     --------
-    >>> from dphmm.jobs import Data, LandmarkFinder, Scheme, landmark_planar
+    >>> from dphmm.jobs import Data, LandmarkFinder, Scheme, release_landmarks_with_planar_noise
     >>> user, home = Data(("data/sample/geolife",), users=("000",)), LandmarkFinder("home", utc_offset=-2)
-    >>> done = landmark_planar(user, 0.2, (45, -30), 5, home, Scheme("skip"), step_seconds=1800)
+    >>> done = release_landmarks_with_planar_noise(user, 0.2, (45, -30), 5, home, Scheme("skip"), step_seconds=1800)
     >>> done.to_dict()["num_landmarks"] > 0, done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     (True, 5.0)
     """
@@ -566,11 +566,11 @@ def release_landmarks_with_engine(
     Examples
     --------
     >>> from dphmm import ReleaseSettings
-    >>> from dphmm.jobs import Data, Scheme, landmark_engine, learn, region
+    >>> from dphmm.jobs import Data, Scheme, release_landmarks_with_engine, learn, region
     >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2), "data/sample/geolife"
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> settings = ReleaseSettings(policy="complete", epsilon=2)
-    >>> done = landmark_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))
+    >>> done = release_landmarks_with_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))
     >>> done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     2.0
     """

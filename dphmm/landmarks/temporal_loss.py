@@ -158,7 +158,7 @@ def contract_loss(spread: npt.ArrayLike, alpha: npt.ArrayLike) -> FloatArray:
 
     Examples
     --------
-    >>> passed([1.0, 1.0, np.inf], [0.5, np.inf, 0.5]).round(6).tolist()
+    >>> contract_loss([1.0, 1.0, np.inf], [0.5, np.inf, 0.5]).round(6).tolist()
     [0.121863, 1.0, 0.5]
     """
     with np.errstate(over="ignore", invalid="ignore"):

@@ -139,7 +139,7 @@ def parse_rational(value: Rational, name: str = "epsilon", low: float = MIN_SCAL
 
     Examples
     --------
-    >>> rational(0.1)
+    >>> parse_rational(0.1)
     Fraction(1, 10)
     """
     again = isinstance(value, float | int)  # cached: the same few budgets are read at every step

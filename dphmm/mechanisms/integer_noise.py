@@ -80,7 +80,7 @@ def bound_laplace_noise(decay: float, confidence: float) -> int:
 
     Examples
     --------
-    >>> laplace_within(0.1, 0.95), laplace_within(10.0, 0.95)
+    >>> bound_laplace_noise(0.1, 0.95), bound_laplace_noise(10.0, 0.95)
     (30, 0)
     """
     q = exp(-decay)

@@ -44,9 +44,9 @@ class Spacing:
     Examples
     --------
     >>> metres = Spacing(0.001)
-    >>> metres.steps([[0.345, -1.2]]).tolist()
+    >>> metres.to_steps([[0.345, -1.2]]).tolist()
     [[345, -1200]]
-    >>> metres.points(np.array([[345, -1200]])).tolist()
+    >>> metres.to_points(np.array([[345, -1200]])).tolist()
     [[0.345, -1.2]]
     """
 
@@ -263,7 +263,7 @@ class LatticeKNormMechanism(Mechanism):
         Examples
         --------
         >>> hull = SensitivityHull([[0.34, 0.0], [0.0, 0.34]])
-        >>> LatticeKNormMechanism.in_units_of_points(hull, 1, spacing=0.001).hull.vertices.max().item()
+        >>> LatticeKNormMechanism.from_hull_in_units(hull, 1, spacing=0.001).hull.vertices.max().item()
         340.0
         """
         differences = hull.differences

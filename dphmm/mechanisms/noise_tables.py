@@ -101,9 +101,9 @@ def compute_max_ratio(epsilon: float) -> tuple[int, int]:
     Examples
     --------
     >>> from fractions import Fraction
-    >>> Fraction(*ratio_below(1.0)) < Fraction("2.718281828459045")
+    >>> Fraction(*compute_max_ratio(1.0)) < Fraction("2.718281828459045")
     True
-    >>> ratio_below(50.0), ratio_below(1e-12)
+    >>> compute_max_ratio(50.0), compute_max_ratio(1e-12)
     ((2147483647, 1), (1, 1))
     """
     exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal

@@ -83,7 +83,7 @@ def reverse_by_step(forward: MatrixLike, initial: npt.ArrayLike, steps: Positive
 
     Examples
     --------
-    >>> [matrix.round(2).tolist() for matrix in reverses([[.8, .2], [.4, .6]], [1, 0], 3)]
+    >>> [matrix.round(2).tolist() for matrix in reverse_by_step([[.8, .2], [.4, .6]], [1, 0], 3)]
     [[[1.0, 0.0], [1.0, 0.0]], [[0.89, 0.11], [0.57, 0.43]]]
     """
     matrix = as_stochastic(forward, "forward matrix", smallest=MIN_PROBABILITY)
@@ -162,7 +162,7 @@ def compute_stationary_distribution(transition: MatrixLike) -> FloatArray:
 
     Examples
     --------
-    >>> stationary([[.8, .2], [.4, .6]]).round(4)
+    >>> compute_stationary_distribution([[.8, .2], [.4, .6]]).round(4)
     array([0.6667, 0.3333])
     """
     from scipy.sparse.csgraph import connected_components  # imports solvers that most commands do not need

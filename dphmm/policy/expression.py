@@ -169,7 +169,7 @@ def format_policy_label(text: str) -> str:
 
     Examples
     --------
-    >>> policy_label('graph:{"nodes":[],"edges":[{"source":0,"target":1}]} | utility:1km')
+    >>> format_policy_label('graph:{"nodes":[],"edges":[{"source":0,"target":1}]} | utility:1km')
     'graph of 1 edge | utility:1km'
     """
     if "{" not in text:
@@ -207,7 +207,7 @@ def edit_edges(text: str, added: Sequence[tuple[int, int]], removed: Sequence[tu
 
     Examples
     --------
-    >>> policy_label(edit_edges("complete | open:parks.geojson", [], [(0, 1)]))
+    >>> format_policy_label(edit_edges("complete | open:parks.geojson", [], [(0, 1)]))
     'complete & without 1 edge | open:parks.geojson'
     """
     unions = _split_terms(text)
@@ -255,7 +255,7 @@ def canonicalize_policy(text: str, layers: Sequence[PolygonLayer] = ()) -> str:
 
     Examples
     --------
-    >>> canonical_policy("complete & utility:500m|transition")
+    >>> canonicalize_policy("complete & utility:500m|transition")
     'complete&utility:0.5km:places|transition'
     """
     return "|".join("&".join(_canonicalize_term(term, layers) for term in terms) for terms in _split_terms(text))
@@ -283,7 +283,7 @@ def find_max_radius(text: str) -> float | None:
 
     Examples
     --------
-    >>> policy_radius("complete & utility:500m | transition"), policy_radius("complete")
+    >>> find_max_radius("complete & utility:500m | transition"), find_max_radius("complete")
     (0.5, None)
     """
     radii = (
@@ -297,7 +297,7 @@ def describe_policy(text: str) -> str:
 
     Examples
     --------
-    >>> policy_in_words("utility:1km"), policy_in_words("transition & utility:500m")
+    >>> describe_policy("utility:1km"), describe_policy("transition & utility:500m")
     ('locations within 1 km', 'locations that share a possible predecessor and are within 0.5 km')
     """
     terms = [union for union in _split_terms(text) if _get_term_type(union[0]) != "open"]

@@ -49,7 +49,7 @@ def format_policy_text(policy: str | PolicyLike) -> str:
     Examples
     --------
     >>> import networkx
-    >>> policy_text(networkx.Graph([("work", "home")]))
+    >>> format_policy_text(networkx.Graph([("work", "home")]))
     'graph:{"directed":false,"multigraph":false,"nodes":[],"edges":[{"source":"home","target":"work"}]}'
     """
     if isinstance(policy, str):

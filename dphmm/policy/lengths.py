@@ -32,8 +32,8 @@ def format_policy_length(kilometres: float) -> str:
 
     Examples
     --------
-    >>> length(0.5), length(0.34000000000001), length(13.2345), length(0.0000123), length(2.0)
-    ('500m', '340m', '13.3km', '0.0123m', '2km')
+    >>> [format_policy_length(length) for length in (0.5, 0.34000000000001, 13.2345, 0.0000123, 2.0)]
+    ['500m', '340m', '13.3km', '0.0123m', '2km']
     """
     value, unit = (kilometres, "km") if kilometres >= 1 else (kilometres * 1000, "m")
     if value == 0:

@@ -48,11 +48,12 @@ class Instants:
 
     Examples
     --------
-    >>> Instants(format="s").microseconds(1255269870) == Instants().microseconds("2009-10-11T14:04:30Z")
+    >>> Instants(format="s").parse_microseconds(1255269870) == Instants().parse_microseconds("2009-10-11T14:04:30Z")
     True
-    >>> Instants(zone="+08:00").microseconds("2009-10-11 22:04:30") == Instants(format="ms").microseconds(1255269870000)
+    >>> local = Instants(zone="+08:00").parse_microseconds("2009-10-11 22:04:30")
+    >>> local == Instants(format="ms").parse_microseconds(1255269870000)
     True
-    >>> Instants(format="%d.%m.%Y %H:%M:%S").microseconds("11.10.2009 14:04:30")
+    >>> Instants(format="%d.%m.%Y %H:%M:%S").parse_microseconds("11.10.2009 14:04:30")
     1255269870000000
     """
 

@@ -73,7 +73,7 @@ def normalize_name(text: str) -> str:
 
     Examples
     --------
-    >>> name_key("Saint-Étienne"), name_key("MÜNCHEN"), name_key("Łódź")
+    >>> normalize_name("Saint-Étienne"), normalize_name("MÜNCHEN"), normalize_name("Łódź")
     ('saint etienne', 'munchen', 'lodz')
     """
     # Case folding can compose letters, and decomposition can produce upper case.
@@ -317,7 +317,7 @@ def find_town_box(name: str, across_km: float = 20.0) -> Box:
 
     Examples
     --------
-    >>> town_box("Lyon")
+    >>> find_town_box("Lyon")
     (45.66, 4.72, 45.84, 4.977)
     """
     return find_town(name).build_box(across_km)

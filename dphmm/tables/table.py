@@ -213,7 +213,7 @@ def guard_cell(cell: object) -> object:
 
     Examples
     --------
-    >>> [guarded(cell) for cell in ("=1+1", "-1.5", "'=x", "O'Hara", 7)]
+    >>> [guard_cell(cell) for cell in ("=1+1", "-1.5", "'=x", "O'Hara", 7)]
     ["'=1+1", '-1.5', "''=x", "O'Hara", 7]
     """
     if isinstance(cell, str) and cell[:1] in _FORMULA_STARTS and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):

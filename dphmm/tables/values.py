@@ -288,7 +288,7 @@ def format_time(time: Any) -> str:
 
     Examples
     --------
-    >>> time_text(np.datetime64("2024-03-07T09:00")), time_text(np.int64(3))
+    >>> format_time(np.datetime64("2024-03-07T09:00")), format_time(np.int64(3))
     ('2024-03-07T09:00:00Z', '3')
     """
     return iso_time(time) if isinstance(time, np.datetime64) else str(time)

@@ -131,42 +131,8 @@ _MAX_INTEGER = 1 << 62
 _MAX_KM = 1e100
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
-# The columns of a file of releases. No other value that depends on the true location has a column.
-#
-# ============================ =========================================================================== column
-# content ============================ ===========================================================================
-# ``user`` the user ``time`` the end of the timestep, UTC, a multiple of the model's step since 1970: the row is of
-# fixes after ``time`` minus the step, and at or before ``time`` ``latitude``, ``longitude`` sampled location, WGS 84
-# degrees; empty if withheld, or outside the range of the local plane ``withheld`` true if no location was sampled,
-# which depends on public values only; the estimate is then a prediction ``withheld_reason`` ``target`` (the estimate is
-# accurate enough), ``budget`` (a budget is saved for later or used up) or ``caps`` (an event cap); empty if a location
-# was sampled ``x_km``, ``y_km`` sampled location in the local plane, km east and north of its centre; empty if withheld
-# ``estimate_latitude``, posterior mean of the location given all releases so far, degrees; the nearest
-# ``estimate_longitude`` state if it lies outside the region ``estimate_error_m`` expected error of the estimate under
-# the model given all releases so far, metres, times the calibrated factor if the model has one; too small for users who
-# move farther than the model assumes ``calibrated_radius_90_m`` radius around the estimate that contains at least 90 %
-# of timesteps on average over users like the training users, metres; empty if the model is not calibrated
-# ``adversary_error_m`` lower bound of the expected error of the adversary's point estimate, metres; at most 2 % too
-# small if the user cannot be outside the region ``adversary_max_posterior`` posterior probability of the most probable
-# state ``epsilon`` privacy budget of this release; 0 if withheld ``epsilon_total`` total budget of the user's releases
-# up to this one ``epsilon_24h`` total budget of the releases in the 24 hours that end with this one ``mechanism``
-# mechanism of the noise ``is_exact`` whether noise was sampled with integers only, so that the guarantee holds for the
-# numbers in the file ``expected_error_m`` root mean square error of the sampled location, metres ``possible_states``
-# number of possible states, abs(C_t) ``min_degree_of_protection`` minimum degree of protection over the possible
-# states: this release distinguishes a state from at least as many states, itself included, by a factor of at most
-# e^epsilon ``num_added_edges`` number of edges added to the policy so that no possible state was exposed
-# ``repair_optimality_gap`` share of the squared error (or area) that a better repair could save at most; 0 if proven
-# optimal ``hull_area_km2`` area of the sensitivity hull ``constrained_dp_factor`` any two possible states are
-# distinguished by at most this multiple of epsilon ``num_components`` number of components with separate noise among
-# the possible states ``component_num_states`` number of possible states of the most probable component
-# ``component_posterior`` its posterior probability given all releases so far ``component_error_m`` root mean square
-# error of its releases, metres ``table_gain`` with ``optimal``: relative reduction of its expected error compared with
-# the posterior mean of K-norm noise by component; below 0.05 the table has no gain ``unprotected`` whether the most
-# probable component is an unprotected state, released unchanged; false if withheld ``singleton`` whether only one state
-# was possible, which no noise can protect ``num_ignored_releases`` number of earlier releases of the user that the row
-# does not take into account ``settings_hash`` first 16 digits of the SHA-256 of the settings ``model_hash`` first 16
-# digits of the SHA-256 of the model ============================
-# ===========================================================================
+# The columns of a file of releases. docs/reference/command.md describes each of them. No other value that depends on
+# the true location has a column.
 COLUMNS = (
     Column("user", "text", lambda release: release.user),
     Column("time", "time", lambda release: release.time),

@@ -105,7 +105,7 @@ def build_blank_model(
 
     Examples
     --------
-    >>> result = blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling")
+    >>> result = build_blank_model(bbox=(44.97, -30.04, 45.03, -29.96), kind="cycling")
     >>> result.model
     MarkovModel(states=702, transitions=62636)
     """

@@ -503,10 +503,10 @@ def release_live(
     --------
     >>> import numpy as np
     >>> from dphmm import ReleaseSettings
-    >>> from dphmm.jobs import learn, live, region
+    >>> from dphmm.jobs import learn, release_live, region
     >>> space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=0.5)
     >>> model = learn("data/sample/geolife", space, step_seconds=300).model
-    >>> with live(model, ReleaseSettings(policy="utility:1km", epsilon=1)) as stream:
+    >>> with release_live(model, ReleaseSettings(policy="utility:1km", epsilon=1)) as stream:
     ...     answer = stream.take("ann", np.datetime64("2024-03-07T09:00"), 45.01, -30.01)
     >>> answer.record.min_degree_of_protection >= 2
     True
