@@ -29,7 +29,7 @@ from dphmm.tables import (
 )
 from dphmm.tables.output import check_extras
 from dphmm.tables.source import convert_read_errors
-from dphmm.tables.values import shorten_message, to_microseconds
+from dphmm.tables.values import shorten, shorten_message, to_microseconds
 from dphmm.tables.vector_files import read_gpx
 from dphmm.validation import check_arguments
 from dphmm.writers import geopackage
@@ -56,10 +56,17 @@ def _format_column(column: Column, table: ReleaseTable) -> Iterable[str]:
 def read_delimited(path: Path) -> ReleaseTable:
     """Read a file of `write_delimited`, with columns in any order.
 
-    Additional columns are ignored.
+    Additional columns are ignored, except ``crs``, which must be that of the other columns.
     """
     table = Table.read(path, empty=True)
+    if "crs" in table.columns:
+        table.values("crs", _check_crs)
     return ReleaseTable({column.name: table.values(column.name, column.parse) for column in COLUMNS})
+
+
+def _check_crs(cell: str) -> None:
+    if cell != CRS:
+        raise ValueError(f"crs must be {CRS}, got {shorten(cell)}")
 
 
 def write_geojson(path: Path, table: ReleaseTable, geometry: Geometry = "estimate", *_: object) -> None:

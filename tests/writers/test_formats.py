@@ -355,6 +355,15 @@ def test_missing_empty_or_truncated_file_raises(tmp_path, table, suffix):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("crs", ["EPSG:3857", "EPSG:43", ""])
+def test_other_coordinate_system_is_refused(tmp_path, table, crs):
+    path = tmp_path / "out.csv"
+    write_releases(path, table)
+    path.write_text(path.read_text().replace("EPSG:4326", crs))
+    with pytest.raises(DataFileError, match=rf"crs must be EPSG:4326, got '{crs}'"):
+        read_releases(path)
+
+
 def test_missing_file_is_reported_before_its_extension(tmp_path):
     with pytest.raises(DataFileError, match=r"no\.db: there is no such file"):
         read_releases(tmp_path / "no.db")
