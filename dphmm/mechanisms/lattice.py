@@ -576,7 +576,7 @@ def _get_integer_vertices(hull: SensitivityHull) -> IntArray:
     if exact is None or not close or not hull.contains(vertices).all():
         vertex = hull.vertices[np.abs(hull.vertices - vertices).max(axis=1).argmax()].tolist()
         raise CoordinateError(
-            f"the hull must have integer vertices below 2**28, got {vertex}: use lattice steps, or in_units_of_points"
+            f"the hull must have integer vertices below 2**28, got {vertex}: use lattice steps, or from_hull_in_units"
         )
     return vertices
 

@@ -27,7 +27,7 @@ Program.get_command = lambda self, ctx, name: command
 import click
 @click.command()
 def command():
-    one = compilation.compiled(lambda x: x + 1)
+    one = compilation.compile_function(lambda x: x + 1)
     print(one(1), one(2))
 for where in sys.argv[2:]:
     child = os.fork()

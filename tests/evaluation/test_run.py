@@ -140,7 +140,7 @@ def counted(releaser, state):
 
 Releaser.release = counted
 task = load_evaluation(Path(sys.argv[1])).tasks[0]
-list(run._release_rows(task))
+list(run._iterate_rows(task))
 length = task.config.length
 blocks = [sum(imported[start : start + length]) for start in range(0, len(imported), length)]
 print(sum(blocks[0::2]), sum(blocks[1::2]))

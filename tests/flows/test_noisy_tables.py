@@ -236,7 +236,7 @@ def test_rows_and_rests_have_stated_coverage_whatever_is_selected(settings, epsi
     assert shown.mean() >= 0.94
     assert rests.mean() >= 0.95
     assert len(shown) > 2 * rounds
-    monkeypatch.setattr(Family, "miss_probability", lambda _, __, confidence: 1.0 - confidence)
+    monkeypatch.setattr(Family, "compute_miss_probability", lambda _, __, confidence: 1.0 - confidence)
     (shown, _), files = run()
     assert np.mean(files) < 0.5
     if epsilon < 1:  # with little noise, most true numbers are far from zero

@@ -415,7 +415,7 @@ def test_invalid_epsilon_raises(epsilon):
 
 def test_float_hull_in_kilometres_becomes_integers_or_raises():
     kilometres = SensitivityHull([[0.34, 0.0], [0.17, 0.51]])
-    with pytest.raises(CoordinateError, match="in_units_of_points"):
+    with pytest.raises(CoordinateError, match="from_hull_in_units"):
         LatticeKNormMechanism(kilometres, 1, spacing=0.001)
     mechanism = LatticeKNormMechanism.from_hull_in_units(kilometres, 1, spacing=0.001)
     assert mechanism.hull.norm_form.exact is not None

@@ -208,7 +208,7 @@ def test_printed_page_has_at_most_three_sheets(plain, browser):
 def test_both_maps_have_same_view_and_are_not_empty(release_folder, monkeypatch):
 
     figures = []
-    monkeypatch.setattr(release_report, "png", lambda figure: figures.append(figure) or b"")
+    monkeypatch.setattr(release_report, "render_png", lambda figure: figures.append(figure) or b"")
     write_page(release_folder)
     before, after, _ = figures
     assert before.axes[0].get_xlim() == after.axes[0].get_xlim()

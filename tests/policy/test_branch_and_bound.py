@@ -220,7 +220,7 @@ def raise_bound(method):
 
 BROKEN = {
     "hull-volume": (HullOracle, "volume", HullVolume, "compute_bounds"),
-    "hull-error": (HullOracle, "error", HullError, "open_bounds"),
+    "hull-error": (HullOracle, "error", HullError, "compute_open_bounds"),
     "hull-error-floor": (HullOracle, "error", HullError, "compute_floor"),
     "component-volume": (MergingOracle, "volume", HullVolume, "compute_tight_floor"),
     "component-error": (MergingOracle, "error", HullError, "compute_tight_floor"),

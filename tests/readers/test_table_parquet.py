@@ -254,7 +254,7 @@ def peak():
 
 def count(name, most):
     parquet.MAX_FIXES = parquet.PART_ROWS = most
-    return sum(len(trajectory) for trajectory in Data((name,)).one_after_another(lambda names: None))
+    return sum(len(trajectory) for trajectory in Data((name,)).stream_by_path(lambda names: None))
 
 count("few.parquet", 1000)  # what only loads libraries
 before = peak()

@@ -72,7 +72,7 @@ def test_image_has_the_loops_of_every_release(tmp_path):
         "base._fill_norms_loop",
         "check_loops.find_without_partner",
         "check_loops.write_halfspaces",
-        "forward_backward._dense_loop",
+        "forward_backward._run_dense_loop",
         "planar._write_chain_loop",
-        "point_estimate._sums_about_loop",
+        "point_estimate._compute_point_sums_loop",
     }

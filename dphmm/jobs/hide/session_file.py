@@ -143,11 +143,10 @@ class ZoneHistory:
             )
         earlier = replace(rule, distance_km=distance_km, among=among)
         if rule.sizes != earlier.sizes:
-            options = (
-                []
-                if distance_km is None and among is not None
-                else [f"--within {1000 * (distance_km or DEFAULT_WITHIN_KM):.12g}m"]  # exact, unlike `metres`
-            )
+            options = []
+            if distance_km is not None or among is None:
+                # Exact, unlike `format_kilometres`.
+                options = [f"--within {1000 * (distance_km or DEFAULT_WITHIN_KM):.12g}m"]
             options += [] if among is None else [f"--among {among:g}"]
             raise ConfigurationError(
                 f"{path} tracks recordings hidden with {' and '.join(options)}, and zones of several sizes reveal more "

@@ -66,7 +66,9 @@ def users_file(tmp_path_factory):
 def learn_summary(data, monkeypatch, engine=None, **options):
     """Return the model's hash and the exported and private counts. Noise of seed 5."""
     for module in ("region", "private"):
-        monkeypatch.setattr(import_module(f"dphmm.jobs.model.{module}"), "random_source", lambda _: as_random_source(5))
+        monkeypatch.setattr(
+            import_module(f"dphmm.jobs.model.{module}"), "as_random_source", lambda _: as_random_source(5)
+        )
     result = learn(data, **{"space": SPACE, "step_seconds": 600, **options}, engine=engine)
     return result.model.content_hash, result.to_dict(), result.dropped
 
