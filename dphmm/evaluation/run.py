@@ -389,7 +389,7 @@ class Evaluation:
                 split, models = new_split or split_and_check()
                 split.save(folder, models)
             return cls(config, checkpoint, Split.load(folder))
-        except BaseException:
+        except BaseException:  # an interrupt must release the lock, too
             checkpoint.close()
             raise
 

@@ -495,7 +495,7 @@ def translate_mechanism_errors(mechanism: str, is_private: bool = False) -> Iter
         yield
     except GuaranteeError:
         raise
-    except Exception as problem:
+    except Exception as problem:  # a registered mechanism can raise any error
         if mechanism in MECHANISMS:
             raise
         kind = type(problem).__name__

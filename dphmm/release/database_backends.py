@@ -249,7 +249,7 @@ class Database:
                     self._connection.execute("PRAGMA synchronous=FULL")
                     for statement in _LATER_STATEMENTS:
                         self._connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            except BaseException:
+            except BaseException:  # an interrupt must close the file, too
                 self._connection.close()
                 raise
         self._identity = self._identify()
@@ -422,7 +422,7 @@ class Database:
                         f"{self.path} and its log must stay in place while they are open, but were moved, replaced or "
                         "deleted; put them back, or restart"
                     )
-            except BaseException:
+            except BaseException:  # an interrupt must undo the transaction, too
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
                         self._connection.rollback()
@@ -651,7 +651,7 @@ class PostgresDatabase:
             try:
                 for name, value in settings.items():
                     connection.execute(f"SET {name} = {value}")
-            except BaseException:
+            except BaseException:  # an interrupt must close the connection, too
                 connection.close()
                 raise
             return connection
@@ -663,7 +663,7 @@ class PostgresDatabase:
             raise OutputError(f"the database cannot be reached ({_format_error(problem)}); check its address") from None
         try:
             self._check_tables(readonly, is_migrating)
-        except BaseException:
+        except BaseException:  # an interrupt must close the connection, too
             self.close()
             raise
 
@@ -777,8 +777,8 @@ class PostgresDatabase:
                     self.execute("SET LOCAL synchronous_commit = off")
                 yield
                 self.execute("COMMIT")
-            except BaseException:
-                with suppress(Exception):
+            except BaseException:  # an interrupt must undo the transaction, too
+                with suppress(Exception):  # the error of the block is raised; a lost connection is rolled back anyway
                     self._connection.rollback()
                 raise
             finally:

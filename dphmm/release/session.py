@@ -254,7 +254,7 @@ class Session:
                 stored = store.agree(stored, terms, amendment_note)
             stored.check_same(terms, limits)
             return cls(store, stored, queries, owner, predict_beyond_limits, find_partial_recipients)
-        except BaseException:
+        except BaseException:  # an interrupt must close the store, too
             if owner:
                 store.close()
             raise
@@ -681,7 +681,7 @@ def _reopen(
             predict_beyond_limits=predict_beyond_limits,
             find_partial_recipients=find_partial_recipients,
         )
-    except BaseException:
+    except BaseException:  # an interrupt must close the store, too
         if owns_store:
             store.close()
         raise

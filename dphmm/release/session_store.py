@@ -203,7 +203,7 @@ class SessionStore:
         if not (readonly or accept_closed):
             try:
                 self.check_open()
-            except BaseException:
+            except BaseException:  # an interrupt must close the store, too
                 self.close()
                 raise
 

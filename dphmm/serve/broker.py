@@ -128,7 +128,7 @@ class Shares:
                 if share not in self._held.keys() | self._leaving and self._database.try_lock(f"share {share}"):
                     self._num_holds += 1
                     self._held[share] = self._num_holds
-        except Exception:
+        except Exception:  # after any error the held locks are unknown
             self._lose_all()
             raise
 
@@ -447,7 +447,7 @@ class Listener:
             try:
                 await self._take(source, read_owntracks(message.payload))
                 return True
-            except Exception as problem:
+            except Exception as problem:  # an unexpected error is retried, too
                 failures += not isinstance(problem, _STORE_ERRORS)
                 if failures == _MAX_ATTEMPTS:
                     _LOG.error("a message was not accepted and is set aside: %s", type(problem).__name__)
