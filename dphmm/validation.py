@@ -605,7 +605,7 @@ def _add_checks(target: Target, error: type[InvalidInputError] | None) -> Target
     # Use the globals of the target's module, so that doctest finds the function there.
     wrapper = FunctionType(call.__code__, target.__globals__, target.__name__, None, call.__closure__)
     setattr(wrapper, "is_checked", True)  # noqa: B010 - a type checker refuses an assignment
-    return functools.wraps(target)(wrapper)  # type: ignore[return-value]
+    return functools.wraps(target)(wrapper)  # type: ignore[return-value]  # `wraps` changes the type
 
 
 def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> Any:

@@ -154,7 +154,7 @@ class ReleaseChannel(Channel):
     source = "dphmm's release engine; the density it publishes for each state"
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:  # type: ignore[override]  # computed from the settings
         """The settings in words."""
         schedule = self.settings.schedule
         name = f"dphmm {format_policy_label(self.settings.policy)}, "
@@ -167,7 +167,7 @@ class ReleaseChannel(Channel):
         return name + ", ".join(aims)
 
     @property
-    def family(self) -> str:  # type: ignore[override]
+    def family(self) -> str:  # type: ignore[override]  # computed from the settings
         """The settings without their numbers, see `Channel`."""
         schedule = self.settings.schedule
         aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"

@@ -154,7 +154,7 @@ class Once(click.Command):
                     ctx.fail(_describe_repeated_option(option, count))
             return parsed
 
-        parser.parse_args = parse_once  # type: ignore[method-assign]
+        parser.parse_args = parse_once  # type: ignore[method-assign]  # of this parser alone
         return parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -673,7 +673,7 @@ class _CrossNorm(MinkowskiNorm):
 
     radii: FloatArray = field(default_factory=lambda: np.ones(0))
 
-    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002 - the span is the whole space
         """Return the norms ``(n,)`` of vectors ``(n, d)``. The span is the whole space."""
         if (self.radii == self.radii[0]).all():
             return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])

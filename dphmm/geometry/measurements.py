@@ -158,7 +158,7 @@ class Measurements:
         f
             ``(N, d)`` measurements, or a `Measurements`.
         """
-        return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
+        return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]  # an array-like if not an instance
 
     @cached_property
     def by_columns(self) -> FloatArray:

@@ -144,7 +144,7 @@ class _ReaderRegistry(Registry[Reader]):
 
 
 # The readers of other packages.
-READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]
+READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]  # an abstract class is intended
 
 
 def register_reader(reader: type[Reader]) -> type[Reader]:

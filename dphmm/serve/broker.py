@@ -296,7 +296,7 @@ class Listener:
         client.on_message = lambda client, _, message: call(self._enqueue, client, message)
         client.on_subscribe = lambda client, _, mid, reasons, __: call(self._handle_subscription, client, mid, reasons)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # untyped in paho-mqtt
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
         properties.ReceiveMaximum = _RECEIVE_MAXIMUM
         properties.MaximumPacketSize = _MAX_PACKET_BYTES

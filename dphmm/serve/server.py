@@ -36,11 +36,11 @@ from dphmm.validation import Integers, check_arguments
 try:
     import fcntl
 except ImportError:  # without fcntl nothing is locked
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module by its stubs
 try:
     import resource
 except ImportError:  # without resource there are no core dumps
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]  # a module by its stubs
 try:
     import uvicorn
     import uvicorn._subprocess

@@ -371,7 +371,7 @@ class StateSpace(ABC):
 _SHIPPED_KINDS = ("grid", "places", "streets")
 
 # The state spaces of other packages.
-SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]
+SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]  # an abstract class is intended
 
 
 def register_space(space: type[StateSpace]) -> type[StateSpace]:

@@ -15,7 +15,7 @@ from dphmm.validation import check_arguments
 try:
     import fcntl
 except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module by its stubs
 
 _OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
