@@ -271,10 +271,6 @@ def _is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
-def _is_paths(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_path, value))
-
-
 def _make_instance_test(*classes: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, classes)
 
