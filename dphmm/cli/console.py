@@ -67,6 +67,8 @@ STORE = Output(is_store=True)
 
 # The type of an option that names an input.
 PATH = click.Path(path_type=Path)
+# The extensions of pictures, those of `dphmm.plots.canvas`, which imports Matplotlib.
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:

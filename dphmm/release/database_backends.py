@@ -22,7 +22,7 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, import_library
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import sync_folder, write_new_file
+from dphmm.tables.output import OWNER_ONLY, sync_folder, write_new_file
 from dphmm.tables.values import is_text
 
 # The application id in the file's header: ``dphm``.
@@ -31,7 +31,6 @@ APPLICATION = 0x6470686D
 # Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`.
 MARK_NAME = "closed"
 
-_OWNER_ONLY = 0o600
 _PAGE_BYTES = 4096
 _FIRST_SCHEMA = """
 CREATE TABLE session (
@@ -285,7 +284,7 @@ class Database:
         try:
             with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
                 part = Path(folder) / path.name
-                part.touch(_OWNER_ONLY)
+                part.touch(OWNER_ONLY)
                 with closing(sqlite3.connect(part, isolation_level=None)) as new:
                     new.execute(f"PRAGMA page_size={_PAGE_BYTES}")
                     new.execute("PRAGMA synchronous=FULL")
