@@ -99,6 +99,11 @@ class Channel(ABC):
         -------
         FloatArray
             ``(n, N)`` by cell, or ``(n, N Q)`` by part of a cell, in the order of ``moves.mesh.points``.
+
+        Raises
+        ------
+        NotImplementedError
+            If the channel overrides `posterior` instead.
         """
         raise NotImplementedError
 
@@ -397,7 +402,13 @@ class SampledChannel(Channel):
         )
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - it was drawn
-        """Return the user's own releases at the slots of the track. See `Channel`."""
+        """Return the user's own releases at the slots of the track. See `Channel`.
+
+        Raises
+        ------
+        InvalidInputError
+            If no release of the user, or of other users, has a true location at its time.
+        """
         slots, pairs = self.pairs(track.user, moves)
         points = np.full(track.points.shape, np.nan)
         _, here, there = np.intersect1d(track.slots, slots, assume_unique=True, return_indices=True)

@@ -358,6 +358,11 @@ class Evaluation:
         resume
             Whether the folder may contain a run with the same configuration, data and version.
 
+        Returns
+        -------
+        Evaluation
+            The evaluation, which has locked the folder.
+
         Raises
         ------
         OutputError, ConfigurationError

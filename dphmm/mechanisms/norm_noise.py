@@ -287,6 +287,13 @@ class PlanarIsotropicMechanism(KNormMechanism):
         A planar hull, of any dimension up to 2.
     epsilon
         The budget, positive and finite.
+
+    Raises
+    ------
+    InvalidInputError
+        If the hull is not in the plane.
+    BudgetError
+        If the budget is not positive, or out of range.
     """
 
     def __init__(self, hull: SensitivityHull, epsilon: float) -> None:

@@ -141,6 +141,11 @@ class Grid(StateSpace):
         cell_km
             The side of a cell in kilometres.
 
+        Returns
+        -------
+        Grid
+            The grid.
+
         Raises
         ------
         CoordinateError
@@ -182,6 +187,11 @@ class Grid(StateSpace):
         ----------
         name
             ``"geolife"`` (Beijing), ``"gowalla"`` (Los Angeles) or ``"cabspotting"`` (San Francisco).
+
+        Returns
+        -------
+        Grid
+            The grid.
 
         Raises
         ------

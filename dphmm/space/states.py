@@ -305,6 +305,11 @@ class StateSpace(ABC):
             The required number of states. It is checked before memory is allocated, because a few words may describe
             millions of states.
 
+        Returns
+        -------
+        StateSpace
+            The state space.
+
         Raises
         ------
         ConfigurationError
