@@ -45,7 +45,7 @@ def main() -> None:
         signal.signal(signal.SIGALRM, interrupt)
         signal.signal(signal.SIGINT, interrupt)
         command(prog_name="dphmm")
-    except BaseException:
+    except BaseException:  # whatever ends the command
         signal.signal(signal.SIGINT, _end)
         signal.signal(signal.SIGALRM, _end)
         if is_interrupted:  # also if a library that was being imported raised another error instead

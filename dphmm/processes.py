@@ -58,4 +58,4 @@ class ScriptlessProcess(SpawnProcess):
 class ScriptlessContext(SpawnContext):
     """A `multiprocessing` context of `ScriptlessProcess`."""
 
-    Process = ScriptlessProcess  # type: ignore[assignment,unused-ignore]
+    Process = ScriptlessProcess  # type: ignore[assignment,unused-ignore]  # the stubs require the class of the base

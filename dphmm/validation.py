@@ -60,7 +60,8 @@ _ERRORS: dict[str, type[InvalidInputError]] = {
 # Names of arrays that may contain strings or times.
 _WORDS_OR_TIMES = frozenset({"labels", "landmarks", "names", "time", "times", "timestamps", "values"})
 
-_MAX_INTEGER = 2**62
+# Upper bound on absolute integers, half the range of 64 bits.
+MAX_INTEGER = 2**62
 
 
 # ---- requirements -----------------------------------------------------------------------------------------------
@@ -160,13 +161,11 @@ class Integers(Requirement):
     """
 
     def __init__(
-        self, low: int = -_MAX_INTEGER, high: int = _MAX_INTEGER, error: type[InvalidInputError] | None = None
+        self, low: int = -MAX_INTEGER, high: int = MAX_INTEGER, error: type[InvalidInputError] | None = None
     ) -> None:
-        words = {-_MAX_INTEGER: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
+        words = {-MAX_INTEGER: "an integer", 0: "a non-negative integer", 1: "a positive integer"}
         text = (
-            words.get(low, f"an integer of at least {low}")
-            if high == _MAX_INTEGER
-            else f"an integer in [{low}, {high}]"
+            words.get(low, f"an integer of at least {low}") if high == MAX_INTEGER else f"an integer in [{low}, {high}]"
         )
         outside = (low - 1, high + 1, 2**63, 1.5, math.nan, "1", [1], True, np.timedelta64(low, "s"))
         super().__init__(text, lambda value: _is_whole(value) and low <= value <= high, outside, error)
@@ -269,10 +268,6 @@ def _is_array(value: Any, kinds: str = "biuf") -> bool:
 
 def _is_mapping(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-
-
-def _is_paths(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str) and all(map(_is_path, value))
 
 
 def _make_instance_test(*classes: type) -> Callable[[Any], bool]:
@@ -605,7 +600,7 @@ def _add_checks(target: Target, error: type[InvalidInputError] | None) -> Target
     # Use the globals of the target's module, so that doctest finds the function there.
     wrapper = FunctionType(call.__code__, target.__globals__, target.__name__, None, call.__closure__)
     setattr(wrapper, "is_checked", True)  # noqa: B010 - a type checker refuses an assignment
-    return functools.wraps(target)(wrapper)  # type: ignore[return-value]
+    return functools.wraps(target)(wrapper)  # type: ignore[return-value]  # `wraps` changes the type
 
 
 def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[InvalidInputError] | None) -> Any:
@@ -623,8 +618,8 @@ def _check(name: str, value: Any, allowed: tuple[Requirement, ...], error: type[
     )
     wanted = " or ".join(dict.fromkeys(requirement.text for requirement in shown))
     # The words of a requirement omit the limit of 64-bit counts.
-    if _is_whole(value) and abs(value) > _MAX_INTEGER and wanted.endswith("integer"):
-        wanted += f" of at most {_MAX_INTEGER}" if value > 0 else f" of at least {-_MAX_INTEGER}"
+    if _is_whole(value) and abs(value) > MAX_INTEGER and wanted.endswith("integer"):
+        wanted += f" of at most {MAX_INTEGER}" if value > 0 else f" of at least {-MAX_INTEGER}"
     raise kind(f"{name} must be {wanted}, got {_describe_value(value)}")
 
 

@@ -62,13 +62,13 @@ class DeployedChannel(Channel):
     label: str
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:  # type: ignore[override]  # computed from the fields
         """The channel's name in tables."""
         values = [format_length(value) if name.endswith("_km") else value for name, value in vars(self).items()]
         return self.label.format(*values)
 
     @property
-    def family(self) -> str:  # type: ignore[override]
+    def family(self) -> str:  # type: ignore[override]  # computed from the fields
         """The name without its number, see `Channel`."""
         return "" if "{}" not in self.label else self.label.replace("{}", "…").removesuffix(", …")
 

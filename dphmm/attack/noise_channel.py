@@ -99,6 +99,11 @@ class Channel(ABC):
         -------
         FloatArray
             ``(n, N)`` by cell, or ``(n, N Q)`` by part of a cell, in the order of ``moves.mesh.points``.
+
+        Raises
+        ------
+        NotImplementedError
+            If the channel overrides `posterior` instead.
         """
         raise NotImplementedError
 
@@ -154,7 +159,7 @@ class ReleaseChannel(Channel):
     source = "dphmm's release engine; the density it publishes for each state"
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:  # type: ignore[override]  # computed from the settings
         """The settings in words."""
         schedule = self.settings.schedule
         name = f"dphmm {format_policy_label(self.settings.policy)}, "
@@ -167,7 +172,7 @@ class ReleaseChannel(Channel):
         return name + ", ".join(aims)
 
     @property
-    def family(self) -> str:  # type: ignore[override]
+    def family(self) -> str:  # type: ignore[override]  # computed from the settings
         """The settings without their numbers, see `Channel`."""
         schedule = self.settings.schedule
         aim = "ε each" if schedule is None else "a target" if schedule.window_epsilon is None else "ε a day"
@@ -397,7 +402,13 @@ class SampledChannel(Channel):
         )
 
     def obfuscate(self, track: Track, moves: MeshMovement, rng: np.random.Generator) -> ObfuscatedTrack:  # noqa: ARG002 - it was drawn
-        """Return the user's own releases at the slots of the track. See `Channel`."""
+        """Return the user's own releases at the slots of the track. See `Channel`.
+
+        Raises
+        ------
+        InvalidInputError
+            If no release of the user, or of other users, has a true location at its time.
+        """
         slots, pairs = self.pairs(track.user, moves)
         points = np.full(track.points.shape, np.nan)
         _, here, there = np.intersect1d(track.slots, slots, assume_unique=True, return_indices=True)

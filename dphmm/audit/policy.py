@@ -343,6 +343,11 @@ def audit_constraints(
     ------
     ConstraintAudit
         One result for each constraint set, in order.
+
+    Raises
+    ------
+    DphmmError
+        See `audit_constraint`.
     """
     policy, measurements = check_policy_and_measurements(graph, f)
 

@@ -550,7 +550,7 @@ def _audit_adversary(
         prior_metrics=compute_inference_metrics(uninformed, points, k, cell),
         filtered_metrics=filtered_metrics,
         smoothed_metrics=smoothed_metrics,
-        accuracies=accuracies,  # type: ignore[arg-type]
+        accuracies=accuracies,  # type: ignore[arg-type]  # one for each of the four
         path_accuracy=float("nan")
         if truth is None or path is None
         else float((path.states == np.asarray(truth)).mean()),

@@ -228,6 +228,11 @@ class MeanEstimate:
         values
             ``(n,)``: one value for each user.
 
+        Returns
+        -------
+        MeanEstimate
+            The mean and its margin.
+
         Raises
         ------
         InvalidInputError
@@ -349,6 +354,11 @@ class Simulation:
         -------
         tuple of float
             The share of simulated users above the limit, and the upper bound for all users.
+
+        Raises
+        ------
+        InvalidInputError
+            If the simulation has no event.
         """
         if self.max_event_probability is None:
             raise InvalidInputError("event must be set for the simulation: call simulate() with an event")

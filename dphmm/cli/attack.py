@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dphmm.cli.console import FILE, PATH, Once, Row, Table, echo, print_json, render, show_progress, warn
+from dphmm.cli.console import FILE, PATH, PICTURES, Once, Row, Table, echo, print_json, render, show_progress, warn
 from dphmm.cli.keys import NUMBER, declare_key, get_parameter_name
 from dphmm.cli.shared_options import READING, build_data, input_options, own_model_option, parse_kilometres, refuse
 from dphmm.errors import ConfigurationError, import_library
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dphmm.jobs.attack.tracks import AttackResult
 
 _PAGES = (".html", ".htm")
-_PICTURES = (".png", ".svg", ".pdf")
 
 
 @click.command(cls=Once)
@@ -121,7 +120,7 @@ def _check_output(output: Path, is_real: bool) -> None:
     """Refuse an output that cannot be written before anything is computed."""
     from dphmm.tables import private_name
 
-    if output.suffix.lower() not in (*_PAGES, *_PICTURES, ".csv"):
+    if output.suffix.lower() not in (*_PAGES, *PICTURES, ".csv"):
         raise ConfigurationError(f"--output must be an .html, .csv, .png, .svg or .pdf file, got {output}")
     if output.suffix.lower() != ".csv":
         import_library("matplotlib", "plots")

@@ -67,6 +67,8 @@ STORE = Output(is_store=True)
 
 # The type of an option that names an input.
 PATH = click.Path(path_type=Path)
+# The extensions of pictures, those of `dphmm.plots.canvas`, which imports Matplotlib.
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def _check_outputs(command: click.Command, ctx: click.Context) -> None:
@@ -154,7 +156,7 @@ class Once(click.Command):
                     ctx.fail(_describe_repeated_option(option, count))
             return parsed
 
-        parser.parse_args = parse_once  # type: ignore[method-assign]
+        parser.parse_args = parse_once  # type: ignore[method-assign]  # of this parser alone
         return parser
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

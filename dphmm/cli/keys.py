@@ -18,7 +18,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 _FILE = "dphmm.settings_file"
 
 
-class Names(click.ParamType):  # type: ignore[type-arg]
+class Names(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
     """Names: separated by commas on the command line, a list of strings in a file."""
 
     name = "names"
@@ -35,7 +35,7 @@ class Names(click.ParamType):  # type: ignore[type-arg]
         return names
 
 
-class Number(click.ParamType):  # type: ignore[type-arg]
+class Number(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
     """A number that is kept as text because its decimal digits count."""
 
     name = "number"
@@ -45,7 +45,7 @@ class Number(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
-class Table(click.ParamType):  # type: ignore[type-arg]
+class Table(click.ParamType):  # type: ignore[type-arg]  # not generic in older versions of click
     """A TOML table or an array of tables, which no option can state."""
 
     def __init__(self, requirement: str, accepts: Callable[[Any], bool]) -> None:

@@ -10,6 +10,7 @@ import click
 from dphmm.cli.console import (
     FILE,
     PATH,
+    PICTURES,
     Once,
     OnceGroup,
     echo,
@@ -165,8 +166,6 @@ def learn_command(data: tuple[str, ...], output: Path, as_json: bool, overwrite:
     print_result("Learned", {**files, **result}, as_json, learned.dropped, "private_dropped", _LABELS)
 
 
-_PICTURES = (".png", ".svg", ".pdf")
-
 # The value of --map for a model without a map.
 NO_MAP = "none"
 
@@ -248,7 +247,7 @@ def show(model: Path, output: Path | None, overwrite: bool, as_json: bool, **opt
     """
     from dphmm.jobs.model.loading import load_model
 
-    if output is not None and output.suffix.lower() not in _PICTURES:
+    if output is not None and output.suffix.lower() not in PICTURES:
         raise ConfigurationError(f"the extension of a map must be .png, .svg or .pdf, got {output}")
     loaded = load_model(model)
     result = _describe_model(loaded)
@@ -377,7 +376,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
         raise ConfigurationError("an output is required: use -o FILE or --compare DATA")
     if not compare:
         refuse(("gap", "picture", *READING), "requires --compare")
-    if picture is not None and (picture.suffix.lower() not in _PICTURES or "PRIVATE" not in picture.name):
+    if picture is not None and (picture.suffix.lower() not in PICTURES or "PRIVATE" not in picture.name):
         raise ConfigurationError(f"--picture must be a .png, .svg or .pdf file with PRIVATE in its name, got {picture}")
     days = parse_seconds(options["horizon"], get_parameter_name("horizon")) / 86_400
     if output is None:

@@ -16,6 +16,7 @@ from scipy import sparse
 from dphmm.arrays import MAX_SCALE, MIN_SCALE, BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError, StochasticError
 from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE
 from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, as_random_source
@@ -173,9 +174,6 @@ def as_scales(scale: npt.ArrayLike, steps: int) -> FloatArray:
 # Sensitivity of a row of counts: moving one user changes two counts by one each.
 SENSITIVITY = 2
 
-# Largest scale of noise. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
-_MAX_SCALE = 2**42
-
 Budget = float | int | str | Fraction
 
 # Noise on counts: exact integers or real numbers. Names as in `dphmm.mechanisms`.
@@ -238,7 +236,7 @@ def release(
         scales = SENSITIVITY / np.array([float(budget) for budget in budgets])
         return np.asarray(counts + scales[:, None] * sample_laplace(counts.shape, source))
     decays = [budget / SENSITIVITY for budget in budgets]
-    if min(decays) * _MAX_SCALE < 1:
+    if min(decays) * MAX_NOISE_SCALE < 1:
         raise BudgetError(f"noise for epsilon {float(min(budgets)):g} can exceed 64 bits: use a larger epsilon")
     noise = np.empty_like(counts)
     for decay in dict.fromkeys(decays):

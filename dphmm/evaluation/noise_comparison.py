@@ -117,6 +117,13 @@ def compare_noise(
         Rows in the order of `NOISES`. A noise without a guarantee for some pair of states has no row at equal
         guarantees.
 
+    Raises
+    ------
+    InvalidInputError
+        If there is no sequence of states, or none contains a state.
+    DphmmError
+        If a state or the policy is invalid, or the engine refuses a release; see `Releaser`.
+
     Examples
     --------
     >>> from dphmm import Grid, MarkovModel

@@ -358,6 +358,11 @@ class Evaluation:
         resume
             Whether the folder may contain a run with the same configuration, data and version.
 
+        Returns
+        -------
+        Evaluation
+            The evaluation, which has locked the folder.
+
         Raises
         ------
         OutputError, ConfigurationError
@@ -389,7 +394,7 @@ class Evaluation:
                 split, models = new_split or split_and_check()
                 split.save(folder, models)
             return cls(config, checkpoint, Split.load(folder))
-        except BaseException:
+        except BaseException:  # an interrupt must release the lock, too
             checkpoint.close()
             raise
 

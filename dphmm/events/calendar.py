@@ -199,7 +199,7 @@ class Window:
                 )
             if last <= first:
                 raise EventError(f"window '{self}' must not end before it begins")
-        elif self.end < self.start:  # type: ignore[operator]
+        elif self.end < self.start:  # type: ignore[operator]  # both ends are steps, or both are days
             raise EventError(f"window '{self}' must not end before it begins")
 
     def list_spans(self, clock: Clock) -> list[Span]:
@@ -212,7 +212,7 @@ class Window:
             step is unknown.
         """
         if isinstance(self.start, int):
-            return [(self.start + clock.lead, int(self.end) + clock.lead)]  # type: ignore[arg-type]
+            return [(self.start + clock.lead, int(self.end) + clock.lead)]  # type: ignore[arg-type]  # the end is a step if the start is
         # Adjacent runs are merged, because an event is about steps and not about their days.
         spans: list[Span] = []
         for first, last in self._list_runs(clock):

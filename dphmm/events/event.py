@@ -178,7 +178,7 @@ class Times(Event):
 
     def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
         """Return the updated count, or a verdict."""
-        count, was_inside = progress  # type: ignore[misc]
+        count, was_inside = progress  # type: ignore[misc]  # a pair while undecided
         is_inside = inside(self.states)
         count += is_inside and not (self.visits and was_inside)
         if count >= self.min_count:
@@ -258,7 +258,7 @@ class Pattern(Event):
         _set_fields(self, pattern=pattern, first=int(first))
 
     @property
-    def last(self) -> int:  # type: ignore[override]
+    def last(self) -> int:  # type: ignore[override]  # follows from the pattern
         """The step of the last set."""
         return self.first + len(self.pattern) - 1
 
@@ -293,12 +293,12 @@ class Not(Event):
     event: Event
 
     @property
-    def first(self) -> int:  # type: ignore[override]
+    def first(self) -> int:  # type: ignore[override]  # that of the event
         """The first step of the event."""
         return self.event.first
 
     @property
-    def last(self) -> int:  # type: ignore[override]
+    def last(self) -> int:  # type: ignore[override]  # that of the event
         """The step at which the event is decided at the latest."""
         return self.event.last
 
@@ -363,12 +363,12 @@ class AtLeast(Event):
             raise EventError(f"count must be from 1 to the number of events ({len(parts)}), got {count}")
 
     @cached_property
-    def first(self) -> int:  # type: ignore[override]
+    def first(self) -> int:  # type: ignore[override]  # follows from the events
         """The first step of the earliest event."""
         return min(event.first for event in self.events)
 
     @cached_property
-    def last(self) -> int:  # type: ignore[override]
+    def last(self) -> int:  # type: ignore[override]  # follows from the events
         """The step at which the last event is decided at the latest."""
         return max(event.last for event in self.events)
 
@@ -413,7 +413,7 @@ class AtLeast(Event):
 
     def advance(self, progress: Progress, step: int, inside: Inside) -> Progress:
         """Advance every active event and count the decided ones."""
-        count, active = progress  # type: ignore[misc]
+        count, active = progress  # type: ignore[misc]  # a pair while undecided
         undecided = []
         for index, event_progress in (
             *active,

@@ -5,7 +5,6 @@ Visits and trips are derived from fixes: a stay in an area, and a move from one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -166,11 +165,6 @@ class Areas:
         which, at = points.query(self.outlines, predicate="intersects")
         np.minimum.at(nearest, at, which)
         return np.where(nearest == len(self), OUTSIDE, nearest)
-
-
-def get_names(areas: Areas, numbers: IntArray) -> Sequence[str]:
-    """Return the names of areas by index."""
-    return [areas.names[number] for number in numbers.tolist()]
 
 
 _EARTH_KM = 6371.0088

@@ -58,6 +58,11 @@ class FlowSettings:
     window
         Release a table for every day, with a budget for the tables of this many consecutive days. Defaults to one table
         of all days.
+
+    Raises
+    ------
+    ConfigurationError
+        If a value is invalid, or values cannot be combined.
     """
 
     tables: str = declare_setting(

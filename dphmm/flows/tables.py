@@ -142,7 +142,7 @@ def parse_time_classes(text: str, zone: str) -> TimeClasses:
     (4, ('0-6h and 20-24h', '6-10h', '10-16h', '16-20h'))
     """
     if text in ("hour", "weekday-hour"):
-        return TimeClasses.from_name(text, 1.0, zone)  # type: ignore[arg-type]
+        return TimeClasses.from_name(text, 1.0, zone)  # type: ignore[arg-type]  # compared with both names
     hours = np.arange(168) % 24
     if text == "all":
         return TimeClasses((0,) * len(hours), 1.0, zone)

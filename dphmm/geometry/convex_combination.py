@@ -201,7 +201,7 @@ def _solve(apart: FloatArray, gap: float, iterations: int) -> FloatArray:
         result *= beta
         result += alpha * (apart @ nearest[..., None])[..., 0]
 
-    def apply_bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001
+    def apply_bounds(x: Any, y: Any, alpha: float = 1.0, beta: float = 0.0, trans: str = "N") -> None:  # noqa: ARG001 - the matrix is symmetric
         result = as_array(y, size)
         result *= beta
         result -= alpha * as_array(x, size)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.span import (
+    EXACT_FLOATS,
     compute_max_abs,
     exact_determinants,
     exact_product,
@@ -54,8 +55,6 @@ _FACET_BLOCK = 1024
 # Coordinates are moved at random by these shares of the largest, the smallest share first: at most a tenth of the one
 # tolerance.
 _JOGGLE_SHARES = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10)
-# Doubles represent integers below this exactly.
-_EXACT_FLOATS = 2**53
 # A direction that is not orthogonal to any facet in practice. Fixed, so that results are reproducible.
 _GENERIC_DIRECTION = np.random.default_rng(0).normal(size=64)
 
@@ -313,7 +312,7 @@ def integer_half_spaces(boundary: Boundary) -> IntegerHalfSpaces | None:
     rows = np.concatenate([guesses, determinants[:, None]], axis=1)
     reach = len(corners[0]) * max(1, compute_max_abs(corners))
     # Doubles verify the equation exactly while no partial sum reaches 2**53.
-    small = (np.abs(rows) * reach < _EXACT_FLOATS).all(axis=1) & (determinants != 0)
+    small = (np.abs(rows) * reach < EXACT_FLOATS).all(axis=1) & (determinants != 0)
     verified = small & ((wide @ guesses[:, :, None])[..., 0] == determinants[:, None]).all(axis=1)
     parts = [_make_coprime(rows.compress(verified, axis=0).astype(np.int64))]
     if not verified.all():

@@ -376,6 +376,11 @@ class SensitivityHull:
         -------
         FloatArray
             ``(...)``: the Minkowski norm of each vector.
+
+        Raises
+        ------
+        CoordinateError
+            If the vectors are not numbers, or the last axis is not that of coordinates.
         """
         array = as_floats(vectors, "vectors", CoordinateError)
         return self.norm_form(self._reshape_to_rows(array)).reshape(array.shape[:-1])
@@ -512,6 +517,11 @@ class SensitivityHull:
         -------
         SensitivityHull
             The scaled body.
+
+        Raises
+        ------
+        InvalidInputError
+            If a factor is not in the range of `MIN_SCALE` to `MAX_SCALE`, or their number is not that of the axes.
         """
         stretch = np.asarray(factors, dtype=np.float64)
         if stretch.shape not in ((), (self.ambient_dimension,)) or not (
@@ -673,7 +683,7 @@ class _CrossNorm(MinkowskiNorm):
 
     radii: FloatArray = field(default_factory=lambda: np.ones(0))
 
-    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def __call__(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002 - the span is the whole space
         """Return the norms ``(n,)`` of vectors ``(n, d)``. The span is the whole space."""
         if (self.radii == self.radii[0]).all():
             return np.asarray(np.abs(vectors).sum(axis=1) / self.radii[0])
@@ -771,6 +781,11 @@ class Disc:
         -------
         FloatArray
             ``(...)``: Euclidean length over radius.
+
+        Raises
+        ------
+        CoordinateError
+            If the vectors are not numbers, or have no axis of coordinates.
         """
         array = as_floats(vectors, "vectors", CoordinateError)
         if array.ndim == 0:

@@ -206,7 +206,7 @@ class GrowingBody:
         """Return the indices of vectors with minimal growth: here the first of equal ones."""
         return np.sort(np.unique(vectors, axis=0, return_index=True)[1])
 
-    def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002
+    def inradius(self, spacing: FloatArray) -> float:  # noqa: ARG002 - overrides use it
         """Return a radius in the unit of ``spacing`` ``(d,)`` of a ball in the body. 0 if unknown."""
         return 0.0
 

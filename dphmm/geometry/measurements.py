@@ -54,6 +54,11 @@ class Measurements:
     f
         ``(N, d)``: one row per state. Floats, integers, or `fractions.Fraction` objects.
 
+    Raises
+    ------
+    CoordinateError
+        If there is no row, or a number is not finite.
+
     Notes
     -----
     If every axis is a lattice, ``points = origin + spacing * coordinates`` with integer coordinates. This holds for
@@ -157,8 +162,18 @@ class Measurements:
         ----------
         f
             ``(N, d)`` measurements, or a `Measurements`.
+
+        Returns
+        -------
+        Measurements
+            The measurements.
+
+        Raises
+        ------
+        CoordinateError
+            If an array is invalid; see `Measurements`.
         """
-        return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]
+        return f if isinstance(f, cls) else cls(f)  # type: ignore[arg-type]  # an array-like if not an instance
 
     @cached_property
     def by_columns(self) -> FloatArray:

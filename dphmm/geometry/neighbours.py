@@ -266,7 +266,7 @@ def _count_sorted_loop(heights: IntArray, limits: IntArray, stops: IntArray, cou
 
 
 @compile_if_hot(_count_sorted_loop, lambda heights, _, stops, __: heights.shape[1] * int(stops.sum()))
-def _count_sorted(heights: IntArray, limits: IntArray, stops: IntArray, counts: IntArray) -> bool:  # noqa: ARG001
+def _count_sorted(heights: IntArray, limits: IntArray, stops: IntArray, counts: IntArray) -> bool:  # noqa: ARG001 - the compiled form uses them
     """Add the number of other points in the body around each one to its count.
 
     Point ``i`` is compared with the points from ``i + 1`` to ``stops[i] - 1``. Without compilation nothing is added and

@@ -16,7 +16,7 @@ from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 _INT64_LIMIT = 2**62
 
 # Doubles represent integers below this exactly, in any order of summation.
-_EXACT_FLOATS = 2**53
+EXACT_FLOATS = 2**53
 
 # Number of entries of a product from which BLAS is faster than numpy's integer loops, including conversions.
 _MIN_BLAS_ENTRIES = 1 << 14
@@ -35,7 +35,7 @@ def exact_product(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> npt.NDArra
     Large products that doubles represent exactly go through BLAS, others through 64-bit or Python integers.
     """
     bound = left.shape[-1] * max(1, compute_max_abs(left)) * max(1, compute_max_abs(right))
-    if bound < _EXACT_FLOATS and left.ndim == right.ndim == 2 and len(left) * right.shape[1] > _MIN_BLAS_ENTRIES:
+    if bound < EXACT_FLOATS and left.ndim == right.ndim == 2 and len(left) * right.shape[1] > _MIN_BLAS_ENTRIES:
         return np.asarray((left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64))
     dtype = np.int64 if bound < _INT64_LIMIT else object
     return np.asarray(left.astype(dtype, copy=False) @ right.astype(dtype, copy=False))

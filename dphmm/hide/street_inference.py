@@ -31,7 +31,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
-from dphmm.hide.zone_inference import ADVERSARIES, ZoneInference
+from dphmm.hide.zone_inference import ADVERSARIES, MIN_LIKELIHOOD, ZoneInference
 from dphmm.model.point_estimate import Inference
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 
@@ -68,8 +68,6 @@ _STREET_PER_BUILDING_KM = 0.1
 _MAX_STREET_KM = 0.2
 # Locations this close to the border lie on it; a hundredth of a millimetre.
 _BORDER_KM = 1e-8
-# A log-likelihood of zero probability.
-_MIN_LIKELIHOOD = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +318,7 @@ class ZoneStreets:
         key = gate.point.tobytes() + gate.towards.tobytes()
         if key not in self._gate_logs:
             likelihood = self.gate_probabilities(gate.towards) @ self.gate_weights(gate.point)
-            self._gate_logs[key] = np.log(np.maximum(likelihood, _MIN_LIKELIHOOD))
+            self._gate_logs[key] = np.log(np.maximum(likelihood, MIN_LIKELIHOOD))
         return self._gate_logs[key]
 
     def _find_gates(self, stretches: Sequence[Stretch]) -> list[Gate]:

@@ -52,7 +52,7 @@ _MAX_SIZES = 4
 _MAX_GATES = 16
 
 # Replaces a likelihood of zero before the logarithm.
-_MIN_LIKELIHOOD = 1e-300
+MIN_LIKELIHOOD = 1e-300
 
 
 class ZoneMoves:
@@ -189,7 +189,7 @@ def compute_log_likelihoods(zone: HiddenZone, stretch: Stretch) -> dict[str, Flo
     weight = get_moves(zone).compute_visits(gates[0], gates[1], steps)[zone.core]
     if not weight.any():  # faster than the model allows: the time is ignored
         weight = get_moves(zone).compute_visits(gates[0], gates[1])[zone.core]
-    markov = np.log(np.maximum(weight / weight.max(), _MIN_LIKELIHOOD))
+    markov = np.log(np.maximum(weight / weight.max(), MIN_LIKELIHOOD))
     straight = sum(_compute_turn_density(zone, gate) for gate in (stretch.entered, stretch.left) if gate is not None)
     return dict(zip(ADVERSARIES, (markov, np.asarray(straight)), strict=True))
 

@@ -205,7 +205,7 @@ def _read_table(
 ) -> Iterator[tuple[str, list[_Begun]]]:
     for user, rows, slots, engine in iterate_user_rows(path, model, stated_settings, users):
         begun: list[_Begun] = []
-        for _, group in groupby(range(len(rows)), lambda row: int(rows["num_ignored_releases"][row])):  # noqa: B023
+        for _, group in groupby(range(len(rows)), lambda row: int(rows["num_ignored_releases"][row])):  # noqa: B023 - called within the iteration only
             steps = [_read_step(rows, row, int(slots[row])) for row in group]
             begun.append((engine, steps, {}))
         yield user, begun
@@ -235,7 +235,7 @@ def _read_stored_sessions(
             continue
         build_sequence(session.name, releases)  # refuses a session that was rewound
         begun: list[_Begun] = []
-        for _, part in groupby(enumerate(releases), lambda pair: session.agreement_at(pair[0]).first):  # noqa: B023
+        for _, part in groupby(enumerate(releases), lambda pair: session.agreement_at(pair[0]).first):  # noqa: B023 - called within the iteration only
             group = list(part)
             engine = get_agreed_engine(session, session.agreement_at(group[0][0]), None, get_engine)
             steps = [

@@ -41,7 +41,7 @@ from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.input_data import Data, DataLike, Dropped, UserBlock, iterate_blocks
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
+from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise
 from dphmm.random import Rng, as_random_source
 from dphmm.validation import Interval, check_arguments
 from dphmm.writers.flows import FlowRows
@@ -217,7 +217,7 @@ def _check_tables(tables: Sequence[Table], settings: FlowSettings, budget: Fract
             check_balanced(table)
         max_events = settings.get_bound(table.unit) or CANDIDATE_BOUNDS[-1]
         minimum = min(budgets[table.name] * share for share in split_budget_by_level(table) if share)
-        if max_events / minimum > MAX_SCALE:
+        if max_events / minimum > MAX_NOISE_SCALE:
             raise BudgetError(
                 f"split leaves {float(minimum):.3g} of user_epsilon for {table.name}, and its noise may exceed 64 "
                 "bits: use a larger weight"

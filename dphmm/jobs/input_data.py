@@ -200,6 +200,11 @@ class Data:
     time_zone, time_format
         For tables: the zone of times without one, and the form of times that are strings or the unit of numbers since
         1970 (``"s"``, ``"ms"``, ``"us"``, ``"ns"``); as in `dphmm.read`.
+
+    Raises
+    ------
+    InvalidInputError
+        If `paths` is not a tuple of paths, tables or trajectories, or a path is empty.
     """
 
     paths: tuple[str | Path | Frame, ...]
@@ -284,6 +289,11 @@ class Data:
             Files, folders or archives.
         options
             The name of a field → its value, None for its default. Other names are ignored.
+
+        Returns
+        -------
+        Data
+            The data.
         """
         names = {field.name for field in fields(cls)} - {"paths", "region"}
         values = {name: value for name, value in options.items() if name in names and value is not None}

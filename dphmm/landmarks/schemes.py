@@ -42,6 +42,15 @@ class Timeline:
         ``(T,)``, read-only: integers, floats or ``datetime64``.
     landmark
         ``(T,)`` booleans, read-only.
+
+    Raises
+    ------
+    TimeOrderError
+        If there is no timestamp, or timestamps are not strictly increasing.
+    LandmarkError
+        If there is not one boolean for each timestamp.
+    CoordinateError
+        If a timestamp is not finite.
     """
 
     timestamps: npt.NDArray[Any]
@@ -239,6 +248,13 @@ def skip_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon: No
     LandmarkBudget
         Zero at landmarks, ``epsilon`` elsewhere.
 
+    Raises
+    ------
+    TimeOrderError, LandmarkError, CoordinateError
+        See `dphmm.landmarks.timeline`.
+    BudgetError
+        If the budget is not positive, or out of range.
+
     Examples
     --------
     >>> skip_scheme([1, 2, 3], [2], 0.5).epsilons.tolist()
@@ -267,6 +283,13 @@ def uniform_scheme(timestamps: npt.ArrayLike, landmarks: npt.ArrayLike, epsilon:
     -------
     LandmarkBudget
         An equal budget at all timestamps.
+
+    Raises
+    ------
+    TimeOrderError, LandmarkError, CoordinateError
+        See `dphmm.landmarks.timeline`.
+    BudgetError
+        If the budget is not positive, or out of range.
 
     Examples
     --------
@@ -344,6 +367,15 @@ class Adaptive:
         Lower bound on the rate, in (0, rate].
     rng
         Source of randomness for the coins.
+
+    Raises
+    ------
+    TimeOrderError, LandmarkError, CoordinateError
+        See `dphmm.landmarks.timeline`.
+    BudgetError
+        If the budget or the sensitivity is not positive, or out of range.
+    ConfigurationError
+        If the rates or the change are out of range.
 
     Notes
     -----

@@ -20,6 +20,7 @@ from dphmm.landmarks.schemes import Adaptive, LandmarkBudget
 from dphmm.mechanisms import LatticeKNormMechanism, PlanarLaplaceMechanism
 from dphmm.mechanisms.base import MechanismLike, is_exact_mechanism
 from dphmm.mechanisms.exact import Rational, parse_rational
+from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE
 from dphmm.mechanisms.lattice import STEP_LIMIT, Spacing
 from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.mechanisms.norm_noise import sample_laplace
@@ -28,9 +29,6 @@ from dphmm.validation import Interval, NoiseEpsilon, check_arguments
 
 # Default spacing of the lattice of locations, in kilometres.
 DEFAULT_SPACING_KM = Fraction(1, 1000)
-
-# Largest scale of noise in steps. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
-_MAX_SCALE = 2**42
 
 # Vertices of the polygon around the disc, which exceeds the disc by at most 0.5 % and a step or two.
 _NUM_CORNERS = 32
@@ -123,7 +121,7 @@ def lattice_noise(sensitivity: Rational, spacing: Rational | None = None, rng: R
     def draw(value: FloatArray, epsilon: float) -> FloatArray:
         steps = ceil(width / grid.step) + value.size - 1
         decay = parse_rational(epsilon) / steps
-        if decay * _MAX_SCALE < 1:
+        if decay * MAX_NOISE_SCALE < 1:
             raise BudgetError(f"noise for epsilon {epsilon} can exceed 64 bits: use a larger spacing")
         return _locate_published(grid, round_to_steps(value, grid), sample_discrete_laplace(decay, value.size, source))
 

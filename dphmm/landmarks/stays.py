@@ -119,6 +119,8 @@ def stay_points(times: npt.ArrayLike, points: npt.ArrayLike, radius_km: StayRadi
     TimeOrderError, CoordinateError, BudgetError
         When times are not strictly increasing, coordinates are not finite, their number differs from that of the times,
         or the radius or duration is not positive.
+    ConfigurationError
+        If times are numbers.
     """
     raw = as_times(times, "times")
     where = as_points(points)

@@ -38,6 +38,11 @@ class Leakage:
     ----------
     epsilons, backward, forward : FloatArray
         ``(T,)``, read-only: budgets, backward and forward privacy leakage. Infinite at times without a bound.
+
+    Raises
+    ------
+    InvalidInputError
+        If the arrays are not one-dimensional and of equal length.
     """
 
     epsilons: FloatArray

@@ -184,7 +184,7 @@ class Mechanism(ABC):
     dimension: int
 
     @classmethod
-    def from_hull(cls, hull: SensitivityHull, epsilon: float) -> Self:  # noqa: ARG003
+    def from_hull(cls, hull: SensitivityHull, epsilon: float) -> Self:  # noqa: ARG003 - overrides use them
         """Build the noise of a hull, for a registered mechanism.
 
         Parameters
@@ -217,7 +217,7 @@ class Mechanism(ABC):
     def squared_error(self) -> float:
         """The expected squared Euclidean distance of a release from the true value."""
 
-    def squared_error_from(self, x: npt.ArrayLike) -> float:  # noqa: ARG002
+    def squared_error_from(self, x: npt.ArrayLike) -> float:  # noqa: ARG002 - overrides use it
         """Return the expected squared error for one true value ``(d,)``.
 
         Parameters
@@ -354,7 +354,7 @@ class Mechanism(ABC):
         """
         return self.log_density(z, values)
 
-    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
+    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002 - overrides use it
         """Return the density in terms of a polygon's half-spaces. None if it has no such form.
 
         Parameters
@@ -424,7 +424,7 @@ class _MechanismRegistry(Registry[Mechanism]):
 
 
 # The mechanisms of other packages.
-MECHANISM_REGISTRY = _MechanismRegistry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]
+MECHANISM_REGISTRY = _MechanismRegistry(Mechanism, "dphmm.mechanisms", MECHANISMS)  # type: ignore[type-abstract]  # an abstract class is intended
 
 
 def register_mechanism(mechanism: type[Mechanism]) -> type[Mechanism]:
@@ -495,7 +495,7 @@ def translate_mechanism_errors(mechanism: str, is_private: bool = False) -> Iter
         yield
     except GuaranteeError:
         raise
-    except Exception as problem:
+    except Exception as problem:  # a registered mechanism can raise any error
         if mechanism in MECHANISMS:
             raise
         kind = type(problem).__name__

@@ -72,10 +72,6 @@ class RandomBits:
         """Return the next word: an integer uniform in ``0 .. 2**62 - 1``."""
         return next(self._words)
 
-    def sample_bit(self) -> int:
-        """Return one fair bit."""
-        return next(self._words) & 1
-
     def sample_below(self, bound: int) -> int:
         """Return an integer uniform in ``0 .. bound - 1``, by rejection.
 

@@ -13,8 +13,8 @@ from dphmm.errors import BudgetError
 from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.random import RandomSource
 
-# Upper bound on the scale of the noise; larger noise may exceed 64 bits.
-MAX_SCALE = 2**42
+# Largest scale of noise. Noise then exceeds 64 bits with probability below ``exp(-10**6)``.
+MAX_NOISE_SCALE = 2**42
 
 
 class CountNoise:
@@ -59,7 +59,7 @@ class CountNoise:
         """
         if not 0 < epsilon <= self.left:
             raise BudgetError(f"epsilon of {name} must be positive and at most {self.left} (left), got {epsilon}")
-        if sensitivity / epsilon > MAX_SCALE:
+        if sensitivity / epsilon > MAX_NOISE_SCALE:
             raise BudgetError(f"epsilon of {name} is {epsilon}, and its noise may exceed 64 bits: use a larger epsilon")
         self.left -= epsilon
         self.spent[name] = self.spent.get(name, Fraction(0)) + epsilon

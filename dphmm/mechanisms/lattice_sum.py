@@ -45,7 +45,7 @@ class SailEdge(NamedTuple):
 
     start: Point
     step: Point
-    count: int  # type: ignore[assignment]
+    count: int  # type: ignore[assignment]  # replaces the method of tuples
     first: int
     slope: int
     unit: int

@@ -672,6 +672,11 @@ class TableMechanism(Mechanism):
         solver
             ``"interior-point"``, or ``"cvxopt"`` for a check by an independent solver; see `compute_min_error_table`.
 
+        Returns
+        -------
+        TableMechanism
+            The table.
+
         Raises
         ------
         PolicyError
@@ -719,6 +724,11 @@ class TableMechanism(Mechanism):
         -------
         TableMechanism
             The table.
+
+        Raises
+        ------
+        PolicyError, InvalidInputError, CoordinateError, BudgetError
+            See `optimal`.
         """
         points, pairs, weights = _merge_equal_states(f, edges, prior)
         rows = np.exp(-check_budget(epsilon) / 2 * count_hops(len(points), pairs))

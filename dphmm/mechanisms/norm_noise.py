@@ -173,7 +173,7 @@ class KNormMechanism(NormMechanism):
         """Return the norm of the hull. Infinite off its span by more than ``rounding``."""
         return self.hull.norm_form(vectors, rounding)
 
-    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002
+    def planar_law(self, reach: float) -> PlanarLaw | None:  # noqa: ARG002 - the density has this form at any distance
         """Return the density in terms of the hull's half-spaces, if it is a planar polygon."""
         return self._law
 
@@ -243,7 +243,7 @@ class LaplaceMechanism(NormMechanism):
         """The scale of each coordinate's noise."""
         return self.sensitivity / self.epsilon
 
-    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002 - the span is the whole space
         """Return ``‖v‖_1 / sensitivity``."""
         return np.asarray(np.abs(vectors).sum(axis=1) / self.sensitivity)
 
@@ -287,6 +287,13 @@ class PlanarIsotropicMechanism(KNormMechanism):
         A planar hull, of any dimension up to 2.
     epsilon
         The budget, positive and finite.
+
+    Raises
+    ------
+    InvalidInputError
+        If the hull is not in the plane.
+    BudgetError
+        If the budget is not positive, or out of range.
     """
 
     def __init__(self, hull: SensitivityHull, epsilon: float) -> None:
@@ -339,7 +346,7 @@ class PlanarLaplaceMechanism(NormMechanism):
         super().__init__(epsilon, 2)
         self.body = Disc(float(unit))
 
-    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def norm(self, vectors: FloatArray, rounding: float = 0.0) -> FloatArray:  # noqa: ARG002 - the span is the whole space
         """Return ``|v| / unit``."""
         return self.body.norm(vectors)
 

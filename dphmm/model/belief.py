@@ -309,17 +309,22 @@ class Belief:
         return chosen
 
     def mean(self, points: FloatArray) -> FloatArray:
-        """The expectation of points ``(N, d)`` under the belief, ``(d,)``.
+        """Compute the expectation of points under the belief.
 
         Parameters
         ----------
         points
-            ``(N, d)``: where the states are.
+            ``(N, d)``: the locations of the states.
 
         Returns
         -------
         FloatArray
-            ``(d,)``.
+            ``(d,)``: the expectation, in the unit of the points.
+
+        Raises
+        ------
+        CoordinateError
+            If the points are not numbers, one row for each state.
         """
         places = as_floats(points, "points", CoordinateError)
         if places.ndim != 2 or len(places) != len(self.support):

@@ -77,6 +77,11 @@ class Crowd:
         classes
             The class of time of each step of a path, ``(t,)``. Defaults to a single class.
 
+        Returns
+        -------
+        Crowd
+            The crowd.
+
         Raises
         ------
         InvalidInputError
@@ -154,6 +159,11 @@ def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
     -------
     dict of str to float
         The value of each measure.
+
+    Raises
+    ------
+    InvalidInputError
+        If the crowds have different numbers of states.
     """
     length = max(len(crowd.hours), len(wanted.hours))
     return {

@@ -411,6 +411,11 @@ class MarkovModel:
         -------
         list of Operator
             One for each observation.
+
+        Raises
+        ------
+        ConfigurationError
+            If the model varies with time, and there are no slots.
         """
         # One operator for each length: passes recognise runs of equal operators by identity.
         if self.time_classes is None:

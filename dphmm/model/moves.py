@@ -63,10 +63,6 @@ class Moves:
         sources, targets = state_of_context[self.sources], state_of_context[self.targets]
         return Moves(state_of_context[self.visits], sources, targets, self.slots)
 
-    def build_count_matrix(self, size: int) -> csr_array:
-        """Return the number of moves between each pair of states, ``(N, N)``."""
-        return count_pairs(self.sources, self.targets, size)
-
 
 @dataclass(frozen=True, eq=False)
 class MoveCounts:

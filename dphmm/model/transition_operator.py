@@ -329,12 +329,12 @@ class TransitionOperator(Operator):
         return LogProduct(self.matrix)
 
     @property
-    def periods(self) -> Sequence[tuple[Runs, int]]:  # type: ignore[override]
+    def periods(self) -> Sequence[tuple[Runs, int]]:  # type: ignore[override]  # computed from the matrix
         """The single step."""
         return [([(self, 1)], 1)]
 
     @cached_property
-    def linear_products(self) -> tuple[LogProduct, LogProduct] | None:  # type: ignore[override]
+    def linear_products(self) -> tuple[LogProduct, LogProduct] | None:  # type: ignore[override]  # computed from the matrix
         """The forward and the backward product if plain floats suffice, otherwise `None`."""
         return (self.forward_product, self.backward_product) if self.backward_product.is_linear_safe else None
 

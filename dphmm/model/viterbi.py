@@ -359,7 +359,7 @@ def _trace_path_loop(lists: SparseRows, scores: FloatArray, path: IntArray) -> N
         path[t - 1] = source
 
 
-@compile_if_hot(_trace_path_loop, lambda _, scores, path: scores.size)  # noqa: ARG005
+@compile_if_hot(_trace_path_loop, lambda _, scores, __: scores.size)
 def _trace_path(lists: SparseRows, scores: FloatArray, path: IntArray) -> None:
     """Fill the states of the best path to the last one of ``path``.
 

@@ -305,9 +305,9 @@ def show_dates(axis: Any) -> None:
     """Set the ticks of an axis to a few short dates and times."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]  # untyped in Matplotlib
     axis.set_major_locator(locator)
-    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    axis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # untyped in Matplotlib
 
 
 def place_legend_above(ax: Axes, columns: int, **style: Any) -> None:

@@ -32,6 +32,11 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
         Timestamps, landmarks and budgets.
     losses
         ``(T,)`` temporal losses. Infinite losses are omitted. Defaults to no losses, and no scale for them.
+
+    Raises
+    ------
+    InvalidInputError
+        If there is not one loss for each timestamp.
     """
     line = budget.timeline
     at: npt.NDArray[Any] = line.timestamps

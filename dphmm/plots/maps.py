@@ -641,7 +641,7 @@ def _draw_by_time(ax: Axes, places: FloatArray, times: npt.NDArray[Any], trips: 
     from matplotlib.colors import ListedColormap
     from matplotlib.dates import date2num
 
-    days = np.asarray(date2num(times), dtype=np.float64)  # type: ignore[no-untyped-call]
+    days = np.asarray(date2num(times), dtype=np.float64)  # type: ignore[no-untyped-call]  # untyped in Matplotlib
     span = (float(days.min()), max(float(days.max()), float(days.min()) + 1e-9))
     starts = np.flatnonzero(trips[1:] == trips[:-1])
     pairs = np.stack([places[starts], places[starts + 1]], axis=1)

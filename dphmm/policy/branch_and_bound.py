@@ -101,11 +101,11 @@ class RepairProblem(ABC, Generic[Node, RepairT]):
     def get_key(self, node: Node) -> Hashable:
         """Return a key that is equal for nodes with the same repairs."""
 
-    def get_depth(self, node: Node) -> int:  # noqa: ARG002
+    def get_depth(self, node: Node) -> int:  # noqa: ARG002 - overrides use it
         """Return the depth. Deeper nodes are expanded first. Constant means best-first."""
         return 0
 
-    def compute_floor(self, node: Node) -> float:  # noqa: ARG002
+    def compute_floor(self, node: Node) -> float:  # noqa: ARG002 - overrides use it
         """Return a second lower bound of a node that is too expensive to compute for every node."""
         return 0.0
 

@@ -72,6 +72,11 @@ class PolicyGraph(ReadOnlyGraph):
     open_
         ``(N,)`` booleans: the states that are released unchanged. Defaults to none.
 
+    Raises
+    ------
+    PolicyError
+        If no edges are passed, as by algorithms of networkx that build a new graph.
+
     Examples
     --------
     >>> graph = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
@@ -110,6 +115,11 @@ class PolicyGraph(ReadOnlyGraph):
         ----------
         size
             The number of states, at least 1.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
         """
         return cls(CliqueEdges(size, np.array([0, size]), np.arange(size)))
 
@@ -122,6 +132,16 @@ class PolicyGraph(ReadOnlyGraph):
         ----------
         labels
             One for each state. ``None``, NaN and negative integers mean 'no category': such a state has no edges.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
+
+        Raises
+        ------
+        PolicyError
+            If there is no label, labels are not one-dimensional, or one is not hashable.
         """
         # NumPy would convert numbers next to strings to strings, large integers to floats, and tuples to rows.
         values: npt.NDArray[Any]
@@ -161,6 +181,11 @@ class PolicyGraph(ReadOnlyGraph):
             1e30. With 0 states are points, and measurements at most ``radius`` apart are connected. The paper (§4.2)
             uses this rule for the centres of cells; for real locations its guarantee covers a smaller distance.
 
+        Returns
+        -------
+        PolicyGraph
+            The graph.
+
         Raises
         ------
         PolicyError
@@ -180,6 +205,16 @@ class PolicyGraph(ReadOnlyGraph):
         ----------
         transition
             ``(N, N)`` transition probabilities, dense or sparse. Only their support is used.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
+
+        Raises
+        ------
+        PolicyError
+            If the matrix is not square, or an entry is negative or not a number.
         """
         try:
             matrix = as_csr(transition, "transition matrix")
@@ -205,6 +240,16 @@ class PolicyGraph(ReadOnlyGraph):
             The number of states.
         groups
             The states of each group, integers from 0 to ``size - 1``.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
+
+        Raises
+        ------
+        PolicyError
+            If a state is not an integer in the range.
         """
         members = [np.unique(as_integers(group, "the states of a group", PolicyError)) for group in groups]
         all_members = np.concatenate([np.zeros(0, dtype=np.int64), *members])
@@ -223,6 +268,11 @@ class PolicyGraph(ReadOnlyGraph):
             The number of states.
         edges
             ``(m, 2)`` integers from 0 to ``size - 1``. Edges may be repeated, in either direction.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
 
         Raises
         ------
@@ -257,6 +307,11 @@ class PolicyGraph(ReadOnlyGraph):
         names
             Names of the states, in their order, which the graph's nodes may have. If all are strings, a node may also
             be a state's number.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
 
         Raises
         ------
@@ -308,6 +363,18 @@ class PolicyGraph(ReadOnlyGraph):
             The file.
         size, names
             As in `from_networkx`.
+
+        Returns
+        -------
+        PolicyGraph
+            The graph.
+
+        Raises
+        ------
+        DataFileError
+            If the file is not such a file.
+        PolicyError
+            If the graph is invalid; see `from_networkx`.
         """
         try:
             form = "node-link JSON, which PolicyGraph.to_json writes"
@@ -465,6 +532,11 @@ class PolicyGraph(ReadOnlyGraph):
         -------
         BoolArray
             ``(m,)``: whether each pair is an edge.
+
+        Raises
+        ------
+        PolicyError
+            If a state is not an integer in the range, or the numbers of states differ.
         """
         a, b = (np.atleast_1d(as_integers(ends, "states", PolicyError)) for ends in (first, second))
         if a.ndim != 1 or b.ndim != 1 or (a.shape != b.shape and 1 not in (len(a), len(b))):
@@ -557,6 +629,13 @@ class PolicyGraph(ReadOnlyGraph):
         -------
         Measurements
             The measurements of the ``N`` states.
+
+        Raises
+        ------
+        PolicyError
+            If there is not one measurement for each state.
+        CoordinateError
+            If the measurements are not finite numbers, one row for each state.
         """
         measurements = Measurements.from_values(f)
         if measurements.size != self.size:

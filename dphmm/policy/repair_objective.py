@@ -56,7 +56,7 @@ class NoiseCost(ABC):
         """Return a lower bound that is at least each bound by which the shape was grown."""
         return self.evaluate(shape)
 
-    def compute_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:  # noqa: ARG002
+    def compute_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any], floor: float = 0.0) -> FloatArray:  # noqa: ARG002 - overrides use it
         """Return a lower bound over all hulls that contain the shape and each vector.
 
         ``floor`` is a known lower bound for the shape alone.
@@ -143,7 +143,7 @@ class HullError(NoiseCost):
         """Return the bounds, infinite if the excess over the level cannot be negative."""
         return shape.compute_open_bounds(vectors, self.spacing, level)
 
-    def compute_quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:  # noqa: ARG002
+    def compute_quick_bounds(self, shape: GrowingBody, vectors: npt.NDArray[Any]) -> FloatArray:  # noqa: ARG002 - overrides use it
         """Return the bounds that depend on the vectors only."""
         return np.asarray(2.0 * ((vectors * self.spacing) ** 2).sum(axis=1))
 

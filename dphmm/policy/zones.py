@@ -21,6 +21,7 @@ import shapely
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
+from dphmm.space.grid import KM_PER_DEGREE
 from dphmm.space.states import StateSpace
 from dphmm.tables.source import Document, get_suffix
 from dphmm.tables.values import is_text, shorten_repr
@@ -64,8 +65,6 @@ _SLIVER_KM = 0.001
 _ROUNDING = 1e-9
 # Pairs of intersecting edges, each counted twice. GEOS uses about 60 bytes for each, and their number can be quadratic.
 _MAX_CROSSINGS = 1_000_000
-# Length of a degree of latitude. Three digits suffice: widths are compared with one metre.
-_KM_PER_DEGREE = 111.2
 
 
 @dataclass(frozen=True)
@@ -394,7 +393,7 @@ def _compute_widths(parts: Sequence[shapely.Geometry]) -> FloatArray:
 
 
 def _scale_to_km(part: shapely.Geometry, by: FloatArray) -> shapely.Geometry:
-    return shapely.transform(part, lambda corners: corners * by * _KM_PER_DEGREE)
+    return shapely.transform(part, lambda corners: corners * by * KM_PER_DEGREE)
 
 
 def _flatten_collection(geometry: object) -> list[object]:

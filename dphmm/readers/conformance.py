@@ -98,7 +98,7 @@ def check_reader(name: str, path: str | Path, trajectories: Sequence[Trajectory]
                 list(file_format.fixes(document, ReadOptions()))
         except DphmmError:
             continue
-        except Exception as problem:
+        except Exception as problem:  # the tested class can raise any error
             raise DataFileError(
                 path,
                 f"reader {name!r} must raise DataFileError for a malformed file, got {type(problem).__name__} "

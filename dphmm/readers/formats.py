@@ -144,7 +144,7 @@ class _ReaderRegistry(Registry[Reader]):
 
 
 # The readers of other packages.
-READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]
+READER_REGISTRY = _ReaderRegistry(Reader, "dphmm.readers", tuple(FORMATS))  # type: ignore[type-abstract]  # an abstract class is intended
 
 
 def register_reader(reader: type[Reader]) -> type[Reader]:
@@ -238,7 +238,7 @@ def find_readers() -> tuple[Reader, ...]:
 def _create(reader: type[Reader]) -> Reader:
     try:
         return reader()
-    except Exception as problem:
+    except Exception as problem:  # the class of another package can raise any error
         raise ConfigurationError(
             f"reader {reader.name!r} must be created without arguments: {shorten_message(problem)}"
         ) from problem
@@ -286,7 +286,7 @@ def refuse_failures(reader: Reader, source: str) -> Iterator[None]:
         yield
     except (DataFileError, MissingDependencyError, MemoryError):
         raise
-    except Exception as problem:
+    except Exception as problem:  # the class of another package can raise any error
         reason = shorten_message(problem)
         kind = type(problem).__name__
         raise _build_error(reader, source, f"failed: {kind}{'' if reason == kind else f': {reason}'}") from problem

@@ -182,7 +182,6 @@ def _as_arrow(frame: Any) -> Any:
     """Return a table as `pyarrow.Table`, with words in place of the codes of categories."""
     pa = import_library("pyarrow", "files")
     try:
-        # An interface raises whatever its library raises.
         if hasattr(frame, "__arrow_c_stream__"):
             table = pa.RecordBatchReader.from_stream(frame).read_all()  # pa.table would import pandas
         else:
@@ -191,7 +190,7 @@ def _as_arrow(frame: Any) -> Any:
             if pa.types.is_dictionary(field.type):
                 words = [_decode_words(chunk) for chunk in table.column(index).chunks]
                 table = table.set_column(index, field.name, pa.chunked_array(words or [pa.array([], pa.string())]))
-    except Exception as problem:
+    except Exception as problem:  # an interface raises whatever its library raises
         hint = "; call its compute() first" if hasattr(frame, "compute") else ""  # of Dask
         raise DataFileError(SOURCE, f"cannot be read as an Arrow table ({shorten_message(problem)}){hint}") from None
     return table

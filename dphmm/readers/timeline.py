@@ -21,13 +21,11 @@ from typing import Any
 from dphmm.errors import EmptyDataError
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.instants import parse_track_time
+from dphmm.readers.xml_tracks import WITHOUT_POSITION
 from dphmm.space.fix_quality import parse_accuracy
 from dphmm.tables.json_toml import JsonItems
 from dphmm.tables.source import Document
 from dphmm.tables.values import as_number, parse_number, shorten
-
-# The reason of records of Wi-Fi scans, of activities, or of segments without a location.
-WITHOUT_POSITION = "records without a position"
 
 _LISTS = ("locations", "semanticSegments", "rawSignals", "timelineObjects")
 _PLACE = re.compile(r"(?:geo:)?\s*([+-]?\d+(?:\.\d*)?)\s*°?\s*,\s*([+-]?\d+(?:\.\d*)?)\s*°?(?:[;?].*)?", re.ASCII)

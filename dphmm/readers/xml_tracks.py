@@ -29,7 +29,7 @@ from dphmm.tables.xml_files import get_children, get_name, walk_xml
 # The types of tracks that are kept; any other string could contain personal data.
 ACTIVITIES = ("running", "cycling", "biking", "walking", "hiking", "swimming", "skating", "skiing", "rowing", "driving")
 
-# The reason of records of sensors alone, such as those of an indoor activity.
+# The reason of records of sensors, Wi-Fi scans or activities alone, such as those of an indoor activity.
 WITHOUT_POSITION = "records without a position"
 # The reason of points of a line with a time span.
 WITHOUT_TIME = "points of lines between their ends, which have no times"

@@ -29,14 +29,13 @@ from dphmm.events.cap_budget import CapState
 from dphmm.model.belief import Belief
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import shorten, shorten_message
-from dphmm.validation import check_arguments
+from dphmm.validation import MAX_INTEGER, check_arguments
 
 _TYPE = b"dphmm-checkpoint"
 _FORMAT = 1
 _DIGEST_BYTES = 16
 # Doubles are eight bytes. The belief begins with a header of two numbers.
 _MASS_BYTES = 8
-_MAX_INTEGER = 2**62
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class EngineState:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_INTEGER
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER
 
 
 def compute_digest(content: bytes) -> bytes:

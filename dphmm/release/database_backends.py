@@ -22,7 +22,7 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, import_library
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import sync_folder, write_new_file
+from dphmm.tables.output import OWNER_ONLY, sync_folder, write_new_file
 from dphmm.tables.values import is_text
 
 # The application id in the file's header: ``dphm``.
@@ -31,7 +31,6 @@ APPLICATION = 0x6470686D
 # Name of the row of ``identity`` that closes a store; see `SessionStore.set_mark`.
 MARK_NAME = "closed"
 
-_OWNER_ONLY = 0o600
 _PAGE_BYTES = 4096
 _FIRST_SCHEMA = """
 CREATE TABLE session (
@@ -249,7 +248,7 @@ class Database:
                     self._connection.execute("PRAGMA synchronous=FULL")
                     for statement in _LATER_STATEMENTS:
                         self._connection.execute(statement.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
-            except BaseException:
+            except BaseException:  # an interrupt must close the file, too
                 self._connection.close()
                 raise
         self._identity = self._identify()
@@ -285,7 +284,7 @@ class Database:
         try:
             with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
                 part = Path(folder) / path.name
-                part.touch(_OWNER_ONLY)
+                part.touch(OWNER_ONLY)
                 with closing(sqlite3.connect(part, isolation_level=None)) as new:
                     new.execute(f"PRAGMA page_size={_PAGE_BYTES}")
                     new.execute("PRAGMA synchronous=FULL")
@@ -422,7 +421,7 @@ class Database:
                         f"{self.path} and its log must stay in place while they are open, but were moved, replaced or "
                         "deleted; put them back, or restart"
                     )
-            except BaseException:
+            except BaseException:  # an interrupt must undo the transaction, too
                 with suppress(sqlite3.Error):
                     if self._connection.in_transaction:
                         self._connection.rollback()
@@ -651,7 +650,7 @@ class PostgresDatabase:
             try:
                 for name, value in settings.items():
                     connection.execute(f"SET {name} = {value}")
-            except BaseException:
+            except BaseException:  # an interrupt must close the connection, too
                 connection.close()
                 raise
             return connection
@@ -663,7 +662,7 @@ class PostgresDatabase:
             raise OutputError(f"the database cannot be reached ({_format_error(problem)}); check its address") from None
         try:
             self._check_tables(readonly, is_migrating)
-        except BaseException:
+        except BaseException:  # an interrupt must close the connection, too
             self.close()
             raise
 
@@ -777,8 +776,8 @@ class PostgresDatabase:
                     self.execute("SET LOCAL synchronous_commit = off")
                 yield
                 self.execute("COMMIT")
-            except BaseException:
-                with suppress(Exception):
+            except BaseException:  # an interrupt must undo the transaction, too
+                with suppress(Exception):  # the error of the block is raised; a lost connection is rolled back anyway
                     self._connection.rollback()
                 raise
             finally:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from dphmm.errors import InvalidInputError
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.values import as_number, shorten, shorten_message
-from dphmm.validation import check_arguments
+from dphmm.validation import MAX_INTEGER, check_arguments
 
 # The evidence of a record's guarantee.
 Soundness = Literal["verified", "trusted"]
@@ -276,7 +276,7 @@ def _parse_soundness(value: Any, name: str) -> str:
 
 
 def _parse_integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_INTEGER:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
         raise ValueError(f"{name} must be a non-negative integer, got {shorten(value)}")
     return value
 
@@ -327,7 +327,6 @@ def _parse_string(value: Any, name: str) -> str:
     return value
 
 
-_MAX_INTEGER = 1 << 62
 # Type of a field, as annotated in `ReleaseRecord` → parser of its JSON value.
 _PARSERS_BY_TYPE: Mapping[str, Callable[[Any, str], Any]] = {
     "int": _parse_integer,

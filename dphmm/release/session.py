@@ -233,6 +233,11 @@ class Session:
             previous ones: a mapping from their name to their query. Their beliefs are computed from the releases they
             were sent; see `SessionStore.partial_message`.
 
+        Returns
+        -------
+        Session
+            The session, new or continued.
+
         Raises
         ------
         SessionMismatchError
@@ -254,7 +259,7 @@ class Session:
                 stored = store.agree(stored, terms, amendment_note)
             stored.check_same(terms, limits)
             return cls(store, stored, queries, owner, predict_beyond_limits, find_partial_recipients)
-        except BaseException:
+        except BaseException:  # an interrupt must close the store, too
             if owner:
                 store.close()
             raise
@@ -310,6 +315,8 @@ class Session:
         OutputError
             If the disk does not accept the release because of space, permissions or a failure. The sample is discarded
             unseen, and costs nothing.
+        InvalidInputError
+            If the session has no such query, or the timestep is invalid; see `to_slot`. Nothing is sampled.
         StateError, BudgetError, SingletonConstraintError
             If `Releaser.release` raises them. Nothing is sampled.
         """
@@ -654,6 +661,11 @@ class Session:
         -------
         int
             The slot.
+
+        Raises
+        ------
+        InvalidInputError, ConfigurationError
+            See `dphmm.release.session.to_slot`.
         """
         return to_slot(slot, self._model.step_seconds)
 
@@ -681,7 +693,7 @@ def _reopen(
             predict_beyond_limits=predict_beyond_limits,
             find_partial_recipients=find_partial_recipients,
         )
-    except BaseException:
+    except BaseException:  # an interrupt must close the store, too
         if owns_store:
             store.close()
         raise

@@ -203,7 +203,7 @@ class SessionStore:
         if not (readonly or accept_closed):
             try:
                 self.check_open()
-            except BaseException:
+            except BaseException:  # an interrupt must close the store, too
                 self.close()
                 raise
 
@@ -613,6 +613,15 @@ class SessionStore:
         -------
         StoredSession
             The session.
+
+        Raises
+        ------
+        SessionBusyError
+            If another process repeatedly prevents it.
+        DataFileError
+            If the stored data are damaged.
+        OutputError
+            If the store is closed or cannot be written.
         """
         texts = _format_terms(terms), json.dumps(asdict(limits))
         for _ in range(_MAX_ATTEMPTS):

@@ -196,7 +196,7 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
                 if not backup:
                     is_closing = True
                     source.set_mark({**mark, "state": "moved", "key": secrets.token_hex(16)})
-        except BaseException:
+        except BaseException:  # an interrupt must not leave an unfinished copy, either
             if not is_closing or _is_open(source):
                 part.unlink(missing_ok=True)
             raise

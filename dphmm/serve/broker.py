@@ -128,7 +128,7 @@ class Shares:
                 if share not in self._held.keys() | self._leaving and self._database.try_lock(f"share {share}"):
                     self._num_holds += 1
                     self._held[share] = self._num_holds
-        except Exception:
+        except Exception:  # after any error the held locks are unknown
             self._lose_all()
             raise
 
@@ -296,7 +296,7 @@ class Listener:
         client.on_message = lambda client, _, message: call(self._enqueue, client, message)
         client.on_subscribe = lambda client, _, mid, reasons, __: call(self._handle_subscription, client, mid, reasons)
         client.reconnect_delay_set(1, int(MAX_RECONNECT_WAIT_S))
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # untyped in paho-mqtt
         properties.SessionExpiryInterval = _SESSION_EXPIRY_S
         properties.ReceiveMaximum = _RECEIVE_MAXIMUM
         properties.MaximumPacketSize = _MAX_PACKET_BYTES
@@ -447,7 +447,7 @@ class Listener:
             try:
                 await self._take(source, read_owntracks(message.payload))
                 return True
-            except Exception as problem:
+            except Exception as problem:  # an unexpected error is retried, too
                 failures += not isinstance(problem, _STORE_ERRORS)
                 if failures == _MAX_ATTEMPTS:
                     _LOG.error("a message was not accepted and is set aside: %s", type(problem).__name__)

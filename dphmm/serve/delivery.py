@@ -228,7 +228,7 @@ class MqttConnection:
         try:
             # aiomqtt logs an error for a client whose attempt to connect was cancelled. It ends by its timeout.
             return await asyncio.shield(connecting)
-        except BaseException:
+        except BaseException:  # a cancellation must not leave an open connection, either
             self._abandon(client, connecting)
             raise
 

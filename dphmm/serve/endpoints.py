@@ -269,7 +269,7 @@ class Relay:
                 except (DataFileError, SessionMismatchError) as problem:  # of the store: the message itself is valid
                     raise OutputError(str(problem)) from None
                 status = 200
-            except Exception as problem:
+            except Exception as problem:  # an unexpected error is counted, too
                 status = get_status(problem)
                 raise
             finally:

@@ -55,9 +55,6 @@ try:
 except ImportError:
     raise MissingDependencyError("uvicorn", "serve") from None
 
-# The port of ``dphmm explore``.
-DEFAULT_PORT = 8788
-
 # Texts of `drawing.js` and its controls, which the page of the relay has too.
 _DRAWING_KEYS = (
     *("no_zones", "zone_numbered", "zone_name", "show", "show_named", "remove", "remove_named"),

@@ -25,7 +25,7 @@ SET_ASIDE = "set_aside"
 _MESSAGE_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 20.0)  # the last one is the deadline of a message
 
 # The times at which counters began mean nothing to an operator.
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # untyped in the library
 
 
 class Metrics:

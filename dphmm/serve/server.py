@@ -36,11 +36,11 @@ from dphmm.validation import Integers, check_arguments
 try:
     import fcntl
 except ImportError:  # without fcntl nothing is locked
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module by its stubs
 try:
     import resource
 except ImportError:  # without resource there are no core dumps
-    resource = None  # type: ignore[assignment]
+    resource = None  # type: ignore[assignment]  # a module by its stubs
 try:
     import uvicorn
     import uvicorn._subprocess
@@ -599,7 +599,7 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     from dphmm.serve.sessions import check_sessions
 
     config = RelayConfig.read(Path(path))
-    process, settings = _find_relay(config)
+    process, settings = find_relay(config)
     if settings and settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
         raise _build_restart_error()
     if accept_changes and settings == _describe_fixed_settings(config, False):
@@ -723,15 +723,7 @@ def _read_lock(file: int) -> tuple[str, str]:
     return process.strip(), settings.strip()
 
 
-def find_process(config: RelayConfig) -> int:
-    """Return the number of the process that serves a relay.
-
-    Raises the errors of `_find_relay`.
-    """
-    return _find_relay(config)[0]
-
-
-def _find_relay(config: RelayConfig) -> tuple[int, str]:
+def find_relay(config: RelayConfig) -> tuple[int, str]:
     """Return the number of the process that serves a relay, and the digest of its settings.
 
     Raises

@@ -253,7 +253,7 @@ class Sessions:
         self._to_close: list[Callable[[], None]] = []
         try:
             self._thread.submit(self._open).result()
-        except BaseException:
+        except BaseException:  # an interrupt must close the store, too
             self.close()
             raise
 

@@ -41,7 +41,7 @@ PRESETS: Mapping[str, tuple[Box, float]] = {
 MAX_CELLS = 50_000_000
 
 _FARTHEST_KM = 4 * REACH_KM
-KM_PER_DEGREE = 111.2
+KM_PER_DEGREE = 111.2  # of latitude; three digits suffice for margins and for widths of slivers
 _PIECES = 8  # a piece of an eighth of a 1 km cell of an edge in degrees is straight in the plane to 1 mm
 _MIN_AREA_SHARE = 1e-9  # smaller shares of a cell's area are treated as zero: 0.25 mm² of a 500 m cell
 # The side of a cell; below a micrometre there would be too many cells.
@@ -141,6 +141,11 @@ class Grid(StateSpace):
         cell_km
             The side of a cell in kilometres.
 
+        Returns
+        -------
+        Grid
+            The grid.
+
         Raises
         ------
         CoordinateError
@@ -182,6 +187,11 @@ class Grid(StateSpace):
         ----------
         name
             ``"geolife"`` (Beijing), ``"gowalla"`` (Los Angeles) or ``"cabspotting"`` (San Francisco).
+
+        Returns
+        -------
+        Grid
+            The grid.
 
         Raises
         ------

@@ -305,6 +305,11 @@ class StateSpace(ABC):
             The required number of states. It is checked before memory is allocated, because a few words may describe
             millions of states.
 
+        Returns
+        -------
+        StateSpace
+            The state space.
+
         Raises
         ------
         ConfigurationError
@@ -371,7 +376,7 @@ class StateSpace(ABC):
 _SHIPPED_KINDS = ("grid", "places", "streets")
 
 # The state spaces of other packages.
-SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]
+SPACE_REGISTRY: Registry[StateSpace] = Registry(StateSpace, "dphmm.spaces", _SHIPPED_KINDS)  # type: ignore[type-abstract]  # an abstract class is intended
 
 
 def register_space(space: type[StateSpace]) -> type[StateSpace]:

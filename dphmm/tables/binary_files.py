@@ -415,7 +415,7 @@ def connect(path: str | Path, mode: str, timeout: float = 30.0, any_thread: bool
     opened = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=not any_thread)
     try:
         opened.execute("PRAGMA trusted_schema=OFF")
-    except BaseException:
+    except BaseException:  # an interrupt must close the file, too
         opened.close()
         raise
     return opened

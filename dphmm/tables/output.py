@@ -15,9 +15,10 @@ from dphmm.validation import check_arguments
 try:
     import fcntl
 except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module by its stubs
 
-_OWNER_ONLY = 0o600
+# Permissions of private files.
+OWNER_ONLY = 0o600
 _SQLITE_LEFTOVERS = ("-journal", "-wal", "-shm")
 
 
@@ -207,7 +208,7 @@ def write_new_file(path: str | Path, overwrite: bool = False, private: bool = Fa
     part = path.with_name(f".{path.stem}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         if private or _is_private(path):
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
         yield part
         check_output(path, overwrite)
         sync_file(part)

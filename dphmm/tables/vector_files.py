@@ -33,7 +33,7 @@ from dphmm.tables.output import check_output
 from dphmm.tables.recognition import identify
 from dphmm.tables.source import Allowance, Document, convert_read_errors, get_suffix, read_document
 from dphmm.tables.values import shorten, shorten_message
-from dphmm.tables.xml_files import decode_xml
+from dphmm.tables.xml_files import ELEMENT_BYTES, MAX_DEPTH, decode_xml
 from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
@@ -599,9 +599,7 @@ def _check_path(path: Path, suffix: str) -> Path:
     return path.absolute()
 
 
-_ELEMENT_BYTES = 400  # memory of an element of KML
 _CORNER_BYTES = 150  # memory of a coordinate tuple
-_MAX_DEPTH = 64  # of nested elements
 _FLOAT = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _PLACES = re.compile(rf"\s*(?:{_FLOAT},{_FLOAT}(?:,(?:{_FLOAT})?)?(?:\s+|$))*", re.ASCII)
 _KML_NAMES = {"Name": "name", "Description": "description"}
@@ -617,7 +615,7 @@ def _check_kml(document: Document) -> bytes:
     GDAL replaces an invalid coordinate by another number, but users rely on a polygon as their zone. Therefore files
     with such coordinates are refused.
     """
-    document.check_objects((b"<",), _ELEMENT_BYTES)
+    document.check_objects((b"<",), ELEMENT_BYTES)
     document.check_objects((b",",), _CORNER_BYTES)
     inside = list[str]()
     cells = list[str]()
@@ -626,7 +624,7 @@ def _check_kml(document: Document) -> bytes:
     def start(name: str, _: object) -> None:
         inside.append(name.rpartition(":")[2])
         cells.clear()
-        if inside[0] != "kml" or len(inside) > _MAX_DEPTH:
+        if inside[0] != "kml" or len(inside) > MAX_DEPTH:
             raise ValueError(f"its root is {shorten(inside[0])}" if len(inside) == 1 else "it is nested too deeply")
 
     def end(_: str) -> None:

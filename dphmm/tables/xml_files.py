@@ -17,9 +17,10 @@ _ENCODING = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][\
 _ENCODINGS = re.compile(r"utf-?8|us-ascii|ascii|latin-?1|iso-8859-\d{1,2}|windows-125\d|cp125\d", re.IGNORECASE)
 _DOCTYPE = "<!DOCTYPE"
 _NAMES = {"trainingcenterdatabase": "TCX"}
-_MAX_DEPTH = 64
+# Maximum depth of nested elements.
+MAX_DEPTH = 64
 # Memory of an element that is not removed after use.
-_ELEMENT_BYTES = 400
+ELEMENT_BYTES = 400
 
 
 class Tag(NamedTuple):
@@ -120,7 +121,7 @@ def walk_xml(document: Document, root: str, names: Collection[str]) -> Iterator[
         for text in decode_xml(document):
             if document.allowance is not None:
                 new = text.count("</") + text.count("/>")
-                document.allowance.check_objects(kept + new, _ELEMENT_BYTES)
+                document.allowance.check_objects(kept + new, ELEMENT_BYTES)
             parser.feed(text)
             for event, element in parser.read_events():
                 tag = element.tag
@@ -131,7 +132,7 @@ def walk_xml(document: Document, root: str, names: Collection[str]) -> Iterator[
                     if not stack and name.lower() != root:
                         raise ValueError(f"its root element is {shorten(name)}")
                     stack.append(element)
-                    if len(stack) > _MAX_DEPTH:
+                    if len(stack) > MAX_DEPTH:
                         raise ValueError("it is nested too deeply")
                     if name in names:
                         yield Tag(name, False, element)

@@ -82,7 +82,7 @@ _TRIP_GAP = np.timedelta64(1, "h")
 def write_geopackage(
     path: Path,
     table: ReleaseTable,
-    geometry: Geometry = "estimate",  # noqa: ARG001
+    geometry: Geometry = "estimate",  # noqa: ARG001 - every writer has this signature
     is_private: bool = True,
     settings: str | None = None,
 ) -> None:
@@ -190,7 +190,7 @@ def write_geoparquet(
     path: Path,
     table: ReleaseTable,
     geometry: Geometry = "estimate",
-    is_private: bool = True,  # noqa: ARG001
+    is_private: bool = True,  # noqa: ARG001 - every writer has this signature
     settings: str | None = None,
 ) -> None:
     """Write a table as GeoParquet, with times in microseconds (UTC).

@@ -20,7 +20,7 @@ from dphmm.space.trajectory import TimeArray, round_to_microseconds
 from dphmm.tables import iso_time
 from dphmm.tables.arrow_columns import build_column
 from dphmm.tables.values import is_text, parse_number, parse_time, shorten, shorten_message
-from dphmm.validation import Seconds, check_arguments
+from dphmm.validation import MAX_INTEGER, Seconds, check_arguments
 
 if TYPE_CHECKING:
     import geopandas
@@ -84,7 +84,7 @@ class Column(NamedTuple):
             return number
         if self.kind == "count":
             integer = int(cell) if isinstance(cell, str) and _INTEGER.fullmatch(cell) else cell
-            if isinstance(integer, bool) or not isinstance(integer, int) or not abs(integer) <= _MAX_INTEGER:
+            if isinstance(integer, bool) or not isinstance(integer, int) or not abs(integer) <= MAX_INTEGER:
                 raise ValueError(f"{self.name} must be an integer, got {shorten(cell)}")
             return integer
         if self.kind == "flag":
@@ -126,7 +126,6 @@ DIGITS = 7
 DECIMALS = 6
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
-_MAX_INTEGER = 1 << 62
 # Noise is at most 1e30 wide and its area the square. Squares of larger numbers would overflow.
 _MAX_KM = 1e100
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}

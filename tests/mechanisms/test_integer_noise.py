@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import BudgetError
-from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise, bound_laplace_noise, laplace_variance
+from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise, bound_laplace_noise, laplace_variance
 from dphmm.random import as_random_source
 
 
@@ -36,9 +36,9 @@ def test_scale_of_noise_is_sensitivity_over_epsilon():
     """
     for sensitivity in (1, 2**41, 2**20):
         noise = CountNoise(Fraction(2), as_random_source(2))
-        epsilon = Fraction(sensitivity, MAX_SCALE)
+        epsilon = Fraction(sensitivity, MAX_NOISE_SCALE)
         sizes = np.abs(noise.add("trips", np.zeros(4_000), sensitivity, epsilon))
-        assert sizes.mean() == pytest.approx(MAX_SCALE, rel=0.1)
+        assert sizes.mean() == pytest.approx(MAX_NOISE_SCALE, rel=0.1)
         with pytest.raises(BudgetError, match="may exceed 64 bits"):
             noise.add("trips", [0], sensitivity, epsilon * Fraction(10**20 - 1, 10**20))
         assert noise.left == 2 - epsilon

@@ -38,7 +38,7 @@ from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, delivery, prune_relay, rotate_token, server, supervision
-from dphmm.serve.server import WorkerSupervisor, configure_logging, find_process, get_lock_path, lock_relay
+from dphmm.serve.server import WorkerSupervisor, configure_logging, find_relay, get_lock_path, lock_relay
 from tests.serve.conftest import START, START_S, TOKEN, get_page_token, location, relay, wait_for
 from tests.serve.test_delivery import STEP, post
 from tests.serve.test_endpoints import ANN, releases
@@ -92,9 +92,9 @@ def test_session_file_is_served_by_one_relay_only(model, tmp_path):
         limits = Path(f"/proc/{process.pid}/limits").read_text()
         assert re.search(r"Max core file size +0 +0 ", limits), "a core dump would contain true locations"
     with lock_relay(RelayConfig.read(path)):  # available again
-        assert find_process(RelayConfig.read(path)) == os.getpid()
+        assert find_relay(RelayConfig.read(path))[0] == os.getpid()
     with pytest.raises(ConfigurationError, match="no running relay holds"):
-        find_process(RelayConfig.read(path))
+        find_relay(RelayConfig.read(path))
 
 
 SERVER = "postgresql://ann@db.example/relay"
@@ -127,7 +127,7 @@ def test_linked_lock_file_is_not_followed(config, tmp_path, monkeypatch, make_li
     with pytest.raises(OutputError, match=r"\.lock cannot be written"), lock_relay(settings):
         pass
     with pytest.raises(ConfigurationError, match="no running relay holds"):
-        find_process(settings)
+        find_relay(settings)
     assert victim.read_text() == "4242"
 
 
@@ -170,12 +170,12 @@ def test_number_of_another_users_process_is_refused(config, monkeypatch, content
     with lock_relay(settings):
         get_lock_path(settings).write_text(content)
         with pytest.raises(ConfigurationError, match="must contain a process of its owner"):
-            find_process(settings)
+            find_relay(settings)
         get_lock_path(settings).write_text(str(os.getpid()))
-        assert find_process(settings) == os.getpid()
+        assert find_relay(settings)[0] == os.getpid()
         monkeypatch.setattr(server, "_get_process_owner", lambda _: os.getuid() + 1)
         with pytest.raises(ConfigurationError, match="must contain a process of its owner"):
-            find_process(settings)
+            find_relay(settings)
 
 
 @contextmanager
@@ -272,7 +272,7 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         done = run("serve", "reload", path)
         assert (done.exit_code, "--accept-changes" in done.stderr) == (2, True)
         path.write_text(good + "[[recipient]]\n")
-        os.kill(find_process(RelayConfig.read(write_copy(tmp_path, good))), signal.SIGHUP)
+        os.kill(find_relay(RelayConfig.read(write_copy(tmp_path, good)))[0], signal.SIGHUP)
         wait_for(
             lambda: "the relay continues with its previous configuration" in path.with_suffix(".log").read_text(), 60
         )
@@ -405,7 +405,7 @@ def test_relay_reloaded_while_starting_continues_with_last_file(model, tmp_path)
     path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
     path.write_text(format_devices_as_tables(path))
     with run_relay(path, url):
-        process = find_process(RelayConfig.read(path))
+        process = find_relay(RelayConfig.read(path))[0]
         for _ in range(fewer(8, 5)):
             new = run("serve", "rotate", path, "ann").output.partition("access token ")[2].split()[0]
             os.kill(process, signal.SIGHUP)
@@ -418,7 +418,7 @@ def test_relay_reloaded_while_starting_continues_with_last_file(model, tmp_path)
                 return False
 
         wait_for(is_accepted, START_S)
-        assert find_process(RelayConfig.read(path)) == process
+        assert find_relay(RelayConfig.read(path))[0] == process
 
 
 def write_copy(folder, text):

@@ -212,7 +212,7 @@ def _release_adaptively(
     scheme = landmarks.Adaptive(times, marked, epsilon, 1.0, rng=rng)
     noise = landmarks.laplace_noise(1.0, rng)
     values = spread * rng.random(len(times))
-    rates = [scheme.step(lambda budget, value=value: noise([value], budget)).rate for value in values]  # type: ignore[misc]
+    rates = [scheme.step(lambda budget, value=value: noise([value], budget)).rate for value in values]  # type: ignore[misc]  # the type of a lambda with a default is not inferred
     return np.array(rates), scheme.budget.epsilons
 
 

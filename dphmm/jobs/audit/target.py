@@ -95,6 +95,11 @@ class AuditTarget:
         policy
             The policy as a string, such as ``"utility:1km"``, a `PolicyGraph` or a `networkx.Graph`.
 
+        Returns
+        -------
+        AuditTarget
+            The target.
+
         Raises
         ------
         ConfigurationError, DataFileError, PolicyError
@@ -120,6 +125,11 @@ class AuditTarget:
             A table of two columns: pairs that must be indistinguishable.
         category
             A column of the states: states with equal values must be indistinguishable.
+
+        Returns
+        -------
+        AuditTarget
+            The target.
 
         Raises
         ------

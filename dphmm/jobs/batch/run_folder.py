@@ -154,7 +154,7 @@ class Checkpoint:
             checkpoint._check(record, resume)  # again: another run may have written to it in the meantime
             if not checkpoint._record_path.exists():
                 write_text(checkpoint._record_path, json.dumps(record, indent=1, sort_keys=True) + "\n")
-        except BaseException:
+        except BaseException:  # an interrupt must release the lock, too
             checkpoint.close()
             raise
         return checkpoint

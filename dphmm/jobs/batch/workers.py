@@ -289,7 +289,7 @@ class DaskCluster(Engine):
                     except distributed.CancelledError:
                         is_lost = True
                         continue
-                    except Exception as problem:
+                    except Exception as problem:  # a task can raise any error
                         problems.append(problem)
                     del unfinished[future.key]
                 if done:

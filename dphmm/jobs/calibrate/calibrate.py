@@ -216,13 +216,7 @@ def calibrate(
         can_add_users=num_users is None,
         has_any_start=first is None and event is None and has_limit and count_period_steps(learned) <= _MAX_STARTS,
     )
-    # Limits come first: they are refused by formula, before the simulations of other targets.
-    ordered = sorted(targets.numeric_targets.items(), key=lambda target: target[0] not in LIMITS)
-    by_target = {name: search.find_epsilon(name, value) for name, value in ordered}
-    chosen = round_down(min(by_target.values()))
-    # A budget is only known to keep the limit if it was checked itself.
-    while not search.keeps_limit(chosen):
-        chosen = round_down(0.99 * chosen)
+    by_target, chosen = _find_epsilons(search, targets)
     achieved = search.evaluate(chosen, "Releasing at the calibrated epsilon")
     outcomes = tuple(search.evaluate(epsilon, "Releasing at the reported epsilons") for epsilon in budgets)
     return CalibrationResult(
@@ -257,6 +251,18 @@ def _check_uses(uses: UsesSettings | None, policies: Sequence[str], num_users: i
         raise ConfigurationError("uses cannot be combined with auxiliary data or a map: their users follow the model")
     if uses is not None and num_users is not None and num_users < 2:
         raise ConfigurationError(f"num_users must be at least 2 for uses, got {num_users}")
+
+
+def _find_epsilons(search: BudgetSearch, targets: CalibrationTargets) -> tuple[dict[str, float], float]:
+    """Return the largest epsilon of each target, and one that meets all targets."""
+    # Limits come first: they are refused by formula, before the simulations of other targets.
+    ordered = sorted(targets.numeric_targets.items(), key=lambda target: target[0] not in LIMITS)
+    by_target = {name: search.find_epsilon(name, value) for name, value in ordered}
+    chosen = round_down(min(by_target.values()))
+    # A budget is only known to keep the limit if it was checked itself.
+    while not search.keeps_limit(chosen):
+        chosen = round_down(0.99 * chosen)
+    return by_target, chosen
 
 
 def _compare_uses(

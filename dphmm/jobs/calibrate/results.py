@@ -33,9 +33,8 @@ from dphmm.validation import (
 
 # Settings, other than policy and epsilon, with an option of `dphmm release`. The others are keys of a settings file.
 _RELEASE_OPTIONS = ("mechanism", "delta", "noise_scope")
-# Relative tolerance of an error target, and of the mean over users that it needs.
+# Relative tolerance of an error target.
 _TARGET_TOLERANCE = 0.1
-_MEAN_TOLERANCE = 0.03
 
 
 @check_arguments_as(ConfigurationError)

@@ -278,17 +278,7 @@ def hide(
         raise ConfigurationError(
             "no location to hide: use --near LATITUDE,LONGITUDE, a file of points, or --hide-endpoints"
         )
-    if within_km is not None and within_km > MAX_WITHIN_KM:
-        raise ConfigurationError(
-            f"--within must be at most {format_kilometres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
-            f"{format_kilometres(within_km)}"
-        )
-    if map_file is not None:
-        check_vector_file(map_file)
-    if among is not None and map_file is None:
-        raise ConfigurationError("--among needs --map FILE: a map of the streets, buildings or addresses")
-    if among is not None and hide_endpoints:
-        raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
+    _check_zone_options(within_km, among, map_file, hide_endpoints)
     # Before files are read.
     squares = [_find_square(location, get_min_side_km(within_km, among)) for location in locations]
     street_map = None
@@ -359,6 +349,23 @@ def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
     if typed is not None:
         return [typed]
     return _read_locations(near) if isinstance(near, str | Path) else _as_locations(near)
+
+
+def _check_zone_options(
+    within_km: float | None, among: float | None, map_file: str | Path | None, hide_endpoints: bool
+) -> None:
+    """Refuse sizes of zones that are too large or need other options, and maps in unknown formats."""
+    if within_km is not None and within_km > MAX_WITHIN_KM:
+        raise ConfigurationError(
+            f"--within must be at most {format_kilometres(MAX_WITHIN_KM)} (two thirds of the largest square), got "
+            f"{format_kilometres(within_km)}"
+        )
+    if map_file is not None:
+        check_vector_file(map_file)
+    if among is not None and map_file is None:
+        raise ConfigurationError("--among needs --map FILE: a map of the streets, buildings or addresses")
+    if among is not None and hide_endpoints:
+        raise ConfigurationError("--among needs --near LATITUDE,LONGITUDE, and cannot be used with --hide-endpoints")
 
 
 def _find_square(location: Place, side_km: float) -> Square:

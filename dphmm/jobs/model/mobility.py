@@ -69,6 +69,11 @@ class Mobility:
         smoothing
             Added to every probability; see `dphmm.leakage.smooth`.
 
+        Returns
+        -------
+        Mobility
+            The mobility.
+
         Raises
         ------
         ConfigurationError

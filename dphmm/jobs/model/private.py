@@ -27,7 +27,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError
 from dphmm.formatting import export_fields, exported
 from dphmm.mechanisms.exact import Rational, parse_rational
-from dphmm.mechanisms.integer_noise import MAX_SCALE, CountNoise
+from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE, CountNoise
 from dphmm.model import MAX_SPEED_KMH, MarkovModel, RegionKernel, SpeedLimit
 from dphmm.model.fitting import UNIFORM_SHARE
 from dphmm.model.moves import Moves, StateSequence, extract_moves
@@ -257,7 +257,7 @@ def fit_private_moves(
     They may be thinned already.
     """
     budget = parse_rational(user_epsilon, "user_epsilon")
-    if budget * MAX_SCALE < 1000 * moves_per_user:
+    if budget * MAX_NOISE_SCALE < 1000 * moves_per_user:
         raise BudgetError(f"user_epsilon must be larger, got {float(budget):g}: its noise may exceed 64 bits")
     outside_states = None if outside is None else create_outside_states(space)
     reach = SpeedLimit(space, step_seconds, max_speed_kmh)
