@@ -72,7 +72,7 @@ def run(report: Report, _: argparse.Namespace) -> None:
         middle = point + distance * np.array([np.cos(angle), np.sin(angle)])
         for name, way in WAYS.items():
             off[name].append(_compute_errors(point, [way(ride, point, middle) for ride in rides], name))
-        for name, distances in zip(HIDDEN, _infer_homes(city, street_map, point, rides), strict=True):
+        for name, distances in zip(HIDDEN, _compute_zone_errors(city, street_map, point, rides), strict=True):
             off[name].append(distances)
     distances = {name: 1000 * np.array(values) for name, values in off.items()}
     for name, errors_of in distances.items():
@@ -190,7 +190,9 @@ def _read_city_streets(city: City) -> StreetMap:
         return read_street_map(path)
 
 
-def _infer_homes(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[FloatArray]) -> list[list[float]]:
+def _compute_zone_errors(
+    city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[FloatArray]
+) -> list[list[float]]:
     (place,) = city.projection.to_latlon(home)
     zone = HiddenZone(Square.around(float(place[0]), float(place[1]), 1.5 * RADIUS), RADIUS)
     streets = ZoneStreets(zone, street_map)

@@ -386,7 +386,7 @@ def test_claims_of_figure_7_fail_for_exchanged_curves():
 def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
     """Rows of the smoothed identity lose log(((1 + s) x + 1 + n s) / (s x + 1 + n s))."""
 
-    def iterate_leakage(n, s, epsilon):
+    def compute_leakages(n, s, epsilon):
         values = [epsilon]
         while len(values) < 2000:
             x = math.expm1(values[-1])
@@ -394,7 +394,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
         return np.array(values)
 
     claims = {claim.statement: claim for claim in figures.compute_figure_7((50, 60)).claims}
-    curves = {s: iterate_leakage(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
+    curves = {s: compute_leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
     first_steps = [curve[1] - curve[0] for curve in curves.values()]
     assert first_steps == sorted(first_steps, reverse=True)
     assert claims["A stronger correlation (smaller s) makes the increase steeper."].verdict == "holds"

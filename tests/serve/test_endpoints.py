@@ -516,12 +516,12 @@ def test_lost_database_connection_is_restored(config, postgres, inbox):
 def test_ready_reports_missing_store_and_health_does_not(config, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
-    async def is_connected(_):
+    async def report_unavailable(_):
         return False
 
     with serve_relay(config()) as client:
         assert client.get("/ready").json() == {"store": True, "broker": None, "oldest_message_s": 0.0}
-        monkeypatch.setattr(Sessions, "is_store_available", is_connected)
+        monkeypatch.setattr(Sessions, "is_store_available", report_unavailable)
         assert client.get("/ready").status_code == 503
         assert client.get("/health").status_code == 200
 

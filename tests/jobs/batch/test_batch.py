@@ -172,7 +172,7 @@ class RestartedCluster:
             process.wait()
 
 
-def batch_with_restarted_scheduler(data: str, folder: str, model: str) -> None:
+def run_batch_with_restart(data: str, folder: str, model: str) -> None:
     """Kill the scheduler and its worker after the first user, and start them again."""
     cluster, finished = RestartedCluster(), []
 
@@ -198,7 +198,7 @@ def test_batch_bytes_do_not_depend_on_restarted_scheduler(model_path, trajectori
     """A separate process, because Dask does not close the sockets of a lost scheduler."""
     pytest.importorskip("distributed")
     list(release_everyone(make_job(tmp_path / "here", model_path), trajectories, Processes(1)))
-    call = f"from {__name__} import *; batch_with_restarted_scheduler(*sys.argv[1:])"
+    call = f"from {__name__} import *; run_batch_with_restart(*sys.argv[1:])"
     line = [sys.executable, "-c", call, str(walkers_file), str(tmp_path / "out"), str(model_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
