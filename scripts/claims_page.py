@@ -38,7 +38,7 @@ def split_variant(figure: str, claim: str) -> tuple[str, str, str]:
     return figure, claim, ""
 
 
-def tables(rows: Sequence[Sequence[str]]) -> str:
+def format_tables(rows: Sequence[Sequence[str]]) -> str:
     """Return the tables of one paper and their numbered notes.
 
     Parameters
@@ -65,11 +65,11 @@ def tables(rows: Sequence[Sequence[str]]) -> str:
     parts = []
     rule = "| --- | --- | --- | --- | --- |"
     if plain:
-        parts.append([_row("where", "claim", "paper", "measured", "verdict"), rule, *_rows(plain)])
+        parts.append([_format_row("where", "claim", "paper", "measured", "verdict"), rule, *_format_rows(plain)])
     for group, claims in merged.items():
         if claims:
             lines = [_merge(key, [cells.get(variant, ("", "")) for variant in group]) for key, cells in claims.items()]
-            parts.append([_row("where", "claim", "paper", *group), rule, *_rows(lines)])
+            parts.append([_format_row("where", "claim", "paper", *group), rule, *_format_rows(lines)])
     if notes:
         parts.append([f"{number}. {reason}" for reason, number in notes.items()])
     return "\n\n".join("\n".join(part) for part in parts)
@@ -97,13 +97,15 @@ def _merge(key: tuple[str, str, str], cells: Sequence[tuple[str, str]]) -> tuple
     return where, statement, published, *(": ".join(filter(None, cell)) for cell in cells)
 
 
-def _rows(lines: Sequence[Sequence[str]]) -> list[str]:
+def _format_rows(lines: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows of a table. A first cell that repeats the one above is empty."""
     above = [None, *(line[0] for line in lines)]
-    return [_row("" if line[0] == where else line[0], *line[1:]) for where, line in zip(above, lines, strict=False)]
+    return [
+        _format_row("" if line[0] == where else line[0], *line[1:]) for where, line in zip(above, lines, strict=False)
+    ]
 
 
-def _row(*cells: str) -> str:
+def _format_row(*cells: str) -> str:
     """Return a row of a Markdown table."""
     return "|" + "".join(f" {cell.replace('|', chr(92) + '|')} |" if cell else " |" for cell in cells)
 
@@ -129,7 +131,7 @@ def main(path: Path) -> None:
         raise SystemExit(f"{PAGE.name} must have a section for each of {len(PAPERS)} papers, found {len(sections)}")
     for index, (paper, section) in enumerate(zip(PAPERS, sections, strict=True)):
         start, end = section.index("\n| "), section.index("\n![")
-        written = tables([row[1:] for row in rows if row[0] == paper])
+        written = format_tables([row[1:] for row in rows if row[0] == paper])
         sections[index] = f"{section[:start]}\n{written}\n{section[end:]}"
     PAGE.write_text(head + "".join(sections), encoding="utf-8")
 

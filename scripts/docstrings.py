@@ -21,7 +21,7 @@ import dphmm
 RULES = {"GL03", "GL07", "GL08", "SS01", "SS03", "PR01", "PR02", "PR07", "RT01", "RT03", "YD01"}
 
 
-def exported(stage: str) -> Iterator[str]:
+def iterate_exports(stage: str) -> Iterator[str]:
     """Yield the dotted names of a stage's exports and of the methods of exported classes."""
     module = importlib.import_module(f"dphmm.{stage}" if stage else "dphmm")
     for name in getattr(module, "__all__", ()):
@@ -40,7 +40,7 @@ def exported(stage: str) -> Iterator[str]:
                     yield f"{value.__module__}.{name}.{method}"
 
 
-def flaws(name: str) -> list[tuple[str, str]]:
+def find_flaws(name: str) -> list[tuple[str, str]]:
     """Return the rules that a docstring breaks, as pairs of code and message."""
     return [(code, message) for code, message in validate(name)["errors"] if code in RULES]
 
@@ -48,8 +48,8 @@ def flaws(name: str) -> list[tuple[str, str]]:
 def main(stages: list[str]) -> int:
     """Print the flaws of the named stages, or of all stages. Return 1 if there are any."""
     everywhere = sorted(path.parent.name for path in Path(dphmm.__file__).parent.glob("*/__init__.py"))
-    names = list(dict.fromkeys(name for stage in stages or ["", *everywhere] for name in exported(stage)))
-    problems = [(name, code, message) for name in names for code, message in flaws(name)]
+    names = list(dict.fromkeys(name for stage in stages or ["", *everywhere] for name in iterate_exports(stage)))
+    problems = [(name, code, message) for name in names for code, message in find_flaws(name)]
     for name, code, message in problems:
         print(f"{name}: {code} {message}")
     print(f"{len(names)} docstrings, {len({name for name, _, _ in problems})} with flaws", file=sys.stderr)

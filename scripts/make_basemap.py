@@ -32,7 +32,7 @@ LAYERS = {"land": "ne_10m_land", "lake": "ne_10m_lakes", "border": "ne_10m_admin
 MIN_POPULATION = 5000
 
 
-def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def read_outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
     """Read the rings and lines of a shapefile: points in steps, lengths, and mask of holes."""
     import pyogrio
 
@@ -53,14 +53,14 @@ def outlines(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArra
     return np.concatenate(points), np.array(lengths), np.array(holes)
 
 
-def towns(path: Path) -> list[dict[str, Any]]:
+def read_towns(path: Path) -> list[dict[str, Any]]:
     """Read the places of the map in its order."""
     places = json.loads(path.read_text(encoding="utf-8")).values()
     kept = [town for town in places if int(town["population"]) >= MIN_POPULATION or not int(town["population"])]
     return sorted(kept, key=lambda town: (round(float(town["latitude"])), float(town["longitude"]), town["name"]))
 
 
-def alternate_keys(town: dict[str, Any]) -> list[str]:
+def list_alternate_keys(town: dict[str, Any]) -> list[str]:
     """Return the keys of a place's alternate names, sorted."""
     keys = {
         normalize_name(name)
@@ -73,7 +73,7 @@ def alternate_keys(town: dict[str, Any]) -> list[str]:
 
 def write_names(cities: Path, output: Path) -> None:
     """Write countries, states, details and alternate names of the places of the map."""
-    places = towns(cities)
+    places = read_towns(cities)
     countries = json.loads(cities.with_name("countries.json").read_text(encoding="utf-8"))
     states = json.loads(cities.with_name("us_states.json").read_text(encoding="utf-8"))
     details = []
@@ -87,7 +87,7 @@ def write_names(cities: Path, output: Path) -> None:
         [f"{code}\t{countries[code]['name']}" for code in sorted(countries)],
         [f"{code}\t{states[code]['name']}" for code in sorted(states)],
         details,
-        ["\t".join(alternate_keys(town)) if int(town["population"]) else "" for town in places],
+        ["\t".join(list_alternate_keys(town)) if int(town["population"]) else "" for town in places],
     ]
     text = "\0".join("\n".join(lines) for lines in sections)
     # A dictionary of 8 MB covers the text, and needs an eighth of the memory of the default.
@@ -99,13 +99,13 @@ def write_names(cities: Path, output: Path) -> None:
 def main(natural_earth: Path, cities: Path, output: Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {}
     for layer, file in LAYERS.items():
-        points, lengths, holes = outlines(natural_earth / f"{file}.shp")
+        points, lengths, holes = read_outlines(natural_earth / f"{file}.shp")
         arrays |= {
             f"{layer}_points": encode_points(points),
             f"{layer}_lengths": encode_integers(lengths),
             f"{layer}_holes": holes,
         }
-    named = towns(cities)
+    named = read_towns(cities)
     degrees = np.array([[float(town["longitude"]), float(town["latitude"])] for town in named])
     arrays["name_points"] = encode_points(np.round(degrees / NAME_STEP).astype(np.int64))
     arrays["name_texts"] = np.frombuffer("\n".join(town["name"] for town in named).encode(), dtype=np.uint8)

@@ -33,12 +33,12 @@ ALTITUDE_FEET = 98
 CHECKIN_REST_POINTS = 4
 
 
-def fixes(trajectory: Trajectory) -> Iterator[tuple[str, float, float]]:
+def iterate_fixes(trajectory: Trajectory) -> Iterator[tuple[str, float, float]]:
     times = np.datetime_as_string(trajectory.times.astype("datetime64[s]"))
     return zip(times.tolist(), trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)
 
 
-def days(trajectory: Trajectory, count: int) -> Iterator[Trajectory]:
+def split_days(trajectory: Trajectory, count: int) -> Iterator[Trajectory]:
     first = trajectory.times[0].astype("datetime64[D]")
     for day in range(count):
         part = trajectory.select_time_range(first + day * DAY, first + (day + 1) * DAY)
@@ -46,16 +46,16 @@ def days(trajectory: Trajectory, count: int) -> Iterator[Trajectory]:
             yield part
 
 
-def plt(day: Trajectory) -> str:
+def format_plt(day: Trajectory) -> str:
     since = (day.times - PLT_EPOCH) / DAY
     lines = [
         f"{latitude:.6f},{longitude:.6f},0,{ALTITUDE_FEET},{number:.10f},{time[:10]},{time[11:]}\r\n"
-        for (time, latitude, longitude), number in zip(fixes(day), since.tolist(), strict=True)
+        for (time, latitude, longitude), number in zip(iterate_fixes(day), since.tolist(), strict=True)
     ]
     return PLT_HEADER + "".join(lines)
 
 
-def checkins(tracks: tuple[Trajectory, ...]) -> str:
+def format_checkins(tracks: tuple[Trajectory, ...]) -> str:
     """Return one check-in per stay of twenty minutes, newest first, in the format of SNAP."""
     lines, places = [], {}
     for number, track in enumerate(tracks):
@@ -63,7 +63,7 @@ def checkins(tracks: tuple[Trajectory, ...]) -> str:
         here = None
         length = 0
         done = False
-        for time, latitude, longitude in fixes(track):
+        for time, latitude, longitude in iterate_fixes(track):
             place = (round(latitude, 3), round(longitude, 3))
             here, length, done = (here, length + 1, done) if place == here else (place, 1, False)
             if length == CHECKIN_REST_POINTS and not done:
@@ -74,28 +74,30 @@ def checkins(tracks: tuple[Trajectory, ...]) -> str:
     return "".join(lines)
 
 
-def table(tracks: tuple[Trajectory, ...]) -> str:
+def format_table(tracks: tuple[Trajectory, ...]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
     for track in tracks:
-        writer.writerows([track.user, f"{time}Z", f"{lat:.6f}", f"{lon:.6f}"] for time, lat, lon in fixes(track))
+        writer.writerows(
+            [track.user, f"{time}Z", f"{lat:.6f}", f"{lon:.6f}"] for time, lat, lon in iterate_fixes(track)
+        )
     return text.getvalue()
 
 
-def geojson(day: Trajectory) -> str:
+def format_geojson(day: Trajectory) -> str:
     features = [
         {
             "type": "Feature",
             "properties": {"user_id": day.user, "tracked_at": f"{time}Z"},
             "geometry": {"type": "Point", "coordinates": [lon, lat]},
         }
-        for time, lat, lon in fixes(day)
+        for time, lat, lon in iterate_fixes(day)
     ]
     return json.dumps({"type": "FeatureCollection", "features": features}, separators=(",", ":")) + "\n"
 
 
-def streets_geojson(city: City) -> dict[str, Any]:
+def build_streets_geojson(city: City) -> dict[str, Any]:
     """Return the streets as GeoJSON with the property ``highway`` of OpenStreetMap."""
     features = []
     for start, other, avenue in city.streets.edges(data="avenue"):
@@ -106,7 +108,7 @@ def streets_geojson(city: City) -> dict[str, Any]:
     return {"type": "FeatureCollection", "features": features}
 
 
-def synthetic_ride(
+def sample_ride(
     city: City,
     home: Corner,
     by: Sequence[Corner],
@@ -156,29 +158,29 @@ def synthetic_ride(
 _ERROR_CORRELATION = 0.9
 
 
-def ride(city: City) -> str:
+def make_ride(city: City) -> str:
     """Return a bicycle ride as GPX of a watch, with heart rate, cadence and a revealing name."""
-    track = synthetic_ride(city, (4, 8), ((8, 11), (10, 5)))
+    track = sample_ride(city, (4, 8), ((8, 11), (10, 5)))
     minutes = np.arange(len(track)) / 60
     heart = np.round(150 - 70 * np.exp(-minutes / 4)).astype(int)
     points = "".join(
         f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><time>{time}Z</time>'
         f"<extensions><x:hr>{hr}</x:hr><x:cad>82</x:cad></extensions></trkpt>\n"
-        for (time, lat, lon), hr in zip(fixes(track), heart.tolist(), strict=True)
+        for (time, lat, lon), hr in zip(iterate_fixes(track), heart.tolist(), strict=True)
     )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         '<gpx version="1.1" creator="dphmm" xmlns="http://www.topografix.com/GPX/1/1" '
         'xmlns:x="http://www.garmin.com/xmlschemas/TrackPointExtension/v1">\n'
-        f"<metadata><time>{next(fixes(track))[0]}Z</time></metadata>\n"
+        f"<metadata><time>{next(iterate_fixes(track))[0]}Z</time></metadata>\n"
         f"<trk><name>From my door and back</name><type>cycling</type><trkseg>\n{points}</trkseg></trk>\n</gpx>\n"
     )
 
 
-def gpx(day: Trajectory) -> str:
+def format_gpx(day: Trajectory) -> str:
     points = "".join(
         f'<trkpt lat="{lat:.6f}" lon="{lon:.6f}"><ele>30</ele><time>{time}Z</time></trkpt>\n'
-        for time, lat, lon in fixes(day)
+        for time, lat, lon in iterate_fixes(day)
     )
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -187,9 +189,11 @@ def gpx(day: Trajectory) -> str:
     )
 
 
-def owntracks(day: Trajectory) -> str:
+def format_owntracks(day: Trajectory) -> str:
     lines = []
-    for (time, lat, lon), seconds in zip(fixes(day), day.times.astype("datetime64[s]").astype(np.int64), strict=True):
+    for (time, lat, lon), seconds in zip(
+        iterate_fixes(day), day.times.astype("datetime64[s]").astype(np.int64), strict=True
+    ):
         record = {
             "_type": "location",
             "topic": f"owntracks/{day.user}/phone",
@@ -200,20 +204,20 @@ def owntracks(day: Trajectory) -> str:
         record |= {"acc": 10, "alt": 30, "vel": 0, "tid": day.user[-2:]}
         lines.append(f"{time}Z\t{'*':18}\t{json.dumps(record, separators=(',', ':'))}\n")
     last = {"_type": "lwt", "tst": int(day.times[-1].astype("datetime64[s]").astype(np.int64))}
-    return "".join(lines) + f"{fixes_end(day)}Z\t{'lwt':18}\t{json.dumps(last, separators=(',', ':'))}\n"
+    return "".join(lines) + f"{format_last_time(day)}Z\t{'lwt':18}\t{json.dumps(last, separators=(',', ':'))}\n"
 
 
-def cab(day: Trajectory) -> str:
+def format_cab(day: Trajectory) -> str:
     """Return the file of a taxi, newest first. It is occupied every third hour."""
     seconds = day.times.astype("datetime64[s]").astype(np.int64)
     rows = [
         f"{lat:.5f} {lon:.5f} {int(second // 3600 % 3 == 0)} {second}\n"
-        for (_, lat, lon), second in zip(fixes(day), seconds.tolist(), strict=True)
+        for (_, lat, lon), second in zip(iterate_fixes(day), seconds.tolist(), strict=True)
     ]
     return "".join(reversed(rows))
 
 
-def fixes_end(day: Trajectory) -> str:
+def format_last_time(day: Trajectory) -> str:
     return str(np.datetime_as_string(day.times[-1].astype("datetime64[s]")))
 
 
@@ -221,31 +225,31 @@ def sample_files() -> dict[str, bytes]:
     """Return all files of the sample: name → content."""
     city = build_city()
     tracks = sample_trajectories(city=city)
-    one_day = {track.user: next(days(track, 1)) for track in tracks}
+    one_day = {track.user: next(split_days(track, 1)) for track in tracks}
     texts = {
-        f"sample/geolife/Data/{number:03d}/Trajectory/{fixes_start(day)}.plt": plt(day)
+        f"sample/geolife/Data/{number:03d}/Trajectory/{format_first_time(day)}.plt": format_plt(day)
         for number, track in enumerate(tracks[:3])
-        for day in days(track, 3)
+        for day in split_days(track, 3)
     }
     texts |= {
-        "sample/table.csv": table(tracks[:4]),
-        "sample/points.geojson": geojson(one_day["p05"]),
-        "sample/track.gpx": gpx(one_day["p06"]),
-        "sample/ride.gpx": ride(city),
-        "sample/phone.rec": owntracks(one_day["p07"]),
-        "sample/cabs/new_pacifa.txt": cab(one_day["p08"]),
-        "sample/cabs/new_pobrid.txt": cab(one_day["p09"]),
+        "sample/table.csv": format_table(tracks[:4]),
+        "sample/points.geojson": format_geojson(one_day["p05"]),
+        "sample/track.gpx": format_gpx(one_day["p06"]),
+        "sample/ride.gpx": make_ride(city),
+        "sample/phone.rec": format_owntracks(one_day["p07"]),
+        "sample/cabs/new_pacifa.txt": format_cab(one_day["p08"]),
+        "sample/cabs/new_pobrid.txt": format_cab(one_day["p09"]),
         "sample/cabs/_cabs.txt": '<cab id="pacifa" updates="1"/>\n<cab id="pobrid" updates="1"/>\n',
         "districts.geojson": json.dumps(city.build_districts_geojson(), indent=1) + "\n",
-        "streets.geojson": json.dumps(streets_geojson(city), separators=(",", ":")) + "\n",
-        "home.geojson": json.dumps(home(), indent=1) + "\n",
+        "streets.geojson": json.dumps(build_streets_geojson(city), separators=(",", ":")) + "\n",
+        "home.geojson": json.dumps(make_home_zone(), indent=1) + "\n",
     }
     files = {name: text.encode("utf-8") for name, text in texts.items()}
-    files["sample/checkins.txt.gz"] = gzip.compress(checkins(tracks).encode("ascii"), mtime=0)
+    files["sample/checkins.txt.gz"] = gzip.compress(format_checkins(tracks).encode("ascii"), mtime=0)
     return files
 
 
-def home() -> dict[str, object]:
+def make_home_zone() -> dict[str, object]:
     """Return a private zone: a box of slightly more than two square kilometres."""
     west = -30.012
     south = 45.002
@@ -257,7 +261,7 @@ def home() -> dict[str, object]:
     return {"type": "FeatureCollection", "features": [zone]}
 
 
-def fixes_start(day: Trajectory) -> str:
+def format_first_time(day: Trajectory) -> str:
     start = str(np.datetime_as_string(day.times[0].astype("datetime64[s]")))
     return "".join(character for character in start if character.isdigit())
 

@@ -65,7 +65,7 @@ def check_version() -> str:
     return version
 
 
-def sums(folder: Path) -> dict[str, str]:
+def compute_sums(folder: Path) -> dict[str, str]:
     """Return the SHA-256 digest of each file in a folder."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
 
@@ -76,11 +76,11 @@ def set_address(tree: Path, url: str, version: str) -> None:
     project = tree / "pyproject.toml"
     at = f"v{version}"
 
-    def absolute(link: re.Match[str]) -> str:
+    def make_absolute(link: re.Match[str]) -> str:
         return f"]({url}/{'raw' if link[1].endswith('.png') else 'blob'}/{at}/{link[1]}"
 
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", absolute, text), encoding="utf-8")
+    readme.write_text(re.sub(r"\]\((?!\w+:|#)([^)#\s]+)", make_absolute, text), encoding="utf-8")
     urls = f'[project.urls]\nSource = "{url}"\nChangelog = "{url}/blob/{at}/CHANGELOG.md"\nIssues = "{url}/issues"\n'
     text = project.read_text(encoding="utf-8")
     project.write_text(text.replace("[project.urls]\n", urls), encoding="utf-8")
@@ -97,7 +97,7 @@ def build(folder: Path, url: str | None, version: str) -> dict[str, str]:
             set_address(tree, url.rstrip("/"), version)
         settings = {"cwd": tree, "env": {**os.environ, "SOURCE_DATE_EPOCH": epoch}}
         run(sys.executable, "-m", "hatchling", "build", "--directory", folder.resolve(), **settings)
-    return sums(folder)
+    return compute_sums(folder)
 
 
 def test_wheel(wheel: Path, folder: Path) -> list[dict[str, object]]:
@@ -127,7 +127,7 @@ def publish(dist: Path, folder: Path) -> None:
         shutil.copy(path, shown)
     links = (
         f'<a href="{name}#sha256={sha}">{name}</a><br>'
-        for name, sha in sums(shown).items()
+        for name, sha in compute_sums(shown).items()
         if name.startswith("dphmm-") and "sbom" not in name
     )
     (shown / "index.html").write_text("<!DOCTYPE html>\n" + "\n".join(links) + "\n", encoding="utf-8")
@@ -149,7 +149,7 @@ def main() -> None:
         parts = test_wheel(wheel, Path(folder))
     bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts}
     (dist / f"dphmm-{version}.sbom.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
-    lines = (f"{sha}  {name}\n" for name, sha in sums(dist).items())
+    lines = (f"{sha}  {name}\n" for name, sha in compute_sums(dist).items())
     (dist / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
     if arguments.publish:
         publish(dist, arguments.publish)

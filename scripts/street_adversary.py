@@ -101,7 +101,7 @@ class Network:
             if (point >= self._low + _MARGIN_KM).all() and (point <= self._high - _MARGIN_KM).all():
                 yield place
 
-    def _quarter_factors(self, rng: np.random.Generator, std: float) -> FloatArray:
+    def _sample_quarter_factors(self, rng: np.random.Generator, std: float) -> FloatArray:
         field = rng.normal(0, std, self._quarters.max(axis=0) + 1)
         return np.asarray(field[tuple(self._quarters.T)])
 
@@ -112,18 +112,20 @@ class Network:
         away = np.hypot(*(self.points[self.nodes] - self.points[start]).T)
         destinations = self.nodes[(away >= _MIN_TRIP_KM) & (away <= _MAX_TRIP_KM)]
         lasting = rng.normal(0, _LASTING_STD, len(STREET_CLASSES))[self.classes]
-        lasting += self._quarter_factors(rng, _LASTING_STD)
+        lasting += self._sample_quarter_factors(rng, _LASTING_STD)
         rides = []
         for destination in rng.choice(destinations, count):
             ways = []
             for _ in range(2):
-                factors = lasting + self._quarter_factors(rng, _RIDE_STD) + rng.normal(0, _PIECE_STD, len(self.edges))
+                factors = (
+                    lasting + self._sample_quarter_factors(rng, _RIDE_STD) + rng.normal(0, _PIECE_STD, len(self.edges))
+                )
                 _, before = dijkstra(self.graph(factors), directed=False, indices=start, return_predecessors=True)
-                ways.append(self._fixes(point, _way(before, destination), rng))
+                ways.append(self._sample_fixes(point, _trace_way(before, destination), rng))
             rides.append(ways)
         return rides
 
-    def _fixes(self, home: FloatArray, way: IntArray, rng: np.random.Generator) -> FloatArray:
+    def _sample_fixes(self, home: FloatArray, way: IntArray, rng: np.random.Generator) -> FloatArray:
         corners = np.concatenate([home[None], self.points[way]])
         along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(corners, axis=0).T))])
         steps = np.arange(0.0, along[-1], _STEP_KM)
@@ -131,7 +133,7 @@ class Network:
         return self.projection.to_latlon(fixes + rng.normal(0, _FIX_STD_KM, fixes.shape))
 
 
-def _way(before: IntArray, node: int) -> IntArray:
+def _trace_way(before: IntArray, node: int) -> IntArray:
     nodes = [node]
     while before[nodes[-1]] >= 0:
         nodes.append(before[nodes[-1]])
@@ -152,7 +154,7 @@ def _leave(zone: HiddenZone, fixes: FloatArray) -> Gate | None:
     return Gate(kept[0], direction, kept[min(round(AHEAD_KM / _STEP_KM), len(kept) - 1)])
 
 
-def _stretches(zone: HiddenZone, rides: Sequence[Sequence[FloatArray]]) -> list[list[Stretch]]:
+def _find_stretches(zone: HiddenZone, rides: Sequence[Sequence[FloatArray]]) -> list[list[Stretch]]:
     stretches = []
     for out, back in rides:
         gates = _leave(zone, out), _leave(zone, back)
@@ -161,15 +163,15 @@ def _stretches(zone: HiddenZone, rides: Sequence[Sequence[FloatArray]]) -> list[
     return stretches
 
 
-def _zone_today(place: FloatArray) -> HiddenZone:
+def _make_zone_today(place: FloatArray) -> HiddenZone:
     return HiddenZone(Square.around(*place.tolist(), 1.5 * WITHIN_KM), WITHIN_KM)
 
 
-def _zone(network: Network, home: FloatArray, variant: str) -> HiddenZone:
+def _make_zone(network: Network, home: FloatArray, variant: str) -> HiddenZone:
     if variant == VARIANTS[0]:
-        return _zone_today(home)
+        return _make_zone_today(home)
     if variant == VARIANTS[1]:
-        return HiddenZone(_zone_today(home).square, 2 * WITHIN_KM)
+        return HiddenZone(_make_zone_today(home).square, 2 * WITHIN_KM)
     within_km = WITHIN_KM if "within" in variant else 0.1
     square = choose_square(network.map, *home.tolist(), 50, 1.5 * within_km)
     return HiddenZone(square, max(within_km, square.side_km / RING_RATIO))
@@ -177,13 +179,13 @@ def _zone(network: Network, home: FloatArray, variant: str) -> HiddenZone:
 
 def _sample_home(network: Network, place: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Return a home in the core of a place, sampled from the prior."""
-    zone = _zone_today(place)
+    zone = _make_zone_today(place)
     candidates = ZoneStreets(zone, network.map).candidates
     point = candidates.points[rng.choice(len(candidates.prior), p=candidates.prior)]
     return np.asarray(zone.projection.to_latlon(point[None])[0])
 
 
-def _nearest(streets: ZoneStreets, home: FloatArray) -> int:
+def _find_nearest(streets: ZoneStreets, home: FloatArray) -> int:
     point = streets.zone.projection.to_plane(*home[None].T)[0]
     return int(np.hypot(*(streets.candidates.points - point).T).argmin())
 
@@ -213,10 +215,10 @@ def fit(folder: Path, homes: int) -> dict[str, float]:
             if count == homes:
                 break
             home = _sample_home(network, place, rng)
-            zone = _zone_today(home)
+            zone = _make_zone_today(home)
             streets = ZoneStreets(zone, network.map, scale_km=1.0, wandering=0.0)
-            stretches = _stretches(zone, network.sample_rides(home, rng, max(RIDES)))
-            at = _nearest(streets, home)
+            stretches = _find_stretches(zone, network.sample_rides(home, rng, max(RIDES)))
+            at = _find_nearest(streets, home)
             zones.append((streets, at, stretches))
             for stretch in (stretch for ride in stretches for stretch in ride):
                 gate = stretch.left or stretch.entered
@@ -225,7 +227,7 @@ def fit(folder: Path, homes: int) -> dict[str, float]:
                 gates.append((excess - excess.min(), streets.gate_weights(gate.point)))
             print(f"{name}: {count + 1} of {homes}", file=sys.stderr)
 
-    def loss(values: FloatArray) -> float:
+    def compute_loss(values: FloatArray) -> float:
         scale, wandering = np.exp(values[0]), 1 / (1 + np.exp(-values[1]))
         total = 0.0
         for excess, weights in gates:
@@ -234,7 +236,7 @@ def fit(folder: Path, homes: int) -> dict[str, float]:
             total -= np.log(((1 - wandering) * probabilities + wandering / len(weights)) @ weights)
         return float(total / len(gates))
 
-    best = minimize(loss, [np.log(0.1), -3.0], method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-5}).x
+    best = minimize(compute_loss, [np.log(0.1), -3.0], method="Nelder-Mead", options={"xatol": 0.01, "fatol": 1e-5}).x
     scale, wandering = float(np.exp(best[0])), float(1 / (1 + np.exp(-best[1])))
     logs = []
     for streets, at, stretches in zones:
@@ -245,14 +247,14 @@ def fit(folder: Path, homes: int) -> dict[str, float]:
         counts = [len(ride) for ride in stretches]
         logs += [(streets.candidates.prior, sum(ends[:n]), sum(counts[:n]), at) for n in RIDES]
 
-    def surprise(dependence: float) -> float:
+    def compute_surprise(dependence: float) -> float:
         total = 0.0
         for prior, log, count, at in logs:
             weighted = log / (1 + dependence * max(count - 1, 0)) + np.log(prior)
             total += np.logaddexp.reduce(weighted) - weighted[at]
         return total / len(logs)
 
-    dependence = float(minimize_scalar(surprise, bounds=(0.0, 1.0), method="bounded").x)
+    dependence = float(minimize_scalar(compute_surprise, bounds=(0.0, 1.0), method="bounded").x)
     return {"scale_km": scale, "wandering": wandering, "dependence": dependence, "gates": len(gates)}
 
 
@@ -293,14 +295,14 @@ def _measure_home(network: Network, number: int) -> dict[str, Any]:
     variants = dict[str, Any]()
     for variant in VARIANTS:
         try:
-            zone = _zone(network, home, variant)
+            zone = _make_zone(network, home, variant)
         except ConfigurationError:  # too few candidates
             variants[variant] = None
             continue
         streets = ZoneStreets(zone, network.map)
-        at = _nearest(streets, home)
+        at = _find_nearest(streets, home)
         removed = [sum(int(zone.contains(*way.T).sum()) for way in ride) * _STEP_KM for ride in rides]
-        stretches = _stretches(zone, rides)
+        stretches = _find_stretches(zone, rides)
         results = {}
         for count in RIDES:
             ends = [stretch for ride in stretches[:count] for stretch in ride]
@@ -309,19 +311,19 @@ def _measure_home(network: Network, number: int) -> dict[str, Any]:
             likelihoods = [compute_log_likelihoods(zone, end) if uses_all else flat for end in ends]
             posteriors = compute_candidate_posteriors(streets, likelihoods, ends)
             names = (*ADVERSARIES, STREET) if uses_all else (STREET,)
-            results[count] = {name: _score(streets, posteriors[name], at) for name in names}
+            results[count] = {name: _score_posterior(streets, posteriors[name], at) for name in names}
         variants[variant] = {
             "side_km": zone.square.side_km,
             "kind": streets.candidates.kind,
             "effective_number": streets.candidates.effective_number,
-            "prior_near": _score(streets, streets.candidates.prior, at)["near"],
+            "prior_near": _score_posterior(streets, streets.candidates.prior, at)["near"],
             "removed_km": float(np.mean(removed)),
             "rides": results,
         }
     return variants
 
 
-def _score(streets: ZoneStreets, posterior: FloatArray, at: int) -> dict[str, Any]:
+def _score_posterior(streets: ZoneStreets, posterior: FloatArray, at: int) -> dict[str, Any]:
     """Return the probabilities of the best candidate and the best 100 m, and the truth."""
     points = streets.candidates.points
     top = int(posterior.argmax())
@@ -339,19 +341,21 @@ def _score(streets: ZoneStreets, posterior: FloatArray, at: int) -> dict[str, An
 # ---- report ----------------------------------------------------------------------------------------------------------
 
 
-def interval(hits: int, count: int) -> tuple[float, float]:
+def compute_interval(hits: int, count: int) -> tuple[float, float]:
     """Return the 95 % interval of Clopper and Pearson for a share."""
     low = float(beta.ppf(0.025, hits, count - hits + 1)) if hits else 0.0
     return low, float(beta.ppf(0.975, hits + 1, count - hits)) if hits < count else 1.0
 
 
-def reliability(stated: Sequence[float], hits: Sequence[bool]) -> list[tuple[float, float, float, float]]:
+def compute_reliability(stated: Sequence[float], hits: Sequence[bool]) -> list[tuple[float, float, float, float]]:
     """Return for each of five bins the mean stated probability, the true share, its interval."""
     order = np.argsort(stated, kind="stable")
     rows = []
     for members in np.array_split(order, _NUM_BINS):
         right = int(np.asarray(hits)[members].sum())
-        rows.append((float(np.asarray(stated)[members].mean()), right / len(members), *interval(right, len(members))))
+        rows.append(
+            (float(np.asarray(stated)[members].mean()), right / len(members), *compute_interval(right, len(members)))
+        )
     return rows
 
 
@@ -389,7 +393,7 @@ def report(output: Path, picture: Path | None) -> None:
     for count in map(str, RIDES):
         for what in ("top", "near"):
             scores = [row["variants"][today]["rides"][count][STREET] for row in rows]
-            curve = reliability([score[what] for score in scores], [score[f"is_{what}"] for score in scores])
+            curve = compute_reliability([score[what] for score in scores], [score[f"is_{what}"] for score in scores])
             curves[what, count] = curve
             bins = "; ".join(
                 f"{stated:.1%}: {true:.1%} [{low:.1%}, {high:.1%}]{'' if low <= stated <= high else ' MISS'}"
@@ -397,10 +401,10 @@ def report(output: Path, picture: Path | None) -> None:
             )
             print(f"reliability of {what}, {count} rides: {bins}")
     if picture is not None:
-        _plot(curves, picture)
+        _plot_reliability(curves, picture)
 
 
-def _plot(curves: dict[tuple[str, str], list[tuple[float, float, float, float]]], picture: Path) -> None:
+def _plot_reliability(curves: dict[tuple[str, str], list[tuple[float, float, float, float]]], picture: Path) -> None:
     from dphmm.plots import canvas
 
     figure, axes = canvas.create_panels(9.6, 4.6, 1, 2)

@@ -203,7 +203,7 @@ def check_columns(report: Report, place: str, text: str) -> None:
             report.flaws.append(f"{place}:{number}: a line of {len(line)} characters, at most {MAX_SUMMARY}")
 
 
-def files(paths: list[Path]) -> Iterator[Path]:
+def iterate_files(paths: list[Path]) -> Iterator[Path]:
     """Yield the tracked files of Python and Markdown below the paths."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", *map(str, paths)],
@@ -221,7 +221,7 @@ def files(paths: list[Path]) -> Iterator[Path]:
 def check(paths: list[Path]) -> dict[str, Report]:
     """Return a report of each folder of the project, and of each page at the root."""
     reports: dict[str, Report] = defaultdict(Report)
-    for path in files(paths):
+    for path in iterate_files(paths):
         parts = path.relative_to(ROOT).parts
         folder = "/".join(parts[: min(2, len(parts) - 1)]) or parts[0]
         place, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from dphmm.cli import main
 ROOT = Path(__file__).parents[1]
 
 
-def page(name: str) -> str:
+def read_page(name: str) -> str:
     """The text of the page of the documentation with this name, in any folder."""
     (path,) = (ROOT / "docs").rglob(name)
     return path.read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ _LOOK = """() => {
 }"""
 
 
-def looked_at(browser: Any, path: Path, width: int) -> int:
+def inspect_page(browser: Any, path: Path, width: int) -> int:
     """Return the number of pictures of a page at a width. Fail if anything exceeds the edge."""
     urls: list[str] = []
     page = browser.new_page(viewport={"width": width, "height": 900})

@@ -49,7 +49,7 @@ WHAT = {
 }
 
 
-def page() -> str:
+def build_page() -> str:
     """Return the documentation page about pairs of features."""
     refused: dict[str, list[str]] = {}
     for pair, message in REFUSED.items():
@@ -77,4 +77,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(build_page(), end="")

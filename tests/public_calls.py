@@ -43,7 +43,7 @@ from dphmm.events.outputs import make_outputs
 from dphmm.jobs.progress import suppress_progress
 from dphmm.leakage import LossFunction
 from dphmm.tables.street_map import read_street_map
-from tests.running_example import LABELS, F, graph
+from tests.running_example import LABELS, F, build_graph
 
 ROOT = Path(__file__).parents[1]
 
@@ -81,16 +81,16 @@ CONTENT = readers.read("data/sample/table.csv").trajectories
 BELIEF = movement.Belief.from_probabilities(EVEN)
 OBSERVED = movement.Observations(np.log(np.full((3, SIZE), 0.5)))
 SETTINGS = release.ReleaseSettings("complete", 1.0)
-RELEASER = release.Releaser(MODEL, F, graph(), 1.0, rng=0)
+RELEASER = release.Releaser(MODEL, F, build_graph(), 1.0, rng=0)
 RECORD = RELEASER.spawn(0).release(3)
-PROTECTION = policy.protect(graph(), F)
+PROTECTION = policy.protect(build_graph(), F)
 EVENT = events.Presence([0, 1], 1, 2)
 LIMIT = release.Limits(epsilon=5.0)
 FRAME = pd.DataFrame({"datetime": TIMES, "lat": TRACK.latitude, "lng": TRACK.longitude})
 MECHANISM = mechanisms.LatticeKNormMechanism(HULL, 1)
 
 
-def tables_and_space() -> None:
+def add_tables_and_space() -> None:
     table = ROOT / "data/sample/table.csv"
     points = ROOT / "data/districts.geojson"
     track = ROOT / "data/sample/track.gpx"
@@ -99,10 +99,12 @@ def tables_and_space() -> None:
     add_call("tables.content_lines", tables.content_lines, path=table)
     add_call("tables.documents", tables.documents, path=table, suffixes=(".csv",))
     add_call("tables.iso_time", tables.iso_time, instant=TIMES[0])
-    add_call("tables.write_new_file", partial(_entered, tables.write_new_file), path="new.txt")
-    add_call("tables.write_new_private_file", partial(_entered, tables.write_new_private_file), path="PRIVATE-new.txt")
+    add_call("tables.write_new_file", partial(_enter_manager, tables.write_new_file), path="new.txt")
+    add_call(
+        "tables.write_new_private_file", partial(_enter_manager, tables.write_new_private_file), path="PRIVATE-new.txt"
+    )
     add_call("tables.private_name", tables.private_name, path="PRIVATE.txt")
-    add_call("tables.max_unpacked", partial(_entered, tables.max_unpacked), size="1GB")
+    add_call("tables.max_unpacked", partial(_enter_manager, tables.max_unpacked), size="1GB")
     add_call("tables.parse_time", tables.parse_time, text="2024-03-07T09:00:00Z")
     add_call("tables.parse_times", tables.parse_times, texts=["1", "2"])
     add_call("tables.read_document", tables.read_document, path=points)
@@ -168,13 +170,13 @@ def tables_and_space() -> None:
     )  # fmt: skip
 
 
-def _entered(manager: Callable[..., Any], **arguments: Any) -> None:
+def _enter_manager(manager: Callable[..., Any], **arguments: Any) -> None:
     with manager(**arguments) as part:
         if isinstance(part, Path):
             part.write_text("a", encoding="utf-8")
 
 
-def geometry_and_model() -> None:
+def add_geometry_and_model() -> None:
     add_call("geometry.Disc", geometry.Disc, radius=1.0, dimension=2)
     add_call("geometry.Disc.norm", geometry.Disc(1.0).norm, vectors=[[1.0, 2.0]])
     add_call("geometry.Disc.contains", geometry.Disc(1.0).contains, vectors=[[1.0, 2.0]])
@@ -287,7 +289,7 @@ def geometry_and_model() -> None:
         )  # fmt: skip
 
 
-def policies_and_mechanisms() -> None:
+def add_policies_and_mechanisms() -> None:
     graph_class = policy.PolicyGraph
     add_call("policy.PolicyGraph.complete", graph_class.complete, size=SIZE)
     add_call("policy.PolicyGraph.categorical", graph_class.categorical, labels=LABELS)
@@ -296,20 +298,24 @@ def policies_and_mechanisms() -> None:
     add_call("policy.PolicyGraph.from_groups", graph_class.from_groups, size=SIZE, groups=[[0, 1], [2, 3]])
     add_call("policy.PolicyGraph.from_edges", graph_class.from_edges, size=SIZE, edges=[[0, 1], [2, 3]])
     add_call(
-        "policy.PolicyGraph.from_networkx", graph_class.from_networkx, "graph", graph=graph().to_networkx(), size=SIZE
+        "policy.PolicyGraph.from_networkx",
+        graph_class.from_networkx,
+        "graph",
+        graph=build_graph().to_networkx(),
+        size=SIZE,
     )
     add_call(
         "policy.PolicyGraph.from_json", graph_class.from_json, path="missing.json", size=SIZE, names=list("abcdef")
     )
-    add_call("policy.PolicyGraph.connects", graph().connects, first=[0, 1], second=[1, 2])
-    add_call("policy.PolicyGraph.differences", graph().differences, f=F)
-    add_call("policy.PolicyGraph.check_measurements", graph().check_measurements, f=F)
-    add_call("policy.PolicyGraph.restrict", graph().restrict, constraint=MASK)
-    add_call("policy.PolicyGraph.with_edges", graph().with_edges, added=[(0, 1)])
+    add_call("policy.PolicyGraph.connects", build_graph().connects, first=[0, 1], second=[1, 2])
+    add_call("policy.PolicyGraph.differences", build_graph().differences, f=F)
+    add_call("policy.PolicyGraph.check_measurements", build_graph().check_measurements, f=F)
+    add_call("policy.PolicyGraph.restrict", build_graph().restrict, constraint=MASK)
+    add_call("policy.PolicyGraph.with_edges", build_graph().with_edges, added=[(0, 1)])
     add_call("policy.PolicyGraph.with_open", graph_class.from_edges(SIZE, [[0, 1]]).with_open, states=[3, 4])
-    add_call("policy.PolicyGraph.components", graph().components, constraint=MASK)
-    add_call("policy.PolicyGraph.to_json", graph().to_json, path="policy.json")
-    cut = {"graph": graph(), "f": F, "constraint": MASK, "body": "hull", "membership": "halfspace"}
+    add_call("policy.PolicyGraph.components", build_graph().components, constraint=MASK)
+    add_call("policy.PolicyGraph.to_json", build_graph().to_json, path="policy.json")
+    cut = {"graph": build_graph(), "f": F, "constraint": MASK, "body": "hull", "membership": "halfspace"}
     for name in ("degree_of_protection", "exposed_states"):
         add_call(f"policy.{name}", getattr(policy, name), "graph", **cut)
     add_call("policy.protect", policy.protect, "graph", **cut, method="exact", objective="volume")
@@ -350,23 +356,28 @@ def policies_and_mechanisms() -> None:
     )  # fmt: skip
 
 
-def releases() -> None:
+def add_releases() -> None:
     add_call(
-        "release.Releaser", release.Releaser, "model policy", model=MODEL, f=F, policy=graph(), epsilon=1.0,
+        "release.Releaser", release.Releaser, "model policy", model=MODEL, f=F, policy=build_graph(), epsilon=1.0,
         mechanism="lattice", repair="exact", delta=0.1, rng=0, repair_objective="volume", membership="halfspace",
         spacing=0.001, outside="clamp", noise_scope="component"
     )  # fmt: skip
     add_call("release.Schedule", release.Schedule, target_error=0.5, window_epsilon=5.0, window_seconds=3600.0)
-    add_call("release.Releaser.release", _fresh("release"), state=3, epsilon=1.0, steps=1)
-    add_call("release.Releaser.prepare", _fresh("prepare"), epsilon=1.0, steps=1)
-    add_call("release.Releaser.spawn", _fresh("spawn"), rng=0)
+    add_call("release.Releaser.release", _make_releaser_call("release"), state=3, epsilon=1.0, steps=1)
+    add_call("release.Releaser.prepare", _make_releaser_call("prepare"), epsilon=1.0, steps=1)
+    add_call("release.Releaser.spawn", _make_releaser_call("spawn"), rng=0)
     add_call(
-        "release.Releaser.for_query", _fresh("for_query"), f=F[:, :1], epsilon=1.0, mechanism="laplace", spacing=0.01
+        "release.Releaser.for_query",
+        _make_releaser_call("for_query"),
+        f=F[:, :1],
+        epsilon=1.0,
+        mechanism="laplace",
+        spacing=0.01,
     )
-    add_call("release.Releaser.predict", _fresh("predict"), steps=1)
-    add_call("release.Releaser.release_together", _together, state=3, epsilon=[0.5, 0.5], steps=1)
-    add_call("release.Releaser.private_diagnostics", _diagnosed, state=3, place=[1.0, 2.0])
-    add_call("release.Releaser.log_likelihood", _likelihood, released=[1.0, 2.0])
+    add_call("release.Releaser.predict", _make_releaser_call("predict"), steps=1)
+    add_call("release.Releaser.release_together", _release_together, state=3, epsilon=[0.5, 0.5], steps=1)
+    add_call("release.Releaser.private_diagnostics", _get_diagnostics, state=3, place=[1.0, 2.0])
+    add_call("release.Releaser.log_likelihood", _compute_likelihood, released=[1.0, 2.0])
     add_call(
         "release.Ledger.compute_max_window_epsilon",
         release.Ledger.from_records([RECORD]).compute_max_window_epsilon,
@@ -385,47 +396,47 @@ def releases() -> None:
     add_call("release.ReleaseSettings.from_json", release.ReleaseSettings.from_json, text=SETTINGS.to_json())
     add_call("release.ReleaseSettings.from_toml", release.ReleaseSettings.from_toml, text=SETTINGS.to_toml())
     add_call("release.Terms.from_json", release.Terms.from_json, text=release.Terms.from_engine(RELEASER).to_json())
-    add_call("release.Session.open", _opened, path="a.session", name="ann", wait_seconds=1.0)
-    add_call("release.Session.release", _session("release"), state=3, slot=0, epsilon=1.0, query="main")
-    add_call("release.Session.omit", _session("omit"), slot=0)
-    add_call("release.Session.find", _session("find"), slot=0, query="main")
-    add_call("release.Session.to_slot", _session("to_slot"), slot=0)
-    add_call("release.SessionStore", _stored, path="b.session", wait_seconds=1.0)
-    add_call("release.RecordedReleaseStream", _recorded, path="d.session", wait_seconds=1.0)
+    add_call("release.Session.open", _open_session, path="a.session", name="ann", wait_seconds=1.0)
+    add_call("release.Session.release", _make_session_call("release"), state=3, slot=0, epsilon=1.0, query="main")
+    add_call("release.Session.omit", _make_session_call("omit"), slot=0)
+    add_call("release.Session.find", _make_session_call("find"), slot=0, query="main")
+    add_call("release.Session.to_slot", _make_session_call("to_slot"), slot=0)
+    add_call("release.SessionStore", _open_store, path="b.session", wait_seconds=1.0)
+    add_call("release.RecordedReleaseStream", _open_recorded_stream, path="d.session", wait_seconds=1.0)
     add_call("release.FixFilter", release.FixFilter, epsilon=1.0, clock_skew_seconds=1.0)
     add_call(
-        "release.ReleaseStream.take", _taken, user="ann", time=TIMES[0], latitude=45.01, longitude=-29.99, epsilon=1.0
+        "release.ReleaseStream.take", _take, user="ann", time=TIMES[0], latitude=45.01, longitude=-29.99, epsilon=1.0
     )  # fmt: skip
     add_call(
         "release.release_trajectory", release.release_trajectory, "releaser space trajectory",
-        releaser=_placed(), space=GRID, trajectory=SLOTTED, epsilons=np.full(len(SLOTTED), 1.0), before=None
+        releaser=_place_engine(), space=GRID, trajectory=SLOTTED, epsilons=np.full(len(SLOTTED), 1.0), before=None
     )  # fmt: skip
 
 
-def _fresh(method: str) -> Callable[..., Any]:
+def _make_releaser_call(method: str) -> Callable[..., Any]:
     return lambda **arguments: getattr(RELEASER.spawn(0), method)(**arguments)
 
 
-def _together(**arguments: Any) -> Any:
+def _release_together(**arguments: Any) -> Any:
     engine = RELEASER.spawn(0)
     return engine.release_together(arguments.pop("state"), engine.for_query(F[:, :1]), **arguments)
 
 
-def _diagnosed(state: Any, place: Any) -> Any:
+def _get_diagnostics(state: Any, place: Any) -> Any:
     engine = RELEASER.spawn(0)
     engine.release(3)
     return engine.private_diagnostics(state, place)
 
 
-def _likelihood(released: Any) -> Any:
+def _compute_likelihood(released: Any) -> Any:
     return RELEASER.log_likelihood(RELEASER.prepare(), released)
 
 
-def _opened(**arguments: Any) -> None:
+def _open_session(**arguments: Any) -> None:
     release.Session.open(releaser=RELEASER.spawn(0), limits=LIMIT, **arguments).close()
 
 
-def _session(method: str) -> Callable[..., Any]:
+def _make_session_call(method: str) -> Callable[..., Any]:
     def call(**arguments: Any) -> Any:
         with release.Session.open(Path("c.session"), "ann", RELEASER.spawn(0)) as session:
             return getattr(session, method)(**arguments)
@@ -433,27 +444,27 @@ def _session(method: str) -> Callable[..., Any]:
     return call
 
 
-def _stored(**arguments: Any) -> None:
+def _open_store(**arguments: Any) -> None:
     release.SessionStore(**arguments).close()
 
 
-def _recorded(**arguments: Any) -> None:
-    release.RecordedReleaseStream(engine=_placed(), **arguments).close()
+def _open_recorded_stream(**arguments: Any) -> None:
+    release.RecordedReleaseStream(engine=_place_engine(), **arguments).close()
 
 
-def _placed() -> release.Releaser:
+def _place_engine() -> release.Releaser:
     model = movement.MarkovModel(
         np.full((GRID.size, GRID.size), 1 / GRID.size), np.full(GRID.size, 1 / GRID.size), GRID, 60.0
     )
     return release.ReleaseSettings("complete", 1.0, repair="greedy").engine(model, 0)
 
 
-def _taken(**arguments: Any) -> Any:
-    stream = release.ReleaseStream(_placed(), release.FixFilter(epsilon=5.0))
+def _take(**arguments: Any) -> Any:
+    stream = release.ReleaseStream(_place_engine(), release.FixFilter(epsilon=5.0))
     return stream.take(**arguments)
 
 
-def streams() -> None:
+def add_streams() -> None:
     epsilons = np.array([0.1, 0.2, 0.3])
     for name in ("compute_leakage", "temporal_leakage"):
         add_call(f"leakage.{name}", getattr(leakage, name), backward=TWO, forward=TWO, epsilons=epsilons)
@@ -539,7 +550,7 @@ def streams() -> None:
         sweeps=1
     )  # fmt: skip
     add_call("counts.ChainFilter", counts.ChainFilter, "start", transition=moves, start=start)
-    add_call("counts.ChainFilter.update", _filtered, noisy=np.array([7.2, -0.8]), scale=1.0)
+    add_call("counts.ChainFilter.update", _update_filter, noisy=np.array([7.2, -0.8]), scale=1.0)
 
     add_call("events.Presence", events.Presence, states=[0, 1], first=1, last=2)
     add_call("events.Pattern", events.Pattern, sets=[[0, 1], [2]], first=1)
@@ -548,8 +559,8 @@ def streams() -> None:
     add_call("events.Clock", events.Clock, step_seconds=60.0, first=0)
     add_call("events.Clock.step_at", events.Clock(60.0).step_at, instant=datetime(2024, 3, 7, tzinfo=UTC))
     add_call("events.EventOdds", events.EventOdds, "event", transition=MATRIX, initial=EVEN, event=EVENT)
-    add_call("events.EventOdds.update", _odds("update"), log_likelihood=np.zeros(SIZE), steps=1)
-    add_call("events.EventOdds.split", _odds("split"), steps=1)
+    add_call("events.EventOdds.update", _make_odds_call("update"), log_likelihood=np.zeros(SIZE), steps=1)
+    add_call("events.EventOdds.split", _make_odds_call("split"), steps=1)
     over = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
     add_call(
         "events.compute_smoothed_probability",
@@ -574,22 +585,22 @@ def streams() -> None:
     add_call("events.read_priors", events.read_priors, "space", path="missing.csv", space=PLACES)
 
 
-def _filtered(**arguments: Any) -> Any:
+def _update_filter(**arguments: Any) -> Any:
     return counts.ChainFilter(csr_array(TWO), counts.Start.flat(2, 6)).update(**arguments)
 
 
-def _odds(method: str) -> Callable[..., Any]:
+def _make_odds_call(method: str) -> Callable[..., Any]:
     return lambda **arguments: getattr(events.EventOdds(MATRIX, EVEN, EVENT), method)(**arguments)
 
 
-def audits_and_jobs() -> None:
+def add_audits_and_jobs() -> None:
     add_call(
         "audit.BlowfishPolicy", audit.BlowfishPolicy, names=("a", "b"), contributions=[[1, 0], [0, 1]],
         edges=(("a", "b"),)
     )  # fmt: skip
     secrets = audit.BlowfishPolicy(("a", "b"), [[1, 0], [0, 1]], (("a", "b"),))
     add_call("audit.audit_blowfish", audit.audit_blowfish, "policy", policy=secrets, epsilon=1.0, mechanisms=["k-norm"])
-    cut = {"graph": graph(), "f": F, "mechanisms": ["k-norm"], "objective": "volume"}
+    cut = {"graph": build_graph(), "f": F, "mechanisms": ["k-norm"], "objective": "volume"}
     add_call(
         "audit.audit_entries", audit.audit_entries, "graph model",
         graph=policy.PolicyGraph.from_edges(SIZE, [[0, 1]]).with_open([2, 3]), f=F, model=MODEL, epsilon=1.0
@@ -606,7 +617,7 @@ def audits_and_jobs() -> None:
         "audit.audit_pairs", audit.audit_pairs, "sampler", sampler=sampler, f=F, pairs=[[0, 1]], claimed=1.0,
         samples=200, confidence=0.9, rng=0
     )  # fmt: skip
-    add_call("audit.select_hardest_edges", audit.select_hardest_edges, "graph", graph=graph(), f=F, limit=2)
+    add_call("audit.select_hardest_edges", audit.select_hardest_edges, "graph", graph=build_graph(), f=F, limit=2)
     add_call(
         "audit.audit_uses", audit.audit_uses, "", true=[[0, 1], [0, 1]], released=[[0, 1], [0, 0]], areas=[0, 1],
         patients=[0], transmission=0.5, infectious_steps=2, slots=[3, 5], period_steps=2, resamples=100
@@ -615,7 +626,7 @@ def audits_and_jobs() -> None:
         "audit.compute_reproduction_number", audit.compute_reproduction_number, "", states=[[0, 1], [0, 1]],
         transmission=0.5, infectious_steps=2, slots=[3, 5]
     )  # fmt: skip
-    add_call("audit.open_visited_states", audit.open_visited_states, "policy", policy=graph(), visited=[0])
+    add_call("audit.open_visited_states", audit.open_visited_states, "policy", policy=build_graph(), visited=[0])
     add_call("audit.support_sequence", audit.support_sequence, "model", model=MODEL, steps=2, start=MASK)
     sequence = audit.ReleasedSequence("a", np.array([[1.0, 2.0]]), np.array([1.0]), np.array([0]))
     add_call(
@@ -751,7 +762,7 @@ def audits_and_jobs() -> None:
         user="a",
     )
     mechanism = movement.MarkovModel(MATRIX, EVEN, PLACES, 60.0)
-    subject = jobs.AuditTarget(tuple("abcdef"), geometry.Measurements(F), graph(), mechanism)
+    subject = jobs.AuditTarget(tuple("abcdef"), geometry.Measurements(F), build_graph(), mechanism)
     add_call("jobs.audit_policy", jobs.audit_policy, "target", target=subject, mechanisms=("k-norm",), epsilon=1.0)
     add_call(
         "jobs.audit_mechanism", jobs.audit_mechanism, "target", target=subject, mechanism="lattice", epsilon=1.0,
@@ -840,7 +851,7 @@ def audits_and_jobs() -> None:
     )  # fmt: skip
     add_call(
         "jobs.release_live",
-        partial(_entered, jobs.release_live),
+        partial(_enter_manager, jobs.release_live),
         "settings",
         model="missing.npz",
         settings=SETTINGS,
@@ -922,13 +933,13 @@ def audits_and_jobs() -> None:
         gowalla=Path("b"), folder=Path("out"), progress=suppress_progress
     )  # fmt: skip
     add_call("evaluation.load_evaluation", evaluation.load_evaluation, folder=Path("missing"))
-    pictures()
+    add_pictures()
     add_call(
         "html_report.html_page", reports.html_page, "sections", title="a", verdict="b", alarming=False, sections=[]
     )
 
 
-def pictures() -> None:
+def add_pictures() -> None:
     from matplotlib.figure import Figure
 
     import dphmm.plots as plots
@@ -1000,5 +1011,12 @@ def pictures() -> None:
     add_call("plots.build_world_basemap", plots.build_world_basemap, box=(44.0, 7.0, 45.0, 8.0), max_names=3)
 
 
-for fill in (tables_and_space, geometry_and_model, policies_and_mechanisms, releases, streams, audits_and_jobs):
+for fill in (
+    add_tables_and_space,
+    add_geometry_and_model,
+    add_policies_and_mechanisms,
+    add_releases,
+    add_streams,
+    add_audits_and_jobs,
+):
     fill()

@@ -17,10 +17,10 @@ import pytest
 import dphmm
 from dphmm import errors
 from dphmm.cli import COMMANDS
-from tests.documents import page
+from tests.documents import read_page
 
 PACKAGE = Path(dphmm.__file__).parent
-PAGE = page("architecture.md")
+PAGE = read_page("architecture.md")
 
 BASE = {
     "errors",

@@ -8,7 +8,7 @@ from dphmm import compilation
 from dphmm.compilation import HotFunction, compile_at_first_call, compile_if_hot
 
 
-def _doubled(values):
+def _double(values):
     for i in range(values.size):
         values[i] += values[i]
 
@@ -16,7 +16,7 @@ def _doubled(values):
 def test_plain_form_runs_until_compilation_is_worth_it(monkeypatch):
     forms = []
 
-    @compile_if_hot(_doubled)
+    @compile_if_hot(_double)
     def doubled(values):
         forms.append("plain")
         values += values
@@ -36,7 +36,7 @@ def test_large_arrays_are_compiled_sooner(monkeypatch):
     compiled_loops = []
     monkeypatch.setattr(compilation, "compile_function", lambda loop, **_: compiled_loops.append(loop))
     for size in (1, 10**6):
-        function = HotFunction(lambda values: values.sum(), _doubled)
+        function = HotFunction(lambda values: values.sum(), _double)
         for _ in range(10):
             function(np.ones(size))
         assert len(compiled_loops) == (size > 1)  # compilation is requested once, also without numba
@@ -48,7 +48,7 @@ def test_loops_compile_at_first_call_within_overlapping_blocks(monkeypatch):
 
     def calls_compile() -> bool:
         compiled_loops.clear()
-        HotFunction(lambda values: values.sum(), _doubled)(np.ones(1))
+        HotFunction(lambda values: values.sum(), _double)(np.ones(1))
         return bool(compiled_loops)
 
     first, second = compile_at_first_call(), compile_at_first_call()
@@ -63,5 +63,5 @@ def test_loops_compile_at_first_call_within_overlapping_blocks(monkeypatch):
 def test_function_stays_plain_without_numba(monkeypatch):
     monkeypatch.setattr(compilation, "compile_function", lambda _, **__: None)
     monkeypatch.setattr(compilation, "_MIN_WORK", 0)
-    function = HotFunction(lambda values: float(values.sum()), _doubled)
+    function = HotFunction(lambda values: float(values.sum()), _double)
     assert [function(np.ones(3)) for _ in range(3)] == [3.0] * 3

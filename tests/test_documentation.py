@@ -12,22 +12,22 @@ from dphmm.evaluation import parse_config
 from dphmm.events import parse_event
 from dphmm.tables.json_toml import parse_toml
 from dphmm.writers import COLUMNS
-from tests.documents import ROOT, page
+from tests.documents import ROOT, read_page
 
-EVENTS = re.findall(r"^\| `(at:[^|]*?)`(?:, `(?:at:[^`]*)`)? \|", page("events.md"), re.MULTILINE)
+EVENTS = re.findall(r"^\| `(at:[^|]*?)`(?:, `(?:at:[^`]*)`)? \|", read_page("events.md"), re.MULTILINE)
 
 
 def find_toml_block(name: str) -> str:
-    return page(name).partition("```toml\n")[2].partition("```")[0]
+    return read_page(name).partition("```toml\n")[2].partition("```")[0]
 
 
 def test_command_page_explains_every_column():
-    text = page("command.md")
+    text = read_page("command.md")
     assert [column.name for column in COLUMNS if f"`{column.name}`" not in text] == []
 
 
 def test_python_page_shows_every_command():
-    text = page("python.md")
+    text = read_page("python.md")
     assert [command for command in COMMANDS if f"dphmm {command}" not in text] == []
 
 

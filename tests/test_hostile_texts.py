@@ -14,7 +14,7 @@ from dphmm.errors import DphmmError
 from dphmm.events import Clock, EventOdds, parse_event
 from dphmm.policy.expression import canonicalize_policy
 from dphmm.tables import parse_time
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
 MOVES = np.full((GRID.size, GRID.size), 1 / GRID.size)
@@ -63,7 +63,7 @@ def check_refusal_is_one_line(use: Callable[[str], object], text: str, also: tup
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(600, 60), deadline=None)
+@settings(max_examples=choose_count(600, 60), deadline=None)
 @given(build_texts("policy"))
 @example("utility:1km & complete | transition")
 def test_any_policy_is_parsed_or_raises(text):
@@ -71,7 +71,7 @@ def test_any_policy_is_parsed_or_raises(text):
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(600, 60), deadline=None)
+@settings(max_examples=choose_count(600, 60), deadline=None)
 @given(build_texts("event"))
 @example("2 of (at:1 on 2024-03-07 from the first release; at:2 at 3; at:4 at least 2 visits between 0 and 9)")
 @example("at:3,4 between 2024-03-07 and 2024-03-10 any weekday 9-12 in Europe/Berlin from the first release")
@@ -80,7 +80,7 @@ def test_any_event_is_parsed_or_raises(text):
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(600, 60), deadline=None)
+@settings(max_examples=choose_count(600, 60), deadline=None)
 @given(build_texts("time"))
 def test_any_time_is_parsed_or_raises(text):
     check_refusal_is_one_line(parse_time, text, (ValueError,))

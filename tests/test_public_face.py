@@ -9,7 +9,7 @@ import pytest
 
 import dphmm
 from scripts.site import names
-from tests.documents import page
+from tests.documents import read_page
 
 # Modules of jobs with the same name as a job: `dphmm.jobs.hide` is the function.
 HIDDEN_MODULES = {f"dphmm.jobs.{name}" for name in ("attack", "batch", "calibrate", "flows", "hide", "release")}
@@ -17,7 +17,7 @@ HIDDEN_MODULES = {f"dphmm.jobs.{name}" for name in ("attack", "batch", "calibrat
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(dphmm.__path__, "dphmm.") if not module.name.endswith("__main__")
 )
-EXPORTED = names.exported()
+EXPORTED = names.list_exports()
 
 
 def get_sort_key(name: str) -> tuple[int, str]:
@@ -30,7 +30,7 @@ def test_every_public_name_resolves_and_is_documented():
     for stage, public in EXPORTED.items():
         for name in public:
             try:
-                names.description(stage, name)
+                names.get_description(stage, name)
             except LookupError as problem:
                 missing.append(str(problem))
     assert missing == []
@@ -42,7 +42,7 @@ def test_name_without_documentation_raises(monkeypatch):
 
     monkeypatch.setattr("dphmm.space.Grid", undocumented)
     with pytest.raises(LookupError, match=r"dphmm\.space\.Grid has no description"):
-        names.description("space", "Grid")
+        names.get_description("space", "Grid")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_name_without_documentation_raises(monkeypatch):
 )
 def test_constant_is_described_by_string_or_comment(tmp_path, source, text):
     (tmp_path / "module.py").write_text(source)
-    assert names._constant_description(tmp_path / "module.py", "LIMIT") == text
+    assert names._get_constant_description(tmp_path / "module.py", "LIMIT") == text
 
 
 def test_exports_are_sorted_and_unique():
@@ -64,12 +64,12 @@ def test_exports_are_sorted_and_unique():
 
 
 def test_reference_page_lists_every_stage_with_exports():
-    assert sorted(names.listed_stages(page("names.md"))) == sorted(EXPORTED)
+    assert sorted(names.list_stages(read_page("names.md"))) == sorted(EXPORTED)
 
 
 @pytest.mark.slow
 def test_built_reference_page_has_row_for_every_public_name():
-    rows = names.with_tables(page("names.md")).splitlines()
+    rows = names.with_tables(read_page("names.md")).splitlines()
     for stage, public in EXPORTED.items():
         for name in public:
             assert sum(row.startswith(f"| {{py:obj}}`~dphmm.{stage}.{name}` | ") for row in rows) == 1, name

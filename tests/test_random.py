@@ -22,7 +22,7 @@ NAMED_SEED = {"evaluation.EvaluationConfig", "evaluation.FigureOptions", "jobs.A
 
 def test_public_functions_have_no_parameter_named_seed():
     seeded = set()
-    for stage, exported in names.exported().items():
+    for stage, exported in names.list_exports().items():
         module = importlib.import_module(f"dphmm.{stage}" if stage else "dphmm")
         for name in exported:
             member = getattr(module, name)
@@ -47,14 +47,14 @@ def test_seed_is_unchanged_and_generator_gives_one():
 
 @pytest.mark.slow
 def test_generators_are_repeatable_in_public_functions():
-    def users(rng):
+    def sample_states(rng):
         return sample_users(MODEL, 3, 5, 0, rng).tolist()
 
-    def noise(rng):
+    def compare_noises(rng):
         model = type(MODEL)(MATRIX, np.full(6, 1 / 6), PLACES, 60.0)
         return compare_noise(model, ReleaseSettings("complete", 1.0), [[0, 1, 2]], rng)
 
-    for function in (users, noise):
+    for function in (sample_states, compare_noises):
         assert function(np.random.default_rng(5)) == function(np.random.default_rng(5))
         generator = np.random.default_rng(5)
         assert function(generator) != function(generator)

@@ -44,14 +44,14 @@ def test_last_of_overlapping_blocks_restores_threads():
     started, end = threading.Event(), threading.Event()
     seen = []
 
-    def other():
+    def hold_limit():
         with limit_to_one_thread():
             started.set()
             end.wait(60)
             seen.append(find_thread_counts())
 
     with limit_to_one_thread():
-        thread = threading.Thread(target=other)
+        thread = threading.Thread(target=hold_limit)
         thread.start()
         assert started.wait(60)
     assert find_thread_counts() == {1}

@@ -16,7 +16,7 @@ from dphmm import MarkovModel, compilation
 from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.space import Grid
 from tests import command_line
-from tests.cli.conftest import HEADER, fixes
+from tests.cli.conftest import HEADER, make_fixes
 
 # Run in a separate process: the commands one after another. Prints their outputs.
 DRIVER = """
@@ -48,8 +48,8 @@ def build_folder(path: Path) -> Path:
     matrix[matrix < 1e-13] = 0.0
     model = MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(grid.size, 1 / grid.size), grid, 60.0)
     model.save(path / "m.npz")
-    (path / "walk.csv").write_text(HEADER + fixes("a") + fixes("b", start=7))
-    (path / "one.csv").write_text(HEADER + fixes("a"))
+    (path / "walk.csv").write_text(HEADER + make_fixes("a") + make_fixes("b", start=7))
+    (path / "one.csv").write_text(HEADER + make_fixes("a"))
     return path
 
 

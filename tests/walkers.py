@@ -17,7 +17,7 @@ CELL_KM = 0.5
 STEP_SECONDS = 60
 
 
-def walker(user: str, steps: int, seed: int) -> Trajectory:
+def make_walker(user: str, steps: int, seed: int) -> Trajectory:
     """A user with a random move to a neighbouring cell, or a stay, every minute."""
     grid = Grid.over(BOX, CELL_KM)
     rng = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def walkers_file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("walkers") / "walkers.csv"
     lines = ["user_id,tracked_at,latitude,longitude"]
     for number in range(9):
-        trajectory = walker(f"w{number}", 60 if number else 5, number)
+        trajectory = make_walker(f"w{number}", 60 if number else 5, number)
         for time, latitude, longitude in zip(trajectory.times, trajectory.latitude, trajectory.longitude, strict=True):
             lines.append(
                 f"{trajectory.user},{time}Z,{latitude!r},{longitude!r}".replace("np.float64(", "").replace(")", "")

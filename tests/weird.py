@@ -42,7 +42,7 @@ WEIRD = {
 }
 
 
-def refuses_weird_values(call, arguments, spared=()):
+def count_refusals(call, arguments, spared=()):
     """Set every argument in turn to every weird value. Return the number of refusals.
 
     Arguments in `spared` stay as they are. Any error other than a `DphmmError` is raised.

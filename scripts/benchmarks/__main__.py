@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             help="add the run to this file and print rows that became slower",
         )
         stage.add_argument("--repeats", type=int, default=5, help="runs behind each median (default: 5)")
-        if hasattr(module, "arguments"):
-            module.arguments(stage)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(stage)
     options = parser.parse_args(arguments)
     report = Report(options.stage, options.small, 1 if options.small else options.repeats)
     STAGES[options.stage].run(report, options)

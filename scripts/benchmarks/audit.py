@@ -15,28 +15,28 @@ from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, Se
 from dphmm.audit.empirical import audit_pair
 from dphmm.audit.policy import audit_constraints
 from dphmm.model import Observations, filter_releases, find_release_path, smooth_releases
-from scripts.benchmarks.report import Report, once
-from scripts.benchmarks.town import CELL_KM, RADIUS_KM, model, path, points
+from scripts.benchmarks.report import Report, time_once
+from scripts.benchmarks.town import CELL_KM, RADIUS_KM, build_model, make_points, sample_path
 
 
 def run(report: Report, _: argparse.Namespace) -> None:
-    inference(report, 10 if report.small else 25, 40, against_hmmlearn=True)
+    time_inference(report, 10 if report.small else 25, 40, against_hmmlearn=True)
     if not report.small:
-        inference(report, 100, 100, against_hmmlearn=False)
-    policy(report, *((20, 10) if report.small else (100, 100)))
-    empirical(report, 10_000 if report.small else 1_000_000)
+        time_inference(report, 100, 100, against_hmmlearn=False)
+    time_policy_audit(report, *((20, 10) if report.small else (100, 100)))
+    time_empirical_audit(report, 10_000 if report.small else 1_000_000)
 
 
-def inference(report: Report, height: int, width: int, against_hmmlearn: bool) -> None:
+def time_inference(report: Report, height: int, width: int, against_hmmlearn: bool) -> None:
     """Time inference on a walk that is released by the K-norm mechanism of a square."""
     rng, length = np.random.default_rng(5), 100 if report.small else 1_000
-    moves = model(height, width, rng)
-    places = points(height, width) / CELL_KM
+    moves = build_model(height, width, rng)
+    places = make_points(height, width) / CELL_KM
     mechanism = KNormMechanism(SensitivityHull([[2, 0], [0, 2]]), 1.0)
-    released = mechanism.sample(places[path(moves, length, rng)], rng)
+    released = mechanism.sample(places[sample_path(moves, length, rng)], rng)
     observed = Observations(np.array([mechanism.log_density(output, places) for output in released]))
 
-    def ours() -> None:
+    def run_own_functions() -> None:
         posteriors = filter_releases(moves, observed)
         smooth_releases(moves, observed, posteriors)
         find_release_path(moves, observed)
@@ -44,13 +44,13 @@ def inference(report: Report, height: int, width: int, against_hmmlearn: bool) -
     beside = {}
     if against_hmmlearn and find_spec("hmmlearn"):
         forms = ("scaling", "log")
-        beside = {f"hmmlearn, dense, {form}": partial(hmmlearn, moves, observed, form) for form in forms}
+        beside = {f"hmmlearn, dense, {form}": partial(run_hmmlearn, moves, observed, form) for form in forms}
     elif against_hmmlearn:
         report.skip("hmmlearn", "not installed")
-    report.time(f"filter, smoother and path, {moves.size:,} states, {length:,} releases", ours, beside)
+    report.time(f"filter, smoother and path, {moves.size:,} states, {length:,} releases", run_own_functions, beside)
 
 
-def hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
+def run_hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
     """Call the functions of hmmlearn's classes: forward, backward, posteriors, Viterbi."""
     from hmmlearn import _hmmc
 
@@ -68,9 +68,9 @@ def hmmlearn(moves: MarkovModel, observed: Observations, form: str) -> None:
     _hmmc.viterbi(start, matrix, rows)
 
 
-def policy(report: Report, side: int, count: int) -> None:
+def time_policy_audit(report: Report, side: int, count: int) -> None:
     """Time the audit of a utility policy under random constraint sets within discs."""
-    rng, places = np.random.default_rng(0), points(side, side)
+    rng, places = np.random.default_rng(0), make_points(side, side)
     graph = PolicyGraph.utility(places, RADIUS_KM)
 
     def sample_constraint() -> np.ndarray:
@@ -80,13 +80,13 @@ def policy(report: Report, side: int, count: int) -> None:
 
     sets = [sample_constraint() for _ in range(count)]
     audits: list = []
-    taken = once(lambda: audits.extend(audit_constraints(graph, places, sets)))
+    taken = time_once(lambda: audits.extend(audit_constraints(graph, places, sets)))
     exposing = sum(audit.is_exposed for audit in audits)
     what = f"policy audit, {side * side:,} states, {count} constraints"
     report.row(f"{what} ({exposing} expose a state)", taken, "s")
 
 
-def empirical(report: Report, samples: int) -> None:
+def time_empirical_audit(report: Report, samples: int) -> None:
     """Time the empirical audit of one pair of states. Samples of both are counted."""
     hull = SensitivityHull([[4, 1], [3, 0], [1, -1]])
     for name, mechanism in (("k-norm", KNormMechanism(hull, 1.0)), ("laplace", LaplaceMechanism(5.0, 1.0, 2))):

@@ -41,15 +41,15 @@ def count_evaluations(mechanism: Mechanism, epsilon: float, max_ratio: float) ->
     target = mechanism.squared_error_at(epsilon)
     values: dict[float, float] = {}
 
-    def excess(budget: float) -> float:
+    def compute_excess(budget: float) -> float:
         return log(mechanism.squared_error_at(budget) / target)
 
-    search_largest(excess, LOW, HIGH, max_ratio, values=values)
+    search_largest(compute_excess, LOW, HIGH, max_ratio, values=values)
     low = LOW
     high = HIGH
     num_bisections = 0
     while high > max_ratio * low:
         middle = sqrt(low * high)
-        low, high = (middle, high) if excess(middle) >= 0 else (low, middle)
+        low, high = (middle, high) if compute_excess(middle) >= 0 else (low, middle)
         num_bisections += 1
     return len(values), num_bisections

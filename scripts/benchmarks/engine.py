@@ -15,11 +15,11 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from dphmm import PolicyGraph, SensitivityHull
-from scripts.benchmarks.report import Report, in_new_process, once, seconds
-from scripts.benchmarks.town import RADIUS_KM, forget, points, releaser
+from scripts.benchmarks.report import Report, run_in_new_process, time_median, time_once
+from scripts.benchmarks.town import RADIUS_KM, forget, make_points, make_releaser
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--largest", type=int, default=1_000_000, metavar="STATES", help="default: 1000000")
 
 
@@ -39,68 +39,68 @@ def run(report: Report, options: argparse.Namespace) -> None:
     exact, real = (step_times(32, "utility", repeats, mechanism) for mechanism in ("lattice", "k-norm"))
     for name, exact_s, real_s in zip(("cold", "warm"), exact, real, strict=True):
         report.row(f"{name} step with exact noise, 1,024 states", 1e3 * exact_s, "ms", {"real-valued": 1e3 * real_s})
-    checks(report, sides[:1] if report.small else [side for side in sides if side <= 316])
+    time_checks(report, sides[:1] if report.small else [side for side in sides if side <= 316])
     pairs = 50 if report.small else 300
     name = f"literal form, extrapolated from {pairs} of 1,047,552 pairs"
-    report.row("cold step, 1,024 states, and the paper's form", real[0], "s", {name: literal_seconds(32, pairs)})
+    report.row("cold step, 1,024 states, and the paper's form", real[0], "s", {name: time_literal_form(32, pairs)})
     for side in sides[-1:] if report.small else sides:
-        _, peak = in_new_process(__name__, "step_times", side, "utility", 1)
+        _, peak = run_in_new_process(__name__, "step_times", side, "utility", 1)
         report.row(f"peak memory of a process at {side * side:,} states", peak, "MiB")
 
 
 def step_times(side: int, policy: str, repeats: int, mechanism: str = "k-norm") -> tuple[float, float]:
     """Return medians of cold and of warm steps in seconds, after one warm-up step."""
-    engine = releaser(side, policy, mechanism)
+    engine = make_releaser(side, policy, mechanism)
     state = side * side // 2
     engine.release(state)
 
-    def cold() -> float:
+    def time_cold_step() -> float:
         fresh = engine.spawn()
         forget(fresh, fresh.soundness)
         fresh.resume(engine.belief, 1)
-        return once(partial(fresh.release, state))
+        return time_once(partial(fresh.release, state))
 
-    return median(cold() for _ in range(repeats)), seconds(partial(engine.release, state), repeats)
+    return median(time_cold_step() for _ in range(repeats)), time_median(partial(engine.release, state), repeats)
 
 
-def checks(report: Report, sides: list[int]) -> None:
+def time_checks(report: Report, sides: list[int]) -> None:
     """Time the soundness check as part of a step: medians of both from the same steps."""
     for side in sides:
         for policy in ("utility", "transition", "complete"):
             for mechanism in ("lattice", "k-norm"):
-                engine = releaser(side, policy, mechanism)
+                engine = make_releaser(side, policy, mechanism)
                 state = side * side // 2
                 check = engine.soundness
                 seconds_of_checks: list[float] = []
                 engine.soundness = lambda plan, check=check, taken=seconds_of_checks: taken.append(
-                    once(partial(check, plan))
+                    time_once(partial(check, plan))
                 )
                 engine.release(state)
 
-                def cold(engine=engine, state=state, check=check) -> None:
+                def run_cold_step(engine=engine, state=state, check=check) -> None:
                     forget(engine, check)
                     engine.restart()
                     engine.release(state)
 
-                for name, step in (("cold", cold), ("warm", partial(engine.release, state))):
+                for name, step in (("cold", run_cold_step), ("warm", partial(engine.release, state))):
                     seconds_of_checks.clear()
-                    whole = seconds(step, 5 * report.repeats)
+                    whole = time_median(step, 5 * report.repeats)
                     what = f"{name} step, {side * side:,} states, {policy} policy, {mechanism}"
                     report.row(what, 1e3 * whole, "ms", {"its soundness check": 1e3 * median(seconds_of_checks)})
 
 
-def literal_seconds(side: int, sampled: int) -> float:
+def time_literal_form(side: int, sampled: int) -> float:
     """Time the hull and degrees of protection in the literal form, from a sample of pairs."""
-    places = points(side, side)
+    places = make_points(side, side)
     ends = PolicyGraph.utility(places, RADIUS_KM).edge_array()
 
-    def vertices() -> np.ndarray:
+    def find_vertices() -> np.ndarray:
         differences = places[ends[:, 0]] - places[ends[:, 1]]
         both = np.concatenate([differences, -differences])
         return both[ConvexHull(both).vertices]
 
-    hull = SensitivityHull(vertices())
+    hull = SensitivityHull(find_vertices())
     rng = np.random.default_rng(0)
     pairs = np.subtract(*places[rng.integers(len(places), size=(2, sampled))])
-    per_pair = once(lambda: hull.contains(pairs, method="qp")) / sampled
-    return once(vertices) + per_pair * len(places) * (len(places) - 1)
+    per_pair = time_once(lambda: hull.contains(pairs, method="qp")) / sampled
+    return time_once(find_vertices) + per_pair * len(places) * (len(places) - 1)

@@ -17,27 +17,27 @@ from dphmm import Trajectory, read
 from dphmm.evaluation.config import parse_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.jobs.batch.workers import Processes
-from scripts.benchmarks.report import ROOT, Report, once, processor_seconds
+from scripts.benchmarks.report import ROOT, Report, get_processor_seconds, time_once
 
 NO_SWEEPS = {"epsilons": [], "radii_km": [], "repairs": [], "mechanisms": []}
 DATA = {"geolife": "geolife/geolife_beijing.tar.gz", "gowalla": "gowalla/loc-gowalla_LA.txt.gz"}
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     for preset in DATA:
         parser.add_argument(f"--{preset}", metavar="PATH")
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    for name, keys in comparisons(report, options).items():
+    for name, keys in build_comparisons(report, options).items():
         tracks = read(keys["data"][0], skip_bad=True).trajectories
-        runs = [[comparison(keys, tracks, workers) for workers in (1, 2)] for _ in range(report.repeats)]
+        runs = [[time_comparison(keys, tracks, workers) for workers in (1, 2)] for _ in range(report.repeats)]
         for unit, kind in enumerate(("wall", "processor")):
             single, two = (median(run[workers][unit] for run in runs) for workers in (0, 1))
             report.row(f"default comparison, {name}, two workers, {kind}", two, "s", {"one worker": single})
 
 
-def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
+def build_comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
     """Return name → configuration of presets with data. With --small, steps of the sample."""
     if report.small:
         few = {
@@ -58,13 +58,13 @@ def comparisons(report: Report, options: argparse.Namespace) -> dict[str, dict]:
     return results
 
 
-def comparison(keys: dict, tracks: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
+def time_comparison(keys: dict, tracks: tuple[Trajectory, ...], workers: int) -> tuple[float, float]:
     """Return wall and processor seconds of the default comparison with its workers' start."""
     config = parse_config({**keys, **NO_SWEEPS})
     with (
         tempfile.TemporaryDirectory() as folder,
         closing(Evaluation.open(config, Path(folder) / "run", lambda: tracks)) as evaluation,
     ):
-        spent = processor_seconds()
-        wall = once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))
-        return wall, processor_seconds() - spent
+        spent = get_processor_seconds()
+        wall = time_once(lambda: sum(1 for _ in evaluation.run(Processes(workers))))
+        return wall, get_processor_seconds() - spent

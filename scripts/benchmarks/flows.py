@@ -23,7 +23,7 @@ from scripts.benchmarks.report import Report
 BOX = (45.0, 7.0, 45.2, 7.28)
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-users", type=int, default=100_000)
     parser.add_argument("--moves", type=int, default=100, help="moves of each user")
 
@@ -45,7 +45,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     report.row(f"dphmm flows, {num_users * moves:,} moves of {num_users:,} users: processor time", spent, "s")
     report.row("    peak memory", after.ru_maxrss / 2**20, "GiB")
     n = 60 if report.small else 529
-    tree, counts = city(n), np.random.default_rng(1)
+    tree, counts = build_city_forest(n), np.random.default_rng(1)
     measured = [counts.laplace(0, 60, size) for size in tree.sizes]
     plain = partial(tree.estimate, measured, [7200.0] * 3)
     report.time(
@@ -70,7 +70,7 @@ def write(path: Path, num_users: int, moves: int) -> None:
     pq.write_table(pa.table(columns), path, row_group_size=500_000)
 
 
-def city(n: int) -> Forest:
+def build_city_forest(n: int) -> Forest:
     block = np.arange(n) // 16
     pairs = (block[:, None] * (block[-1] + 1) + block[None]).ravel()
     return Forest(n * n, [pairs, np.zeros(pairs.max() + 1, dtype=np.int64)])

@@ -58,7 +58,7 @@ FAMILIES = {
 }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", choices=[*SETS, "city"], action="append", help="only these data; may be repeated")
     parser.add_argument("--num-users", type=int, default=8, help="number of users held out at a time (default: 8)")
     parser.add_argument("--times", type=int, default=4, help="number of repetitions with other users (default: 4)")
@@ -120,17 +120,19 @@ def attack_users(
     ]
     tracks, moments_before = zip(*[both for _, both in halved], strict=True)
     habits = HabitModels(moves.model, moments_before)
-    auxiliary = pd.concat([earlier(trajectory, both[0]) for trajectory, both in halved])
+    auxiliary = pd.concat([get_earlier_fixes(trajectory, both[0]) for trajectory, both in halved])
     expected = calibrate(
         moves.model, ReleaseSettings("utility:1km", 1.0), CalibrationTargets(window_epsilon=1e3), num_users=0,
         auxiliary_data=auxiliary, compare=channels, horizon_seconds=step * (maximum or moments),
     ).channel_results[1:]  # fmt: skip
-    measured = errors(expected)
+    measured = collect_errors(expected)
     enough_earlier = np.isfinite(measured)[:, 0, 2]  # the other users have too few earlier days for habits
-    return errors(attack_tracks(tracks, channels, moves, 200.0, 1000 * seed + time, habits)), measured[enough_earlier]
+    return collect_errors(attack_tracks(tracks, channels, moves, 200.0, 1000 * seed + time, habits)), measured[
+        enough_earlier
+    ]
 
 
-def earlier(trajectory: Trajectory, track: Track) -> pd.DataFrame:
+def get_earlier_fixes(trajectory: Trajectory, track: Track) -> pd.DataFrame:
     """Return a user's fixes before a track."""
     before = trajectory.select_time_range(
         "1970-01-01", np.datetime64(int(track.slots[0] - 1) * int(track.step_seconds), "s")
@@ -141,7 +143,7 @@ def earlier(trajectory: Trajectory, track: Track) -> pd.DataFrame:
     )
 
 
-def errors(results: Sequence[ChannelResult]) -> np.ndarray:
+def collect_errors(results: Sequence[ChannelResult]) -> np.ndarray:
     """Return errors, ``(users, channels, 3)``: filtered, smoothed and informed."""
     outcomes = [
         [(outcome.filtered_error_m, outcome.smoothed_error_m, outcome.informed_error_m) for outcome in result.outcomes]
@@ -166,8 +168,8 @@ def report_results(
             others = {"smoothed": smoothed, "informed adversary": habits}
             report.row(f"{name}: {text}, {len(measured)} users: filtered", once, "m", others)
     for level in LEVELS_M:
-        at, drawn = curves(measured_by_family, level)
-        as_expected, drawn_of_expected = curves(expected, level)
+        at, drawn = compute_curves(measured_by_family, level)
+        as_expected, drawn_of_expected = compute_curves(expected, level)
         ours = [family for family in measured_by_family if family.startswith("dphmm") and np.isfinite(at[family])]
         for family in measured_by_family:
             what = f"{name}: {family}, informed adversary at {level:,.0f} m"
@@ -176,33 +178,33 @@ def report_results(
                 continue
             beside = {"limit: the adversary's own error": level}
             if np.isfinite(as_expected[family]):
-                ends = _format_interval(interval(drawn_of_expected[family]), ",.0f")
+                ends = _format_interval(compute_interval(drawn_of_expected[family]), ",.0f")
                 beside[f"expected by calibrate, {len(expected[family])} users{ends}"] = as_expected[family]
             if ours and not family.startswith("dphmm"):
                 best = min(ours, key=at.__getitem__)
                 less = 100 * (at[best] / at[family] - 1)
-                ends = _format_interval(interval(100 * (drawn[best] / drawn[family] - 1)), "+.0f")
+                ends = _format_interval(compute_interval(100 * (drawn[best] / drawn[family] - 1)), "+.0f")
                 beside[f"{best}, {less:+.0f} %{ends}"] = at[best]
-            report.row(f"{what}{_format_interval(interval(drawn[family]), ',.0f')}", at[family], "m", beside)
+            report.row(f"{what}{_format_interval(compute_interval(drawn[family]), ',.0f')}", at[family], "m", beside)
 
 
-def curves(measured: Mapping[str, np.ndarray], level: float) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def compute_curves(measured: Mapping[str, np.ndarray], level: float) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Return the recipient's error of each family at a level, and of resampled users."""
     count = len(next(iter(measured.values())))
     again = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     lines = {family: errors[:, :, [0, 2]] for family, errors in measured.items()}
     drawn = {
-        family: np.array([at_level(line[sample].mean(axis=0), level) for sample in again])
+        family: np.array([interpolate_error(line[sample].mean(axis=0), level) for sample in again])
         for family, line in lines.items()
     }
-    return {family: at_level(line.mean(axis=0), level) for family, line in lines.items()}, drawn
+    return {family: interpolate_error(line.mean(axis=0), level) for family, line in lines.items()}, drawn
 
 
 def _format_interval(ends: tuple[float, float], form: str) -> str:
     return f" ({ends[0]:{form}} to {ends[1]:{form}})" if np.isfinite(ends[0]) else " (interval outside the settings)"
 
 
-def interval(values: np.ndarray) -> tuple[float, float]:
+def compute_interval(values: np.ndarray) -> tuple[float, float]:
     """Return the central 95 % of resampled values. NaN if over 5 % lie outside the settings."""
     finite = values[np.isfinite(values)]
     if len(finite) < 0.95 * len(values):
@@ -211,7 +213,7 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def at_level(settings: np.ndarray, level: float) -> float:
+def interpolate_error(settings: np.ndarray, level: float) -> float:
     """Interpolate the recipient's error at a level of the informed adversary's error.
 
     ``settings`` has shape ``(k, 2)``. NaN outside the range of settings.

@@ -38,7 +38,7 @@ from dphmm.space.projection import LocalProjection
 from dphmm.space.trajectory import Recording, Segment
 from dphmm.tables.street_map import StreetMap, read_street_map
 from scripts.benchmarks.report import Report
-from scripts.make_sample import streets_geojson, synthetic_ride
+from scripts.make_sample import build_streets_geojson, sample_ride
 
 BLOCKS = 60
 RADIUS = 0.5
@@ -57,7 +57,7 @@ def run(report: Report, _: argparse.Namespace) -> None:
     _time_many(report, 10 if report.small else 300)
     homes = 4 if report.small else 40
     city, rng = build_city(blocks=BLOCKS), np.random.default_rng(0)
-    street_map = _street_map(city)
+    street_map = _read_city_streets(city)
     corners = sorted(city.streets)
     inner = [corner for corner in corners if np.abs(city.get_point(corner)).max() < 1.3]
     chosen = [inner[at] for at in rng.choice(len(inner), homes, replace=homes > len(inner))]
@@ -65,12 +65,14 @@ def run(report: Report, _: argparse.Namespace) -> None:
     for home in chosen:
         point = city.get_point(home)
         far = [corner for corner in corners if np.hypot(*(city.get_point(corner) - point)) >= _FAR]
-        rides = [_ride(city, home, far[at], number) for number, at in enumerate(rng.choice(len(far), max(RIDES)))]
+        rides = [
+            _sample_ride(city, home, far[at], number) for number, at in enumerate(rng.choice(len(far), max(RIDES)))
+        ]
         distance, angle = MOVED * np.sqrt(rng.random()), 2 * np.pi * rng.random()
         middle = point + distance * np.array([np.cos(angle), np.sin(angle)])
         for name, way in WAYS.items():
-            off[name].append(_guesses(point, [way(ride, point, middle) for ride in rides], name))
-        for name, distances in zip(HIDDEN, _zone(city, street_map, point, rides), strict=True):
+            off[name].append(_compute_errors(point, [way(ride, point, middle) for ride in rides], name))
+        for name, distances in zip(HIDDEN, _compute_zone_errors(city, street_map, point, rides), strict=True):
             off[name].append(distances)
     distances = {name: 1000 * np.array(values) for name, values in off.items()}
     for name, errors_of in distances.items():
@@ -113,12 +115,12 @@ def _write_rides(path: Path, rides: Sequence[FloatArray]) -> None:
     write_recording(path, Recording(tuple(segments), "cycling"), overwrite=True)
 
 
-def _ride(city: City, home: tuple[int, int], by: tuple[int, int], seed: int) -> FloatArray:
-    ride = synthetic_ride(city, home, [by], rng=seed)
+def _sample_ride(city: City, home: tuple[int, int], by: tuple[int, int], seed: int) -> FloatArray:
+    ride = sample_ride(city, home, [by], rng=seed)
     return city.projection.to_plane(ride.latitude, ride.longitude)
 
 
-def _ends(ride: FloatArray, first: int, last: int) -> Ends:
+def _find_ends(ride: FloatArray, first: int, last: int) -> Ends:
     """Return the gates if the points from the first to the last are published."""
     kept = ride[first : last + 1]
     out = np.flatnonzero(np.hypot(*(kept - kept[0]).T) >= AHEAD)
@@ -126,26 +128,26 @@ def _ends(ride: FloatArray, first: int, last: int) -> Ends:
     return [(kept[0], kept[out[0]]), (kept[-1], kept[back[-1]])]
 
 
-def _outside(ride: FloatArray, middle: FloatArray) -> Ends:
+def _find_ends_outside(ride: FloatArray, middle: FloatArray) -> Ends:
     beyond = np.flatnonzero(np.hypot(*(ride - middle).T) > RADIUS)
-    return _ends(ride, int(beyond[0]), int(beyond[-1]))
+    return _find_ends(ride, int(beyond[0]), int(beyond[-1]))
 
 
-def _trimmed(ride: FloatArray) -> Ends:
+def _trim_ride(ride: FloatArray) -> Ends:
     along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(ride[::5], axis=0).T))])
     beyond = 5 * np.flatnonzero((along > RADIUS) & (along < along[-1] - RADIUS))
-    return _ends(ride, int(beyond[0]), int(beyond[-1]))
+    return _find_ends(ride, int(beyond[0]), int(beyond[-1]))
 
 
 WAYS: dict[str, Callable[[FloatArray, FloatArray, FloatArray], Ends]] = {
-    "ends trimmed by 500 m": lambda ride, _, __: _trimmed(ride),
-    "circle of 500 m": lambda ride, home, _: _outside(ride, home),
-    "circle of 500 m, moved": lambda ride, _, middle: _outside(ride, middle),
+    "ends trimmed by 500 m": lambda ride, _, __: _trim_ride(ride),
+    "circle of 500 m": lambda ride, home, _: _find_ends_outside(ride, home),
+    "circle of 500 m, moved": lambda ride, _, middle: _find_ends_outside(ride, middle),
 }
 HIDDEN = ("hide, Markov adversary", "hide, extrapolating adversary", "hide, adversary with a street map")
 
 
-def _guesses(home: FloatArray, rides: Sequence[Ends], name: str) -> list[float]:
+def _compute_errors(home: FloatArray, rides: Sequence[Ends], name: str) -> list[float]:
     """Return the error of the posterior mean after each number of rides."""
     reach = np.arange(-1.5, 1.5 + _RASTER, _RASTER)
     points = np.round(home / 0.1) * 0.1 + np.stack(np.meshgrid(reach, reach), axis=-1).reshape(-1, 2)
@@ -167,12 +169,12 @@ def _guesses(home: FloatArray, rides: Sequence[Ends], name: str) -> list[float]:
         if number in RIDES:
             mass = np.exp(log - log.max())
             if "moved" in name:
-                mass *= _near(np.exp(centre - centre.max()), len(reach))
+                mass *= _sum_near_mass(np.exp(centre - centre.max()), len(reach))
             errors.append(float(np.hypot(*(mass @ points / mass.sum() - home))))
     return errors
 
 
-def _near(middles: FloatArray, side: int) -> FloatArray:
+def _sum_near_mass(middles: FloatArray, side: int) -> FloatArray:
     """Return for each point the mass of centres within 250 m."""
     from scipy.signal import fftconvolve
 
@@ -181,30 +183,32 @@ def _near(middles: FloatArray, side: int) -> FloatArray:
     return np.maximum(fftconvolve(middles.reshape(side, side), disc.astype(float), mode="same").ravel(), 0.0)
 
 
-def _street_map(city: City) -> StreetMap:
+def _read_city_streets(city: City) -> StreetMap:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "streets.geojson"
-        path.write_text(json.dumps(streets_geojson(city)))
+        path.write_text(json.dumps(build_streets_geojson(city)))
         return read_street_map(path)
 
 
-def _zone(city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[FloatArray]) -> list[list[float]]:
+def _compute_zone_errors(
+    city: City, street_map: StreetMap, home: FloatArray, rides: Sequence[FloatArray]
+) -> list[list[float]]:
     (place,) = city.projection.to_latlon(home)
     zone = HiddenZone(Square.around(float(place[0]), float(place[1]), 1.5 * RADIUS), RADIUS)
     streets = ZoneStreets(zone, street_map)
 
-    def plane(points: FloatArray) -> FloatArray:
+    def convert_to_plane(points: FloatArray) -> FloatArray:
         return zone.projection.to_plane(*city.projection.to_latlon(points).T)
 
-    (true_point,) = plane(home)
+    (true_point,) = convert_to_plane(home)
     likelihoods: list[dict[str, FloatArray]] = []
     stretches: list[Stretch] = []
     results: list[list[float]] = [[] for _ in HIDDEN]
     for number, ride in enumerate(rides, start=1):
-        track = plane(ride)
+        track = convert_to_plane(ride)
         outside = np.abs(track).max(axis=1) > zone.half_km
         beyond = np.flatnonzero(outside)
-        ends = _ends(track, int(beyond[0]), int(beyond[-1]))
+        ends = _find_ends(track, int(beyond[0]), int(beyond[-1]))
         # Up to the first return into the zone.
         first, last = int(beyond[0]), int(beyond[-1])
         until = first + int(np.argmin([*outside[first:], False]))

@@ -30,23 +30,23 @@ def append(measured: Mapping[str, Any], history: Path) -> list[str]:
     if history.exists():
         for line in history.read_text(encoding="utf-8").splitlines():
             run = json.loads(line)
-            if all(run[key] == measured[key] for key in _COMPARED) and _machine(run) == _machine(measured):
+            if all(run[key] == measured[key] for key in _COMPARED) and _get_machine(run) == _get_machine(measured):
                 before = run
     line = json.dumps({"when": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **measured}, ensure_ascii=False)
     with history.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
-    return [] if before is None else list(_slower(before, measured))
+    return [] if before is None else list(_find_slower_rows(before, measured))
 
 
-def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _find_slower_rows(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     rows = {row["what"]: row for row in before["rows"] if "skipped" not in row}
     for row in now["rows"]:
         earlier = rows.get(row["what"])
         if "skipped" in row or earlier is None or row["unit"] != earlier["unit"]:
             continue
-        times = _times(earlier["value"], row["value"], row["unit"])
+        times = _compute_factor(earlier["value"], row["value"], row["unit"])
         of_machine = [
-            _times(earlier["comparisons"][name]["value"], other["value"], row["unit"])
+            _compute_factor(earlier["comparisons"][name]["value"], other["value"], row["unit"])
             for name, other in row["comparisons"].items()
             if name in earlier["comparisons"]
         ]
@@ -57,7 +57,7 @@ def _slower(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _times(before: float, now: float, unit: str) -> float:
+def _compute_factor(before: float, now: float, unit: str) -> float:
     """Return the factor by which a value became worse. 1 if its unit has no direction."""
     if before <= 0 or now <= 0:
         return 1.0
@@ -66,5 +66,5 @@ def _times(before: float, now: float, unit: str) -> float:
     return before / now if unit.endswith("/s") else 1.0
 
 
-def _machine(run: Mapping[str, Any]) -> tuple[Any, Any]:
+def _get_machine(run: Mapping[str, Any]) -> tuple[Any, Any]:
     return run["machine"]["processors"], run["machine"]["system"]

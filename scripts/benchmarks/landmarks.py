@@ -42,11 +42,13 @@ def run(report: Report, _: argparse.Namespace) -> None:
     stamps = np.datetime64("2020-01-01", "us") + np.arange(fixes) * np.timedelta64(5, "s")
     moving = rng.random(fixes) < 0.01
     points = np.cumsum(rng.normal(0, 0.3, (fixes, 2)) * moving[:, None], axis=0) + rng.normal(0, 0.01, (fixes, 2))
-    literal = {"a fix at a time": partial(plain, stamps, points, 0.2, np.timedelta64(10, "m"))}
+    literal = {"a fix at a time": partial(find_plainly, stamps, points, 0.2, np.timedelta64(10, "m"))}
     report.time(f"stay points of {fixes:,} fixes", partial(landmarks.stay_points, stamps, points, 0.2, 10), literal)
 
 
-def plain(times: np.ndarray, points: np.ndarray, radius: float, minimum: np.timedelta64) -> list[tuple[int, int]]:
+def find_plainly(
+    times: np.ndarray, points: np.ndarray, radius: float, minimum: np.timedelta64
+) -> list[tuple[int, int]]:
     """Find stay points by the algorithm of Li et al. (2008) as published."""
     rows, i = [], 0
     while i < len(times):

@@ -23,7 +23,7 @@ HULLS = {
 PLAIN = "floating point"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, default=20_000)
 
 
@@ -34,7 +34,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     for name, differences in HULLS.items():
         hull = SensitivityHull(differences)
         for epsilon in (0.5, 2) if report.small else (0.1, 0.5, 1, 2, 5):
-            exact, plain = LatticeKNormMechanism(hull, epsilon), partial(float_noise, hull, epsilon, rng=rng)
+            exact, plain = LatticeKNormMechanism(hull, epsilon), partial(sample_float_noise, hull, epsilon, rng=rng)
             what = f"{name}, epsilon {epsilon:g}"
             many = {PLAIN: (partial(plain, draws), draws)}
             report.rate(f"{what}, one call", partial(exact.sample, [0, 0], size=draws), draws, "draws", many)
@@ -49,7 +49,7 @@ def repeat(call: partial, times: int) -> None:
         call()
 
 
-def float_noise(hull: SensitivityHull, epsilon: float, draws: int, rng: np.random.Generator) -> np.ndarray:
+def sample_float_noise(hull: SensitivityHull, epsilon: float, draws: int, rng: np.random.Generator) -> np.ndarray:
     """Sample K-norm noise ``(draws, d)`` in floats: a cone, a point of its simplex, a radius."""
     r = hull.dimension
     which = rng.choice(len(hull.cones), size=draws, p=hull.cone_volumes / hull.cone_volumes.sum())

@@ -41,8 +41,8 @@ from dphmm.space import Streets
 from scripts.benchmarks.lattice import HULLS
 from scripts.benchmarks.peers import NAMES as PEERS
 from scripts.benchmarks.peers import build_works as peers_of
-from scripts.benchmarks.report import Report, once, seconds
-from scripts.benchmarks.town import RADIUS_KM, forget, model, path, points, releaser
+from scripts.benchmarks.report import Report, time_median, time_once
+from scripts.benchmarks.town import RADIUS_KM, build_model, forget, make_points, make_releaser, sample_path
 
 ROOT = Path(__file__).parents[2]
 # Models of gaps: time classes, step in seconds, and cell size in kilometres.
@@ -55,7 +55,7 @@ _GAPS: tuple[tuple[ClassScheme | None, float, float], ...] = (
 _WARM_AFTER = 2_500
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--largest", type=int, default=1_000_000, metavar="STATES", help="default: 1000000")
 
 
@@ -63,86 +63,86 @@ def run(report: Report, options: argparse.Namespace) -> None:
     largest = 1_024 if report.small else options.largest
     for side in (32, 100, 316, 1000):
         if side * side <= largest:
-            spread(report, side)
+            time_spread_masses(report, side)
     for side in (32,) if report.small else (32, 100):
         for policy in ("utility", "transition", "complete"):
-            changing(report, side, policy)
-    delta_location_set(report, 32 if report.small else 316)
-    drive(report, 10 if report.small else 99)
-    draws(report, 10_000 if report.small else 1_000_000)
+            time_changing_sets(report, side, policy)
+    time_delta_location_set(report, 32 if report.small else 316)
+    time_streets(report, 10 if report.small else 99)
+    time_draws(report, 10_000 if report.small else 1_000_000)
     for size in (40,) if report.small else (100, 400, 1000):
-        dense(report, size, 50 if report.small else 1000)
-    gap(report, 20 if report.small else 128, 100 if report.small else 1440)
-    sparse(report, 20 if report.small else 100, 50 if report.small else 1000)
+        time_dense_inference(report, size, 50 if report.small else 1000)
+    time_gap(report, 20 if report.small else 128, 100 if report.small else 1440)
+    time_sparse_filter(report, 20 if report.small else 100, 50 if report.small else 1000)
     measure_users(report, 1 if report.small else 17)
     for by, step, cell in _GAPS:
-        gaps(report, by, step, cell)
-    nights(report)
+        time_yearly_gap(report, by, step, cell)
+    time_nights(report)
 
 
-def spread(report: Report, side: int) -> None:
+def time_spread_masses(report: Report, side: int) -> None:
     """Time a warm step with masses thousands of nats apart, as after many releases."""
-    engine, state = releaser(side, "utility", "lattice"), side * side // 2
-    far = points(side, side)
+    engine, state = make_releaser(side, "utility", "lattice"), side * side // 2
+    far = make_points(side, side)
     away = np.hypot(*(far - far[state]).T)
     belief = Belief.from_probabilities(np.full(side * side, 1 / side**2)).update(-(4000 / away.max()) * away)
     engine.resume(belief, 1)
-    for _ in range(1 if report.small else _warm(side * side)):
+    for _ in range(1 if report.small else _choose_warm_up(side * side)):
         engine.release(state)
     count = 5 if report.small else max(15, 600_000 // side**2)
-    taken = [once(partial(engine.release, state)) for _ in range(count)]
+    taken = [time_once(partial(engine.release, state)) for _ in range(count)]
     forwards, values = engine.model.transition.tocsc().T, np.random.default_rng(0).random(side * side)
 
-    def floor() -> None:
+    def multiply_once() -> None:
         np.exp(forwards @ values)
 
-    beside = {"a sparse product and a pass": 1e3 * seconds(floor, 15)}
+    beside = {"a sparse product and a pass": 1e3 * time_median(multiply_once, 15)}
     report.row(f"warm step, {side * side:,} states, masses e^4000 apart", 1e3 * median(taken), "ms", beside)
 
 
-def changing(report: Report, side: int, policy: str) -> None:
+def time_changing_sets(report: Report, side: int, policy: str) -> None:
     """Time steps with changing constraint sets, with and without cached hulls."""
     for mechanism in ("lattice", "k-norm"):
-        size, f = side * side, Measurements(points(side, side))
+        size, f = side * side, Measurements(make_points(side, side))
         rng = np.random.default_rng(1)
         taken = []
         anew = []
-        engine = releaser(side, policy, mechanism)
-        warm = 0 if report.small else _warm(size)
+        engine = make_releaser(side, policy, mechanism)
+        warm = 0 if report.small else _choose_warm_up(size)
         for k in range(20 if report.small else warm + 120):
             near = np.hypot(*(f.points - f.points[rng.integers(size)]).T) < 0.4 * f.points.max()
             engine.resume(Belief.from_probabilities(near / near.sum()), 1)
             if k % 2:
                 forget(engine, engine.soundness)
-            (anew if k % 2 else taken).append(once(partial(engine.release, int(np.flatnonzero(near)[0]))))
+            (anew if k % 2 else taken).append(time_once(partial(engine.release, int(np.flatnonzero(near)[0]))))
         values = -rng.random(size)
-        floor = 1e3 * seconds(partial(np.exp, values), 15)
+        floor = 1e3 * time_median(partial(np.exp, values), 15)
         beside = {"without cached hulls": 1e3 * median(anew[4 + warm // 2 :]), "a pass over the states": floor}
         name = f"step with new constraints, {size:,} states, {policy}, {mechanism}"
         report.row(name, 1e3 * median(taken[4 + warm // 2 :]), "ms", beside)
 
 
-def _warm(size: int) -> int:
+def _choose_warm_up(size: int) -> int:
     """Return the number of warm-up steps after which the relevant loops are compiled."""
     return _WARM_AFTER if size <= 100_000 else 20
 
 
-def delta_location_set(report: Report, side: int) -> None:
+def time_delta_location_set(report: Report, side: int) -> None:
     """Time a warm step with a changing delta-location set, and without delta."""
-    f = Measurements(points(side, side))
-    moves = model(side, side)
+    f = Measurements(make_points(side, side))
+    moves = build_model(side, side)
     state = side * side // 2
     taken = {}
     for delta in (0.01, None):
         policy = PolicyGraph.utility(f, RADIUS_KM)
         engine = Releaser(moves, f, policy, 1.0, "lattice", delta=delta, rng=3)
-        for _ in range(1 if side < 100 else _warm(side * side)):
+        for _ in range(1 if side < 100 else _choose_warm_up(side * side)):
             engine.release(state)
-        taken[delta] = 1e3 * median(once(partial(engine.release, state)) for _ in range(12))
+        taken[delta] = 1e3 * median(time_once(partial(engine.release, state)) for _ in range(12))
     report.row(f"step with delta = 0.01, {side * side:,} states", taken[0.01], "ms", {"without": taken[None]})
 
 
-def drive(report: Report, side: int) -> None:
+def time_streets(report: Report, side: int) -> None:
     """Time releases along streets with and without delta, and the policy's setup."""
     rng = np.random.default_rng(4)
     at = 450_000_000 + 9_000 * np.stack(np.meshgrid(*2 * [np.arange(side)]), axis=-1)
@@ -156,21 +156,21 @@ def drive(report: Report, side: int) -> None:
     weights /= np.bincount(first, weights)[first]
     start = np.full(streets.size, 1 / streets.size)
     moves = MarkovModel(csr_array((weights, (first, second)), shape=2 * (streets.size,)), start, states=streets)
-    states = path(moves, 5 if report.small else 80, rng)
+    states = sample_path(moves, 5 if report.small else 80, rng)
     taken = {}
     for delta in (0.01, None):
         settings = ReleaseSettings("streets:300m", epsilon=1.0, delta=delta)
-        setup = once(lambda settings=settings: settings.build_graph(moves), process_time)
+        setup = time_once(lambda settings=settings: settings.build_graph(moves), process_time)
         engine = settings.engine(moves, 3)
         # The first releases compile loops and build trees.
-        times = [once(partial(engine.release, state), process_time) for state in states]
+        times = [time_once(partial(engine.release, state), process_time) for state in states]
         taken[delta] = 1e3 * median(times[len(times) // 3 :])
     what = f"release along a drive, {streets.size:,} segments, {moves.transition.nnz:,} moves"
     report.row(what, taken[None], "ms", {"with delta = 0.01": taken[0.01]})
     report.row(f"policy along streets, {streets.size:,} segments", 1e3 * setup, "ms")
 
 
-def draws(report: Report, count: int) -> None:
+def time_draws(report: Report, count: int) -> None:
     """Time exact samples and the same number of random words."""
     words = partial(os.urandom, 8 * count)
     for name, epsilon in (("340 m grid cells", 1.0), ("1 km, coprime vertices", 5.0), ("1 km, coprime vertices", 20.0)):
@@ -179,14 +179,14 @@ def draws(report: Report, count: int) -> None:
         report.rate(f"exact draws, {name}, epsilon {epsilon:g}", draw, count, "draws", {"random words": (words, count)})
 
 
-def dense(report: Report, size: int, length: int) -> None:
+def time_dense_inference(report: Report, size: int, length: int) -> None:
     """Time inference over a full matrix, and one iteration of learning it from releases."""
     rng = np.random.default_rng(size)
     matrix, start = rng.dirichlet(np.ones(size), size), np.full(size, 1 / size)
     moves, rows = MarkovModel(matrix, start), rng.normal(0, 3, (length, size))
     observed, likelihood = Observations(rows), np.exp(rows - rows.max(axis=1, keepdims=True))
 
-    def products() -> None:
+    def multiply_all() -> None:
         values = start
         for row in likelihood:
             values = (values @ matrix) * row
@@ -205,40 +205,40 @@ def dense(report: Report, size: int, length: int) -> None:
     for work, call in calls.items():
         beside = {name: peer[work] for name, peer in peers.items() if peer is not None}
         if work == "filter":
-            beside["a dense product each"] = products
+            beside["a dense product each"] = multiply_all
         report.time(f"{work}, full matrix of {size:,} states, {length:,} releases", call, beside)
 
 
-def gap(report: Report, side: int, steps: int) -> None:
+def time_gap(report: Report, side: int, steps: int) -> None:
     """Time the prediction over a gap after a release: by default a day of one-minute steps."""
-    moves = model(side, side)
-    far = points(side, side)
+    moves = build_model(side, side)
+    far = make_points(side, side)
     away = np.hypot(*(far - far[len(far) // 2]).T)
     belief = Belief.from_probabilities(moves.initial).predict(moves).update(-away)
     forwards = moves.transition.tocsc().T.tocsr()
 
-    def products() -> None:
+    def multiply_all() -> None:
         values = moves.initial
         for _ in range(steps):
             values = forwards @ values
 
-    beside = {"one sparse product per step": products}
+    beside = {"one sparse product per step": multiply_all}
     report.time(f"gap of {steps:,} steps, {moves.size:,} states", partial(belief.predict, moves, steps), beside)
 
 
-def sparse(report: Report, side: int, length: int) -> None:
+def time_sparse_filter(report: Report, side: int, length: int) -> None:
     """Time the filter over a town."""
-    moves, rng = model(side, side), np.random.default_rng(2)
+    moves, rng = build_model(side, side), np.random.default_rng(2)
     rows = rng.normal(0, 3, (length, moves.size))
     likelihood, forwards = np.exp(rows - rows.max(axis=1, keepdims=True)), moves.transition.tocsc().T
 
-    def products() -> None:
+    def multiply_all() -> None:
         values = moves.initial
         for row in likelihood:
             values = (forwards @ values) * row
             values /= values.sum()
 
-    call, beside = partial(filter_releases, moves, Observations(rows)), {"a sparse product each": products}
+    call, beside = partial(filter_releases, moves, Observations(rows)), {"a sparse product each": multiply_all}
     report.time(f"filter, {moves.size:,} states of a town, {length:,} releases", call, beside)
 
 
@@ -250,18 +250,18 @@ def measure_users(report: Report, days: int) -> None:
         moves = learn(ROOT / "data" / "sample" / "geolife", space, 300).model
         synthesize(moves, folder / "user.csv", 1, days, rng=3)
         town, written = Data((str(folder / "user.csv"),)), folder / "released.csv"
-        taken = once(lambda: release(town, moves, ReleaseSettings("utility:1km"), output=written))
+        taken = time_once(lambda: release(town, moves, ReleaseSettings("utility:1km"), output=written))
         count = written.read_bytes().count(b"\n") - 1
         whole = f"{count:,} releases, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
         forwards = moves.transition.toarray().T.copy()
-        floor = seconds(lambda: forwards @ moves.initial, 50)
+        floor = time_median(lambda: forwards @ moves.initial, 50)
         beside = {"a dense product": 1e3 * floor}
         report.row(f"release job, {whole}", 1e3 * taken / count, "ms", beside)
-        taken = once(lambda: audit_session(written, moves, "utility:1km"))
+        taken = time_once(lambda: audit_session(written, moves, "utility:1km"))
         report.row(f"audit of the session, {whole}", 1e3 * taken / count, "ms", beside)
 
 
-def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> None:
+def time_yearly_gap(report: Report, by: ClassScheme | None, step: float, cell: float) -> None:
     """Time a year without a release: the first one, with its preparation, and later ones."""
     step, cell = (3600.0, 1.0) if report.small else (step, cell)
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=cell)
@@ -273,19 +273,19 @@ def gaps(report: Report, by: ClassScheme | None, step: float, cell: float) -> No
     belief = Belief.initial(moves, slot)
     what = f"a year without a release, {moves.size:,} states" + (f" by {by}" if by else "")
     what += f", {step:g} s"
-    report.row(f"{what}, the first", once(partial(belief.predict, moves, year, slot), process_time), "s")
+    report.row(f"{what}, the first", time_once(partial(belief.predict, moves, year, slot), process_time), "s")
     steps = [partial(belief.predict, moves, 1, slot + k) for k in range(day)]
-    beside = {"the steps of a day separately": sum(once(step, process_time) for step in steps)}
+    beside = {"the steps of a day separately": sum(time_once(step, process_time) for step in steps)}
     if by is None:
         walked = build_homogeneous_gap(moves.one_step_operators[0], year)
-        beside["without powers, until it is steady"] = once(
+        beside["without powers, until it is steady"] = time_once(
             partial(walked.propagate_forward, belief.chain_logs), process_time
         )
-    taken = seconds(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
+    taken = time_median(partial(belief.predict, moves, year, slot), 1 if report.small else 3, process_time)
     report.row(f"{what}, later ones", taken, "s", beside)
 
 
-def nights(report: Report) -> None:
+def time_nights(report: Report) -> None:
     """Time a year of twelve-hour gaps under a full transition matrix."""
     space = region(bbox=(44.95, -30.06, 45.05, -29.94), cell_km=1.0 if report.small else 0.27)
     moves = learn(ROOT / "data" / "sample" / "geolife", space, 3600.0).model
@@ -293,11 +293,11 @@ def nights(report: Report) -> None:
     hours = 12
     count = 10 if report.small else 365
 
-    def walked() -> None:
+    def walk_hours() -> None:
         now = belief
         for _ in range(hours):
             now = now.predict(moves)
 
-    whole = once(lambda: [belief.predict(moves, hours) for _ in range(count)], process_time)
+    whole = time_once(lambda: [belief.predict(moves, hours) for _ in range(count)], process_time)
     what = f"{count} gaps of {hours} steps, {moves.size:,} states, {moves.transition.nnz / moves.size**2:.0%} full"
-    report.row(what, whole, "s", {"their steps separately": count * seconds(walked, 5, process_time)})
+    report.row(what, whole, "s", {"their steps separately": count * time_median(walk_hours, 5, process_time)})

@@ -20,34 +20,34 @@ def build_works(name: str, start: np.ndarray, matrix: np.ndarray, log_rows: np.n
     """Return filter, smoother, path and one EM iteration of a library. None if not installed."""
     if not find_spec(name):
         return None
-    return {"hmmlearn": _hmmlearn, "dynamax": _dynamax}[name](start, matrix, log_rows)
+    return {"hmmlearn": _build_hmmlearn, "dynamax": _build_dynamax}[name](start, matrix, log_rows)
 
 
-def _hmmlearn(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
+def _build_hmmlearn(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
     from hmmlearn import _hmmc
 
     likelihood = np.exp(log_rows - log_rows.max(axis=1, keepdims=True))
 
-    def passes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def run_passes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         _, ahead, scale = _hmmc.forward_scaling(start, matrix, likelihood)
         back = _hmmc.backward_scaling(start, matrix, likelihood, scale)
         both = ahead * back
         return ahead, back, both / both.sum(axis=1, keepdims=True)
 
     def learn() -> tuple[np.ndarray, np.ndarray]:
-        ahead, back, smoothed = passes()
+        ahead, back, smoothed = run_passes()
         counts = _hmmc.compute_scaling_xi_sum(ahead, matrix, back, likelihood)
         return smoothed[0], counts / counts.sum(axis=1, keepdims=True)
 
     return {
         "filter": partial(_hmmc.forward_scaling, start, matrix, likelihood),
-        "smoother": lambda: passes()[2],
+        "smoother": lambda: run_passes()[2],
         "path": partial(_hmmc.viterbi, start, matrix, log_rows),
         "learning": learn,
     }
 
 
-def _dynamax(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
+def _build_dynamax(start: np.ndarray, matrix: np.ndarray, log_rows: np.ndarray) -> Works:
     import jax
     from dynamax.hidden_markov_model import inference
 

@@ -42,7 +42,7 @@ BURST_MINUTES = 40.0
 SILENCE_MINUTES = 25.0
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-users", type=int, default=12, help="number of released users (default: 12)")
     parser.add_argument("--days", type=int, default=10, help="days of each user (default: 10)")
 
@@ -61,7 +61,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     everyone = read(Path(real, "geolife/geolife_beijing.tar.gz")).trajectories
     order = np.random.default_rng(0).permutation(len(everyone)).tolist()
     tracks = [everyone[i] for i in order]
-    phones = [first_days(track, days) for track in tracks[:num_users]]
+    phones = [select_first_days(track, days) for track in tracks[:num_users]]
     measure(report, "GeoLife", phones, tracks[num_users:], BEIJING)
 
 
@@ -122,7 +122,7 @@ def thin_to_bursts(track: Trajectory, rng: np.random.Generator) -> Trajectory:
     return Trajectory(track.user, track.times[kept], track.latitude[kept], track.longitude[kept])
 
 
-def first_days(track: Trajectory, days: int) -> Trajectory:
+def select_first_days(track: Trajectory, days: int) -> Trajectory:
     """Return the fixes of the first days of a track that have fixes."""
     dates = track.times.astype("datetime64[D]")
     return track.select_time_range(track.times[0], np.unique(dates)[:days][-1] + np.timedelta64(1, "D"))

@@ -19,8 +19,8 @@ import numpy as np
 
 from dphmm import Grid, Measurements, PolicyGraph, degree_of_protection, exposed_states, protect, read
 from dphmm.policy.protection import Protection
-from scripts.benchmarks.report import Report, once
-from scripts.benchmarks.town import CELL_KM, points
+from scripts.benchmarks.report import Report, time_once
+from scripts.benchmarks.town import CELL_KM, make_points
 
 Instance = tuple[PolicyGraph, Measurements, np.ndarray]
 # Preset → a file within DPHMM_REAL_DATA, and radii. At 0.3 km no two cells of the first are adjacent.
@@ -32,22 +32,28 @@ REAL = {
 
 def run(report: Report, _: argparse.Namespace) -> None:
     count = 1 if report.small else 8
-    family(report, "196 states, 12 isolated", [isolated_instance(seed) for seed in range(count)])
-    family(report, "40 grid states, none connected", [none_connected(40, seed) for seed in range(count)])
-    family(report, "300 scattered states, 9 isolated", [scattered(300, 9, seed) for seed in range(count)])
-    family(report, "spatial categories, 24 of 400 states", [categories(seed) for seed in range(count)])
-    long_edges(report, 500 if report.small else 4000)
+    report_family(report, "196 states, 12 isolated", [build_isolated_instance(seed) for seed in range(count)])
+    report_family(
+        report, "40 grid states, none connected", [build_unconnected_instance(40, seed) for seed in range(count)]
+    )
+    report_family(
+        report, "300 scattered states, 9 isolated", [build_scattered_instance(300, 9, seed) for seed in range(count)]
+    )
+    report_family(
+        report, "spatial categories, 24 of 400 states", [build_category_instance(seed) for seed in range(count)]
+    )
+    report_long_edges(report, 500 if report.small else 4000)
     if report.small:
         return
-    long_edges(report, 12_500)
-    for name, instance in real(report):
+    report_long_edges(report, 12_500)
+    for name, instance in iterate_real_instances(report):
         cells = f"{instance[2].sum():,} cells, {len(exposed_states(*instance)):,} exposed"
-        family(report, f"{name}, {cells}", [instance])
+        report_family(report, f"{name}, {cells}", [instance])
     space = [protect_in_space(seed) for seed in range(count)]
-    family(report, "three dimensions, 20 states, 3 isolated", space)
+    report_family(report, "three dimensions, 20 states, 3 isolated", space)
 
 
-def long_edges(report: Report, count: int) -> None:
+def report_long_edges(report: Report, count: int) -> None:
     """Report times with long listed edges between scattered states, and of NumPy."""
     rng = np.random.default_rng(0)
     f = rng.normal(size=(count, 2))
@@ -70,7 +76,7 @@ def count_pairs(f: np.ndarray, normals: np.ndarray) -> np.ndarray:
     return is_inside.sum(axis=1)
 
 
-def family(report: Report, name: str, instances: list[Instance]) -> None:
+def report_family(report: Report, name: str, instances: list[Instance]) -> None:
     """Report times and errors of every method on the same instances."""
     ways = {
         "exact, least error": {},
@@ -84,12 +90,14 @@ def family(report: Report, name: str, instances: list[Instance]) -> None:
     for way, options in ways.items():
         repair = partial(protect, **options)
         results[way], taken[way] = run_repairs(report, repair, instances)
-        errors[way] = float(np.mean([error(result) for result in results[way]]))
+        errors[way] = float(np.mean([get_error(result) for result in results[way]]))
     best, area, nearest = (results[way] for way in ("exact, least error", "exact, least area", "nearest (Algorithm 1)"))
-    report.row(f"repair of {name}: least error", 1e3 * taken.pop("exact, least error"), "ms", scaled(taken))
+    report.row(f"repair of {name}: least error", 1e3 * taken.pop("exact, least error"), "ms", scale_to_ms(taken))
     report.row("    its mean squared error", errors.pop("exact, least error"), "km²", errors)
-    optimality(report, best)
-    worse = sum(error(by_area) > error(other) * (1 + 1e-9) for by_area, other in zip(area, nearest, strict=True))
+    report_optimality(report, best)
+    worse = sum(
+        get_error(by_area) > get_error(other) * (1 + 1e-9) for by_area, other in zip(area, nearest, strict=True)
+    )
     report.row("    least area has more error than Algorithm 1", worse, f"of {len(best)}")
     for objective in ("error", "volume"):
         repair = partial(protect, objective=objective, noise_scope="component")
@@ -97,10 +105,10 @@ def family(report: Report, name: str, instances: list[Instance]) -> None:
         report.row(f"    by component: least {objective}", 1e3 * seconds, "ms")
         mean = float(np.mean([result.objective_value for result in merged]))
         report.row("    its mean objective value", mean, "km²")
-        optimality(report, merged)
+        report_optimality(report, merged)
 
 
-def optimality(report: Report, results: list[Protection]) -> None:
+def report_optimality(report: Report, results: list[Protection]) -> None:
     report.row("    proven optimal", sum(result.is_optimal for result in results), f"of {len(results)}")
     report.row("    its largest optimality gap", max(result.optimality_gap for result in results), "of the value")
 
@@ -114,23 +122,23 @@ def run_repairs(
     for instance in instances:
         repaired: list[Protection] = []
         run = partial(lambda to, of: to.append(repair(*of)), repaired, instance)
-        times.append(median(once(run) for _ in range(report.repeats)))
+        times.append(median(time_once(run) for _ in range(report.repeats)))
         results.append(repaired[-1])
     return results, median(times)
 
 
-def scaled(taken: dict[str, float]) -> dict[str, float]:
+def scale_to_ms(taken: dict[str, float]) -> dict[str, float]:
     return {way: 1e3 * seconds for way, seconds in taken.items()}
 
 
-def error(result: Protection) -> float:
+def get_error(result: Protection) -> float:
     return result.hull.squared_error
 
 
-def isolated_instance(seed: int) -> Instance:
+def build_isolated_instance(seed: int) -> Instance:
     """Return 196 possible grid states: a block of 184 connected ones, and 12 isolated ones."""
     rng, side = np.random.default_rng(seed), 40
-    places, mask = points(side, side), np.zeros((side, side), dtype=bool)
+    places, mask = make_points(side, side), np.zeros((side, side), dtype=bool)
     mask[10:24, 10:24] = True
     mask[10:13, 10:14] = False
     while mask.sum() < 196:
@@ -140,12 +148,12 @@ def isolated_instance(seed: int) -> Instance:
     return PolicyGraph.utility(places, 1.5 * CELL_KM), Measurements(places), mask.ravel()
 
 
-def none_connected(count: int, seed: int) -> Instance:
+def build_unconnected_instance(count: int, seed: int) -> Instance:
     cells = np.random.default_rng(seed).permutation(400)[:count]
-    return PolicyGraph.from_edges(count, []), Measurements(points(20, 20)[cells]), np.ones(count, dtype=bool)
+    return PolicyGraph.from_edges(count, []), Measurements(make_points(20, 20)[cells]), np.ones(count, dtype=bool)
 
 
-def scattered(count: int, isolated: int, seed: int) -> Instance:
+def build_scattered_instance(count: int, isolated: int, seed: int) -> Instance:
     """Return scattered states with a radius that isolates some of them."""
     f = 3 * np.random.default_rng(seed).normal(size=(count, 2))
     apart = np.linalg.norm(f[:, None] - f[None], axis=2) + np.diag(np.full(count, np.inf))
@@ -153,8 +161,8 @@ def scattered(count: int, isolated: int, seed: int) -> Instance:
     return PolicyGraph.utility(f, radius), Measurements(f), np.ones(count, dtype=bool)
 
 
-def categories(seed: int) -> Instance:
-    rng, places = np.random.default_rng(seed), points(20, 20)
+def build_category_instance(seed: int) -> Instance:
+    rng, places = np.random.default_rng(seed), make_points(20, 20)
     centres = rng.uniform(0, 20 * CELL_KM, (25, 2))
     labels = np.linalg.norm(places[:, None] - centres[None], axis=2).argmin(axis=1)
     return PolicyGraph.categorical(labels), Measurements(places), rng.random(400) < 0.06
@@ -169,7 +177,7 @@ def protect_in_space(seed: int) -> Instance:
     return PolicyGraph.from_edges(20, edges), Measurements(f), np.ones(20, dtype=bool)
 
 
-def real(report: Report) -> Iterator[tuple[str, Instance]]:
+def iterate_real_instances(report: Report) -> Iterator[tuple[str, Instance]]:
     for name, (within, radii) in REAL.items():
         folder = os.environ.get("DPHMM_REAL_DATA")
         if not folder or not Path(folder, within).exists():

@@ -25,26 +25,26 @@ import pyarrow.parquet as pq
 from dphmm import read
 from dphmm.jobs.input_data import Data
 from dphmm.readers import data_sets, table
-from scripts.benchmarks.report import ROOT, Report, seconds
+from scripts.benchmarks.report import ROOT, Report, time_median
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, help="files or folders to read instead")
     parser.add_argument("--fixes", type=int, nargs="*", default=[10**5, 10**6, 10**7], help="sizes of Parquet files")
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
-    for path in options.files or inputs(report.small):
+    for path in options.files or list_inputs(report.small):
         dataset = read(path)
         points, again = dataset.points + dataset.merged, partial(read, path)
-        quick = points / seconds(again, report.repeats, time.process_time)
+        quick = points / time_median(again, report.repeats, time.process_time)
         beside = {}
         if path.suffix != ".csv":
             with (
                 mock.patch.object(data_sets, "_parse_geolife_block", refuse),
                 mock.patch.object(data_sets, "_parse_checkin_block", refuse),
             ):
-                beside["line by line"] = points / seconds(again, 1, time.process_time)
+                beside["line by line"] = points / time_median(again, 1, time.process_time)
         report.row(f"{path.name}, {points:,} points", quick, "points/s", beside)
 
     run_orders(report, [20_000, 40_000] if report.small else options.fixes)
@@ -104,7 +104,7 @@ def refuse(*_: object, **__: object) -> None:
     raise ValueError("sent to the line-by-line form")
 
 
-def inputs(small: bool) -> list[Path]:
+def list_inputs(small: bool) -> list[Path]:
     real, sample = os.environ.get("DPHMM_REAL_DATA"), ROOT / "data" / "sample"
     if real and not small:
         return [Path(real, "geolife/geolife_beijing.tar.gz"), Path(real, "gowalla/loc-gowalla_LA.txt.gz")]

@@ -43,7 +43,7 @@ CONNECTIONS = 16
 MANY_WORKERS = 4
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", nargs="?", type=Path, default=Path(), help="folder on the measured disk (default: the current one)"
     )
@@ -204,7 +204,7 @@ async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int)
     host, _, port = url.removeprefix("http://").partition(":")
     address = host, port
 
-    async def phone() -> None:
+    async def run_phone() -> None:
         reader, writer = await asyncio.open_connection(*address)
         for k in numbers:
             latitude, longitude = positions[k]
@@ -222,7 +222,7 @@ async def post_fixes(url: str, num_users: int, fixes: int, box: Box, start: int)
     async with httpx.AsyncClient(timeout=60) as client:
         await post_first_fix(client, url, box, start)
     begun = time.perf_counter()
-    await asyncio.gather(*(phone() for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(run_phone() for _ in range(CONNECTIONS)))
     return time.perf_counter() - begun, waits
 
 

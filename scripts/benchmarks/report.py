@@ -36,26 +36,29 @@ class Report:
         """Add a value, and others of the same run and unit with their ratios to it."""
         others = {name: {"value": other, "ratio": other / value} for name, other in (beside or {}).items()}
         self.rows.append({"what": what, "value": value, "unit": unit, "comparisons": others})
-        print(f"{what:<64}{number(value):>12} {unit}")
+        print(f"{what:<64}{format_number(value):>12} {unit}")
         for name, other in others.items():
-            print(f"    {name:<60}{number(other['value']):>12} {unit}{number(other['ratio']):>12} x", flush=True)
+            print(
+                f"    {name:<60}{format_number(other['value']):>12} {unit}{format_number(other['ratio']):>12} x",
+                flush=True,
+            )
 
     def time(self, what: str, run: Run, beside: Mapping[str, Run] | None = None, repeats: int | None = None) -> None:
         """Add median seconds of a call and of others after a warm-up. A slow call is run once."""
         count = repeats or self.repeats
 
-        def measured(call: Run) -> float:
-            first = once(call)
-            return first if first > MAX_REPEATED_SECONDS else seconds(call, count)
+        def measure_run(call: Run) -> float:
+            first = time_once(call)
+            return first if first > MAX_REPEATED_SECONDS else time_median(call, count)
 
-        self.row(what, measured(run), "s", {name: measured(other) for name, other in (beside or {}).items()})
+        self.row(what, measure_run(run), "s", {name: measure_run(other) for name, other in (beside or {}).items()})
 
     def rate(self, what: str, run: Run, count: int, unit: str, beside: Mapping[str, tuple[Run, int]]) -> None:
         """Add the number per second of a call, and those of others."""
         for other, _ in ((run, count), *beside.values()):
             other()
-        rates = {name: many / seconds(other, self.repeats) for name, (other, many) in beside.items()}
-        self.row(what, count / seconds(run, self.repeats), f"{unit}/s", rates)
+        rates = {name: many / time_median(other, self.repeats) for name, (other, many) in beside.items()}
+        self.row(what, count / time_median(run, self.repeats), f"{unit}/s", rates)
 
     def run_apart(self, module: str, function: str, *arguments: object) -> tuple[Any, float]:
         """Return a function's result and the peak memory in MiB of a separate process.
@@ -63,8 +66,8 @@ class Report:
         A small run stays in this process, because starting another takes longer than the function.
         """
         if self.small:
-            return getattr(importlib.import_module(module), function)(*arguments), peak_mib()
-        return in_new_process(module, function, *arguments)
+            return getattr(importlib.import_module(module), function)(*arguments), get_peak_mib()
+        return run_in_new_process(module, function, *arguments)
 
     def skip(self, what: str, why: str) -> None:
         self.rows.append({"what": what, "skipped": why})
@@ -84,24 +87,24 @@ class Report:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def once(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
+def time_once(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
     start = clock()
     run()
     return clock() - start
 
 
-def seconds(run: Run, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    return median(once(run, clock) for _ in range(repeats))
+def time_median(run: Run, repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    return median(time_once(run, clock) for _ in range(repeats))
 
 
 LOOK_S = 0.1
 
 
-def in_new_process(
+def run_in_new_process(
     module: str, function: str, *arguments: object, look: Callable[[int], None] | None = None
 ) -> tuple[Any, float]:
     """Run a function of a module in a separate process. Return result and peak memory in MiB.
@@ -124,13 +127,13 @@ def in_new_process(
         return tuple(json.loads(output.read()))
 
 
-def processor_seconds() -> float:
+def get_processor_seconds() -> float:
     """Return processor seconds of this process and of its finished child processes."""
     used = [resource.getrusage(target) for target in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def peak_mib(pid: int | None = None) -> float:
+def get_peak_mib(pid: int | None = None) -> float:
     """Return the peak memory of this or another process in MiB. 0 if another has ended."""
     # Not from getrusage on Linux: a process inherits its value from its parent.
     with suppress(OSError, IndexError):
@@ -141,4 +144,4 @@ def peak_mib(pid: int | None = None) -> float:
 
 if __name__ == "__main__":
     result = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*json.loads(sys.argv[3]))
-    print(json.dumps([result, peak_mib()]))
+    print(json.dumps([result, get_peak_mib()]))

@@ -43,9 +43,9 @@ from dphmm.jobs.model.region import region
 from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from dphmm.release.engine import ReleaseSettings
 from dphmm.space.grid import Grid
-from scripts.benchmarks.batch import SCHEMA, rows
+from scripts.benchmarks.batch import SCHEMA, build_rows
 from scripts.benchmarks.phones import CELL_KM, STEP_S, thin_to_bursts
-from scripts.benchmarks.report import MAX_REPEATED_SECONDS, Report, in_new_process, peak_mib
+from scripts.benchmarks.report import MAX_REPEATED_SECONDS, Report, get_peak_mib, run_in_new_process
 
 DAYS = 2
 USERS_AT_ONCE = 50
@@ -55,7 +55,7 @@ ENGINES = ("one process", "two processes", "Dask, two workers")
 ONE, TWO, DASK = ENGINES
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fixes", type=int, nargs="+", default=[10**5, 10**6], help="sizes, ascending (default: 100000 1000000)"
     )
@@ -68,7 +68,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     durations: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         write_users(Path(folder, "others.parquet"), 3_000 if report.small else 10**5, first=10**6)
-        learn(f"{folder}/others.parquet", space(), STEP_S, calibrate_radii=False, output=f"{folder}/model.npz")
+        learn(f"{folder}/others.parquet", build_space(), STEP_S, calibrate_radii=False, output=f"{folder}/model.npz")
         for size in sizes:
             num_users = write_users(Path(folder, "users.parquet"), size)
             if any(job.startswith("audit") for job in options.jobs):
@@ -101,7 +101,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             report.row(f"    extrapolated to {EXTRAPOLATED_FIXES:,} fixes", hours, "h")
 
 
-def space() -> Grid:
+def build_space() -> Grid:
     grid = region(bbox=build_city().box, cell_km=CELL_KM)
     assert isinstance(grid, Grid)
     return grid
@@ -122,18 +122,18 @@ def write_users(file: Path, num_fixes: int, first: int = 0, days_before: int = 0
                 count += len(phone)
                 if count >= num_fixes:
                     break
-            writer.write_table(rows(tracks))
+            writer.write_table(build_rows(tracks))
     return num_users
 
 
 def run_flows(folder: str, engine: Engine) -> object:
     settings = FlowSettings("visits,flows", visits_per_user=20, trips_per_user=10)
-    tables = flows(f"{folder}/users.parquet", Areas.from_space(space()), 1, settings, rng=1, engine=engine).tables
+    tables = flows(f"{folder}/users.parquet", Areas.from_space(build_space()), 1, settings, rng=1, engine=engine).tables
     return [tables[name].counts.tobytes() for name in sorted(tables)]
 
 
 def run_learning(folder: str, engine: Engine) -> object:
-    return learn(f"{folder}/users.parquet", space(), STEP_S, engine=engine).model.content_hash
+    return learn(f"{folder}/users.parquet", build_space(), STEP_S, engine=engine).model.content_hash
 
 
 def run_batch(folder: str, engine: Engine) -> object:
@@ -151,7 +151,7 @@ def run_session_audit(folder: str, engine: Engine) -> object:
 
 
 def run_event_audit(folder: str, engine: Engine) -> object:
-    state = space().size // 2
+    state = build_space().size // 2
     audit = audit_event(f"{folder}/{RELEASES}", f"{folder}/model.npz", f"at:{state} between 5 and 30", engine=engine)
     return [float(user.log_odds_change[-1]) for audits in audit.audits for user in audits]
 
@@ -184,15 +184,15 @@ def measure(report: Report, folder: str, job: str, engine: str) -> tuple[float, 
         with start_cluster(report.small) if engine == DASK else nullcontext(("", ())) as (address, workers):
             if report.small:  # in this process: starting another takes longer
                 wall, digest = run_job(folder, job, engine, address)
-                parent = worker = peak_mib()
+                parent = worker = get_peak_mib()
             else:
                 peaks = [0.0]
 
-                def look(pid: int, peaks: list[float] = peaks, workers: Sequence[int] = workers) -> None:
-                    peaks.extend(map(peak_mib, workers or find_children(pid)))
+                def record_peaks(pid: int, peaks: list[float] = peaks, workers: Sequence[int] = workers) -> None:
+                    peaks.extend(map(get_peak_mib, workers or find_children(pid)))
 
                 place = (folder, job, engine, address)
-                (wall, digest), parent = in_new_process(__name__, "run_job", *place, look=look)
+                (wall, digest), parent = run_in_new_process(__name__, "run_job", *place, look=record_peaks)
                 worker = max(peaks)
         durations.append(wall)
     return median(durations), digest, parent, worker
@@ -210,7 +210,7 @@ def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, .
     """Return a context with the address and the processes of a cluster of two workers."""
 
     @contextmanager
-    def started() -> Iterator[tuple[str, tuple[int, ...]]]:
+    def start_cluster() -> Iterator[tuple[str, tuple[int, ...]]]:
         import distributed
 
         # A small run takes less time than the start of processes.
@@ -224,7 +224,7 @@ def start_cluster(small: bool) -> AbstractContextManager[tuple[str, tuple[int, .
                     client.run(importlib.import_module, f"dphmm.jobs.{job}")
             yield cluster.scheduler_address, pids
 
-    return started()
+    return start_cluster()
 
 
 def find_children(pid: int) -> list[int]:

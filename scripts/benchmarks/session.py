@@ -14,13 +14,13 @@ from statistics import median
 
 from dphmm.release.ledger import Limits
 from dphmm.release.session import Session
-from scripts.benchmarks.report import Report, once
-from scripts.benchmarks.town import releaser
+from scripts.benchmarks.report import Report, time_once
+from scripts.benchmarks.town import make_releaser
 
 UNCOUNTED = 20
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder on the measured disk (default: .)")
     parser.add_argument("--largest", type=int, default=10_000, metavar="STATES", help="default: 10000")
 
@@ -37,8 +37,8 @@ def run(report: Report, options: argparse.Namespace) -> None:
 
 def measure(folder: Path, side: int, rounds: int) -> tuple[float, float, float]:
     """Return median milliseconds of an empty commit, an engine's step and a session's step."""
-    alone = releaser(side)
-    kept = releaser(side)
+    alone = make_releaser(side)
+    kept = make_releaser(side)
     states = side * side
     empty = sqlite3.connect(folder / "empty.db", isolation_level=None)
     empty.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE tally (value INTEGER)")
@@ -53,7 +53,7 @@ def measure(folder: Path, side: int, rounds: int) -> tuple[float, float, float]:
                 lambda state=state: alone.release(state),
                 lambda state=state, slot=slot: session.release(state, slot),
             )
-            taken.append([1e3 * once(turn) for turn in turns])
+            taken.append([1e3 * time_once(turn) for turn in turns])
     empty.close()
     commit, step, durable = map(median, zip(*taken[UNCOUNTED:], strict=True))
     return commit, step, durable

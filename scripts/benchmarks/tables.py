@@ -17,13 +17,13 @@ from dphmm.mechanisms.noise_tables import build_integer_rows, compute_max_ratio,
 from scripts.benchmarks.report import Report
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draws", type=int, default=1_000_000)
 
 
 def run(report: Report, options: argparse.Namespace) -> None:
     for side in (3,) if report.small else (6, 8, 10):
-        points, mixed, clique = city(side)
+        points, mixed, clique = build_city_policies(side)
         for name, graph in (("neighbours and a private corner", mixed), ("one clique", clique)):
             edges, what = graph.edge_array(), f"{side * side} states, {name}"
             prior = np.random.default_rng(0).dirichlet(np.ones(len(points)))
@@ -33,9 +33,9 @@ def run(report: Report, options: argparse.Namespace) -> None:
             report.time("    graph-exponential", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
     draws = 10_000 if report.small else options.draws
     mechanism = TableMechanism.optimal(points, mixed.edge_array(), 1.0)
-    floor = partial(by_doubles, np.cumsum(np.exp(mechanism.log_density(mechanism.points, points[0]))), draws)
+    floor = partial(sample_by_doubles, np.cumsum(np.exp(mechanism.log_density(mechanism.points, points[0]))), draws)
     report.rate("draws", partial(mechanism.sample, points[0], size=draws), draws, "draws", {"doubles": (floor, draws)})
-    points, mixed, _ = city(3 if report.small else 8)
+    points, mixed, _ = build_city_policies(3 if report.small else 8)
     size = len(points)
     engine = Releaser(
         MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size)), points, mixed, 1.0, "optimal"
@@ -45,7 +45,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
     report.time("    its soundness check", partial(check_soundness, engine, step))
 
 
-def city(side: int) -> tuple[np.ndarray, PolicyGraph, PolicyGraph]:
+def build_city_policies(side: int) -> tuple[np.ndarray, PolicyGraph, PolicyGraph]:
     """Return centres of cells of 250 m, the policy with a private corner, and the clique."""
     points = np.array([(i / 4, j / 4) for i in range(side) for j in range(side)])
     corner = np.flatnonzero((points < 0.99).all(axis=1))
@@ -58,5 +58,5 @@ def check_soundness(engine: Releaser, step: object) -> None:
     engine.soundness(step)
 
 
-def by_doubles(sums: np.ndarray, draws: int) -> np.ndarray:
+def sample_by_doubles(sums: np.ndarray, draws: int) -> np.ndarray:
     return np.searchsorted(sums, np.random.default_rng().random(draws))

@@ -13,7 +13,7 @@ CELL_KM = 0.34
 RADIUS_KM = 1.0
 
 
-def points(height: int, width: int) -> np.ndarray:
+def make_points(height: int, width: int) -> np.ndarray:
     """Return the centres of cells in kilometres, ``(N, 2)``, row by row."""
     y, x = np.divmod(np.arange(height * width), width)
     return CELL_KM * np.stack([x, y], axis=1)
@@ -37,11 +37,11 @@ def walk(height: int, width: int, rng: np.random.Generator | None = None, hub: b
     return coo_array((weights / totals[rows], (rows, columns)), shape=(size, size)).tocsr()
 
 
-def model(height: int, width: int, rng: np.random.Generator | None = None) -> MarkovModel:
+def build_model(height: int, width: int, rng: np.random.Generator | None = None) -> MarkovModel:
     return MarkovModel(walk(height, width, rng), np.full(height * width, 1 / (height * width)))
 
 
-def path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]:
+def sample_path(moves: MarkovModel, length: int, rng: np.random.Generator) -> list[int]:
     """Sample a path."""
     path = [int(rng.integers(moves.size))]
     while len(path) < length:
@@ -59,9 +59,9 @@ def forget(engine: Releaser, look: SoundnessCheck) -> None:
     look.clear()
 
 
-def releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:
+def make_releaser(side: int, policy: str = "utility", mechanism: str = "lattice") -> Releaser:
     """Return an engine over a square town with all states possible."""
-    f, moves = Measurements(points(side, side)), model(side, side)
+    f, moves = Measurements(make_points(side, side)), build_model(side, side)
     graphs = {
         "utility": lambda: PolicyGraph.utility(f, RADIUS_KM),
         "transition": lambda: PolicyGraph.transition(moves.transition),

@@ -20,8 +20,8 @@ import numpy as np
 from dphmm import Grid, MarkovModel, Measurements, PolicyGraph, Releaser, exposed_states, protect, read
 from dphmm.jobs import Data, learn
 from dphmm.model import Belief
-from scripts.benchmarks.report import Report, once
-from scripts.benchmarks.town import RADIUS_KM, model, points, walk
+from scripts.benchmarks.report import Report, time_once
+from scripts.benchmarks.town import RADIUS_KM, build_model, make_points, walk
 
 # Cells per side of the town, which contains a zone of eight by eight cells.
 SIDE = 24
@@ -29,8 +29,8 @@ SIDE = 24
 
 def run(report: Report, _: argparse.Namespace) -> None:
     for side in (32,) if report.small else (32, 316):
-        steps(report, side)
-    entering(report)
+        time_steps(report, side)
+    report_entry(report)
     if report.small:
         return
     folder = os.environ.get("DPHMM_REAL_DATA")
@@ -41,9 +41,9 @@ def run(report: Report, _: argparse.Namespace) -> None:
         report.skip("repairs of check-ins", "gowalla/loc-gowalla_LA.txt.gz is not in the folder DPHMM_REAL_DATA")
 
 
-def steps(report: Report, side: int) -> None:
+def time_steps(report: Report, side: int) -> None:
     """Time cold steps by component and with one hull under the same policies."""
-    f, moves = Measurements(points(side, side)), model(side, side)
+    f, moves = Measurements(make_points(side, side)), build_model(side, side)
     square = (np.stack(np.divmod(np.arange(side * side), side)) < 8).all(axis=0)
     zone = PolicyGraph.categorical(np.where(square, 0, -1))
     town = PolicyGraph.utility(f, RADIUS_KM).restrict(~square)
@@ -58,29 +58,29 @@ def steps(report: Report, side: int) -> None:
             engine = Releaser(moves, f, policy, 1.0, noise_scope=noise_scope, rng=1)
             engine.release(side * side - 1)
 
-            def cold(engine: Releaser = engine) -> float:
+            def time_cold_step(engine: Releaser = engine) -> float:
                 fresh = engine.spawn()
                 fresh.planner.clear()
                 fresh.resume(engine.belief, 1)
-                return once(partial(fresh.release, side * side - 1))
+                return time_once(partial(fresh.release, side * side - 1))
 
-            results[noise_scope] = 1e3 * median(cold() for _ in range(report.repeats))
+            results[noise_scope] = 1e3 * median(time_cold_step() for _ in range(report.repeats))
         what = f"cold step by component, {side * side:,} states, {name}"
         report.row(what, results["component"], "ms", {"one hull for all": results["graph"]})
 
 
-def entering(report: Report) -> None:
+def report_entry(report: Report) -> None:
     """Report the posterior of the true cell in a zone of 64 cells by the width of its buffer."""
     count = 2 if report.small else 250
     for width in (0, 2) if report.small else (0, 1, 2, 3, 4):
-        at_entry, inside = posteriors(width, count, np.random.default_rng(1))
+        at_entry, inside = compute_posteriors(width, count, np.random.default_rng(1))
         what = f"in a zone of 64 cells with a buffer of {width} cells ({0.25 * width:g} km)"
         report.row(f"{what}: posterior at entry, 90 % quantile", float(np.quantile(at_entry, 0.9)), "of one")
         report.row("    median", float(np.median(at_entry)), "of one")
         report.row("    at all timesteps in the zone, 90 % quantile", float(np.quantile(inside, 0.9)), "of one")
 
 
-def zoned(width: int) -> tuple[MarkovModel, np.ndarray, np.ndarray, PolicyGraph]:
+def build_zone(width: int) -> tuple[MarkovModel, np.ndarray, np.ndarray, PolicyGraph]:
     """Return a model, centres in km, mask of the home, and the policy with a buffer."""
     y, x = np.divmod(np.arange(SIDE * SIDE), SIDE)
     far = np.maximum(np.maximum(8 - x, x - 15), np.maximum(8 - y, y - 15))
@@ -90,9 +90,9 @@ def zoned(width: int) -> tuple[MarkovModel, np.ndarray, np.ndarray, PolicyGraph]
     return moves, 0.25 * np.stack([x, y], axis=1), home, policy
 
 
-def posteriors(width: int, count: int, rng: np.random.Generator) -> tuple[list[float], list[float]]:
+def compute_posteriors(width: int, count: int, rng: np.random.Generator) -> tuple[list[float], list[float]]:
     """Return posteriors of the true cell at the first and at all releases from the home."""
-    moves, f, home, policy = zoned(width)
+    moves, f, home, policy = build_zone(width)
     engine = Releaser(moves, f, policy, 1.0, noise_scope="component", rng=2, spacing=0.25)
     rows = [moves.transition.indices[a:b] for a, b in pairwise(moves.transition.indptr.tolist())]
     at_entry, inside = [], []
@@ -124,7 +124,7 @@ def check_ins(report: Report, file: Path) -> None:
     lone = len(exposed_states(policy, f, possible, noise_scope="component"))
     for name, prior in (("uniform", None), ("visits", visits)):
         repair = partial(protect, policy, f, possible, noise_scope="component", prior=prior)
-        taken = median(once(repair) for _ in range(report.repeats))
+        taken = median(time_once(repair) for _ in range(report.repeats))
         repaired, nearest = repair(), repair(method="greedy")
         report.row(f"joint repair, {lone} exposed of {possible.sum():,} cells, prior {name}", taken, "s")
         report.row(
@@ -132,10 +132,10 @@ def check_ins(report: Report, file: Path) -> None:
         )
         report.row("    its optimality gap", repaired.optimality_gap, "of the error")
     for radius in (1.0, 2.0, 4.0):
-        three_steps(report, grid, file, radius)
+        report_three_steps(report, grid, file, radius)
 
 
-def three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
+def report_three_steps(report: Report, grid: Grid, file: Path, radius: float) -> None:
     """Report errors three steps after a known start, for hulls, repairs and tables.
 
     All have one budget, the same starts and the belief after three steps. Errors are those of the releases, and of the

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "--runs", type=int, default=module.RUNS, help=f"runs per point (default: {module.RUNS})"
         )
         figure_parser.add_argument("--seed", type=int, default=1)
-        if hasattr(module, "arguments"):
-            module.arguments(figure_parser)
+        if hasattr(module, "add_arguments"):
+            module.add_arguments(figure_parser)
     options = parser.parse_args(arguments)
     if options.small:
         options.runs = 1

@@ -20,7 +20,7 @@ from dphmm.cli.demo import CELL_KM, NUM_DAYS, NUM_USERS, RELEASED_USERS, STEP_SE
 from dphmm.model.moves import state_sequences
 from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from dphmm.space.grid import Grid
-from scripts.drawings.sheet import finish, panels, save, write
+from scripts.drawings.sheet import create_panels, finish, save, write
 
 DATA: tuple[str, ...] = ()
 RUNS = 5
@@ -32,22 +32,22 @@ DAILY = (5.0, 12.0, 24.0, 48.0, 96.0)
 
 
 def draw(options: argparse.Namespace) -> None:
-    model, steps, states = town(1 if options.small else NUM_DAYS)
+    model, steps, states = build_town(1 if options.small else NUM_DAYS)
     if options.small:
         steps, states = steps[:40], states[:40]
     few = slice(1) if options.small else slice(None)
     rules: dict[str, list[tuple[str, ReleaseSettings, float | None]]] = {
-        "constant": [(f"{e:g}", settings(e), None) for e in CONSTANT[few]],
-        "Gaussian rule": [(f"{t:g} km", settings(1.0), t) for t in GUESSED[few]],
+        "constant": [(f"{e:g}", make_settings(e), None) for e in CONSTANT[few]],
+        "Gaussian rule": [(f"{t:g} km", make_settings(1.0), t) for t in GUESSED[few]],
     }
     for maximum in (1.0, 4.0)[few]:
         rules[f"target, at most {maximum:g} per release"] = [
-            (f"{t:g} km", settings(maximum, Schedule(t)), None) for t in TARGETS[few]
+            (f"{t:g} km", make_settings(maximum, Schedule(t)), None) for t in TARGETS[few]
         ]
         rules[f"daily budget, at most {maximum:g} per release"] = [
-            (f"{b:g} per day", settings(maximum, Schedule(window_epsilon=b)), None) for b in DAILY[few]
+            (f"{b:g} per day", make_settings(maximum, Schedule(window_epsilon=b)), None) for b in DAILY[few]
         ]
-    figure, (ax,) = panels(1, 7.0)
+    figure, (ax,) = create_panels(1, 7.0)
     rows = []
     for name, points in rules.items():
         pairs = []
@@ -68,11 +68,11 @@ def draw(options: argparse.Namespace) -> None:
     write(options.folder / "budgets.csv", ["rule", "setting", "spent", "error_km", "deviation_km"], rows)
 
 
-def settings(epsilon: float, schedule: Schedule | None = None) -> ReleaseSettings:
+def make_settings(epsilon: float, schedule: Schedule | None = None) -> ReleaseSettings:
     return ReleaseSettings(policy="utility:1km", epsilon=epsilon, schedule=schedule)
 
 
-def town(days: int) -> tuple[MarkovModel, IntArray, IntArray]:
+def build_town(days: int) -> tuple[MarkovModel, IntArray, IntArray]:
     """Return the model, and the released user's steps between timesteps with their states."""
     city = build_city()
     trajectories = sample_trajectories(NUM_USERS, days, STEP_SECONDS / 60, city=city)

@@ -25,7 +25,7 @@ from dphmm.jobs.flows import build_tables
 from dphmm.mechanisms.exact import parse_rational
 from dphmm.mechanisms.integer_noise import CountNoise
 from dphmm.random import as_random_source
-from scripts.drawings.flows import DATA, SETTINGS, everything
+from scripts.drawings.flows import DATA, SETTINGS, read_tables_and_events
 from scripts.drawings.sheet import write
 
 __all__ = ["DATA"]
@@ -44,7 +44,7 @@ class SeparateIntervals(Family):
         return 1.0 - confidence
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--areas", type=Path, nargs=2, required=True, metavar="FILE", help="polygons of each data set")
 
 
@@ -52,15 +52,15 @@ def draw(options: argparse.Namespace) -> None:
     logging.disable(logging.WARNING)  # each run warns about repaired polygons
     rows: list[tuple[object, ...]] = []
     for name, layer in zip(DATA, options.areas, strict=True):
-        for row in measured(name, getattr(options, name), Areas.from_polygons(layer), options):
+        for row in measure(name, getattr(options, name), Areas.from_polygons(layer), options):
             print(dict(zip(HEADER, row, strict=True)), flush=True)
             rows.append(row)
     write(options.folder / "flow_rows.csv", HEADER, rows)
 
 
-def measured(name: str, path: Path, areas: Areas, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def measure(name: str, path: Path, areas: Areas, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     settings = FlowSettings(**{key: value for key, value in SETTINGS[name].items() if key != "time_classes"})
-    tables, events = everything(path, areas, settings)
+    tables, events = read_tables_and_events(path, areas, settings)
     rng = np.random.default_rng(options.seed)
     for epsilon in EPSILONS:
         rows: dict[str, list[bool]] = {kind: [] for kind in KINDS}
@@ -70,25 +70,25 @@ def measured(name: str, path: Path, areas: Areas, options: argparse.Namespace) -
             noisy_tables, _ = build_tables(events, list(tables.values()), settings, noise)
             of_file = list[bool]()
             for noisy in noisy_tables.values():
-                true = true_cells(events, noisy)
-                for level, shown, rest in covered_rows(noisy, true):
+                true = count_true_cells(events, noisy)
+                for level, shown, rest in find_covered_rows(noisy, true):
                     rows["cells" if level == CELL_LEVEL else "levels and sums"] += shown
                     rows["rests"] += rest
                     of_file += shown + rest
                 single = replace(noisy, precision=replace(noisy.precision, family=SeparateIntervals(1, 1)))
-                rows["separate intervals"] += [row for _, shown, _ in covered_rows(single, true) for row in shown]
+                rows["separate intervals"] += [row for _, shown, _ in find_covered_rows(single, true) for row in shown]
             files.append(all(of_file))
         columns = [(len(hits) / options.runs, float(np.mean(hits)) if hits else "") for hits in rows.values()]
         yield (name, epsilon, options.runs, float(np.mean(files)), *(value for pair in columns for value in pair))
 
 
-def true_cells(events: dict[str, Events], noisy: NoisyTable) -> Any:
+def count_true_cells(events: dict[str, Events], noisy: NoisyTable) -> Any:
     """Return the true cells of bounded contributions."""
     unit_events = events[noisy.table.unit]
     return count_cells(unit_events, select_bounded(unit_events, noisy.precision.max_events), noisy.table)
 
 
-def covered_rows(noisy: NoisyTable, true: Any) -> Iterator[tuple[str, list[bool], list[bool]]]:
+def find_covered_rows(noisy: NoisyTable, true: Any) -> Iterator[tuple[str, list[bool], list[bool]]]:
     """Yield each level, and whether its rows and its rest contain the true numbers."""
     totals = noisy.table.forest.sum_levels(true)
     for part in get_parts(noisy.table):

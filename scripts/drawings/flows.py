@@ -57,7 +57,7 @@ LOOKS = {
 TABLES = ("visits", "flows")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--areas", type=Path, nargs=2, required=True, metavar="FILE", help="polygons of each data set")
     parser.add_argument("--model-bbox", type=float, nargs=4, metavar="DEGREES", help="region of the models")
 
@@ -66,14 +66,18 @@ def draw(options: argparse.Namespace) -> None:
     logging.disable(logging.WARNING)  # each run warns about repaired polygons
     rows: list[tuple[object, ...]] = []
     for name, layer in zip(DATA, options.areas, strict=True):
-        rows += [(name, *row) for row in compared(name, getattr(options, name), Areas.from_polygons(layer), options)]
+        rows += [
+            (name, *row) for row in compare_methods(name, getattr(options, name), Areas.from_polygons(layer), options)
+        ]
     header = ["data", "table", "method", "epsilon", "error", "of the largest half"]
     header += ["bound", "covered", "unbounded covered", "is_significant", "sure of zero"]
     write(options.folder / "flows.csv", header, ([*row, *[""] * (len(header) - len(row))] for row in rows))
-    save(drawn(rows), options.folder / "flows.png")
+    save(draw_errors(rows), options.folder / "flows.png")
 
 
-def everything(path: Path | str, areas: Areas, settings: FlowSettings) -> tuple[dict[str, Table], dict[str, Events]]:
+def read_tables_and_events(
+    path: Path | str, areas: Areas, settings: FlowSettings
+) -> tuple[dict[str, Table], dict[str, Events]]:
     """Return the tables, and all events."""
     layout = settings.layout(areas)
     blocks = iterate_blocks(Data.from_any(path).stream([], may_be_empty=True))
@@ -83,9 +87,9 @@ def everything(path: Path | str, areas: Areas, settings: FlowSettings) -> tuple[
     return {name: Table(name, layout) for name in settings.names}, events
 
 
-def compared(name: str, path: Path, areas: Areas, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
+def compare_methods(name: str, path: Path, areas: Areas, options: argparse.Namespace) -> Iterator[tuple[object, ...]]:
     settings = FlowSettings(",".join(TABLES), **SETTINGS[name])
-    tables, events = everything(path, areas, settings)
+    tables, events = read_tables_and_events(path, areas, settings)
     epsilons = EPSILONS[2:3] if options.small else EPSILONS
     true = {
         key: count_cells(events[table.unit], select_all(events[table.unit]), table) for key, table in tables.items()
@@ -96,7 +100,7 @@ def compared(name: str, path: Path, areas: Areas, options: argparse.Namespace) -
             unit_events = events[table.unit]
             pairs = np.unique(np.stack([unit_events.cells[key], unit_events.user]), axis=1)
             num_users = np.bincount(pairs[0], minlength=len(true[key]))
-            yield key, f"threshold {kept}", "", *errors(np.where(num_users < kept, 0, true[key]), true[key])
+            yield key, f"threshold {kept}", "", *compute_errors(np.where(num_users < kept, 0, true[key]), true[key])
     rng = np.random.default_rng(options.seed)
     for epsilon in epsilons:
         for run in range(options.runs):
@@ -114,24 +118,24 @@ def compared(name: str, path: Path, areas: Areas, options: argparse.Namespace) -
                     int(cells.is_significant.sum()),
                     int((cells.is_significant & (of_bound == 0)).sum()),
                 )
-                yield key, "dphmm", epsilon, *errors(noisy.counts, true[key]), *more
-                yield key, "dphmm, unbiased", epsilon, *errors(cells.estimates, true[key])
+                yield key, "dphmm", epsilon, *compute_errors(noisy.counts, true[key]), *more
+                yield key, "dphmm, unbiased", epsilon, *compute_errors(cells.estimates, true[key])
             for key, table in tables.items():
                 unit_events = events[table.unit]
                 of_bound = count_cells(unit_events, select_bounded(unit_events, PLAIN), table)
                 of_bound = of_bound + rng.laplace(0, PLAIN * len(tables) / epsilon, len(of_bound))
-                yield key, "plain Laplace", epsilon, *errors(np.maximum(of_bound, 0), true[key])
+                yield key, "plain Laplace", epsilon, *compute_errors(np.maximum(of_bound, 0), true[key])
             if run < (1 if options.small else 2):
-                for key, of_them in synthetic(name, path, areas, settings, epsilon, run, options).items():
+                for key, of_them in count_synthetic_users(name, path, areas, settings, epsilon, run, options).items():
                     scaled = of_them * (true[key].sum() / max(of_them.sum(), 1))
-                    yield key, "synthetic users", epsilon, *errors(scaled, true[key])
+                    yield key, "synthetic users", epsilon, *compute_errors(scaled, true[key])
 
 
 def select_all(events: Events) -> np.ndarray:
     return np.ones(len(events.user), dtype=bool)
 
 
-def synthetic(
+def count_synthetic_users(
     name: str, path: Path, areas: Areas, settings: FlowSettings, epsilon: float, seed: int, options: argparse.Namespace
 ) -> dict[str, np.ndarray]:
     """Return counts of synthetic users from a model with the same guarantee."""
@@ -142,18 +146,18 @@ def synthetic(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "users.parquet"
         synthesize(model, file, num_users=50 if options.small else 500, days=7, rng=seed)
-        tables, events = everything(file, areas, settings)
+        tables, events = read_tables_and_events(file, areas, settings)
         return {key: count_cells(events[t.unit], select_all(events[t.unit]), t) for key, t in tables.items()}
 
 
-def errors(values: np.ndarray, true: np.ndarray) -> tuple[float, float]:
+def compute_errors(values: np.ndarray, true: np.ndarray) -> tuple[float, float]:
     """Return the errors of all cells, and of the largest cells with half of the total."""
     order = np.argsort(-true, kind="stable")
     largest = order[: 1 + int(np.searchsorted(np.cumsum(true[order]), true.sum() / 2))]
     return tuple(float(np.abs(values - true)[cells].sum() / true[cells].sum()) for cells in (order, largest))  # type: ignore[return-value]
 
 
-def drawn(rows: Sequence[tuple[object, ...]]) -> Figure:
+def draw_errors(rows: Sequence[tuple[object, ...]]) -> Figure:
     figure = Figure(figsize=(11, 7), layout="constrained")
     axes = figure.subplots(2, 4).ravel()
     panels = [(name, table, at) for name in DATA for table in TABLES for at in (4, 5)]

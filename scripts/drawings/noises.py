@@ -22,7 +22,7 @@ CELL_KM = 0.25
 STEPS = 15
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
 
 

@@ -38,7 +38,7 @@ SEATS = np.array(
 )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
 
 
@@ -56,7 +56,7 @@ def draw(options: argparse.Namespace) -> None:
         "utility:1km": PolicyGraph.utility(points, 1.0, cell_km),
         "categories by district": PolicyGraph.categorical(districts.tolist()),
     }
-    track = day()
+    track = make_day()
     states = np.linalg.norm(track[:, None] - points, axis=2).argmin(axis=1)
     figure = Figure(figsize=(13.2, 4.9), layout="constrained")
     rows = []
@@ -94,7 +94,7 @@ def draw(options: argparse.Namespace) -> None:
     )
 
 
-def day() -> np.ndarray:
+def make_day() -> np.ndarray:
     """Return the location at each timestep, ``(T, 2)`` kilometres from the centre."""
     legs = [np.repeat([STOPS[0][0]], STOPS[0][1], axis=0)]
     for (start, _), (end, steps) in pairwise(STOPS):

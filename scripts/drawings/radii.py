@@ -35,7 +35,7 @@ REGIONS = {
 BUDGETS = (5.0, 1.0, 0.2, None)
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bbox", type=float, nargs=4, metavar=("S", "W", "N", "E"), help="region instead of the cities"
     )

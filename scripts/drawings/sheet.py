@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 
-def panels(count: int = 2, width: float = 5.5, **options: bool) -> tuple[Figure, Sequence[Axes]]:
+def create_panels(count: int = 2, width: float = 5.5, **options: bool) -> tuple[Figure, Sequence[Axes]]:
     figure = Figure(figsize=(width * count, 4), layout="constrained")
     return figure, figure.subplots(1, count, squeeze=False, **options)[0]
 

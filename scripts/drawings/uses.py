@@ -49,7 +49,7 @@ MEASURES = (
 )
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bbox", type=float, nargs=4, metavar=("S", "W", "N", "E"), help="region instead of the cities"
     )

@@ -9,9 +9,9 @@ from collections import Counter
 from itertools import cycle, islice
 from pathlib import Path
 
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Tally, hostile, start_processes, try_inputs
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Tally, make_input, start_processes, try_inputs
 from scripts.fuzzing.commands import COMMANDS
-from scripts.fuzzing.targets import TARGETS, every_target
+from scripts.fuzzing.targets import TARGETS, list_targets
 
 
 def main(words: list[str] | None = None) -> int:
@@ -21,7 +21,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--commands", type=int, default=0, help="total number of command lines")
     parser.add_argument("--seed", type=int, default=0, help="seed of the inputs")
     parser.add_argument("--first", type=int, default=0, help="index of the first input of each reader")
-    parser.add_argument("--reader", action="append", choices=[*every_target()], metavar="NAME", help="repeatable")
+    parser.add_argument("--reader", action="append", choices=[*list_targets()], metavar="NAME", help="repeatable")
     parser.add_argument("--workers", type=int, default=1, help="number of processes")
     parser.add_argument("--memory", type=int, default=1024, help="memory limit of an input in MiB")
     parser.add_argument("--seconds", type=float, default=20.0, help="time limit of an input in seconds")
@@ -31,7 +31,7 @@ def main(words: list[str] | None = None) -> int:
     print(f"{'reader':<27}{'inputs':>9}{'accepted':>10}{'refused':>10}{'wrong':>7}{'kinds':>7}{'seconds':>9}")
     counts = Counter(islice(cycle(arguments.reader or TARGETS), arguments.inputs))
     counts.update(islice(cycle(COMMANDS), arguments.commands))
-    with start_processes(arguments.workers, every_target) as pool:
+    with start_processes(arguments.workers, list_targets) as pool:
         for name, count in counts.items():
             numbers = range(arguments.first, arguments.first + count)
             tallies[name] = try_inputs(pool, name, arguments.seed, numbers, arguments.seconds, arguments.memory << 20)
@@ -60,7 +60,7 @@ def _write_failures(folder: Path, name: str, tally: Tally, seed: int) -> None:
         place = folder / name / f"{kind}-{number}"
         place.mkdir(parents=True, exist_ok=True)
         if not outcome.kind.startswith("the fuzzer itself"):
-            file, data = hostile(every_target()[name], name, seed, number)
+            file, data = make_input(list_targets()[name], name, seed, number)
             (place / file).write_bytes(data)
         (place / "traceback.txt").write_text(f"{outcome.kind}\n{outcome.detail}\n", "utf-8", "backslashreplace")
 

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     detail: str = ""
 
 
-def hostile(target: Target, name: str, seed: int, number: int) -> tuple[str, bytes]:
+def make_input(target: Target, name: str, seed: int, number: int) -> tuple[str, bytes]:
     """Return the input with an index: name of the file, and content. It is deterministic."""
     rng = Random(f"{seed}/{name}/{number}")
     file, data = rng.choice(target.seeds())
@@ -146,7 +146,7 @@ def _try_input(name: str, seed: int, memory: int, number: int) -> Outcome:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
     try:
-        file, data = hostile(target, name, seed, number)
+        file, data = make_input(target, name, seed, number)
     except Exception as problem:
         return Outcome(f"the fuzzer itself: {type(problem).__name__}", repr(problem))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:

@@ -27,18 +27,18 @@ from scripts.fuzzing import seeds, values
 from scripts.fuzzing.attempt import Target
 
 
-def _word(text: str) -> str | dict[str, Any]:
+def _parse_word(text: str) -> str | dict[str, Any]:
     """Return a word, or the settings of the TOML text after @."""
     return tomllib.loads(text[1:]) if text.startswith("@") else text
 
 
 # Name, which starts with the command → valid words and settings before mutation.
 BASES = {
-    name: [_word(word) for word in shlex.split(line_words)]
-    for name, _, line_words in (line.partition(": ") for line in values.words("commands"))
+    name: [_parse_word(word) for word in shlex.split(line_words)]
+    for name, _, line_words in (line.partition(": ") for line in values.get_words("commands"))
 }
 
-EXTREMES = [*values.words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
+EXTREMES = [*values.get_words("options"), "", " ", "9" * 400, "9" * 5000, "-9" * 50, "x" * 100_000, "a\udc80b"]
 EXTREMES += ["\x1b[2J\x07\r\n\x9b"]
 
 # Commands that take seconds, which tests omit.
@@ -57,17 +57,17 @@ class BadEndError(Exception):
         super().__init__(f"{kind}: {detail}")
 
 
-def changed(data: bytes, rng: Random) -> bytes:
+def change_words(data: bytes, rng: Random) -> bytes:
     """Return the words with extreme values of options, a replaced value, or a word removed."""
     name, *words = json.loads(data)
-    extreme = lambda: rng.choice((*EXTREMES, values.text(rng).replace("\x00", "")[:5000]))  # noqa: E731
+    extreme = lambda: rng.choice((*EXTREMES, values.make_text(rng).replace("\x00", "")[:5000]))  # noqa: E731
     options = [parameter for parameter in find_command(name)[0].params if isinstance(parameter, click.Option | Key)]
     for _ in range(rng.choice((1, 1, 1, 2))):
         kind = rng.random()
         if kind < 0.75 and options:
             option = rng.choice(options)
             if isinstance(option, Key):
-                words.append({get_key(option): _toml_value(extreme(), rng)})
+                words.append({get_key(option): _choose_toml_value(extreme(), rng)})
                 continue
             flag = rng.choice(option.opts)
             if flag in words:
@@ -81,7 +81,7 @@ def changed(data: bytes, rng: Random) -> bytes:
     return json.dumps([name, *words]).encode()
 
 
-def _toml_value(text: str, rng: Random) -> Any:
+def _choose_toml_value(text: str, rng: Random) -> Any:
     """Return a value of a key from an extreme text: number, boolean, text, list or table."""
     value = text
     with contextlib.suppress(ValueError):
@@ -105,7 +105,7 @@ def use(path: Path) -> None:
     name, *words = json.loads(path.read_bytes())
     _, command = find_command(name)
     with tempfile.TemporaryDirectory(dir=_ROOM) as place, contextlib.chdir(place):
-        folder = Path(shutil.copytree(_template(), place, dirs_exist_ok=True))
+        folder = Path(shutil.copytree(_make_template(), place, dirs_exist_ok=True))
         words = with_settings(words, folder / "keys.toml")
         before = {file.name for file in folder.iterdir()}
         stdin = (folder / "lines.json").read_text()
@@ -140,7 +140,7 @@ def find_command(name: str) -> tuple[click.Command, list[str]]:
 
 
 COMMANDS = {  # command → its target
-    f"dphmm {name}": Target(partial(list, [("words.json", json.dumps([name, *words]).encode())]), changed, use)
+    f"dphmm {name}": Target(partial(list, [("words.json", json.dumps([name, *words]).encode())]), change_words, use)
     for name, words in BASES.items()
 }
 
@@ -149,11 +149,11 @@ _ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 @cache
-def _template() -> Path:
+def _make_template() -> Path:
     """Return the folder of the files that the words name, written once per process."""
     folder = Path(tempfile.mkdtemp(dir=_ROOM))
-    (_, releases), session = seeds.seeds("releases-csv")[0], seeds.seeds("session")
-    for name, data in (*seeds.documents("world"), *session, ("releases.csv", releases)):
+    (_, releases), session = seeds.make_seeds("releases-csv")[0], seeds.make_seeds("session")
+    for name, data in (*seeds.read_documents("world"), *session, ("releases.csv", releases)):
         (folder / name).write_bytes(data)
-    seeds.model().save(folder / "m.npz")
+    seeds.make_model().save(folder / "m.npz")
     return folder

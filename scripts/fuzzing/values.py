@@ -13,20 +13,20 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-9, 5e-324, 1e-308, 1e-300, 1e15, 1e16, 1
 FLOATS += (90.0, 90.0000001, -180.0, 180.0000001, 1.000000001, float("inf"), float("-inf"), float("nan"))
 
 
-def words(name: str) -> list[str]:
+def get_words(name: str) -> list[str]:
     """Return the lines of a file in the folder of words."""
     return (Path(__file__).parent / "words" / f"{name}.txt").read_text(encoding="utf-8").split("\n")[:-1]
 
 
-NUMBERS = [*words("numbers"), "1" + "0" * 400, "9" * 4300, "9" * 4301, "-" + "9" * 5000, "0." + "0" * 400 + "1"]
+NUMBERS = [*get_words("numbers"), "1" + "0" * 400, "9" * 4300, "9" * 4301, "-" + "9" * 5000, "0." + "0" * 400 + "1"]
 NUMBERS += ["", " 7 ", "\t7", "7\x00"]
-TIMES = words("times")
-TEXTS = [*words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", "\ufeff", "\u2028", "\u202e", "a" * 300]
+TIMES = get_words("times")
+TEXTS = [*get_words("texts"), "", " ", "\t", "\n", "\x00", "\x1b[31m", "\ufeff", "\u2028", "\u202e", "a" * 300]
 TEXTS += ["x" * 70_000, "\x1b[2J\x07\x00\r\n\x9b\u202e", "\U0001f600", "\u0301" * 50, "\ufffe"]
 DEEP = ("[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900, "(" * 3000 + ")" * 3000)
 
 
-def text(rng: Random) -> str:
+def make_text(rng: Random) -> str:
     """Return a random text: a number, a time, words, or nested brackets."""
     numbers = (rng.choice(NUMBERS), repr(rng.choice(INTEGERS)), repr(rng.choice(FLOATS)))
     (chosen,) = rng.choices((*numbers, rng.choice(TIMES), rng.choice(TEXTS), rng.choice(DEEP)), (18, 9, 8, 20, 42, 3))

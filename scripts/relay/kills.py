@@ -394,7 +394,7 @@ def start_recipient(seen: Observations) -> ThreadingHTTPServer:
 
 
 @contextmanager
-def running(kind: type[Server], folder: Path, wanted: bool) -> Iterator[Any]:
+def run_server(kind: type[Server], folder: Path, wanted: bool) -> Iterator[Any]:
     """Run a server in this context. None if it is not wanted."""
     server = None
     if wanted:
@@ -423,8 +423,8 @@ def main() -> None:
     at_broker = not options.no_broker and find_program("mosquitto") is not None
     here = tempfile.mkdtemp(dir=options.folder)
     with (
-        running(Postgres, Path(here) / "postgres", options.postgres) as postgres,
-        running(Mosquitto, Path(here) / "broker", at_broker) as broker,
+        run_server(Postgres, Path(here) / "postgres", options.postgres) as postgres,
+        run_server(Mosquitto, Path(here) / "broker", at_broker) as broker,
     ):
         seen, store = run(
             options.kills,

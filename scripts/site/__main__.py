@@ -22,7 +22,7 @@ ROOT_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.m
 NOTEBOOK = "tutorial/first.md"
 
 
-def stage(source: Path, folder: Path) -> None:
+def stage_pages(source: Path, folder: Path) -> None:
     """Copy the documentation, with the outputs of its code and the generated pages.
 
     Raises
@@ -59,7 +59,7 @@ def stage(source: Path, folder: Path) -> None:
             text = names.with_tables(text)
         text = text.replace("gallery/README.rst)", "figures/index.rst)")
         (folder / page.relative_to(source)).write_text(text, encoding="utf-8")
-    for path, text in (commands.pages() | names.pages()).items():
+    for path, text in (commands.build_pages() | names.build_pages()).items():
         (folder / "reference" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "reference" / path).write_text(text, encoding="utf-8")
     for name in ROOT_PAGES:
@@ -71,7 +71,7 @@ def stage(source: Path, folder: Path) -> None:
         (folder / ROOT_PAGES[name]).write_text(text, encoding="utf-8")
 
 
-def sphinx(builder: str, source: Path, target: Path) -> int:
+def run_sphinx(builder: str, source: Path, target: Path) -> int:
     """Run Sphinx with warnings as errors and return its exit code."""
     options = ["-b", builder, "-W", "--keep-going", "-j", str(os.cpu_count() or 1), "-q", "-d", str(BUILD / "trees")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
@@ -95,23 +95,23 @@ def main() -> int:
         shutil.rmtree(BUILD, ignore_errors=True)
     source, target = BUILD / "source", arguments.folder.resolve()
     try:
-        stage(ROOT / "docs", source)
+        stage_pages(ROOT / "docs", source)
     except FailedPages as problem:
         print(f"scripts/docs: {problem}", file=sys.stderr)
         return 1
     print(f"pages ran after {time.monotonic() - began:.0f} s", flush=True)
-    code = sphinx("html", source, target)
+    code = run_sphinx("html", source, target)
     if code:
         return code
-    problems = links.problems(target)
+    problems = links.find_problems(target)
     if problems:
         print("\n".join(["scripts/docs: broken links:", *problems]), file=sys.stderr)
         return 1
-    problems = look.flaws(sorted(target.rglob("*.html"))) if arguments.look else []
+    problems = look.find_flaws(sorted(target.rglob("*.html"))) if arguments.look else []
     if problems:
         print("\n".join(["scripts/docs: pages with layout problems:", *problems]), file=sys.stderr)
         return 1
-    code = sphinx("linkcheck", source, BUILD / "linkcheck") if arguments.external else 0
+    code = run_sphinx("linkcheck", source, BUILD / "linkcheck") if arguments.external else 0
     if code:
         return code
     print(f"{target / 'index.html'}: {len(list(target.rglob('*.html')))} pages after {time.monotonic() - began:.0f} s")

@@ -57,7 +57,7 @@ class Block:
         return first[1] if first and self.language not in ("console", "python") else None
 
 
-def blocks(text: str) -> list[Block]:
+def parse_blocks(text: str) -> list[Block]:
     """Return the blocks of a page in order."""
     return [
         Block(
@@ -71,7 +71,7 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
-def commands(body: str) -> list[tuple[str, str]]:
+def parse_commands(body: str) -> list[tuple[str, str]]:
     """Return the commands of a console block, each with the output below it (or "")."""
     pairs: list[tuple[str, str]] = []
     for line in body.splitlines():

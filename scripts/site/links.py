@@ -28,7 +28,7 @@ class _Page(HTMLParser):
                 self.links.append((value, (tag, key) in LOADED and values.get("rel", "") not in QUIET))
 
 
-def problems(site: Path) -> list[str]:
+def find_problems(site: Path) -> list[str]:
     """Return the broken links of a folder of HTML, one line each."""
     pages = {path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
     pages_by_problem: dict[str, list[str]] = defaultdict(list)

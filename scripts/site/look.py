@@ -11,7 +11,7 @@ from pathlib import Path
 WIDTHS = (420, 1280)
 
 
-def flaws(pages: Iterable[Path]) -> list[str]:
+def find_flaws(pages: Iterable[Path]) -> list[str]:
     """Return the problems that headless Chromium finds on pages, one line each.
 
     The browser is that of ``DPHMM_CHROMIUM``, or else that of the system.
@@ -36,7 +36,9 @@ def flaws(pages: Iterable[Path]) -> list[str]:
                 view.on("pageerror", lambda error: flaws_seen.append(f"{at}: {error}"))
                 view.on(
                     "request",
-                    lambda request: flaws_seen.append(f"{at} requests {request.url}") if _leaves(request.url) else None,
+                    lambda request: (
+                        flaws_seen.append(f"{at} requests {request.url}") if _is_external(request.url) else None
+                    ),
                 )
             for page in pages:
                 for width, view in zip(WIDTHS, opened, strict=True):
@@ -50,5 +52,5 @@ def flaws(pages: Iterable[Path]) -> list[str]:
     return flaws_seen
 
 
-def _leaves(url: str) -> bool:
+def _is_external(url: str) -> bool:
     return not url.startswith(("file:", "data:", "blob:"))

@@ -13,7 +13,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from scripts.site.blocks import Block, blocks, commands
+from scripts.site.blocks import Block, parse_blocks, parse_commands
 from scripts.site.pages import ROOT, TIME_LIMIT_SECONDS
 
 DISPLAY_CODE = {"picture": "from IPython.display import Image\n\nImage({!r})", "page": "from IPython.display import IFrame\n\nIFrame({!r}, 900, 600)"}  # fmt: skip  # noqa: E501
@@ -27,13 +27,13 @@ def get_code(block: Block) -> str | None:
         return None
     if block.language == "python":
         return block.body.strip()
-    return "\n".join(["%%bash", "set -e", *(command for command, _ in commands(block.body))])
+    return "\n".join(["%%bash", "set -e", *(command for command, _ in parse_commands(block.body))])
 
 
-def notebook(text: str) -> nbformat.NotebookNode:
+def build_notebook(text: str) -> nbformat.NotebookNode:
     """Return a page as a notebook. Relative links, without targets there, become text."""
     cells, at = [], 0
-    for block in [*blocks(text), Block(len(text), len(text), "picture", "", "")]:
+    for block in [*parse_blocks(text), Block(len(text), len(text), "picture", "", "")]:
         code = get_code(block)
         if code is None:
             continue
@@ -54,7 +54,7 @@ def run(page: Path, to: Path) -> None:
     nbclient.exceptions.CellExecutionError
         If a cell fails.
     """
-    book = notebook(page.read_text(encoding="utf-8"))
+    book = build_notebook(page.read_text(encoding="utf-8"))
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:

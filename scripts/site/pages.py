@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from scripts.site.blocks import Block, blocks, commands
+from scripts.site.blocks import Block, parse_blocks, parse_commands
 
 ROOT = Path(__file__).parents[2]
 # Maximum number of characters of a line of output that is a sentence.
@@ -41,29 +41,31 @@ def run_pages(pages: Iterable[Path], folder: Path) -> dict[Path, list[dict[str, 
         If a page fails, with the messages of all failed pages.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    package = _package()
-    wanted = [page for page in pages if any(block.is_run for block in blocks(page.read_text(encoding="utf-8")))]
+    package = _hash_package()
+    wanted = [page for page in pages if any(block.is_run for block in parse_blocks(page.read_text(encoding="utf-8")))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # The longest pages start first: none of them is left to run alone at the end.
-        messages = list(pool.map(lambda page: _run(page, folder, package), sorted(wanted, key=_num_runs, reverse=True)))
+        messages = list(
+            pool.map(lambda page: _run(page, folder, package), sorted(wanted, key=_count_runs, reverse=True))
+        )
     failed = [message for message in messages if message]
     if failed:
         raise FailedPages("\n\n".join(failed))
     return {page: json.loads((folder / f"{page.stem}.json").read_text(encoding="utf-8")) for page in wanted}
 
 
-def _num_runs(page: Path) -> int:
+def _count_runs(page: Path) -> int:
     """Return the number of commands and Python blocks that a page runs."""
-    runs = [block for block in blocks(page.read_text(encoding="utf-8")) if block.is_run]
-    return sum(len(commands(block.body)) if block.language == "console" else 1 for block in runs)
+    runs = [block for block in parse_blocks(page.read_text(encoding="utf-8")) if block.is_run]
+    return sum(len(parse_commands(block.body)) if block.language == "console" else 1 for block in runs)
 
 
-def _package() -> str:
+def _hash_package() -> str:
     """Return a digest of the package and the sample, which pages run."""
-    return _digest([*sorted((ROOT / "dphmm").rglob("*.py")), *sorted((ROOT / "data").rglob("*"))])
+    return _hash_files([*sorted((ROOT / "dphmm").rglob("*.py")), *sorted((ROOT / "data").rglob("*"))])
 
 
-def _digest(paths: Iterable[Path]) -> str:
+def _hash_files(paths: Iterable[Path]) -> str:
     whole = hashlib.sha256()
     for path in paths:
         if path.is_file():
@@ -73,7 +75,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 def _run(page: Path, folder: Path, package: str) -> str:
     """Run a page unless its outputs are cached. Return an error message or an empty string."""
-    key = _digest([page]) + package
+    key = _hash_files([page]) + package
     kept = folder / f"{page.stem}.key"
     if kept.is_file() and kept.read_text(encoding="utf-8") == key and (folder / f"{page.stem}.json").is_file():
         return ""
@@ -98,24 +100,24 @@ def with_outputs(text: str, outputs: list[dict[str, Any]], generated: str) -> st
     ``generated`` is the folder of pictures, relative to the page.
     """
     parts, at = [], 0
-    for block, output in zip(blocks(text), outputs, strict=True):
+    for block, output in zip(parse_blocks(text), outputs, strict=True):
         printed_outputs = output.get("printed", ())
         if any(printed_outputs):
             parts.append(text[at : block.start])
-            for (command, _), printed in zip(commands(block.body), printed_outputs, strict=True):
-                parts.append(f"```console\n$ {command}\n```\n{_output(printed, block.remark == 'open')}\n")
+            for (command, _), printed in zip(parse_commands(block.body), printed_outputs, strict=True):
+                parts.append(f"```console\n$ {command}\n```\n{_format_output(printed, block.remark == 'open')}\n")
         else:
             parts.append(
                 text[at : block.start] if block.language in ("picture", "page", "check") else text[at : block.end]
             )
-            parts.append(_shown(block, output, generated))
+            parts.append(_format_shown(block, output, generated))
         at = block.end
     return "".join([*parts, text[at:]])
 
 
-def _output(text: str, unfolded: bool = False) -> str:
+def _format_output(text: str, unfolded: bool = False) -> str:
     """Return a block with the printed text. Long output is folded."""
-    lines = [part for line in text.rstrip().splitlines() for part in _wrapped(line)]
+    lines = [part for line in text.rstrip().splitlines() for part in _wrap_line(line)]
     if not lines:
         return ""
     block = "\n\n````{code-block} text\n:class: output\n" + "\n".join(lines) + "\n````\n"
@@ -124,15 +126,15 @@ def _output(text: str, unfolded: bool = False) -> str:
     return f'\n\n<details class="output"><summary>{len(lines)} lines of output</summary>\n{block}\n</details>\n'
 
 
-def _wrapped(line: str) -> list[str]:
+def _wrap_line(line: str) -> list[str]:
     """Wrap a line of output if it is a long sentence. Rows of tables are not wrapped."""
     if len(line) <= MAX_LINE_LENGTH or "  " in line.strip():
         return [line]
     return textwrap.wrap(line, MAX_LINE_LENGTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _shown(block: Block, output: dict[str, Any], generated: str) -> str:
-    parts = [_output(output.get("text", ""))]
+def _format_shown(block: Block, output: dict[str, Any], generated: str) -> str:
+    parts = [_format_output(output.get("text", ""))]
     parts += [f"\n\n![Figure of the code above]({generated}/{name})\n" for name in output.get("pictures", ())]
     if block.language in ("picture", "page") and "file" not in output:
         return ""

@@ -28,7 +28,7 @@ from click.testing import CliRunner
 
 import dphmm
 from dphmm.cli import main
-from scripts.site.blocks import Block, blocks, commands
+from scripts.site.blocks import Block, parse_blocks, parse_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +100,9 @@ class PageRun:
         if wanted != block.remark and subprocess.run(wanted, shell=True, capture_output=True).returncode:
             self.is_skipping = True
             return {"text": f"(not run when this page was built: `{wanted}` failed)\n"}
-        done = self._console(block.body, block.code) if block.language == "console" else self._python(block.body)
+        done = (
+            self._run_console(block.body, block.code) if block.language == "console" else self._run_python(block.body)
+        )
         return {} if block.remark == "silent" else done
 
     def was_printed(self, words: str, share: float = 0.0) -> bool:
@@ -108,24 +110,24 @@ class PageRun:
 
         Each printed figure may differ by a share of the stated one.
         """
-        wanted = _figures_in(words)
+        wanted = _parse_figures(words)
         spaced = [r"\s+".join(map(re.escape, re.split(r"\s+", part))) for part in _FIGURE.split(words.strip())]
         matches = re.finditer(f"({_FIGURE.pattern})".join(spaced), self.printed)
-        near = (zip(wanted, _figures_in(match[0]), strict=True) for match in matches)
+        near = (zip(wanted, _parse_figures(match[0]), strict=True) for match in matches)
         is_printed = any(all(abs(there - here) <= share * here for here, there in pairs) for pairs in near)
-        return is_printed and set(wanted) <= set(_figures_in(self.words))
+        return is_printed and set(wanted) <= set(_parse_figures(self.words))
 
-    def _console(self, body: str, code: int) -> dict[str, Any]:
+    def _run_console(self, body: str, code: int) -> dict[str, Any]:
         outputs = []
-        for command, expected in commands(body):
-            printed = "" if command.startswith("scripts/") else self._command(command, code)
+        for command, expected in parse_commands(body):
+            printed = "" if command.startswith("scripts/") else self._run_command(command, code)
             self.printed += f"{printed}\n"
-            if expected and _lines(printed) != _lines(expected):
+            if expected and _strip_lines(printed) != _strip_lines(expected):
                 raise PageError(f"$ {command}\nprints\n{printed}\nand not\n{expected}")
             outputs.append("" if expected else printed.replace(str(self.work), "."))
         return {"printed": outputs}
 
-    def _command(self, line: str, wanted: int) -> str:
+    def _run_command(self, line: str, wanted: int) -> str:
         """Run a line: a plain ``dphmm`` command in this process (faster), others in a shell."""
         lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
@@ -142,18 +144,18 @@ class PageRun:
             raise PageError(f"$ {line}\nends with exit code {code} and prints\n{printed}")
         return printed
 
-    def _python(self, body: str) -> dict[str, Any]:
+    def _run_python(self, body: str) -> dict[str, Any]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             warnings.simplefilter("error")
             if body.lstrip().startswith(">>> "):
-                self._doctest(body)
+                self._run_doctest(body)
             else:
-                self._statements(body)
+                self._run_statements(body)
             self.printed += printed.getvalue()
-            return {"text": printed.getvalue().replace(str(self.work), "."), "pictures": self._figures()}
+            return {"text": printed.getvalue().replace(str(self.work), "."), "pictures": self._save_figures()}
 
-    def _statements(self, body: str) -> None:
+    def _run_statements(self, body: str) -> None:
         """Run a block as in a notebook: the value of a final expression is printed."""
         tree = ast.parse(body, self.page)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -163,7 +165,7 @@ class PageRun:
             if value is not None:
                 print(value if isinstance(value, str) else repr(value))
 
-    def _doctest(self, body: str) -> None:
+    def _run_doctest(self, body: str) -> None:
         test = doctest.DocTestParser().get_doctest(body, self.names, self.page, self.page, 0)
         report = io.StringIO()
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
@@ -171,7 +173,7 @@ class PageRun:
             raise PageError(report.getvalue())
         self.names.update(test.globs)
 
-    def _figures(self) -> list[str]:
+    def _save_figures(self) -> list[str]:
         pyplot = sys.modules.get("matplotlib.pyplot")
         names = []
         for number in pyplot.get_fignums() if pyplot else ():
@@ -183,11 +185,11 @@ class PageRun:
         return names
 
 
-def _figures_in(text: str) -> list[float]:
+def _parse_figures(text: str) -> list[float]:
     return [float(figure.replace(",", "")) for figure in _FIGURE.findall(text)]
 
 
-def _lines(text: str) -> list[str]:
+def _strip_lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
@@ -211,7 +213,7 @@ def run_page(page: Path, folder: Path) -> list[dict[str, Any]]:
         with contextlib.chdir(work):
             text = page.read_text(encoding="utf-8")
             run, done = PageRun(page.stem, work, folder, text), []
-            for block in blocks(text):
+            for block in parse_blocks(text):
                 try:
                     done.append(run.output(block))
                 except PageError as problem:

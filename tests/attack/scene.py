@@ -11,7 +11,7 @@ from dphmm.space import Grid
 STEP = 600.0
 
 
-def grid(cells: int = 2, cell_km: float = 0.25) -> Grid:
+def build_grid(cells: int = 2, cell_km: float = 0.25) -> Grid:
     """Return a grid with ``cells`` cells per side, about 45 degrees north."""
     half = cells * cell_km / 2 - 0.002
     south, west = 45.0 - half / 111.13, -30.0 - half / 78.85
@@ -20,15 +20,15 @@ def grid(cells: int = 2, cell_km: float = 0.25) -> Grid:
     return result
 
 
-def moves(cells: int = 2, parts: int = 1, seed: int = 0, stay: float = 0.6, redrawn: float = 0.2) -> MeshMovement:
+def build_moves(cells: int = 2, parts: int = 1, seed: int = 0, stay: float = 0.6, redrawn: float = 0.2) -> MeshMovement:
     """Return random moves between the cells of a grid."""
     rng = np.random.default_rng(seed)
     size = cells * cells
     matrix = stay * np.eye(size) + (1 - stay) * rng.dirichlet(np.full(size, 0.7), size)
-    return MeshMovement(MarkovModel(matrix, rng.dirichlet(np.ones(size)), grid(cells), STEP), parts, redrawn)
+    return MeshMovement(MarkovModel(matrix, rng.dirichlet(np.ones(size)), build_grid(cells), STEP), parts, redrawn)
 
 
-def track(chain: MeshMovement, points: np.ndarray, slots: np.ndarray, begins: np.ndarray | None = None) -> Track:
+def build_track(chain: MeshMovement, points: np.ndarray, slots: np.ndarray, begins: np.ndarray | None = None) -> Track:
     """Return a track through points of the plane."""
     latitude, longitude = chain.grid.projection.to_latlon(points).T
     starts = np.zeros(len(slots), dtype=bool) if begins is None else begins.copy()
@@ -54,4 +54,4 @@ def walk(chain: MeshMovement, steps: int, rng: np.random.Generator) -> Track:
             part = chain.mesh.points[state * chain.parts**2 + rng.integers(chain.parts**2)]
             place = part + side * (rng.random(2) - 0.5)
         points.append(place)
-    return track(chain, np.array(points), 1000 + np.arange(steps))
+    return build_track(chain, np.array(points), 1000 + np.arange(steps))

@@ -30,14 +30,14 @@ from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.model import MarkovModel
 from dphmm.release import Releaser, ReleaseSettings
 from dphmm.space import Places
-from tests.attack.scene import STEP, grid, moves, track, walk
-from tests.sizes import fewer
+from tests.attack.scene import STEP, build_grid, build_moves, build_track, walk
+from tests.sizes import choose_count
 
 # The test is two-sided.
 #
 # It compares the mean over users of a statistic with mean zero with its standard error.
 ALPHA = 1e-3
-NUM_USERS = fewer(80, 50)
+NUM_USERS = choose_count(80, 50)
 STEPS = 14
 SEED = 20241107
 
@@ -74,12 +74,12 @@ class NewEachTime(Hourly):
         return np.where(there, 0.0, -20.0)
 
 
-def excess(channel: Channel, broken: Channel | None = None, chain: MeshMovement | None = None) -> float:
+def compute_excess(channel: Channel, broken: Channel | None = None, chain: MeshMovement | None = None) -> float:
     """Return the excess belief in the truth over its expectation, in standard errors.
 
     The expected probability of the true cell under a calibrated belief p is the sum of the squares of p.
     """
-    chain = chain or moves(4, 3, seed=1, stay=0.75, redrawn=0.1)
+    chain = chain or build_moves(4, 3, seed=1, stay=0.75, redrawn=0.1)
     differences = []
     for index in range(NUM_USERS):
         rng = np.random.default_rng([SEED, index])
@@ -102,15 +102,15 @@ STATEFUL = [AnyZone(0.3), SquaredOffset(2.0), Hourly(1)]
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", [*FRESH, *SNAPPED, *STATEFUL], ids=lambda channel: channel.name)
 def test_beliefs_are_calibrated(channel):
-    assert abs(excess(channel)) < norm.ppf(1 - ALPHA / 2)
+    assert abs(compute_excess(channel)) < norm.ppf(1 - ALPHA / 2)
 
 
 @pytest.mark.parametrize("offset", [0.1, 0.3])
 def test_beliefs_under_fixed_offset_are_calibrated(offset):
-    chain = moves(
+    chain = build_moves(
         4, 1, seed=1, stay=0.75, redrawn=1.0
     )  # an offset also reveals parts of cells, which this test does not examine
-    assert abs(excess(FixedOffset(offset, fineness=6), chain=chain)) < norm.ppf(1 - ALPHA / 2)
+    assert abs(compute_excess(FixedOffset(offset, fineness=6), chain=chain)) < norm.ppf(1 - ALPHA / 2)
 
 
 BROKEN = {
@@ -129,7 +129,7 @@ def test_adversary_with_wrong_channel_is_detected(name):
     """Each wrong channel fails the calibration test or makes releases impossible."""
     channel, broken = BROKEN[name]
     try:
-        deviation = abs(excess(channel, broken))
+        deviation = abs(compute_excess(channel, broken))
     except StochasticError:
         return  # no possible state could have produced a release
     assert deviation > norm.ppf(1 - ALPHA / 2)
@@ -137,7 +137,7 @@ def test_adversary_with_wrong_channel_is_detected(name):
 
 @pytest.mark.slow
 def test_repeated_deterministic_release_adds_no_evidence_and_fresh_noise_averages_out():
-    chain = moves(3, 5, seed=2, stay=0.98, redrawn=0.0)
+    chain = build_moves(3, 5, seed=2, stay=0.98, redrawn=0.0)
     user_track = walk(chain, 60, np.random.default_rng(5))
     staying = [walk(chain, 60, np.random.default_rng([1, number])) for number in range(12)]
     fresh = attack_tracks(staying, [Gaussian(0.3)], chain, 200.0, 0)[0]
@@ -147,7 +147,7 @@ def test_repeated_deterministic_release_adds_no_evidence_and_fresh_noise_average
 
 
 def test_posterior_without_releases_equals_model_prediction():
-    chain = moves(3, 1)
+    chain = build_moves(3, 1)
     user_track = walk(chain, 6, np.random.default_rng(0))
     posterior = NoRelease().posterior(
         NoRelease().obfuscate(user_track, chain, np.random.default_rng(0)), user_track, chain
@@ -157,7 +157,7 @@ def test_posterior_without_releases_equals_model_prediction():
 
 
 def test_exact_channel_is_known_to_part_of_cell():
-    chain = moves(3, 5)
+    chain = build_moves(3, 5)
     user_track = walk(chain, 20, np.random.default_rng(0))
     posterior = Exact().posterior(Exact().obfuscate(user_track, chain, np.random.default_rng(0)), user_track, chain)
     assert np.abs(posterior.smoothed_means - user_track.points).max() <= chain.mesh.cell_km / 2 + 1e-9
@@ -165,7 +165,7 @@ def test_exact_channel_is_known_to_part_of_cell():
 
 
 def test_fixed_offset_samples_each_lattice_point_of_disc_once():
-    chain = moves(3, 1)
+    chain = build_moves(3, 1)
     user_track = walk(chain, 10, np.random.default_rng(0))
     wanted = {(x, y) for x in range(-40, 41) for y in range(-40, 41) if x * x + y * y <= 40**2}
     sampled = []
@@ -181,8 +181,8 @@ def test_fixed_offset_samples_each_lattice_point_of_disc_once():
 @pytest.mark.parametrize("radius_km", [2, 50, 1000])
 def test_offset_wider_than_region_reveals_no_location_of_stationary_user(radius_km):
     """Each cell has equally many offsets, so its probability is that of staying in it."""
-    chain, channel = moves(4, 5, seed=1), FixedOffset(radius_km)
-    user_track = track(chain, np.tile(chain.grid.points[6] + [0.03, 0.04], (5, 1)), 1000 + np.arange(5))
+    chain, channel = build_moves(4, 5, seed=1), FixedOffset(radius_km)
+    user_track = build_track(chain, np.tile(chain.grid.points[6] + [0.03, 0.04], (5, 1)), 1000 + np.arange(5))
     blurred = channel.obfuscate(user_track, chain, SimpleNamespace(integers=lambda end: end // 2 + 1))
     wanted = chain.initial * np.diag(chain.transition_matrix(1)) ** 4
     posterior = channel.posterior(blurred, user_track, chain)
@@ -190,7 +190,7 @@ def test_offset_wider_than_region_reveals_no_location_of_stationary_user(radius_
 
 
 def test_trimmed_home_drops_only_positions_near_home():
-    chain, channel = moves(4, 1), TrimmedHome(0.3)
+    chain, channel = build_moves(4, 1), TrimmedHome(0.3)
     user_track = walk(chain, 40, np.random.default_rng(0))
     points = channel.obfuscate(user_track, chain, np.random.default_rng(0)).points
     centre = np.rint(user_track.usual_place / 0.06) * 0.06
@@ -201,24 +201,24 @@ def test_trimmed_home_drops_only_positions_near_home():
 
 @pytest.mark.slow
 def test_beliefs_under_engine_releases_are_calibrated():
-    chain = moves(4, 3, seed=1, stay=0.75, redrawn=0.1)
+    chain = build_moves(4, 3, seed=1, stay=0.75, redrawn=0.1)
     channel = ReleaseChannel(ReleaseSettings("utility:500m", 2.0))
-    assert abs(excess(channel, chain=chain)) < norm.ppf(1 - ALPHA / 2)
+    assert abs(compute_excess(channel, chain=chain)) < norm.ppf(1 - ALPHA / 2)
 
 
 def test_beliefs_under_table_channel_are_calibrated():
-    chain = moves(4, 1, seed=1, stay=0.75)
+    chain = build_moves(4, 1, seed=1, stay=0.75)
     table = np.random.default_rng(0).dirichlet(np.full(5, 0.5), 16)
     places = np.full((5, 2), np.nan)
-    assert abs(excess(TableChannel("mine", table, places), chain=chain)) < norm.ppf(1 - ALPHA / 2)
+    assert abs(compute_excess(TableChannel("mine", table, places), chain=chain)) < norm.ppf(1 - ALPHA / 2)
 
 
 def test_models_unsupported_by_passes_raise():
-    cells = grid(2)
+    cells = build_grid(2)
     named = Places(list("abcd"), *cells.latlon().T)
     with pytest.raises(ConfigurationError, match="cells of a grid as states, got Places"):
         MeshMovement(MarkovModel(np.full((4, 4), 0.25), np.full(4, 0.25), named, STEP))
-    wide = grid(50, 0.05)
+    wide = build_grid(50, 0.05)
     with pytest.raises(ConfigurationError, match=r"model must have at most 2,048 states .*2,500"):
         MeshMovement(MarkovModel(np.eye(wide.size), np.full(wide.size, 1 / wide.size), wide, STEP))
     with pytest.raises(ConfigurationError, match=r"parts must be an integer in \[1, 20\]"):
@@ -226,10 +226,10 @@ def test_models_unsupported_by_passes_raise():
 
 
 def test_hourly_repeats_first_position_of_each_span():
-    chain = moves(4, 3)
+    chain = build_moves(4, 3)
     points = chain.mesh.points[[0, 5, 40, 80, 81, 100, 7]]
     slots = np.array([1005, 1006, 1010, 1012, 1018, 1023, 1024])  # spans of 2 h begin at 996, 1008 and 1020
-    user_track = track(chain, points, slots)
+    user_track = build_track(chain, points, slots)
     blurred = Hourly(2).obfuscate(user_track, chain, np.random.default_rng(0))
     np.testing.assert_array_equal(blurred.points, points[[0, 0, 2, 2, 2, 5, 5]])
     rows = Hourly(2).log_likelihood_rows(blurred, chain, slice(None))
@@ -239,8 +239,8 @@ def test_hourly_repeats_first_position_of_each_span():
 
 @pytest.mark.slow
 def test_rounding_matches_nearest_decimal_degree():
-    chain = moves(4, 1)
-    user_track = track(chain, chain.mesh.points[[0, 6, 15]], np.array([3, 4, 5]))
+    chain = build_moves(4, 1)
+    user_track = build_track(chain, chain.mesh.points[[0, 6, 15]], np.array([3, 4, 5]))
     released = Rounding(2).obfuscate(user_track, chain, np.random.default_rng(0)).observed
     for (north, east), index in zip(released.tolist(), range(3), strict=True):
         for value, true in ((north, user_track.latitude[index]), (east, user_track.longitude[index])):
@@ -254,8 +254,8 @@ def test_daily_budget_lasts_across_track_restarts(is_broken, monkeypatch):
 
     The broken variant forgets the epsilon spent.
     """
-    chain, spent = moves(8, 1, seed=1), list[float]()
-    user_track = track(chain, chain.mesh.points[np.arange(24) % 16], 1000 + np.arange(24), np.arange(24) % 4 == 0)
+    chain, spent = build_moves(8, 1, seed=1), list[float]()
+    user_track = build_track(chain, chain.mesh.points[np.arange(24) % 16], 1000 + np.arange(24), np.arange(24) % 4 == 0)
     draw, resume = Releaser.draw, Releaser.resume
 
     def draw_and_count(self, step, state):

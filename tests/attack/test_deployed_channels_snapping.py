@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm.attack.deployed_channels import AndroidCoarse, GridSnapping, Meshtastic, Rounding, snap_to_grid
-from tests.attack.scene import moves, track, walk
+from tests.attack.scene import build_moves, build_track, walk
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,9 @@ def _round(value: float) -> float:
     return math.floor(value + 0.5)
 
 
-def _coarse(latitude: float, longitude: float, north: float, east: float, accuracy: float) -> tuple[float, float]:
+def _create_coarse(
+    latitude: float, longitude: float, north: float, east: float, accuracy: float
+) -> tuple[float, float]:
     """Transcribe createCoarse statement by statement, away from poles and the date line."""
     longitude += east / 111_000 / math.cos(math.radians(latitude))
     latitude += north / 111_000
@@ -74,7 +76,7 @@ def test_android_matches_transcribed_source():
     rng, channel = np.random.default_rng(4), AndroidCoarse()
     places = np.column_stack([rng.uniform(-60, 60, 200), rng.uniform(-170, 170, 200)])
     offsets = rng.normal(0, 500, (200, 2))
-    wanted = [_coarse(*place, *offset, 2000.0) for place, offset in zip(places, offsets, strict=True)]
+    wanted = [_create_coarse(*place, *offset, 2000.0) for place, offset in zip(places, offsets, strict=True)]
     np.testing.assert_allclose(channel.obfuscate_with_offsets(places, offsets), wanted, rtol=0, atol=1e-11)
 
 
@@ -96,12 +98,12 @@ def test_poles_and_date_line_stay_on_earth():
 
 
 def test_android_offset_moves_hourly_and_keeps_its_spread():
-    chain, channel = moves(2), AndroidCoarse()
+    chain, channel = build_moves(2), AndroidCoarse()
     user_track = walk(chain, 200, np.random.default_rng(0))
     assert np.flatnonzero(channel.find_offset_updates(user_track)).tolist() == list(
         range(6, 200, 6)
     )  # timesteps of ten minutes
-    late = track(chain, user_track.points[:4], np.array([0, 3, 40, 43]))
+    late = build_track(chain, user_track.points[:4], np.array([0, 3, 40, 43]))
     assert channel.find_offset_updates(late).tolist() == [
         False,
         False,
@@ -122,7 +124,7 @@ def test_rounding_is_to_nearest_digit():
 
 
 def test_position_in_border_sliver_has_one_cell():
-    chain, channel = moves(2), Rounding(3)
+    chain, channel = build_moves(2), Rounding(3)
     user_track = walk(chain, 3, np.random.default_rng(0))
     blurred = channel.obfuscate(user_track, chain, np.random.default_rng(0))
     blurred.observed[1] = [45.1, -30.1]

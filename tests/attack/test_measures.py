@@ -14,18 +14,18 @@ from dphmm.attack.measures import ChannelResult
 from dphmm.attack.noise_channel import ObfuscatedTrack
 from dphmm.errors import StochasticError
 from dphmm.space import Trajectory
-from tests.attack.scene import moves, track, walk
+from tests.attack.scene import build_moves, build_track, walk
 
 
 def make_track(chain: MeshMovement, points, released, slots=None, begins=None) -> tuple[Track, ObfuscatedTrack]:
-    user_track = track(
+    user_track = build_track(
         chain, np.array(points), np.arange(len(points)) + 1000 if slots is None else np.array(slots), begins
     )
     return user_track, ObfuscatedTrack(np.array(released, dtype=float), None)
 
 
 def test_outcome_metrics_match_values_by_hand():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     user_track, blurred = make_track(
         chain,
         [[0.01, 0.01], [0.11, 0.01], [0.11, 0.21], [-0.09, 0.21]],
@@ -53,7 +53,7 @@ def test_outcome_metrics_match_values_by_hand():
 
 def test_length_ratio_is_that_of_whole_tracks_at_timesteps_with_release():
     """The true track at the releases has sides of 30, 40 and 50 m, without the detour."""
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     slots = [1000, 1001, 1002, 1003, 1400]
     true = np.array([[0, 0], [0.03, 0], [0.2, 0.2], [0.03, 0.04], [0, 0]])
     released = [[0, 0.1], [0, 0.16], [np.nan, np.nan], [0.08, 0.16], [0.08, 0.32]]  # sides of 60, 80 and 160 m
@@ -65,7 +65,7 @@ def test_length_ratio_is_that_of_whole_tracks_at_timesteps_with_release():
 
 @pytest.mark.parametrize("num_released", [0, 1, 2])
 def test_length_ratio_is_missing_without_a_true_path(num_released):
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     released = np.full((3, 2), np.nan)
     released[:num_released] = np.arange(2 * num_released).reshape(-1, 2) / 10
     user_track, blurred = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], released)  # the user rests first
@@ -74,7 +74,7 @@ def test_length_ratio_is_missing_without_a_true_path(num_released):
 
 
 def test_home_is_mean_of_nights_and_its_estimate_uses_night_mass():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     night = np.arange(12, 15) * 6  # 12 to 14 h UTC are 10 to 12 h at 30 W
     day, night = night, night - 60  # 2 to 4 h UTC are 0 to 2 h there
     user_track, blurred = make_track(
@@ -96,7 +96,7 @@ def test_home_is_mean_of_nights_and_its_estimate_uses_night_mass():
 
 
 def test_user_without_nights_has_usual_place_but_no_home():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     user_track, blurred = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], np.zeros((3, 2)), [72, 73, 74])
     assert user_track.home is None
     np.testing.assert_allclose(user_track.usual_place, [0.1, 0.1])
@@ -122,7 +122,7 @@ def test_homes_and_means_ignore_missing_values():
 
 
 def test_track_restarts_after_a_day_or_an_impossible_move():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     matrix = chain.model.transition.toarray()
     matrix[0, 3] = 0.0
     matrix /= matrix.sum(axis=1, keepdims=True)
@@ -145,8 +145,8 @@ def test_track_restarts_after_a_day_or_an_impossible_move():
 
 
 def test_unexplained_release_raises_with_channel_and_user():
-    chain = moves(2, 1)
-    user_track = track(chain, chain.grid.points[[0, 1]] + 0.01, np.array([0, 1]))
+    chain = build_moves(2, 1)
+    user_track = build_track(chain, chain.grid.points[[0, 1]] + 0.01, np.array([0, 1]))
     with pytest.raises(StochasticError, match="torn, user ann: release 1"):
         attack_tracks([user_track], [_Torn()], chain, 200.0, 0)
 
@@ -164,7 +164,7 @@ class _Torn(Exact):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_android_offset_beyond_adversary_lattice_does_not_fail(seed, monkeypatch):
-    chain = moves(4, 1, seed)
+    chain = build_moves(4, 1, seed)
     user_track = walk(chain, 8, np.random.default_rng(seed))
     far = 2500.0 * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])[seed]
     plain = AndroidCoarse.obfuscate_with_offsets

@@ -14,7 +14,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.model import MarkovModel
 from dphmm.release import ReleaseSettings
 from dphmm.release.settings import Schedule
-from tests.attack.scene import STEP, grid, moves, track
+from tests.attack.scene import STEP, build_grid, build_moves, build_track
 from tests.attack.test_posterior import enumerate_paths
 
 DAY = ReleaseSettings.for_a_day()
@@ -22,7 +22,7 @@ MORE = ReleaseSettings.for_a_day(12.0)
 TARGET = ReleaseSettings(epsilon=4.0, schedule=Schedule(target_error=0.9))
 
 
-def result(name, near, hindsight, habits=nan, homes=0, settings=None, family=""):
+def make_result(name, near, hindsight, habits=nan, homes=0, settings=None, family=""):
     """Return a channel with two users with errors that differ by 20 m.
 
     The second has no known habits.
@@ -36,9 +36,11 @@ def result(name, near, hindsight, habits=nan, homes=0, settings=None, family="")
 @pytest.mark.parametrize("seed", range(4))
 def test_habit_adversary_error_matches_path_enumeration(seed):
     rng = np.random.default_rng(seed)
-    chain = moves(2, 1, seed, redrawn=1.0)
-    habit_model = MarkovModel(rng.dirichlet(np.ones(4), 4), rng.dirichlet(np.ones(4)), grid(2), STEP)
-    tracks = [track(chain, chain.grid.points[rng.integers(4, size=4)] + 0.01, np.array([3, 4, 5, 7])) for _ in range(2)]
+    chain = build_moves(2, 1, seed, redrawn=1.0)
+    habit_model = MarkovModel(rng.dirichlet(np.ones(4), 4), rng.dirichlet(np.ones(4)), build_grid(2), STEP)
+    tracks = [
+        build_track(chain, chain.grid.points[rng.integers(4, size=4)] + 0.01, np.array([3, 4, 5, 7])) for _ in range(2)
+    ]
     table = rng.dirichlet(np.ones(3), 4)
     channel = TableChannel("any", table, np.full((3, 2), np.nan))
     (channel_result,) = attack_tracks(tracks, [channel], chain, 200.0, seed, [habit_model, None])
@@ -61,10 +63,10 @@ def test_habit_adversary_error_matches_path_enumeration(seed):
 
 def test_advice_takes_nearest_setting_that_protects_as_much():
     results = [
-        result("rounded", 300, 250, 200, 2),
-        result("day", 1500, 1400, 900, 1, DAY),
-        result("dear", 900, 800, 600, 2, MORE),
-        result("target", 1300, 1350, 910, 1, TARGET),
+        make_result("rounded", 300, 250, 200, 2),
+        make_result("day", 1500, 1400, 900, 1, DAY),
+        make_result("dear", 900, 800, 600, 2, MORE),
+        make_result("target", 1300, 1350, 910, 1, TARGET),
     ]
     assert select_protection_measure(results) == "informed_error_m"
     assert recommend_channel(results) == [
@@ -78,9 +80,9 @@ def test_advice_takes_nearest_setting_that_protects_as_much():
 
 def test_advice_keeps_default_if_no_setting_is_better():
     results = [
-        result("coarse", 1200, 1450, 950),
-        result("day", 1500, 1400, 900, 1, DAY),
-        result("dear", 900, 800, 600, 2, MORE),
+        make_result("coarse", 1200, 1450, 950),
+        make_result("day", 1500, 1400, 900, 1, DAY),
+        make_result("dear", 900, 800, 600, 2, MORE),
     ]
     assert recommend_channel(results) == [
         "Keep the default, day. The error of recipients is 1,500 m. The error of an informed adversary who knows the "
@@ -97,7 +99,7 @@ def test_advice_keeps_default_if_too_few_users():
 
     Student's 99 % interval reaches 637 m for 2 users, 11 m for 16.
     """
-    outcomes = [replace(result("", 1500, 1400).outcomes[0], user=f"{i}") for i in range(16)]
+    outcomes = [replace(make_result("", 1500, 1400).outcomes[0], user=f"{i}") for i in range(16)]
     nearer = [
         replace(outcome, filtered_error_m=outcome.filtered_error_m - (30 if i % 2 else 50))
         for i, outcome in enumerate(outcomes)
@@ -108,8 +110,8 @@ def test_advice_keeps_default_if_too_few_users():
         (1, "Keep the default, day"),
     ):
         results = [
-            replace(result("day", 1, 1, settings=DAY), outcomes=tuple(outcomes[:count])),
-            replace(result("target", 1, 1, settings=TARGET), outcomes=tuple(nearer[:count])),
+            replace(make_result("day", 1, 1, settings=DAY), outcomes=tuple(outcomes[:count])),
+            replace(make_result("target", 1, 1, settings=TARGET), outcomes=tuple(nearer[:count])),
         ]
         assert recommend_channel(results)[0].startswith(words)
     assert recommend_channel(results)[0].endswith(
@@ -118,7 +120,7 @@ def test_advice_keeps_default_if_too_few_users():
 
 
 def test_advice_without_habits_uses_smoothed_error_and_without_default_is_empty():
-    results = [result("day", 1500, 1400, settings=DAY), result("target", 1300, 1350, settings=TARGET)]
+    results = [make_result("day", 1500, 1400, settings=DAY), make_result("target", 1300, 1350, settings=TARGET)]
     assert select_protection_measure(results) == "smoothed_error_m"
     assert recommend_channel(results)[0].startswith(
         "Keep the default, day. The error of recipients is 1,500 m. The error of an adversary, given all releases, is "
@@ -131,7 +133,11 @@ def test_advice_without_habits_uses_smoothed_error_and_without_default_is_empty(
 
 def test_frontier_lines_connect_families_and_keep_others_as_points():
     lines = build_frontier_lines(
-        [result("b", 400, 300, family="grids"), result("alone", 5, 6), result("a", 100, 90, family="grids")],
+        [
+            make_result("b", 400, 300, family="grids"),
+            make_result("alone", 5, 6),
+            make_result("a", 100, 90, family="grids"),
+        ],
         "smoothed_error_m",
     )
     assert {name: line.tolist() for name, line in lines.items()} == {

@@ -13,18 +13,18 @@ from scipy.stats import norm
 from dphmm.attack.deployed_channels import AndroidCoarse, GridSnapping, Meshtastic, Rounding
 from dphmm.attack.mesh import DegreeRectangles, Mesh, compute_disc_shares, gaussian_log_densities, laplace_log_densities
 from dphmm.space import Grid
-from tests.attack.scene import grid, moves
+from tests.attack.scene import build_grid, build_moves
 
-MESH = Mesh(grid(3), 2)
+MESH = Mesh(build_grid(3), 2)
 RELEASED = np.array([[0.01, -0.02], [0.125, 0.125], [0.9, -1.4], [-0.3, 0.2501]])
 
 
-def squares(mesh: Mesh) -> np.ndarray:
+def make_squares(mesh: Mesh) -> np.ndarray:
     half = mesh.cell_km / 2
     return shapely.box(*(mesh.points - half).T, *(mesh.points + half).T)
 
 
-def integral(density, point: np.ndarray, mesh: Mesh, state: int) -> float:
+def integrate(density, point: np.ndarray, mesh: Mesh, state: int) -> float:
     (x, y), half = mesh.points[state] - point, mesh.cell_km / 2
     cuts_x, cuts_y = (sorted({c - half, *([0.0] if abs(c) < half else []), c + half}) for c in (x, y))
     total = 0.0
@@ -51,7 +51,7 @@ def test_laplace_shares_match_adaptive_quadrature(scale):
     shares = np.exp(laplace_log_densities(MESH, RELEASED, scale))
     for row, point in zip(shares, RELEASED, strict=True):
         for state in (0, 7, 14, 20, 35):
-            wanted = integral(lambda r: np.exp(-r / scale) / (2 * np.pi * scale**2), point, MESH, state)
+            wanted = integrate(lambda r: np.exp(-r / scale) / (2 * np.pi * scale**2), point, MESH, state)
             assert row[state] == pytest.approx(wanted, rel=2e-3)
 
 
@@ -66,7 +66,7 @@ def test_disc_shares_match_shapely_areas(radius):
     shares = compute_disc_shares(MESH, RELEASED, radius)
     for row, point in zip(shares, RELEASED, strict=True):
         disc = shapely.Point(point).buffer(radius, quad_segs=4096)
-        areas = shapely.area(shapely.intersection(squares(MESH), disc)) / MESH.cell_km**2
+        areas = shapely.area(shapely.intersection(make_squares(MESH), disc)) / MESH.cell_km**2
         np.testing.assert_allclose(row, areas, atol=1e-5)
 
 
@@ -74,7 +74,7 @@ def test_disc_shares_match_shapely_areas(radius):
     "channel", [Rounding(3), Rounding(2), Meshtastic(17), GridSnapping(0.3)], ids=lambda channel: channel.name
 )
 def test_snapping_overlaps_match_shapely_areas(channel):
-    chain = moves(3, 2)
+    chain = build_moves(3, 2)
     everywhere = np.stack(np.meshgrid(*2 * [np.linspace(-0.3749, 0.3749, 80)]), axis=-1).reshape(-1, 2)
     released = np.unique(channel.snap(*chain.grid.projection.to_latlon(everywhere).T), axis=0)
     half = channel.compute_half_sizes(released)
@@ -84,7 +84,7 @@ def test_snapping_overlaps_match_shapely_areas(channel):
     for row, place, span in zip(shares, released, half, strict=True):
         box = shapely.segmentize(shapely.box(*(place - span)[::-1], *(place + span)[::-1]), 1e-4)
         plane = shapely.transform(box, lambda xy: chain.grid.projection.to_plane(xy[:, 1], xy[:, 0]))
-        areas = shapely.area(shapely.intersection(squares(chain.mesh), plane)) / chain.mesh.cell_km**2
+        areas = shapely.area(shapely.intersection(make_squares(chain.mesh), plane)) / chain.mesh.cell_km**2
         np.testing.assert_allclose(row, areas, atol=1e-3)
     np.testing.assert_allclose(shares.sum(axis=0), 1.0, atol=2e-3)
 
@@ -92,7 +92,7 @@ def test_snapping_overlaps_match_shapely_areas(channel):
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", [Rounding(3), Meshtastic(18), GridSnapping(0.2)], ids=lambda channel: channel.name)
 def test_snapping_overlaps_match_shares_of_snapped_points(channel):
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     inner = (np.arange(200) + 0.5) / 200 - 0.5
     offsets = chain.grid.cell_km * np.stack(np.meshgrid(inner, inner), axis=-1).reshape(-1, 2)
     upright = DegreeRectangles(chain.mesh)
@@ -106,7 +106,7 @@ def test_snapping_overlaps_match_shares_of_snapped_points(channel):
 
 
 def test_android_overlaps_match_shares_of_samples():
-    chain, channel = moves(2, 1), AndroidCoarse(2.0)
+    chain, channel = build_moves(2, 1), AndroidCoarse(2.0)
     upright, rng = (
         DegreeRectangles(chain.mesh),
         np.random.default_rng(3),

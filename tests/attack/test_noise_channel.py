@@ -8,7 +8,7 @@ import pytest
 from dphmm.attack import SampledChannel, TableChannel, attack_tracks
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.space import Trajectory
-from tests.attack.scene import moves, walk
+from tests.attack.scene import build_moves, walk
 
 LONG = """state,output,probability,latitude,longitude
 0,a,0.5,45.001,-30.001
@@ -35,7 +35,7 @@ def test_csv_and_npz_tables_are_equivalent(tmp_path):
 
 
 def test_table_channel_samples_its_probabilities_and_returns_column_likelihoods():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     table = np.array([[0.5, 0.5], [1, 0], [0, 1], [0.75, 0.25]])
     channel = TableChannel("mine", table, np.array([[45.001, -30.001], [np.nan, np.nan]]))
     user_track = walk(chain, 4000, np.random.default_rng(1))
@@ -112,7 +112,7 @@ def make_users(chain, count=3, steps=60, offset=0.0, seed=0):
 
 
 def test_app_offset_is_learned_from_other_users_pairs():
-    chain = moves(3, 1, stay=0.9)
+    chain = build_moves(3, 1, stay=0.9)
     tracks, true, released = make_users(chain, offset=0.25)
     result = attack_tracks(tracks, [SampledChannel("app", released, true)], chain, 200.0, 0)[0]
     outcome = dict(vars(result.outcomes[0]))
@@ -121,7 +121,7 @@ def test_app_offset_is_learned_from_other_users_pairs():
 
 
 def test_user_is_never_attacked_with_their_own_pairs():
-    chain = moves(3, 1, stay=0.9)
+    chain = build_moves(3, 1, stay=0.9)
     tracks, true, released = make_users(chain)
     channel = SampledChannel("app", released, true)
     others = channel.obfuscate(tracks[0], chain, np.random.default_rng(0)).observed
@@ -134,7 +134,7 @@ def test_user_is_never_attacked_with_their_own_pairs():
 
 
 def test_missing_app_releases_are_uninformative():
-    chain = moves(3, 1)
+    chain = build_moves(3, 1)
     tracks, true, released = make_users(chain)
     released["u0"] = released["u0"].select_time_range(true["u0"].times[10], true["u0"].times[20])
     channel = SampledChannel("app", released, true)

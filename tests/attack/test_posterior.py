@@ -20,15 +20,15 @@ from dphmm.attack.posterior import (
 from dphmm.errors import StochasticError
 from dphmm.model import filter as filter_states
 from dphmm.model import smooth as smooth_states
-from tests.attack.scene import moves, track
-from tests.sizes import few_every_day
+from tests.attack.scene import build_moves, build_track
+from tests.sizes import mark_rest_slow
 
 
 def make_track(chain, slots=(3, 4, 5, 7), begins=None, seed=0):
     rng = np.random.default_rng(seed)
     slots = np.array(slots)
     points = chain.grid.points[rng.integers(chain.grid.size, size=len(slots))] + 0.01
-    return track(chain, points, slots, None if begins is None else np.array(begins, dtype=bool))
+    return build_track(chain, points, slots, None if begins is None else np.array(begins, dtype=bool))
 
 
 def enumerate_paths(initial, onward, emission, slots):
@@ -39,7 +39,7 @@ def enumerate_paths(initial, onward, emission, slots):
     size, length = len(initial), slots[-1] - slots[0] + 1
     at = [slot - slots[0] for slot in slots]
 
-    def marginals(last):
+    def compute_marginals(last):
         joint = np.ones((size,) * (last + 1))
         for t in range(last + 1):
             shape = [1] * (last + 1)
@@ -55,9 +55,9 @@ def enumerate_paths(initial, onward, emission, slots):
                 joint = joint * emission(at.index(t)).reshape(shape)
         return joint / joint.sum()
 
-    whole = marginals(length - 1)
+    whole = compute_marginals(length - 1)
     smoothed = [whole.sum(axis=tuple(k for k in range(length) if k != t)) for t in at]
-    filtered = [marginals(t).sum(axis=tuple(range(t))) for t in at]
+    filtered = [compute_marginals(t).sum(axis=tuple(range(t))) for t in at]
     return np.array(filtered), np.array(smoothed)
 
 
@@ -75,7 +75,7 @@ def build_part_chain(chain):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_whole_cell_posterior_matches_package_filter_and_smoother(seed):
-    chain = moves(3, 1, seed)
+    chain = build_moves(3, 1, seed)
     user_track = make_track(chain, slots=range(10, 18), seed=seed)
     rows = np.random.default_rng(seed).normal(0, 3, (8, 9))
     rows[2, 4] = -np.inf
@@ -88,7 +88,7 @@ def test_whole_cell_posterior_matches_package_filter_and_smoother(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_part_posterior_matches_path_enumeration(seed):
-    chain = moves(2, 2, seed)
+    chain = build_moves(2, 2, seed)
     user_track = make_track(chain, slots=(3, 4, 6), seed=seed)
     rows = np.random.default_rng(seed).normal(0, 2, (3, 16))
     posterior = infer_from_rows(chain, user_track, lambda steps: rows[steps])
@@ -105,7 +105,7 @@ def test_part_posterior_matches_path_enumeration(seed):
 @pytest.mark.parametrize(("seed", "outputs"), [(0, (0, 0, 1)), (1, (1, 1, 1)), (2, (0, 1, 0)), (3, (1, 0, 0))])
 def test_repeated_deterministic_release_adds_no_evidence_for_kept_position(seed, outputs):
     """Enumerate all paths of the chain over parts and of the outputs in each part."""
-    chain = moves(2, 1, seed)
+    chain = build_moves(2, 1, seed)
     user_track = make_track(chain, slots=(3, 4, 6), seed=seed)
     share = np.random.default_rng(seed).random(4)
     shares = np.column_stack([share, 1 - share])
@@ -122,7 +122,7 @@ def test_repeated_deterministic_release_adds_no_evidence_for_kept_position(seed,
 
 
 def test_restart_ignores_earlier_releases():
-    chain = moves(2, 2, 1)
+    chain = build_moves(2, 2, 1)
     rows = np.random.default_rng(1).normal(0, 2, (4, 16))
     whole = infer_from_rows(chain, make_track(chain, begins=[1, 0, 1, 0]), lambda steps: rows[steps])
     first = infer_from_rows(chain, make_track(chain, slots=(3, 4)), lambda steps: rows[:2][steps])
@@ -131,7 +131,7 @@ def test_restart_ignores_earlier_releases():
 
 
 def test_recomputed_blocks_give_equal_posterior(monkeypatch):
-    chain, rows = moves(2, 2, 2), np.random.default_rng(2).normal(0, 2, (9, 16))
+    chain, rows = build_moves(2, 2, 2), np.random.default_rng(2).normal(0, 2, (9, 16))
     user_track = make_track(chain, slots=range(9))
     whole = infer_from_rows(chain, user_track, lambda steps: rows[steps])
     monkeypatch.setattr("dphmm.attack.posterior._BLOCK_NUMBERS", 40)
@@ -142,7 +142,7 @@ def test_recomputed_blocks_give_equal_posterior(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_fixed_offset_posterior_matches_enumeration_of_offsets_and_paths(seed):
-    chain, rng = moves(2, 1, seed), np.random.default_rng(seed)
+    chain, rng = build_moves(2, 1, seed), np.random.default_rng(seed)
     mesh, side = Mesh(chain.grid, 1), chain.grid.cell_km
     offsets = side * rng.uniform(-1.2, 1.2, (7, 2))
     user_track = make_track(chain, slots=(3, 4, 6, 7, 8), begins=[1, 0, 0, 1, 0], seed=seed)
@@ -186,7 +186,7 @@ def _enumerate_offsets(chain, user_track, released, offsets, last):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_drifting_offset_posterior_matches_enumeration(seed):
-    chain, rng = moves(2, 1, seed), np.random.default_rng(seed)
+    chain, rng = build_moves(2, 1, seed), np.random.default_rng(seed)
     user_track = make_track(chain, slots=(3, 4, 6), seed=seed)
     prior, drift = rng.dirichlet([1, 1]), 0.7 * np.eye(2) + 0.3 * rng.dirichlet([1, 1], 2)
     share = rng.random((4, 2))
@@ -198,7 +198,7 @@ def test_drifting_offset_posterior_matches_enumeration(seed):
     )
     initial, kept, resampled = build_part_chain(chain)
 
-    def onward(t):
+    def build_matrix_into(t):
         """Return the matrix into slot ``t``.
 
         The offset moves in the last slot of a gap, just before a release.
@@ -212,15 +212,15 @@ def test_drifting_offset_posterior_matches_enumeration(seed):
 
     atoms = np.kron(initial, prior).repeat(2) * shares.ravel()
     emission = [np.tile(np.eye(2)[output], 8) for output in outputs]
-    filtered, smoothed = enumerate_paths(atoms, onward, emission.__getitem__, user_track.slots.tolist())
+    filtered, smoothed = enumerate_paths(atoms, build_matrix_into, emission.__getitem__, user_track.slots.tolist())
     np.testing.assert_allclose(posterior.filtered, filtered.reshape(3, 4, 4).sum(axis=2), rtol=1e-8)
     np.testing.assert_allclose(posterior.smoothed, smoothed.reshape(3, 4, 4).sum(axis=2), rtol=1e-8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", few_every_day(range(6), 3))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(6), 3))
 def test_zone_posterior_matches_enumeration_of_zones_and_paths(seed):
-    chain, rng = moves(2, 1, seed), np.random.default_rng(seed)
+    chain, rng = build_moves(2, 1, seed), np.random.default_rng(seed)
     hidden = np.array([[0, 1, 1, 0, 1], [1, 1, 0, 0, 1], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0], [1] * 5, [0, 1, 0, 1, 0]])
     hidden = hidden[seed].astype(bool)
     user_track = make_track(chain, slots=range(5), begins=[1, 0, 0, seed == 3, 0], seed=seed)
@@ -266,7 +266,7 @@ def _enumerate_zones(chain, user_track, hidden, alive, shares, last):
 
 
 def test_impossible_releases_raise():
-    chain = moves(2, 1)
+    chain = build_moves(2, 1)
     user_track = make_track(chain)
     with pytest.raises(StochasticError, match=r"release 1 is impossible in every possible state: .*do not match"):
         infer_from_rows(chain, user_track, lambda steps: np.where(np.arange(4)[steps, None] == 1, -np.inf, np.zeros(4)))
@@ -287,7 +287,7 @@ def test_sampled_track_keeps_position_during_stays_and_resamples_at_moves():
 
     10,000 steps, seed 0, α = 1e-6: the tolerance is 4.9 standard deviations.
     """
-    chain = moves(3, 1)
+    chain = build_moves(3, 1)
     sampled = Track.sample("a", 10_000, 5, chain, np.random.default_rng(0))
     stays, kept = sampled.states[1:] == sampled.states[:-1], (sampled.points[1:] == sampled.points[:-1]).all(axis=1)
     assert (~kept[~stays]).all()

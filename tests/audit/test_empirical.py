@@ -12,10 +12,10 @@ from dphmm import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism, Poli
 from dphmm.audit.empirical import audit_pair, audit_pairs, bound_log_ratio, select_hardest_edges
 from dphmm.errors import BudgetError, InvalidInputError, StateError
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
-from tests.running_example import F, graph, states
-from tests.sizes import fewer
+from tests.running_example import F, build_graph, mask_states
+from tests.sizes import choose_count
 
-SAMPLES = fewer(100_000, 50_000)
+SAMPLES = choose_count(100_000, 50_000)
 
 
 class Broken:
@@ -62,7 +62,7 @@ def test_bounds_stay_below_truth_for_sound_mechanisms():
 
     The probability of more than ``max_failures`` failures is below 0.002.
     """
-    confidence, count = 0.9, fewer(200, 80)
+    confidence, count = 0.9, choose_count(200, 80)
     max_failures = {200: 33, 80: 17}[count]
     failures, closest = 0, []
     for seed in range(count):
@@ -97,8 +97,8 @@ def test_audit_samples_each_value_equally_and_counts_three_quarters():
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
 def test_broken_mechanisms_are_detected_on_graph_edges(epsilon):
-    hull = SensitivityHull(graph().differences(F))
-    edges = graph().edge_array()
+    hull = SensitivityHull(build_graph().differences(F))
+    edges = build_graph().edge_array()
     for broken in (halve_noise(hull, epsilon), perturb_one_axis(hull, epsilon)):
         results = list(audit_pairs(broken, F, edges, epsilon, SAMPLES, 0.999, rng=11))
         assert any(pair.is_violated for pair in results)
@@ -125,7 +125,7 @@ def test_broken_mechanism_without_density_is_detected_by_cells():
 
 def test_low_bits_reveal_true_value_for_floats_but_not_for_lattice():
     """Mironov's attack on a mechanism that is sound for real values, down to the last bit."""
-    hull = SensitivityHull(graph().differences(F))
+    hull = SensitivityHull(build_graph().differences(F))
     real = KNormMechanism(hull, 1.0)
     pair = (F[3], F[5])
     assert not audit_pair(real, *pair, 1.0, SAMPLES, rng=1).is_violated
@@ -147,13 +147,13 @@ def test_clopper_pearson_bounds_match_scipy():
 
 
 def test_family_wise_confidence_is_divided_among_pairs():
-    results = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 1_000, 0.96, rng=0))
+    results = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, build_graph().edge_array(), 1.0, 1_000, 0.96, rng=0))
     assert [pair.confidence for pair in results] == pytest.approx([0.99] * 4)
-    assert [[pair.first, pair.second] for pair in results] == graph().edge_array().tolist()
+    assert [[pair.first, pair.second] for pair in results] == build_graph().edge_array().tolist()
 
 
 def test_hardest_edges_are_sorted_and_equal_differences_are_listed_once():
-    repaired = protect(graph(), F, states(3, 4, 5, 6)).graph
+    repaired = protect(build_graph(), F, mask_states(3, 4, 5, 6)).graph
     edges = select_hardest_edges(repaired, F)
     norms = SensitivityHull(repaired.differences(F)).norm(F[edges[:, 0]] - F[edges[:, 1]])
     assert sorted(map(tuple, edges.tolist())) == sorted(map(tuple, repaired.edge_array().tolist()))

@@ -12,11 +12,11 @@ from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph
 from dphmm.audit.policy import audit_constraint, audit_constraints, support_sequence
 from dphmm.errors import ConfigurationError, ConstraintError, InvalidInputError, PolicyError
 from dphmm.model.time_classes import TimeClasses
-from tests.running_example import F, graph, states
+from tests.running_example import F, build_graph, mask_states
 
 
 def test_example_5_1_whole_graph():
-    audit = audit_constraint(graph(), F)
+    audit = audit_constraint(build_graph(), F)
     knorm, laplace = audit.bodies
     corners = {tuple(row) for row in np.rint(audit.hull.vertices).astype(int).tolist()}
     assert corners == {(-4, -1), (1, -1), (3, 0), (4, 1), (-1, 1), (-3, 0)}
@@ -29,7 +29,7 @@ def test_example_5_1_whole_graph():
 
 
 def test_example_5_2_laplace_and_k_norm_expose_state_5():
-    audit = audit_constraint(graph(), F, states(2, 3, 5))
+    audit = audit_constraint(build_graph(), F, mask_states(2, 3, 5))
     knorm, laplace = audit.bodies
     assert knorm.exposed == laplace.exposed == (4,)
     assert laplace.sensitivity == 2.0
@@ -44,18 +44,18 @@ def test_example_5_2_laplace_and_k_norm_expose_state_5():
 
 
 def test_figure_9a_protects_state_2_and_figure_9b_exposes_state_3():
-    kept = audit_constraint(graph(), F, states(2, 4, 5, 6), ["k-norm"])
+    kept = audit_constraint(build_graph(), F, mask_states(2, 4, 5, 6), ["k-norm"])
     assert kept.isolated == (1,)
     assert kept.bodies[0].body.volume == 9.0
     assert kept.bodies[0].degrees[[1, 3, 4, 5]].tolist() == [3, 4, 4, 3]
     assert not kept.is_exposed
-    lost = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"])
+    lost = audit_constraint(build_graph(), F, mask_states(3, 4, 5, 6), ["k-norm"])
     assert lost.bodies[0].exposed == (2,)
     assert lost.bodies[0].degrees[[2, 3, 4, 5]].tolist() == [1, 3, 3, 3]
 
 
 def test_example_6_1_repair_of_each_method():
-    audit = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"], "volume")
+    audit = audit_constraint(build_graph(), F, mask_states(3, 4, 5, 6), ["k-norm"], "volume")
     protections = {repair.method: repair.protection for repair in audit.repairs}
     assert (protections["greedy"].added, protections["greedy"].body.volume) == (((2, 4),), 16.0)
     assert (protections["sequential"].added, protections["sequential"].body.volume) == (((2, 3),), 14.0)
@@ -65,8 +65,8 @@ def test_example_6_1_repair_of_each_method():
         True,
     )
     assert protections["exact"].diameter == pytest.approx(2.0, rel=1e-12)
-    assert protections["exact"].degrees[states(3, 4, 5, 6)].min() >= 2
-    least_error = audit_constraint(graph(), F, states(3, 4, 5, 6), ["k-norm"]).repairs[-1].protection
+    assert protections["exact"].degrees[mask_states(3, 4, 5, 6)].min() >= 2
+    least_error = audit_constraint(build_graph(), F, mask_states(3, 4, 5, 6), ["k-norm"]).repairs[-1].protection
     assert (least_error.added, least_error.body.squared_error) == (((2, 4),), pytest.approx(47))
 
 
@@ -117,7 +117,7 @@ def test_witness_outputs_attain_the_largest_likelihood_ratio(seed):
 
 
 def test_single_possible_state_is_exposed_and_has_no_repair():
-    audit = audit_constraint(graph(), F, states(4))
+    audit = audit_constraint(build_graph(), F, mask_states(4))
     assert [body.exposed for body in audit.bodies] == [(3,), (3,)]
     assert audit.bodies[0].witnesses[0].is_certain
     assert audit.bodies[0].witnesses[0].others == ()
@@ -170,14 +170,14 @@ def test_support_sequence_refuses_classes_of_different_support():
 
 
 def test_repeated_constraint_is_computed_once():
-    sets = [states(2, 3, 5), states(3, 4, 5, 6), states(2, 3, 5)]
-    first, second, third = audit_constraints(graph(), F, sets)
+    sets = [mask_states(2, 3, 5), mask_states(3, 4, 5, 6), mask_states(2, 3, 5)]
+    first, second, third = audit_constraints(build_graph(), F, sets)
     assert first is third
     assert second is not first
 
 
 def test_repair_uses_units_of_measurements():
-    audit = audit_constraint(graph(), F * 0.34, states(3, 4, 5, 6), ["k-norm"])
+    audit = audit_constraint(build_graph(), F * 0.34, mask_states(3, 4, 5, 6), ["k-norm"])
     protection = audit.repairs[-1].protection
     assert protection.body.volume == pytest.approx(16 * 0.34**2, rel=1e-12)
     assert (
@@ -198,11 +198,11 @@ def test_repair_uses_units_of_measurements():
 )
 def test_invalid_arguments_raise(arguments, error, words):
     with pytest.raises(error, match=words):
-        audit_constraint(graph(), F, **arguments)
+        audit_constraint(build_graph(), F, **arguments)
 
 
 def test_wrong_number_of_measurements_or_steps_raises():
     with pytest.raises(PolicyError, match=r"f must have one row for each of 6 states .*got 5"):
-        audit_constraint(graph(), F[:5])
+        audit_constraint(build_graph(), F[:5])
     with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
         next(support_sequence(MarkovModel(np.eye(2), [1, 0]), 0))

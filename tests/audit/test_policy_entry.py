@@ -10,7 +10,7 @@ from dphmm.audit import audit_constraint, audit_entries, audit_support
 from dphmm.errors import BudgetError
 from dphmm.plots.audit import draw_components, draw_entries
 from dphmm.plots.canvas import create_figure, render_png
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 SIDE = 8
 Y, X = np.divmod(np.arange(SIDE * SIDE), SIDE)
@@ -23,12 +23,12 @@ def walk() -> MarkovModel:
     return MarkovModel(near / near.sum(axis=1, keepdims=True), np.full(SIDE * SIDE, 1 / SIDE**2))
 
 
-def zone_policy(hidden) -> PolicyGraph:
+def build_zone_policy(hidden) -> PolicyGraph:
     return PolicyGraph.categorical(np.where(hidden, 0, -1)).with_open(~hidden)
 
 
 def test_entries_are_open_states_with_transitions_into_zone():
-    audit = audit_entries(zone_policy(HOME), F, walk())
+    audit = audit_entries(build_zone_policy(HOME), F, walk())
     ring = {int(s) for s in np.flatnonzero(~HOME & (X <= 3) & (Y <= 3))}
     assert {entry.state for entry in audit.entries} == ring
     assert audit.num_entries == len(ring) == 7
@@ -49,7 +49,7 @@ def test_entries_are_open_states_with_transitions_into_zone():
 
 @pytest.mark.slow
 def test_entry_audit_is_deterministic_and_depends_on_epsilon():
-    first, again, small = (audit_entries(zone_policy(HOME), F, walk(), epsilon) for epsilon in (1.0, 1.0, 0.1))
+    first, again, small = (audit_entries(build_zone_policy(HOME), F, walk(), epsilon) for epsilon in (1.0, 1.0, 0.1))
     assert first.to_dict([str(s) for s in range(64)]) == again.to_dict([str(s) for s in range(64)])
     median = [
         np.median([entry.posterior_quantile_90 for entry in audit.entries if entry.num_states > 1])
@@ -57,18 +57,18 @@ def test_entry_audit_is_deterministic_and_depends_on_epsilon():
     ]
     assert median[1] < median[0]
     with pytest.raises(BudgetError):
-        audit_entries(zone_policy(HOME), F, walk(), 0.0)
+        audit_entries(build_zone_policy(HOME), F, walk(), 0.0)
 
 
 def test_unreachable_zone_has_no_entries():
     still = MarkovModel(np.eye(SIDE * SIDE), np.full(SIDE * SIDE, 1 / SIDE**2))
-    audit = audit_entries(zone_policy(HOME), F, still)
+    audit = audit_entries(build_zone_policy(HOME), F, still)
     assert (audit.entries, audit.max_posterior_quantile_90) == ((), 0.0)
     assert "No unprotected state leads into a zone" in audit.describe()
 
 
 def test_open_states_are_neither_exposed_nor_disconnected():
-    policy = zone_policy(HOME)
+    policy = build_zone_policy(HOME)
     for noise_scope in ("graph", "component"):
         audit = audit_constraint(policy, F, None, ["k-norm", "laplace"], noise_scope=noise_scope)
         assert not audit.is_exposed
@@ -89,7 +89,7 @@ def test_isolated_state_in_component_is_exposed_and_repaired():
 
 
 def test_adversary_exposes_state_without_other_state_of_its_component():
-    policy = zone_policy(HOME)
+    policy = build_zone_policy(HOME)
     repaired = protect(policy, F, noise_scope="component")
     believed = np.zeros(64, dtype=bool)
     believed[[0, 63]] = True
@@ -109,8 +109,8 @@ def test_components_of_equal_size_have_separate_entries_in_legend():
 
 @pytest.mark.slow
 def test_components_and_entries_are_plotted():
-    entries = audit_entries(zone_policy(HOME), F, walk())
-    audit = audit_constraint(zone_policy(HOME), F, None, ["k-norm"], noise_scope="component")
+    entries = audit_entries(build_zone_policy(HOME), F, walk())
+    audit = audit_constraint(build_zone_policy(HOME), F, None, ["k-norm"], noise_scope="component")
     for draw, what in ((draw_components, audit), (draw_entries, entries)):
         figure, ax = create_figure(4, 4)
         draw(ax, F.astype(float), what)
@@ -123,7 +123,7 @@ def test_entry_audit_examines_a_sample_of_many_entries(monkeypatch):
 
     The short run uses half of both.
     """
-    many, maximum = fewer(40, 20), fewer(100, 40)
+    many, maximum = choose_count(40, 20), choose_count(100, 40)
     monkeypatch.setattr("dphmm.audit.policy.MAX_ENTRIES", maximum)
     labels = np.append(np.repeat(np.arange(many), 2), np.full(many, -1))
     policy = PolicyGraph.categorical(labels).with_open(np.arange(2 * many, 3 * many))

@@ -11,7 +11,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.audit import ReleasedSequence, replay_sequence
 from dphmm.audit import realized_leakage as module
 from dphmm.audit.realized_leakage import compute_realized_leakage
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 START = np.full(6, 1 / 6)
 MOVES = np.full((6, 6), 0.1) + 0.4 * np.eye(6)
@@ -27,7 +27,7 @@ def make_releases(policy: PolicyGraph, step_seconds: float | None = 7200.0, f=F,
     return engine, ReleasedSequence("ann", released, np.full(LENGTH, 0.4), steps), records
 
 
-@pytest.mark.parametrize("policy", [graph(), PolicyGraph.complete(6)], ids=["categories", "complete"])
+@pytest.mark.parametrize("policy", [build_graph(), PolicyGraph.complete(6)], ids=["categories", "complete"])
 def test_realized_leakage_matches_all_edges_and_windows(policy):
     engine, sequence, records = make_releases(policy)
     leakage = compute_realized_leakage(engine.spawn(), sequence)
@@ -51,7 +51,7 @@ def test_realized_leakage_matches_all_edges_and_windows(policy):
 
 
 def test_leakage_of_adjacent_states_is_bounded_by_epsilon_and_of_others_is_not():
-    engine, sequence, _ = make_releases(graph())
+    engine, sequence, _ = make_releases(build_graph())
     leakage = compute_realized_leakage(engine.spawn(), sequence)
     assert leakage.release_log_odds.max() <= 0.4 * (1 + 1e-9)
     assert (leakage.total_log_odds <= 0.4 * np.arange(1, LENGTH + 1) + 1e-9).all()
@@ -88,7 +88,7 @@ def test_odds_follow_bayes_rule():
 
 
 def test_leakage_is_not_underestimated_if_edges_exceed_limit(monkeypatch):
-    engine, sequence, _ = make_releases(graph())
+    engine, sequence, _ = make_releases(build_graph())
     exact = compute_realized_leakage(engine.spawn(), sequence)
     monkeypatch.setattr(module, "_MAX_EDGES", 1)
     wide = compute_realized_leakage(engine.spawn(), sequence)
@@ -105,10 +105,10 @@ def make_line_example():
     """Return two lines of states with noise along the line. A release excludes one line."""
     policy = PolicyGraph.from_edges(6, [[0, 1], [1, 2], [3, 4], [4, 5]])
 
-    def level(z, s):
+    def compute_level(z, s):
         return -abs(z[1] - LINES[s, 1]) if abs(z[0] - LINES[s, 0]) < 1e-9 else -np.inf
 
-    return policy, LINES, MOVES, {}, level
+    return policy, LINES, MOVES, {}, compute_level
 
 
 def make_home_example():
@@ -116,7 +116,7 @@ def make_home_example():
     policy = PolicyGraph.from_edges(6, [[0, 1], [1, 2], [0, 2], [3, 4]]).with_open([5])
     moves = np.array([[3, 2, 2, 0, 0, 3]] * 3 + [[0, 0, 0, 4, 3, 3]] * 2 + [[2, 1, 1, 2, 2, 2]]) / 10
 
-    def level(z, s):
+    def compute_level(z, s):
         x, y = z - HOME[s]
         if s == 5:  # released exactly
             return 0.0 if (x, y) == (0.0, 0.0) else -np.inf
@@ -124,10 +124,10 @@ def make_home_example():
             return -abs(x) if abs(y - 2 * x) < 1e-9 else -np.inf
         return -max(abs(x), abs(y), abs(x + y))  # the gauge of the hexagon of the three states' differences
 
-    return policy, HOME, moves, {"noise_scope": "component"}, level
+    return policy, HOME, moves, {"noise_scope": "component"}, compute_level
 
 
-def brute_force(policy, moves, sequence, level, windows):
+def enumerate_leakage(policy, moves, sequence, level, windows):
     """Compute all figures by edge and window from log densities and sets of possible states."""
     possible = np.ones(6, dtype=bool)
     rows = []
@@ -202,7 +202,7 @@ def test_leakage_with_excluded_states_matches_brute_force(example, monkeypatch):
     for column, (figure, windows) in enumerate(
         ((leakage.release_log_odds, each), (leakage.total_log_odds, ever), (leakage.log_odds_24h, days))
     ):
-        figures = brute_force(policy, moves, sequence, level, windows)
+        figures = enumerate_leakage(policy, moves, sequence, level, windows)
         np.testing.assert_allclose(figure, [values[0] for values in figures], rtol=1e-9, atol=1e-9)
         assert leakage.num_distinguished[:, column].tolist() == [values[1] for values in figures]
         assert leakage.num_vacuous[:, column].tolist() == [values[2] for values in figures]
@@ -246,7 +246,7 @@ def test_edge_with_one_excluded_end_counts_as_distinguished():
 
 
 def test_medians_of_releases_omit_withheld_timesteps():
-    engine, sequence, _ = make_releases(graph())
+    engine, sequence, _ = make_releases(build_graph())
     is_released = np.arange(LENGTH) % 3 == 0
     thinned = replace(sequence, epsilons=np.where(is_released, 0.4, 0.0))
     leakage = compute_realized_leakage(engine.spawn(), thinned)
@@ -259,7 +259,7 @@ def test_medians_of_releases_omit_withheld_timesteps():
 
 
 def test_last_day_is_unknown_without_step_duration():
-    engine, sequence, _ = make_releases(graph(), step_seconds=None)
+    engine, sequence, _ = make_releases(build_graph(), step_seconds=None)
     leakage = compute_realized_leakage(engine.spawn(), sequence)
     assert np.isnan(leakage.log_odds_24h).all()
     facts = leakage.to_dict()

@@ -18,14 +18,14 @@ START = np.array([0.4, 0.6, 0.0, 0.0])
 F = [[0, 0], [1, 0], [1, 1], [2, 1]]
 
 
-def engine(seed: int = 0) -> Releaser:
+def make_engine(seed: int = 0) -> Releaser:
     model = MarkovModel(MATRIX, START)
     return Releaser(model, F, PolicyGraph.utility(np.array(F), 1.0), 0.8, "lattice", rng=seed, spacing=1)
 
 
 def release_sequence(states: list[int], steps: list[int]) -> ReleasedSequence:
     """Release a walk that leaves early constraint sets, so surrogates are used."""
-    releaser = engine(3)
+    releaser = make_engine(3)
     records = [releaser.release(state, steps=max(step, 1)) for state, step in zip(states, steps, strict=True)]
     places = np.array([record.released for record in records])
     return ReleasedSequence("anna", places, np.array([record.epsilon for record in records]), np.array(steps))
@@ -36,9 +36,9 @@ EVENTS = [("there", Presence([3], 1, 3)), ("there and back", Pattern([[2], [3], 
 
 
 def test_event_log_odds_match_path_enumeration():
-    rows = np.array([replay.log_likelihood for replay in replay_sequence(engine(), SEQUENCE)])
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(make_engine(), SEQUENCE)])
     for prior in (None, [0.1, 0.2, 0.3, 0.4]):
-        for audit, (wording, event) in zip(audit_events(engine(), SEQUENCE, EVENTS, prior), EVENTS, strict=True):
+        for audit, (wording, event) in zip(audit_events(make_engine(), SEQUENCE, EVENTS, prior), EVENTS, strict=True):
             start = START if prior is None else np.array(prior)
             expected = oracles.compute_log_odds([MATRIX] * 4, start, rows, event, [0, 1, 3, 4])
             np.testing.assert_allclose(audit.log_odds_change, expected, rtol=1e-10)
@@ -50,9 +50,9 @@ def test_event_log_odds_match_path_enumeration():
 
 
 def test_releases_before_an_event_change_its_odds():
-    rows = np.array([replay.log_likelihood for replay in replay_sequence(engine(), SEQUENCE)])
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(make_engine(), SEQUENCE)])
     event = Presence([3], 5, 6)
-    (audit,) = audit_events(engine(), SEQUENCE, [("later", event)])
+    (audit,) = audit_events(make_engine(), SEQUENCE, [("later", event)])
     expected = oracles.compute_log_odds([MATRIX] * 6, START, rows, event, [0, 1, 3, 4])
     np.testing.assert_allclose(audit.log_odds_change, expected, rtol=1e-10)
     assert np.abs(expected).max() > 0.01
@@ -60,7 +60,7 @@ def test_releases_before_an_event_change_its_odds():
 
 
 def test_releases_with_largest_change_come_first():
-    (audit, _) = audit_events(engine(), SEQUENCE, EVENTS)
+    (audit, _) = audit_events(make_engine(), SEQUENCE, EVENTS)
     moved = np.diff(audit.log_odds_change, prepend=0)
     np.testing.assert_allclose(audit.release_log_odds, moved)
     assert audit.largest_changes(2).tolist() == np.argsort(-np.abs(moved))[:2].tolist()
@@ -98,9 +98,9 @@ def test_certain_event_has_no_further_change():
 )
 def test_invalid_event_raises_with_user_and_event(event, message):
     with pytest.raises(EventError, match=message):
-        audit_events(engine(), SEQUENCE, [("it", event)])
+        audit_events(make_engine(), SEQUENCE, [("it", event)])
 
 
 def test_invalid_prior_raises():
     with pytest.raises(StochasticError, match="the adversary's prior"):
-        audit_events(engine(), SEQUENCE, EVENTS, [0.5, 0.5, 0.5, 0.5])
+        audit_events(make_engine(), SEQUENCE, EVENTS, [0.5, 0.5, 0.5, 0.5])

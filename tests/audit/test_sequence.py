@@ -15,7 +15,7 @@ from dphmm.model import Observations, filter_releases
 from tests.running_example import LABELS, F
 
 
-def engine(mechanism="k-norm", seed=0, initial=(0.5, 0.0, 0.5, 0.0, 0.0, 0.0), **options) -> Releaser:
+def make_engine(mechanism="k-norm", seed=0, initial=(0.5, 0.0, 0.5, 0.0, 0.0, 0.0), **options) -> Releaser:
     """Return an engine on the running example with constraint sets that need repairs."""
     matrix = np.array(
         [
@@ -62,8 +62,8 @@ def release_walk(releaser: Releaser, length=12, seed=3) -> tuple[ReleasedSequenc
 @pytest.mark.parametrize("mechanism", ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"])
 @pytest.mark.parametrize("delta", [None, 0.1])
 def test_replay_matches_engine_beliefs_bit_for_bit(mechanism, delta):
-    sequence, records, beliefs, _ = release_walk(engine(mechanism, delta=delta))
-    replays = list(replay_sequence(engine(mechanism, seed=99, delta=delta), sequence))
+    sequence, records, beliefs, _ = release_walk(make_engine(mechanism, delta=delta))
+    replays = list(replay_sequence(make_engine(mechanism, seed=99, delta=delta), sequence))
     for replay, record, belief in zip(replays, records, beliefs, strict=True):
         assert np.array_equal(replay.posterior.log_mass, belief.log_mass)
         assert np.isfinite(replay.log_likelihood[belief.support]).all()
@@ -72,27 +72,27 @@ def test_replay_matches_engine_beliefs_bit_for_bit(mechanism, delta):
 
 @pytest.mark.parametrize("first", [1, 5])
 def test_replay_continues_after_earlier_releases_bit_for_bit(first):
-    sequence, _, beliefs, _ = release_walk(engine(delta=0.1))
+    sequence, _, beliefs, _ = release_walk(make_engine(delta=0.1))
 
     def select(rows):
         names = ("released", "epsilons", "steps", "num_possible_states", "constrained_dp_factors")
         return replace(sequence, **{name: getattr(sequence, name)[rows] for name in names})
 
-    earlier = list(replay_sequence(engine(delta=0.1), select(slice(first))))
-    later = list(replay_sequence(engine(delta=0.1), select(slice(first, None)), earlier[-1].posterior, first))
+    earlier = list(replay_sequence(make_engine(delta=0.1), select(slice(first))))
+    later = list(replay_sequence(make_engine(delta=0.1), select(slice(first, None)), earlier[-1].posterior, first))
     for replay, belief in zip((*earlier, *later), beliefs, strict=True):
         assert np.array_equal(replay.posterior.log_mass, belief.log_mass)
     rest = select(slice(first, None))
     with pytest.raises(InvalidInputError, match="anna, release 1: no possible state"):  # without the earlier ones
-        list(replay_sequence(engine(delta=0.1), rest))
+        list(replay_sequence(make_engine(delta=0.1), rest))
     wrong = replace(rest, num_possible_states=rest.num_possible_states + 1)
     with pytest.raises(InvalidInputError, match=rf"anna, release {first + 1}: the record states"):
-        list(replay_sequence(engine(delta=0.1), wrong, earlier[-1].posterior, first))
+        list(replay_sequence(make_engine(delta=0.1), wrong, earlier[-1].posterior, first))
 
 
 def test_audit_agrees_with_records_and_ledger():
-    sequence, records, beliefs, states = release_walk(engine())
-    audit = audit_sequence(engine(), sequence, truth=states)
+    sequence, records, beliefs, states = release_walk(make_engine())
+    audit = audit_sequence(make_engine(), sequence, truth=states)
     ledger = Ledger.from_records(records)
     assert audit.epsilon == ledger.epsilon
     assert audit.constrained_epsilon == ledger.constrained_epsilon
@@ -111,7 +111,7 @@ def test_audit_agrees_with_records_and_ledger():
 @pytest.mark.parametrize("begins", [(), (True,), (True, False, True)], ids=["unspecified", "first", "first and third"])
 def test_replayed_filter_matches_direct_filter(begins, monkeypatch):
     """This includes sequences with restarts, which a filter over all releases ignores."""
-    anywhere = engine(initial=np.full(6, 1 / 6))
+    anywhere = make_engine(initial=np.full(6, 1 / 6))
     sequence, *_ = release_walk(anywhere.spawn())
     again = np.zeros(len(sequence), dtype=bool)
     again[: len(begins)] = begins
@@ -136,8 +136,8 @@ def test_mean_entropy_decreases_with_releases_and_with_smoothing():
     """24 sessions with fixed seeds: mean entropies differ by far more than their spread."""
     totals = np.zeros(3)
     for seed in range(24):
-        sequence, *_ = release_walk(engine(seed=seed), seed=seed)
-        audit = audit_sequence(engine(), sequence)
+        sequence, *_ = release_walk(make_engine(seed=seed), seed=seed)
+        audit = audit_sequence(make_engine(), sequence)
         totals += [
             audit.prior_metrics.entropy.mean(),
             audit.filtered_metrics.entropy.mean(),
@@ -147,38 +147,38 @@ def test_mean_entropy_decreases_with_releases_and_with_smoothing():
 
 
 def test_adversary_with_other_prior_is_audited_at_every_step():
-    sequence, *_ = release_walk(engine())
+    sequence, *_ = release_walk(make_engine())
     prior = np.array([0.25, 0.25, 0.5, 0, 0, 0])
-    audit = audit_sequence(engine(), sequence, prior=prior)
+    audit = audit_sequence(make_engine(), sequence, prior=prior)
     first = audit.steps[0].adversary
     assert first is not None
     assert first.relation == "wider"
     assert np.array_equal(first.support, prior > 0)
     with pytest.raises(StochasticError, match="adversary's prior"):
-        audit_sequence(engine(), sequence, prior=prior * 0.9)
+        audit_sequence(make_engine(), sequence, prior=prior * 0.9)
 
 
 def test_adversary_with_point_mass_prior_causes_exposure():
-    sequence, *_ = release_walk(engine("laplace"))
-    audit = audit_sequence(engine("laplace"), sequence, prior=[1, 0, 0, 0, 0, 0])
+    sequence, *_ = release_walk(make_engine("laplace"))
+    audit = audit_sequence(make_engine("laplace"), sequence, prior=[1, 0, 0, 0, 0, 0])
     assert 0 in audit.exposed_steps
 
 
 def test_replay_with_other_settings_raises():
-    sequence, *_ = release_walk(engine("k-norm"))
+    sequence, *_ = release_walk(make_engine("k-norm"))
     with pytest.raises(InvalidInputError, match="constrained-DP factor"):
-        list(replay_sequence(engine("planar-laplace"), sequence))
-    sequence, *_ = release_walk(engine("laplace"))
+        list(replay_sequence(make_engine("planar-laplace"), sequence))
+    sequence, *_ = release_walk(make_engine("laplace"))
     wrong = ReleasedSequence(
         "b", sequence.released, sequence.epsilons, sequence.steps, sequence.num_possible_states + 1
     )
     with pytest.raises(InvalidInputError, match=r"release 1: .*3 possible states.*; check that the model, policy"):
-        list(replay_sequence(engine("laplace"), wrong))
-    flat, *_ = release_walk(engine("k-norm"))
+        list(replay_sequence(make_engine("laplace"), wrong))
+    flat, *_ = release_walk(make_engine("k-norm"))
     off = flat.released.copy()
     off[0] += [0.123, 0.321]
     with pytest.raises(InvalidInputError, match=r"release 1: no possible state can .*; check that the model, policy"):
-        list(replay_sequence(engine("k-norm"), ReleasedSequence("c", off, flat.epsilons, flat.steps)))
+        list(replay_sequence(make_engine("k-norm"), ReleasedSequence("c", off, flat.epsilons, flat.steps)))
 
 
 def test_single_possible_state_raises_or_is_reported():
@@ -216,23 +216,23 @@ def test_invalid_sequences_raise(change, error, words):
 
 
 def test_truth_of_wrong_length_raises():
-    sequence, *_, states = release_walk(engine())
+    sequence, *_, states = release_walk(make_engine())
     with pytest.raises(StateError, match="true states"):
-        audit_sequence(engine(), sequence, truth=states[:-1])
+        audit_sequence(make_engine(), sequence, truth=states[:-1])
 
 
 @pytest.mark.parametrize("max_steps", [1, 3])  # timesteps between two releases
 def test_audit_is_equal_if_parts_run_sequentially(max_steps, monkeypatch):
-    sequence, _, _, states = release_walk(engine())
+    sequence, _, _, states = release_walk(make_engine())
     sequence = replace(
         sequence,
         steps=np.minimum(sequence.steps, max_steps),
         num_possible_states=np.zeros(0, dtype=np.int64),
         constrained_dp_factors=np.zeros(0),
     )
-    audits = [audit_sequence(engine(), sequence, truth=states)]
+    audits = [audit_sequence(make_engine(), sequence, truth=states)]
     monkeypatch.setattr(sequence_module, "run_in_background", lambda work: lambda: work())
-    audits.append(audit_sequence(engine(), sequence, truth=states))
+    audits.append(audit_sequence(make_engine(), sequence, truth=states))
     assert audits[0].to_dict(LABELS) == audits[1].to_dict(LABELS)
 
 

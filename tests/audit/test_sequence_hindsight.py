@@ -16,7 +16,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.settings import Schedule
 from dphmm.release.trajectory import release_records
 from dphmm.space.trajectory import SlottedTrajectory
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 SETTINGS = {
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 
 
-def grid_model(reach: float) -> MarkovModel:
+def build_grid_model(reach: float) -> MarkovModel:
     apart = np.linalg.norm(GRID.points[:, None] - GRID.points, axis=-1)
     moves = np.where(apart <= reach, np.exp(-apart), 0.0)
     return MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(GRID.size, 1 / GRID.size), GRID, 60.0)
@@ -64,17 +64,17 @@ def record_and_replay(model: MarkovModel, settings: ReleaseSettings, seed: int, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reach", [0.8, slow(10.0)])
+@pytest.mark.parametrize("reach", [0.8, mark_slow(10.0)])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_recorded_posterior_matches_replay(name, reach):
     for seed in range(3):
-        recorded, wanted = record_and_replay(grid_model(reach), SETTINGS[name], seed)
+        recorded, wanted = record_and_replay(build_grid_model(reach), SETTINGS[name], seed)
         np.testing.assert_allclose(recorded, wanted, rtol=1e-9, err_msg=f"seed {seed}")
 
 
 def test_recorded_posterior_differs_if_replay_drops_releases():
     """The replay stops before the last five releases."""
-    recorded, wanted = record_and_replay(grid_model(0.8), SETTINGS["plain"], 1, dropped=5)
+    recorded, wanted = record_and_replay(build_grid_model(0.8), SETTINGS["plain"], 1, dropped=5)
     apart = np.abs(np.array(recorded)[:, : len(wanted[0])] - wanted)
     assert apart[:, -1].max() > 1e-6
 
@@ -82,7 +82,7 @@ def test_recorded_posterior_differs_if_replay_drops_releases():
 @pytest.mark.parametrize("begins", [(), (0, 9, 20)], ids=["no restarts", "three restarts"])
 def test_replayed_posterior_matches_filtering_from_scratch(begins):
     """This includes restarts, which an adversary who uses all releases ignores."""
-    model, rng = grid_model(0.8), np.random.default_rng(3)
+    model, rng = build_grid_model(0.8), np.random.default_rng(3)
     steps = np.array([0, *rng.choice([1, 1, 2, 9], 29)])
     released = GRID.points[rng.integers(0, GRID.size, 30)] + 0.25
     forgets = np.isin(np.arange(30), begins) if begins else np.zeros(0, dtype=np.bool_)
@@ -172,6 +172,6 @@ def test_posterior_over_gaps_and_restarts_matches_enumeration(name, forgets, mon
 
 
 def test_recording_engine_without_release_raises():
-    model = grid_model(0.8)
+    model = build_grid_model(0.8)
     with pytest.raises(InvalidInputError, match="no release"):
         SmoothingRecorder(model).record(SETTINGS["plain"].engine(model, 0))

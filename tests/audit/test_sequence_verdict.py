@@ -11,16 +11,16 @@ from dphmm.audit.sequence import Thresholds, summarize_inference
 from dphmm.errors import ConfigurationError
 
 
-def knowledge(errors, bests):
+def make_knowledge(errors, bests):
     return SimpleNamespace(error=np.array(errors), top_1_probability=np.array(bests))
 
 
 AUDIT = SimpleNamespace(
     user="ann",
     auxiliary_knowledge="the model",
-    prior_metrics=knowledge([5.7, 5.7], [0.1, 0.1]),
-    filtered_metrics=knowledge([0.9, 0.5], [0.3, 0.5]),
-    smoothed_metrics=knowledge([0.4, 0.5], [0.75, 0.5]),
+    prior_metrics=make_knowledge([5.7, 5.7], [0.1, 0.1]),
+    filtered_metrics=make_knowledge([0.9, 0.5], [0.3, 0.5]),
+    smoothed_metrics=make_knowledge([0.4, 0.5], [0.75, 0.5]),
 )
 
 

@@ -25,7 +25,7 @@ def walks():
     return true, released
 
 
-def monitor(true, released, areas):
+def compute_monitoring_error(true, released, areas):
     error = total = 0
     for step in range(true.shape[1]):
         for area in set(areas):
@@ -75,14 +75,14 @@ def test_monitoring_and_tracing_agree_with_plain_loops(walks, areas, patients):
     true, released = walks
     audit = audit_uses(true, released, areas=areas, patients=patients, infectious_steps=4, resamples=100)
     precision, recall = trace(true, released, range(6) if patients is None else patients)
-    assert audit.monitoring_error.value == pytest.approx(monitor(true, released, areas))
+    assert audit.monitoring_error.value == pytest.approx(compute_monitoring_error(true, released, areas))
     assert (audit.tracing_precision.value, audit.tracing_recall.value) == pytest.approx((precision, recall))
     # Broken twin: releases that are late by one timestep have other errors.
     late = np.roll(released, 1, axis=1)
     assert trace(true, late, range(6)) != pytest.approx(trace(true, released, range(6)), abs=0.05)
     if len(set(areas)) > 1:
         late_error = audit_uses(true, late, areas=areas, infectious_steps=4, resamples=100).monitoring_error.value
-        assert late_error != pytest.approx(monitor(true, released, areas), abs=0.01)
+        assert late_error != pytest.approx(compute_monitoring_error(true, released, areas), abs=0.01)
 
 
 def test_reproduction_number_is_the_expectation_over_all_outcomes():
@@ -163,9 +163,9 @@ def test_intervals_are_those_of_resampled_users(walks):
     errors = []
     for _ in range(400):
         users = rng.integers(0, 6, 6)
-        errors.append(monitor(true[users], released[users], range(5)))
+        errors.append(compute_monitoring_error(true[users], released[users], range(5)))
     # The samples are shifted to the error of the users themselves.
-    errors = np.array(errors) - np.mean(errors) + monitor(true, released, range(5))
+    errors = np.array(errors) - np.mean(errors) + compute_monitoring_error(true, released, range(5))
     # The standard error of a 2.5 % quantile of 400 samples is below a third of their standard deviation.
     tolerance = 4 * np.std(errors) / 3
     low, high = np.quantile(errors, (0.025, 0.975))
@@ -206,7 +206,7 @@ def compute_expectations(homes, rng):
         meets_both = np.einsum("atr,btr->ab", first, second)
         infects = [1 - (1 - TRANSMISSION * meets) ** 3 for meets in (meets_true, meets_released)]
         sums += [homes @ matrix @ homes for matrix in (meets_true, meets_released, meets_both, *infects)]
-    monitoring = [monitor(*sample_population(rng, 60, homes), range(NUM_STATES)) for _ in range(300)]
+    monitoring = [compute_monitoring_error(*sample_population(rng, 60, homes), range(NUM_STATES)) for _ in range(300)]
     values = np.mean(monitoring), sums[4] / sums[3] - 1, sums[2] / sums[1], sums[2] / sums[0]
     return dict(zip(MEASURES, values, strict=True))
 

@@ -14,7 +14,7 @@ from dphmm.calibrate.budgets import EventLimit
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Pattern, Presence
 from tests.events.oracles import enumerate_paths, happens
-from tests.sizes import few_every_day, fewer
+from tests.sizes import choose_count, mark_rest_slow
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
 MOVES = np.array([[0.9, 0.08, 0.02], [0.05, 0.9, 0.05], [0.03, 0.07, 0.9]])
@@ -23,21 +23,21 @@ OUTPUTS = np.arange(-60, 63)
 EVENTS = [Presence([2], 1, 3), Pattern([[1], [0, 2]], 1), ~Presence([0, 1], 0, 2), Presence([0], 2, 2)]
 
 
-def engine(**more) -> Releaser:
+def make_engine(**more) -> Releaser:
     return Releaser(MarkovModel(MOVES, FIRST), PLACES, PolicyGraph.complete(3), 1.0, spacing=1, **more)
 
 
-def noise(epsilon: float) -> np.ndarray:
+def compute_noise(epsilon: float) -> np.ndarray:
     """Return ``(3, Z)`` output probabilities by definition. The norm of two steps is one."""
     weights = np.exp(-epsilon / 2 * np.abs(OUTPUTS - np.arange(3)[:, np.newaxis]))
     return np.asarray(weights / weights[1].sum())
 
 
-def max_event_probability(event, epsilon: float, num_steps: int) -> float:
+def compute_max_probability(event, epsilon: float, num_steps: int) -> float:
     """Return the highest event probability after one release, over timesteps and outputs."""
     all_paths, weights = enumerate_paths([MOVES] * max(num_steps, event.last + 1), FIRST)
     holds = np.array([happens(event, path) for path in all_paths.tolist()])
-    table = noise(epsilon)
+    table = compute_noise(epsilon)
     maxima = []
     for step in range(num_steps):
         seen = weights[:, np.newaxis] * table[all_paths[:, step]]
@@ -48,38 +48,38 @@ def max_event_probability(event, epsilon: float, num_steps: int) -> float:
 
 @pytest.mark.parametrize(
     ("event", "gain", "num_steps"),
-    [*((event, 0.5, 1) for event in EVENTS), *few_every_day([(event, 0.1, 4) for event in EVENTS], 2)],
+    [*((event, 0.5, 1) for event in EVENTS), *mark_rest_slow([(event, 0.1, 4) for event in EVENTS], 2)],
     ids=str,
 )
 def test_epsilon_for_event_keeps_limit_and_is_nearly_maximal(event, gain, num_steps):
-    prior = EventLimit(engine(), event, 1 - 1e-9).prior
+    prior = EventLimit(make_engine(), event, 1 - 1e-9).prior
     limit = prior + gain * (1 - prior)
     try:
-        epsilon = epsilon_for_event(engine(), event, limit, num_steps)
+        epsilon = epsilon_for_event(make_engine(), event, limit, num_steps)
     except BudgetError:
         pytest.fail("some budget holds")
-    assert max_event_probability(event, epsilon, num_steps) <= limit
-    assert epsilon == 100.0 or max_event_probability(event, 1.02 * epsilon, num_steps) > limit
-    assert EventLimit(engine(), event, limit).is_satisfied(epsilon, num_steps)
-    assert epsilon == 100.0 or not EventLimit(engine(), event, limit).is_satisfied(1.02 * epsilon, num_steps)
+    assert compute_max_probability(event, epsilon, num_steps) <= limit
+    assert epsilon == 100.0 or compute_max_probability(event, 1.02 * epsilon, num_steps) > limit
+    assert EventLimit(make_engine(), event, limit).is_satisfied(epsilon, num_steps)
+    assert epsilon == 100.0 or not EventLimit(make_engine(), event, limit).is_satisfied(1.02 * epsilon, num_steps)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("event", few_every_day(EVENTS, 2), ids=str)
+@pytest.mark.parametrize("event", mark_rest_slow(EVENTS, 2), ids=str)
 def test_epsilon_for_event_inverts_max_event_probability(event):
-    reached = max_event_probability(event, 0.7, 3)
-    assert 0.7 * 0.99 <= epsilon_for_event(engine(), event, reached, 3) <= 0.7001
+    reached = compute_max_probability(event, 0.7, 3)
+    assert 0.7 * 0.99 <= epsilon_for_event(make_engine(), event, reached, 3) <= 0.7001
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=str)
 def test_epsilon_for_odds_keeps_limit_over_multiple_releases(event):
     """Enumerate all relevant outputs of three releases. The formula adds up their diameters."""
-    prior = EventLimit(engine(), event, 1 - 1e-9).prior
+    prior = EventLimit(make_engine(), event, 1 - 1e-9).prior
     limit = prior + 0.3 * (1 - prior)
     epsilon = epsilon_for_odds(3 * 1.0, prior * (1 + 1e-12), limit)
     all_paths, weights = enumerate_paths([MOVES] * max(3, event.last + 1), FIRST)
     holds = np.array([happens(event, path) for path in all_paths.tolist()])
-    table = noise(epsilon)[:, 58:67]  # farther out all states differ by a constant factor only
+    table = compute_noise(epsilon)[:, 58:67]  # farther out all states differ by a constant factor only
     reached = []
     for outputs in product(range(table.shape[1]), repeat=3):
         seen = weights * np.prod([table[all_paths[:, t], z] for t, z in enumerate(outputs)], axis=0)
@@ -88,14 +88,14 @@ def test_epsilon_for_odds_keeps_limit_over_multiple_releases(event):
 
 
 @cache
-def expected_max_probability() -> float:
+def compute_expected_maximum() -> float:
     """Return the expected maximum probability of the first event, given that it happens.
 
     The maximum is over three releases.
     """
     event = EVENTS[0]
     steps = 3
-    table = noise(2.0)[:, 55:68]
+    table = compute_noise(2.0)[:, 55:68]
     all_paths, weights = enumerate_paths([MOVES] * 3, FIRST)
     holds = np.array([happens(event, path) for path in all_paths.tolist()])
     total = 0.0
@@ -111,36 +111,40 @@ def expected_max_probability() -> float:
 @pytest.mark.slow
 def test_simulated_event_probability_matches_enumeration():
     # 400 users (150 in the short run), seed 3, a 99 % interval; the omitted outputs have less than 1e-3 of the mass.
-    figure = simulate(engine(), 2.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
-    assert abs(figure.mean - expected_max_probability()) <= figure.margin + 1e-3
+    figure = simulate(make_engine(), 2.0, choose_count(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean(
+        "max_event_probability"
+    )
+    assert abs(figure.mean - compute_expected_maximum()) <= figure.margin + 1e-3
 
 
 @pytest.mark.slow
 def test_simulated_event_probability_differs_for_other_epsilon():
-    figure = simulate(engine(), 1.0, fewer(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean("max_event_probability")
-    assert abs(figure.mean - expected_max_probability()) > figure.margin + 1e-3
+    figure = simulate(make_engine(), 1.0, choose_count(400, 150), 3, rng=3, event=EVENTS[0]).estimate_mean(
+        "max_event_probability"
+    )
+    assert abs(figure.mean - compute_expected_maximum()) > figure.margin + 1e-3
 
 
 def test_share_above_has_exact_interval():
     """Zero of 44 users gives an upper bound below a tenth (99 %), zero of 43 does not."""
-    simulation = simulate(engine(), 0.01, 44, 1, event=EVENTS[0])
+    simulation = simulate(make_engine(), 0.01, 44, 1, event=EVENTS[0])
     assert simulation.estimate_share_above(0.9) == (0.0, pytest.approx(1 - 0.01 ** (1 / 44)))
     assert simulation.estimate_share_above(0.9)[1] < 0.1
     assert simulation.estimate_share_above(0.0) == (1.0, 1.0)
     with pytest.raises(InvalidInputError, match="event must be set"):
-        simulate(engine(), 0.01, 2, 1).estimate_share_above(0.5)
+        simulate(make_engine(), 0.01, 2, 1).estimate_share_above(0.5)
     with pytest.raises(InvalidInputError, match="'max_event_probability'"):
-        simulate(engine(), 0.01, 2, 1).estimate_mean("max_event_probability")
+        simulate(make_engine(), 0.01, 2, 1).estimate_mean("max_event_probability")
 
 
 @pytest.mark.slow
 def test_cap_trackers_are_respected_in_simulation():
     from dphmm.events import Cap
 
-    num_users = fewer(20, 8)
-    simulation = simulate(engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, num_users, 4, rng=1, event=EVENTS[0])
+    num_users = choose_count(20, 8)
+    simulation = simulate(make_engine(caps=[Cap(EVENTS[0], 0.5)]), 3.0, num_users, 4, rng=1, event=EVENTS[0])
     assert simulation.max_event_probability.max() <= 0.5
-    assert simulate(engine(), 3.0, num_users, 4, rng=1, event=EVENTS[0]).max_event_probability.max() > 0.5
+    assert simulate(make_engine(), 3.0, num_users, 4, rng=1, event=EVENTS[0]).max_event_probability.max() > 0.5
     assert (simulation.epsilon_spent < 12.0).all()
 
 
@@ -154,7 +158,7 @@ def test_epsilon_for_event_is_positive_if_constraint_grows():
 
 def test_unreachable_limit_or_rare_event_raises():
     with pytest.raises(EventError, match=r"probability must be in \(0\.\d+, 1\), .* got 0\.05"):
-        epsilon_for_event(engine(), EVENTS[0], 0.05)
+        epsilon_for_event(make_engine(), EVENTS[0], 0.05)
     model = MarkovModel([[1 - 1e-12, 1e-12], [0, 1]], [1, 0])
     rare = Releaser(model, PLACES[:2], PolicyGraph.complete(2), 1.0, allow_singleton=True)
     with pytest.raises(EventError, match=r"event must be less rare: .* sample 2 users"):

@@ -19,9 +19,9 @@ from dphmm import (
 from dphmm.calibrate import epsilon_for_error, epsilon_for_odds, epsilon_per_release
 from dphmm.calibrate.budgets import epsilon_for_factor, round_down
 from dphmm.errors import DphmmError, InvalidInputError
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
-HULL = SensitivityHull(graph().differences(F))
+HULL = SensitivityHull(build_graph().differences(F))
 FAMILIES = {
     "lattice": lambda epsilon: LatticeKNormMechanism(HULL, epsilon),
     "lattice in metres": lambda epsilon: LatticeKNormMechanism(

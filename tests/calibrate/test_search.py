@@ -11,7 +11,7 @@ import pytest
 from dphmm import KNormMechanism, LaplaceMechanism, LatticeKNormMechanism, SensitivityHull
 from dphmm.calibrate import MeanEstimate, largest_epsilon
 from dphmm.calibrate.budgets import round_down, search_largest
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 # Decreasing functions of the budget with a zero in [1e-3, 1e2].
 FUNCTIONS = {
@@ -25,7 +25,7 @@ FUNCTIONS = {
     "zero at an evaluated budget": lambda epsilon: log(sqrt(1e-3 * 1e2) / epsilon),
 }
 # Their errors are exact and decrease in the budget. That of lattice noise vanishes faster than the inverse.
-HULL = SensitivityHull(graph().differences(F))
+HULL = SensitivityHull(build_graph().differences(F))
 MECHANISMS = {
     "lattice": LatticeKNormMechanism(HULL, 1.0),
     "k-norm": KNormMechanism(HULL, 1.0),
@@ -50,12 +50,12 @@ def test_search_agrees_with_bisection(name, max_ratio, known_ends):
     function = FUNCTIONS[name]
     seen = []
 
-    def excess(epsilon: float) -> float:
+    def record_excess(epsilon: float) -> float:
         seen.append(epsilon)
         return function(epsilon)
 
     values = {end: function(end) for end in (1e-3, 1e2)} if known_ends else {}
-    result = search_largest(excess, 1e-3, 1e2, max_ratio, values=values)
+    result = search_largest(record_excess, 1e-3, 1e2, max_ratio, values=values)
     bisected, num_bisections = bisect_largest(lambda epsilon: function(epsilon) >= 0, 1e-3, 1e2, max_ratio)
     assert function(result) >= 0 > function(result * max_ratio)
     assert bisected / max_ratio <= result <= bisected * max_ratio, "both are at most one ratio below the zero"
@@ -92,7 +92,7 @@ def test_largest_epsilon_agrees_with_bisection_for_errors_of_noise(name, target,
     mechanism = MECHANISMS[name]
     seen = []
 
-    def metric(epsilon: float, is_check: bool) -> MeanEstimate:
+    def estimate_metric(epsilon: float, is_check: bool) -> MeanEstimate:
         seen.append((epsilon, is_check))
         return MeanEstimate(sqrt(mechanism.squared_error_at(epsilon)), 0.0)
 
@@ -101,7 +101,7 @@ def test_largest_epsilon_agrees_with_bisection_for_errors_of_noise(name, target,
 
     for is_fine, max_ratio, digits in ((False, 1.05, 2), (True, 1.01, 3)):
         seen.clear()
-        search = largest_epsilon(metric, target, start, fine=is_fine)
+        search = largest_epsilon(estimate_metric, target, start, fine=is_fine)
         bisected, _ = bisect_largest(keeps, 1e-6, 1e3, max_ratio)
         # Both results keep the target and are below the zero by one ratio at most, and by one unit of the last digit.
         unit = 10.0 ** (1 - digits)
@@ -117,11 +117,11 @@ def test_noisy_metric_keeps_its_bound():
     rng = np.random.default_rng(7)
     noise: dict[float, float] = {}
 
-    def metric(epsilon: float, is_check: bool) -> MeanEstimate:
+    def estimate_metric(epsilon: float, is_check: bool) -> MeanEstimate:
         return MeanEstimate(1 / epsilon * noise.setdefault(epsilon, rng.uniform(0.98, 1.02)), 0.01)
 
     for bound in np.geomspace(0.02, 40, 200).tolist():
-        search = largest_epsilon(metric, bound, 1.2 / bound, fine=True)
-        assert search.estimate.lower_bound == metric(search.epsilon, True).lower_bound >= bound
+        search = largest_epsilon(estimate_metric, bound, 1.2 / bound, fine=True)
+        assert search.estimate.lower_bound == estimate_metric(search.epsilon, True).lower_bound >= bound
         exact = 1 / (bound + 0.01)
         assert 0.96 * exact <= search.epsilon <= 1.03 * exact

@@ -17,7 +17,7 @@ from dphmm.calibrate.simulation import PathReleaser, Simulation, compute_errors_
 from dphmm.errors import BudgetError, InvalidInputError
 from dphmm.model import TimeClasses
 from dphmm.model.outside_states import OutsideStates
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
 MOVES = np.array([[0.9, 0.08, 0.02], [0.05, 0.9, 0.05], [0.03, 0.07, 0.9]])
@@ -27,12 +27,12 @@ EPSILON = 3.0
 OUTPUTS = np.arange(-4, 7)  # less than 1e-3 of the mass lies outside
 
 
-def engine() -> Releaser:
+def make_engine() -> Releaser:
     return Releaser(MarkovModel(MOVES, FIRST), PLACES, PolicyGraph.complete(3), 1.0, spacing=1)
 
 
 @cache
-def exact() -> dict[str, float]:
+def compute_exact_figures() -> dict[str, float]:
     """Return the exact expectations of the figures: all output sequences, weighted.
 
     Medians on a line are attained at states.
@@ -50,20 +50,20 @@ def exact() -> dict[str, float]:
         back[t] = (back[t + 1] * emission[:, sequences[:, t + 1]].T) @ MOVES.T
     x = PLACES[:, 0]
 
-    def min_expected_error(beliefs: np.ndarray) -> np.ndarray:
+    def compute_min_error(beliefs: np.ndarray) -> np.ndarray:
         p = beliefs / beliefs.sum(axis=2, keepdims=True)
         return np.min([p @ np.abs(x - q) for q in x], axis=0)
 
-    def expected_error_about_mean(beliefs: np.ndarray) -> np.ndarray:
+    def compute_error_of_mean(beliefs: np.ndarray) -> np.ndarray:
         p = beliefs / beliefs.sum(axis=2, keepdims=True)
         return (p * np.abs(x - (p @ x)[..., np.newaxis])).sum(axis=2)
 
     later = ahead * back
     confidence = (later / later.sum(axis=2, keepdims=True)).max(axis=2)
     figures = {
-        "estimate_error": expected_error_about_mean(ahead),
-        "filtered_error": min_expected_error(ahead),
-        "smoothed_error": min_expected_error(later),
+        "estimate_error": compute_error_of_mean(ahead),
+        "filtered_error": compute_min_error(ahead),
+        "smoothed_error": compute_min_error(later),
         "smoothed_max_posterior": confidence,
     }
     return {name: float((values.mean(axis=0) @ weight) / weight.sum()) for name, values in figures.items()}
@@ -71,7 +71,7 @@ def exact() -> dict[str, float]:
 
 @cache
 def run_simulation():
-    return simulate(engine(), EPSILON, num_users=fewer(300, 120), steps=STEPS, rng=5)
+    return simulate(make_engine(), EPSILON, num_users=choose_count(300, 120), steps=STEPS, rng=5)
 
 
 @pytest.mark.slow
@@ -79,22 +79,28 @@ def run_simulation():
 def test_simulated_figures_match_enumeration(name):
     # 300 users (120 in the short run), seed 5, 99 % intervals. Errors of the point estimate may be 2 % too small;
     # 1e-3 of the mass is omitted.
-    figure, true = run_simulation().estimate_mean(name), exact()[name]
+    figure, true = run_simulation().estimate_mean(name), compute_exact_figures()[name]
     slack = 1e-3 + (0.02 * true if name in ("filtered_error", "smoothed_error") else 0.0)
     assert abs(figure.mean - true) <= figure.margin + slack
 
 
 def test_filtered_error_differs_from_smoothed_error():
     figure = run_simulation().estimate_mean("filtered_error")
-    assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3
+    assert (
+        abs(figure.mean - compute_exact_figures()["smoothed_error"])
+        > figure.margin + 0.02 * compute_exact_figures()["smoothed_error"] + 1e-3
+    )
 
 
 @pytest.mark.slow
 def test_smoothed_error_differs_for_half_epsilon():
-    figure = simulate(engine(), EPSILON / 2, num_users=fewer(300, 120), steps=STEPS, rng=5).estimate_mean(
+    figure = simulate(make_engine(), EPSILON / 2, num_users=choose_count(300, 120), steps=STEPS, rng=5).estimate_mean(
         "smoothed_error"
     )
-    assert abs(figure.mean - exact()["smoothed_error"]) > figure.margin + 0.02 * exact()["smoothed_error"] + 1e-3
+    assert (
+        abs(figure.mean - compute_exact_figures()["smoothed_error"])
+        > figure.margin + 0.02 * compute_exact_figures()["smoothed_error"] + 1e-3
+    )
 
 
 def test_estimate_error_of_users_with_habits_matches_enumeration():
@@ -130,7 +136,7 @@ def test_estimate_error_of_users_with_habits_matches_enumeration():
 def test_without_releases_uses_propagated_belief():
     beliefs = [FIRST @ np.linalg.matrix_power(MOVES, t) for t in range(STEPS)]
     min_expected_error = [min(p @ np.abs(PLACES[:, 0] - q) for q in PLACES[:, 0]) for p in beliefs]
-    error, _ = compute_errors_without_releases(engine(), STEPS)
+    error, _ = compute_errors_without_releases(make_engine(), STEPS)
     assert error == pytest.approx(np.mean(min_expected_error), rel=0.02)
 
 
@@ -170,7 +176,7 @@ def test_max_prior_with_time_classes_that_takes_too_long_is_unknown():
 
 
 def test_simulation_is_reproducible_for_equal_seeds():
-    first, again, others = (simulate(engine(), EPSILON, 3, STEPS, seed) for seed in (5, 5, 6))
+    first, again, others = (simulate(make_engine(), EPSILON, 3, STEPS, seed) for seed in (5, 5, 6))
     np.testing.assert_array_equal(again.smoothed_error, first.smoothed_error)
     assert not np.array_equal(others.smoothed_error, again.smoothed_error)
 
@@ -178,12 +184,12 @@ def test_simulation_is_reproducible_for_equal_seeds():
 def test_largest_epsilon_meets_target_and_is_nearly_maximal():
     seen = []
 
-    def figure(epsilon: float, is_check: bool) -> MeanEstimate:
+    def estimate_figure(epsilon: float, is_check: bool) -> MeanEstimate:
         seen.append(is_check)
         return MeanEstimate(2.0 / epsilon, 0.1 if is_check else 0.0)
 
     for start in (0.001, 1.0, 700.0):
-        search = largest_epsilon(figure, 0.5, start)
+        search = largest_epsilon(estimate_figure, 0.5, start)
         assert search.estimate.lower_bound >= 0.5
         assert 2.8 <= search.epsilon <= 4.0, "the interval costs 0.1, and the result has two digits"
     assert seen[-1], "the last evaluation uses other users"
@@ -193,13 +199,13 @@ def test_search_that_cannot_reach_target_raises():
     with pytest.raises(BudgetError, match=r"\b1 .*0\.2"):
         largest_epsilon(lambda epsilon, is_check: MeanEstimate(1.0, 0.2), 0.9)
     with pytest.raises(InvalidInputError, match="num_users must be an integer of at least 2"):
-        simulate(engine(), 1.0, 1, 5)
+        simulate(make_engine(), 1.0, 1, 5)
 
 
 def test_figure_simulated_alone_equals_that_of_full_simulation():
-    full = simulate(engine(), EPSILON, num_users=3, steps=STEPS)
+    full = simulate(make_engine(), EPSILON, num_users=3, steps=STEPS)
     for name in ("estimate_error", "filtered_error", "smoothed_error", "smoothed_max_posterior", "released_error"):
-        alone = simulate(engine(), EPSILON, num_users=3, steps=STEPS, metric=name)
+        alone = simulate(make_engine(), EPSILON, num_users=3, steps=STEPS, metric=name)
         np.testing.assert_array_equal(getattr(alone, name), getattr(full, name))
         with pytest.raises(InvalidInputError, match="simulated"):
             alone.estimate_mean("smoothed_error" if name == "estimate_error" else "estimate_error")

@@ -22,14 +22,14 @@ from dphmm.model.time_classes import TimeClasses
 from tests.certificate.certificates import (
     Line,
     Tamperings,
-    canonical,
+    build_town,
     certify_path,
     encode,
     find_parts,
     find_steps,
-    town,
+    format_canonical,
+    load_verifier,
     update_digest,
-    verifier,
 )
 from tests.certificate.test_lies import LINE, build_line_model, change_value, list_paths
 from tests.certificate.vectors import diff_lines, parse_line_number, to_texts
@@ -40,14 +40,14 @@ tampering = TAMPERINGS.tampering
 
 
 def verify(lines: list[Any]) -> Any:
-    return verifier().verify_caps(encode(lines))
+    return load_verifier().verify_caps(encode(lines))
 
 
-def refusal(lines: list[Any]) -> str | None:
+def find_refusal(lines: list[Any]) -> str | None:
     """Return the verifier's reason for rejection with the line, or None if it accepts."""
     try:
         verify(lines)
-    except verifier().RefusedError as problem:
+    except load_verifier().RefusedError as problem:
         return str(problem)
     return None
 
@@ -64,14 +64,14 @@ def add_stays(model: MarkovModel, staying: float = 0.8, **more: Any) -> MarkovMo
 def capped_town() -> list[Line]:
     """Two caps, one with a lower bound, a gap, weakened releases, and one withheld."""
     caps = (Cap("state:6,7 between 1 and 6", 0.5), Cap("!state:12 between 2 and 4", 0.99, 0.5))
-    engine = ReleaseSettings("utility:1km", 8, caps=caps).engine(add_stays(town()), 7)
+    engine = ReleaseSettings("utility:1km", 8, caps=caps).engine(add_stays(build_town()), 7)
     return certify_path(engine, [(0, 0), (1, 1), (6, 2), (6, 3), (7, 6), (8, 7)])
 
 
 def after_gaps() -> list[Line]:
     """Days between releases, before and after an event."""
     caps = (Cap("state:6,7 between 700 and 703", 0.6, 0.05),)
-    engine = ReleaseSettings("utility:1km", 4, caps=caps).engine(add_stays(town()), 7)
+    engine = ReleaseSettings("utility:1km", 4, caps=caps).engine(add_stays(build_town()), 7)
     return certify_path(engine, [(0, 0), (6, 300), (6, 701), (7, 1300)])
 
 
@@ -106,7 +106,7 @@ def with_priors(folder: Path | None = None) -> list[Line]:
 
     One excludes the event, the other nearly implies it.
     """
-    model = add_stays(town())
+    model = add_stays(build_town())
     with tempfile.TemporaryDirectory() as folder_name:
         path = Path(folder_name if folder is None else folder) / "priors.csv"
         path.write_text("state,far,near\n0,1,0.5\n1,0,0.2\n6,0,0.3\n")
@@ -117,7 +117,7 @@ def with_priors(folder: Path | None = None) -> list[Line]:
 
 def by_hours() -> list[Line]:
     """A model that depends on the hour, and dates as text."""
-    inside, classes = add_stays(town()), TimeClasses.from_name("hour", 300, "Europe/Berlin")
+    inside, classes = add_stays(build_town()), TimeClasses.from_name("hour", 300, "Europe/Berlin")
     matrices = [inside.transition if hour % 2 else np.eye(inside.size) for hour in range(24)]
     model = MarkovModel(matrices, np.tile(inside.initial, (24, 1)), inside.space, 300, classes)
     caps = (Cap("state:6,7 on 2024-03-09 from the first release", 0.85),)
@@ -154,7 +154,7 @@ def change_part(lines: list[Line], kind: str, change: Callable[[Line], object]) 
 def _update_references(lines: list[Line], part_: Line) -> None:
     before = part_["part"][:16]
     update_digest(lines, part_)
-    after = hashlib.sha256(canonical(part_["value"]).encode()).hexdigest()[:16]
+    after = hashlib.sha256(format_canonical(part_["value"]).encode()).hexdigest()[:16]
     for line in lines:
         events = line.get("events", {})
         for holder in (events, *events.get("caps", ())):
@@ -184,16 +184,16 @@ def mutate(lines: list[Line], rng: random.Random) -> tuple[str, str] | None:
     key = "value" if "value" in line else rng.choice([key_name for key_name in ("events", "caps") if key_name in line])
     where = rng.choice([path for path in list_paths(line[key]) if path] or [()])
     kind = line[key]["is"] if key == "value" else key
-    before = canonical(line[key])
+    before = format_canonical(line[key])
     holder = line[key]
     for step in where[:-1]:
         holder = holder[step]
     holder[where[-1]] = change_value(holder[where[-1]], rng)
-    if canonical(line[key]) == before:
+    if format_canonical(line[key]) == before:
         return None
     if key == "value" and rng.random() < 0.9:
         _update_references(lines, line)
-    return kind, f"{where}: {before[:200]} → {canonical(line[key])[:200]}"
+    return kind, f"{where}: {before[:200]} → {format_canonical(line[key])[:200]}"
 
 
 def find_draws(lines: list[Line]) -> list[Line]:
@@ -415,12 +415,12 @@ def one_prior_less(lines):
 
 @tampering("with_priors", "' is not proven:")
 def a_prior_with_a_larger_probability(lines):
-    def surer(prior: Line) -> None:
+    def sharpen_prior(prior: Line) -> None:
         prior["start"][2 * 6 : 2 * 7] = [1, 0]
 
     for part in find_parts(lines, "prior"):
         if part["value"]["start"][2 * 6]:
-            surer(part["value"])
+            sharpen_prior(part["value"])
             _update_references(lines, part)
 
 
@@ -475,10 +475,10 @@ def another_day(lines):
 def a_model_without_the_stationary_start(lines):
     """The model's hash is updated to the changed probabilities, too."""
 
-    def lean(chances: Line) -> None:
+    def distort_start(chances: Line) -> None:
         chances["start"][0] = [1, 2, 1, 2, 1, 3, 1, 3, 1, 3, 1, 3]
 
-    change_part(lines, "chances", lean)
+    change_part(lines, "chances", distort_start)
 
 
 # ---- vectors ---------------------------------------------------------------------------------------------------------
@@ -492,7 +492,7 @@ def build_vectors() -> dict[str, Any]:
     for world, _, tamper in TAMPERINGS:
         tampered = copy.deepcopy(worlds[world])
         tamper(tampered)
-        reason = refusal(tampered)
+        reason = find_refusal(tampered)
         vector: dict[str, Any] = {"name": tamper.__name__, "base": world, "refused": parse_line_number(reason)}
         vector["replaced"] = diff_lines(bases[world]["lines"], to_texts(tampered))
         if reason is not None:

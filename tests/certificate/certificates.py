@@ -28,7 +28,7 @@ Line = dict[str, Any]
 
 
 @cache
-def verifier() -> ModuleType:
+def load_verifier() -> ModuleType:
     """Import the script, which does not import the package."""
     loader = importlib.machinery.SourceFileLoader("dphmm_verify", str(VERIFIER))
     spec = importlib.util.spec_from_loader(loader.name, loader)
@@ -51,24 +51,24 @@ class Tamperings(list[tuple[str, str, Callable[..., None]]]):
         return register
 
 
-def canonical(value: Any) -> str:
+def format_canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def encode(lines: list[Line | str]) -> list[bytes]:
     """Encode the lines of a certificate as they stand in its file."""
-    return [(line if isinstance(line, str) else canonical(line)).encode() + b"\n" for line in lines]
+    return [(line if isinstance(line, str) else format_canonical(line)).encode() + b"\n" for line in lines]
 
 
 def verify(lines: list[Line | str], rows: Any = None, file: Any = None) -> Any:
-    return verifier().verify_releases(encode(lines), rows, file)
+    return load_verifier().verify_releases(encode(lines), rows, file)
 
 
-def refusal(lines: list[Line | str], rows: Any = None, file: Any = None) -> str | None:
+def find_refusal(lines: list[Line | str], rows: Any = None, file: Any = None) -> str | None:
     """Return the verifier's reason for rejection with the line, or None if it accepts."""
     try:
         verify(lines, rows, file)
-    except verifier().RefusedError as problem:
+    except load_verifier().RefusedError as problem:
         return str(problem)
     return None
 
@@ -100,7 +100,7 @@ def certify_path(engine: Releaser, path: list[tuple[int, int]], **begin: Any) ->
     return build_certificate(engine, draw, **begin)
 
 
-def town(side: int = 5, step: float = 300, cell_km: float = 0.5) -> MarkovModel:
+def build_town(side: int = 5, step: float = 300, cell_km: float = 0.5) -> MarkovModel:
     """Build a model over cells, of 0.5 km by default, with moves to adjacent cells.
 
     The first release may be in some of the cells.
@@ -113,13 +113,13 @@ def town(side: int = 5, step: float = 300, cell_km: float = 0.5) -> MarkovModel:
     return MarkovModel(near / near.sum(axis=1, keepdims=True), start / start.sum(), space, step)
 
 
-def town_certificate(
+def build_town_certificate(
     folder: Path, settings: ReleaseSettings | None = None
 ) -> tuple[list[Line], dict[str, Any], MarkovModel]:
     """Build a certificate, the published rows and the model."""
-    model = town()
+    model = build_town()
     lines = publish_path((settings or ReleaseSettings("utility:1km", 1)).engine(model, 7), folder / "rows.csv", PATH)
-    return lines, verifier().read_rows(str(folder / "rows.csv")), model
+    return lines, load_verifier().read_rows(str(folder / "rows.csv")), model
 
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005), (8, 5_700_300)]
@@ -168,7 +168,7 @@ def find_steps(lines: list[Line]) -> list[Line]:
 
 def update_digest(lines: list[Line], part: Line) -> None:
     """Update the digest of a changed part at every reference, as careful tampering would."""
-    digest = hashlib.sha256(canonical(part["value"]).encode()).hexdigest()
+    digest = hashlib.sha256(format_canonical(part["value"]).encode()).hexdigest()
     before, part["part"] = part["part"][:16], digest
     for line in lines:
         for holder in (line, *line.get("queries", ())):

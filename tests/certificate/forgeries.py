@@ -14,14 +14,14 @@ from tests.certificate.certificates import (
     PATH,
     Line,
     Tamperings,
-    canonical,
+    build_town,
     find_parts,
     find_steps,
+    format_canonical,
+    load_verifier,
     publish_path,
     publish_sessions,
-    town,
     update_digest,
-    verifier,
 )
 
 TAMPERINGS = Tamperings()
@@ -39,14 +39,14 @@ LIMITS = Limits(epsilon=3, window_epsilon=1.5, window_steps=288)
 
 def build_worlds(folder: Path) -> dict[str, tuple[list[Line], Any, MarkovModel]]:
     """Build users with several sessions, and releases by tables, with their rows and model."""
-    model = town()
+    model = build_town()
     settings = ReleaseSettings("utility:1km", 0.5, schedule=Schedule(window_epsilon=5.0))
     sessions = publish_sessions(settings.engine(model, 7), folder / "sessions.csv", SESSIONS, limits=LIMITS)
-    small = town(3)
+    small = build_town(3)
     engine = ReleaseSettings("utility:1km", 1, "graph-exponential").engine(small, 7)
     by_table = publish_path(engine, folder / "by_table.csv", PATH)
     by_centre = publish_path(ReleaseSettings("centres:1km", 1).engine(model, 7), folder / "by_centre.csv", PATH)
-    read = verifier().read_rows
+    read = load_verifier().read_rows
     return {
         "sessions": (sessions, None, model),
         "published_sessions": (sessions, read(str(folder / "sessions.csv")), model),
@@ -509,19 +509,19 @@ def a_region_moved_by_100_km(lines, rows):
 
 @tampering("town", "it is malformed")
 def a_mark_of_byte_order(lines, rows):
-    lines[0] = "\ufeff" + canonical(lines[0])
+    lines[0] = "\ufeff" + format_canonical(lines[0])
 
 
 @tampering("town", "numbers must be integers")
 def a_number_that_is_none(lines, rows):
     step = find_steps(lines)[1]
-    lines[lines.index(step)] = canonical(step).replace('"day":"2"', '"day":NaN')
+    lines[lines.index(step)] = format_canonical(step).replace('"day":"2"', '"day":NaN')
 
 
 @tampering("town", "numbers must be integers")
 def an_integer_with_an_exponent(lines, rows):
     step = find_steps(lines)[1]
-    lines[lines.index(step)] = canonical(step).replace('"step":1', '"step":1e0')
+    lines[lines.index(step)] = format_canonical(step).replace('"step":1', '"step":1e0')
 
 
 def register_line(name: str, change: Callable[[Line], str]) -> None:
@@ -531,7 +531,7 @@ def register_line(name: str, change: Callable[[Line], str]) -> None:
         step = find_steps(lines)[1]
         text = change(step)
         assert json.loads(text) == step
-        assert text != canonical(step)
+        assert text != format_canonical(step)
         lines[lines.index(step)] = text
 
     tamper.__name__ = name
@@ -540,12 +540,12 @@ def register_line(name: str, change: Callable[[Line], str]) -> None:
 
 for _name, _to_text in (
     ("a_line_with_blanks", lambda step: json.dumps(step, sort_keys=True)),
-    ("a_line_with_a_blank_at_its_end", lambda step: canonical(step) + " "),
-    ("a_line_with_a_carriage_return", lambda step: canonical(step) + "\r"),
-    ("a_line_with_tabs", lambda step: canonical(step).replace(",", ",\t\t\t")),
+    ("a_line_with_a_blank_at_its_end", lambda step: format_canonical(step) + " "),
+    ("a_line_with_a_carriage_return", lambda step: format_canonical(step) + "\r"),
+    ("a_line_with_tabs", lambda step: format_canonical(step).replace(",", ",\t\t\t")),
     ("a_line_with_keys_in_another_order", lambda step: json.dumps(dict(reversed(step.items())), separators=(",", ":"))),
-    ("a_line_with_a_needless_escape", lambda step: canonical(step).replace('"main"', '"m\\u0061in"')),
-    ("a_line_with_an_escaped_key", lambda step: canonical(step).replace('"slot"', '"\\u0073lot"')),
+    ("a_line_with_a_needless_escape", lambda step: format_canonical(step).replace('"main"', '"m\\u0061in"')),
+    ("a_line_with_an_escaped_key", lambda step: format_canonical(step).replace('"slot"', '"\\u0073lot"')),
 ):
     register_line(_name, _to_text)
 
@@ -553,14 +553,14 @@ for _name, _to_text in (
 @tampering("town", "it must be JSON with sorted keys, without blanks and needless escapes")
 def a_zero_with_a_sign(lines, rows):
     step = find_steps(lines)[0]
-    lines[lines.index(step)] = canonical(step).replace('"step":0', '"step":-0')
+    lines[lines.index(step)] = format_canonical(step).replace('"step":0', '"step":-0')
 
 
 @tampering("sessions", "it must be JSON with sorted keys, without blanks and needless escapes")
 def a_name_without_escapes(lines, rows):
     """Every letter beyond ASCII has two forms in JSON."""
     for begin in get_begins(lines):
-        lines[find_index(lines, begin)] = canonical(begin | {"begin": "än"}).replace("\\u00e4", "ä")
+        lines[find_index(lines, begin)] = format_canonical(begin | {"begin": "än"}).replace("\\u00e4", "ä")
 
 
 def register_field(name: str, find: Callable[[list[Any]], Line], fields: Line, reason: str = "") -> None:

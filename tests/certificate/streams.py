@@ -19,7 +19,7 @@ from dphmm.certificate.canonical_forms import Lines
 from dphmm.certificate.streams import StreamCertificate
 from dphmm.jobs import Counts, Mobility, Scheme, release_landmark_series, repair_counts
 from dphmm.tables import TimedTable
-from tests.certificate.certificates import Line, Tamperings, canonical, encode, update_digest, verifier
+from tests.certificate.certificates import Line, Tamperings, encode, format_canonical, load_verifier, update_digest
 from tests.certificate.vectors import as_csv, diff_lines, parse_line_number, to_texts
 
 FILE = Path(__file__).parent / "vectors" / "streams.json"
@@ -36,14 +36,14 @@ def split_tables(rows: Rows | None) -> tuple[Rows | None, Rows | None]:
 
 
 def verify(lines: list[Any], rows: Rows | None = None) -> Any:
-    return verifier().verify_stream(encode(lines), *split_tables(rows))
+    return load_verifier().verify_stream(encode(lines), *split_tables(rows))
 
 
-def refusal(lines: list[Any], rows: Rows | None = None) -> str | None:
+def find_refusal(lines: list[Any], rows: Rows | None = None) -> str | None:
     """Return the verifier's reason for rejection with the line, or None if it accepts."""
     try:
         verify(lines, rows)
-    except verifier().RefusedError as problem:
+    except load_verifier().RefusedError as problem:
         return str(problem)
     return None
 
@@ -56,7 +56,7 @@ def build_certificate(of: str, fill: Callable[[StreamCertificate], None]) -> lis
     return [json.loads(text) for text in texts_of_lines]
 
 
-def leakage_lines(pairs: dict[str, tuple[Any, Any]], epsilons: Any) -> list[Line]:
+def build_leakage_lines(pairs: dict[str, tuple[Any, Any]], epsilons: Any) -> list[Line]:
     """Build the certificate of streams under one matrix per side, with its suprema."""
     maximum = float(np.max(epsilons))
 
@@ -82,7 +82,7 @@ STAY = [[0.8, 0.2], [0.0, 1.0]]
 def streams() -> World:
     """Finite and infinite suprema, an unknown side, and disjoint rows."""
     pairs = {"ann": (THREE, THREE), "bob": (None, STAY), "eve": (np.eye(2), STAY)}
-    return leakage_lines(pairs, [0.5, 0.0, 1.5, 0.25]), None
+    return build_leakage_lines(pairs, [0.5, 0.0, 1.5, 0.25]), None
 
 
 def release_landmarks(scheme: Any = "uniform", **more: Any) -> tuple[Any, list[Line]]:
@@ -118,7 +118,7 @@ def to_rows(table: TimedTable) -> Rows:
     """Convert a table to rows as read from its CSV."""
     with tempfile.TemporaryDirectory() as folder:
         table.write(Path(folder) / "table.csv")
-        return cast(Rows, verifier().read_table(str(Path(folder) / "table.csv")))
+        return cast(Rows, load_verifier().read_table(str(Path(folder) / "table.csv")))
 
 
 def certify_repairs(integer: bool, folder: Path, of: str = "lattice") -> World:
@@ -556,7 +556,7 @@ def build_vectors(folder: Path) -> dict[str, Any]:
     """Build the vectors."""
     worlds_by_name = build_worlds(folder)
     bases: dict[str, Line] = {
-        name: {"lines": to_texts(world_lines), **_tables(world_rows)}
+        name: {"lines": to_texts(world_lines), **_format_tables(world_rows)}
         for name, (world_lines, world_rows) in worlds_by_name.items()
     }
     vectors: list[Line] = [{"name": name, "base": name, "replaced": [], "refused": 0} for name in worlds_by_name]
@@ -565,8 +565,8 @@ def build_vectors(folder: Path) -> dict[str, Any]:
         tamper(tampered, rows)
         vector: Line = {"name": tamper.__name__, "base": world}
         vector["replaced"] = diff_lines(bases[world]["lines"], to_texts(tampered))
-        vector |= {name: text for name, text in _tables(rows).items() if text != bases[world][name]}
-        reason = refusal(tampered, rows)
+        vector |= {name: text for name, text in _format_tables(rows).items() if text != bases[world][name]}
+        reason = find_refusal(tampered, rows)
         vector["refused"] = parse_line_number(reason)
         if reason is not None:
             vector["because"] = reason.split(": ", 1)[1]
@@ -574,7 +574,7 @@ def build_vectors(folder: Path) -> dict[str, Any]:
     return {"bases": bases, "vectors": vectors}
 
 
-def _tables(rows: Rows | None) -> dict[str, str | None]:
+def _format_tables(rows: Rows | None) -> dict[str, str | None]:
     names = "rows", "noisy"
     return {name: as_csv(table and {"": table}) for name, table in zip(names, split_tables(rows), strict=True)}
 
@@ -584,4 +584,4 @@ if __name__ == "__main__":
         content = build_vectors(Path(place))
     joined = ",\n".join(json.dumps(vector) for vector in content["vectors"])
     FILE.write_text(f'{{"bases": {json.dumps(content["bases"])},\n"vectors": [\n{joined}\n]}}\n')
-    print(canonical({vector["name"]: vector.get("because", "") for vector in content["vectors"]}))
+    print(format_canonical({vector["name"]: vector.get("because", "") for vector in content["vectors"]}))

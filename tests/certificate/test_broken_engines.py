@@ -20,7 +20,15 @@ from dphmm.release.soundness import SoundnessCheck
 from dphmm.release.trajectory import locate_release
 from dphmm.writers.formats import write_delimited
 from dphmm.writers.release_table import ReleaseTable
-from tests.certificate.certificates import build_certificate, certify_path, encode, refusal, town, verifier, verify
+from tests.certificate.certificates import (
+    build_certificate,
+    build_town,
+    certify_path,
+    encode,
+    find_refusal,
+    load_verifier,
+    verify,
+)
 
 PATH = [(0, 5_700_000), (1, 5_700_001), (7, 5_700_002), (8, 5_700_005)]
 SETTINGS = ReleaseSettings("utility:1km", 1)
@@ -34,7 +42,7 @@ def disable_soundness_check(monkeypatch):
 
 @pytest.mark.slow
 def test_correct_engine_is_verified():
-    assert refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) is None
+    assert find_refusal(certify_path(SETTINGS.engine(build_town(), 1), PATH)) is None
 
 
 # ---- one query -------------------------------------------------------------------------------------------------------
@@ -43,21 +51,21 @@ def test_correct_engine_is_verified():
 def test_too_small_noise_body_is_rejected(monkeypatch):
     whole = LatticeKNormMechanism.__init__
 
-    def less(self: Any, hull: SensitivityHull, *rest: Any) -> None:
+    def shrink_hull(self: Any, hull: SensitivityHull, *rest: Any) -> None:
         whole(self, SensitivityHull(hull.vertices.astype(int) * 4 // 5), *rest)
 
-    monkeypatch.setattr(LatticeKNormMechanism, "__init__", less)
-    assert "a body is too small" in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
+    monkeypatch.setattr(LatticeKNormMechanism, "__init__", shrink_hull)
+    assert "a body is too small" in (find_refusal(certify_path(SETTINGS.engine(build_town(), 1), PATH)) or "")
 
 
 def test_missing_possible_state_is_rejected(monkeypatch):
-    def support(belief: Belief) -> np.ndarray:
+    def omit_least_likely_state(belief: Belief) -> np.ndarray:
         support_mask = belief.log_mass > -np.inf
         support_mask[np.argmin(np.where(support_mask, belief.log_mass, np.inf))] = False
         return support_mask
 
-    monkeypatch.setattr(Belief, "support", property(support))
-    assert "a possible state is omitted" in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
+    monkeypatch.setattr(Belief, "support", property(omit_least_likely_state))
+    assert "a possible state is omitted" in (find_refusal(certify_path(SETTINGS.engine(build_town(), 1), PATH)) or "")
 
 
 @pytest.mark.parametrize(
@@ -69,12 +77,12 @@ def test_policy_weaker_than_stated_is_rejected(monkeypatch, share, cells, reason
     """A radius that is applied to cell centres covers fewer places than stated."""
     utility = PolicyGraph.utility
     monkeypatch.setattr(PolicyGraph, "utility", lambda f, radius, cell=0.0: utility(f, share * radius, cells * cell))
-    assert reason in (refusal(certify_path(SETTINGS.engine(town(), 1), PATH)) or "")
+    assert reason in (find_refusal(certify_path(SETTINGS.engine(build_town(), 1), PATH)) or "")
 
 
 def test_release_withheld_by_true_state_is_rejected(monkeypatch):
     """Withhold the release at home, for no reason in the settings."""
-    engine = SETTINGS.engine(town(), 1)
+    engine = SETTINGS.engine(build_town(), 1)
 
     def draw(writer: CertificateWriter) -> None:
         for number, (state, slot) in enumerate(PATH):
@@ -86,12 +94,12 @@ def test_release_withheld_by_true_state_is_rejected(monkeypatch):
             writer.add(step, record.released, slot)
 
     assert "the settings do not allow to withhold a release for that reason" in (
-        refusal(build_certificate(engine, draw)) or ""
+        find_refusal(build_certificate(engine, draw)) or ""
     )
 
 
 def test_budgets_chosen_by_true_state_are_listed_as_not_verified():
-    engine = SETTINGS.engine(town(), 1)
+    engine = SETTINGS.engine(build_town(), 1)
 
     def draw(writer: CertificateWriter) -> None:
         last = PATH[0][1] - 1
@@ -117,18 +125,18 @@ def test_budgets_chosen_by_true_state_are_listed_as_not_verified():
     ids=["schedule", "delta", "edges of another text"],
 )
 def test_unverifiable_settings_are_listed_as_not_verified(settings, statement):
-    report = verify(certify_path(settings.engine(town(), 1), PATH))
+    report = verify(certify_path(settings.engine(build_town(), 1), PATH))
     assert any(statement in limitation for limitation in report["not"])
 
 
 def test_constraint_sets_that_delta_reduces_are_not_called_large_enough():
     """The settings state 1e-9, and the verifier does not know the mass of what they omit."""
-    lines = certify_path(ReleaseSettings("utility:1km", 1, delta=0.3).engine(town(), 1), PATH)
+    lines = certify_path(ReleaseSettings("utility:1km", 1, delta=0.3).engine(build_town(), 1), PATH)
     for line in lines:
         for query in line.get("queries", []):
             query["settings"] = query["settings"].replace('"delta": 0.3', '"delta": 1e-09')
             assert "1e-09" in query["settings"]
-    yes, no = verifier().describe_releases(lambda: encode(lines), None, {"--fast": True}, None)
+    yes, no = load_verifier().describe_releases(lambda: encode(lines), None, {"--fast": True}, None)
     assert not any("none is too small" in statement for statement in yes)
     assert "that the states omitted with delta have at most that mass" in no
 
@@ -141,7 +149,7 @@ def test_total_of_unreleased_rows_is_rejected(tmp_path):
 
     The cost includes the releases of the pause.
     """
-    model = town()
+    model = build_town()
     engine = SETTINGS.engine(model, 7)
     releases: list[Any] = []
 
@@ -157,7 +165,7 @@ def test_total_of_unreleased_rows_is_rejected(tmp_path):
 
     lines = build_certificate(engine, draw)
     write_delimited(tmp_path / "rows.csv", ReleaseTable.from_releases(releases))
-    reason = refusal(lines, verifier().read_rows(str(tmp_path / "rows.csv")))
+    reason = find_refusal(lines, load_verifier().read_rows(str(tmp_path / "rows.csv")))
     assert "the row has epsilon_total '3.0', expected '2.0'" in (reason or "")
 
 
@@ -178,7 +186,7 @@ def test_state_exposed_by_separate_repairs_is_rejected(together):
         for query, engine, record in zip(("main", "other"), (first, other), records, strict=True):
             writer.add(engine.last[1], record.released, 0, query)
 
-    reason = refusal(build_certificate({"main": first, "other": other}, draw))
+    reason = find_refusal(build_certificate({"main": first, "other": other}, draw))
     assert (
         reason is None
         if together

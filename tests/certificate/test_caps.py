@@ -34,25 +34,25 @@ from tests.certificate.capped import (
     add_stays,
     change_settings,
     find_draws,
+    find_refusal,
     mutate,
-    refusal,
     verify,
 )
 from tests.certificate.certificates import (
     VERIFIER,
     Line,
     build_certificate,
-    canonical,
+    build_town,
     certify_path,
     encode,
     find_parts,
     find_steps,
-    town,
-    verifier,
+    format_canonical,
+    load_verifier,
 )
 from tests.certificate.test_lies import LINE
 from tests.certificate.vectors import parse_line_number
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def no_caps(monkeypatch):
 @pytest.mark.slow
 def test_worlds_are_accepted_by_both_verifiers(worlds):
     for name, lines in worlds.items():
-        assert refusal(lines) is None, name
-        assert whole.refusal(lines) is None, name
+        assert find_refusal(lines) is None, name
+        assert whole.find_refusal(lines) is None, name
     for name, others in (("flat", 0), ("with_priors", 2), ("at_rest", 0)):
         num_checks = sum(1 + (" 0.0 <=" not in f" {text}") for text in get_caps(worlds[name]))
         assert verify(worlds[name])["checked"] == len(find_draws(worlds[name])) * num_checks * (1 + others)
@@ -82,14 +82,14 @@ def record_chances(lines: list[Line]) -> Any:
     """Return the verifier's probabilities for a certificate, with the powers it used."""
     recorded: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        chances = verifier().Chances
+        chances = load_verifier().Chances
         begin = chances.__init__
 
-        def kept(self: Any, *arguments: Any) -> None:
+        def keep_certificate(self: Any, *arguments: Any) -> None:
             recorded.append(self)
             begin(self, *arguments)
 
-        patch.setattr(chances, "__init__", kept)
+        patch.setattr(chances, "__init__", keep_certificate)
         verify(lines)
     (chances_used_once,) = recorded
     return chances_used_once
@@ -142,11 +142,13 @@ def compute_largest_probabilities(engine: Releaser, lines: list[Line], happens: 
         halfspaces = [(w[1] - v[1], v[0] - w[0]) for v, w in pairwise([*ring, ring[0]])]
         offsets = np.array([v[0] * w[1] - v[1] * w[0] for v, w in pairwise([*ring, ring[0]])])
 
-        def law(z: np.ndarray, epsilon: float, halfspaces: Any = halfspaces, offsets: Any = offsets) -> np.ndarray:
+        def compute_density(
+            z: np.ndarray, epsilon: float, halfspaces: Any = halfspaces, offsets: Any = offsets
+        ) -> np.ndarray:
             return np.exp(-epsilon * np.max((z[:, None] - at) @ np.array(halfspaces).T / offsets, axis=2))
 
         epsilon = float(Fraction(step["epsilon"]))
-        laws = law(around, epsilon)
+        laws = compute_density(around, epsilon)
         masses = np.zeros((2, len(start)))
         for path, weight in weights.items():
             # future steps are summed over all paths, too
@@ -160,7 +162,7 @@ def compute_largest_probabilities(engine: Releaser, lines: list[Line], happens: 
                 masses[int(happens(way)), path[-1]] += weight * later
         sums = laws @ masses.T
         probabilities.append(float((sums[:, 1] / sums.sum(axis=1)).max()))
-        likelihood = law(np.array([step["z"]]), epsilon)[0]
+        likelihood = compute_density(np.array([step["z"]]), epsilon)[0]
         weights = {path: weight * likelihood[path[-1]] for path, weight in weights.items()}
     return probabilities
 
@@ -187,14 +189,14 @@ def sample_world(seed: int) -> tuple[Releaser, Cap, Any]:
 def test_releases_that_could_exceed_cap_are_rejected_without_caps(no_caps):
     """No accepted release can exceed the cap, and few valid releases are rejected."""
     believed = refused = close = 0
-    for seed in range(fewer(30, 8)):
+    for seed in range(choose_count(30, 8)):
         engine, cap, happens = sample_world(seed)
         try:
             lines = certify_path(engine, [(0, 0), (1, 1), (2, 2)])
         except DphmmError:
             continue
         reached = compute_largest_probabilities(engine, lines, happens, 2)
-        reason = refusal(lines)
+        reason = find_refusal(lines)
         fine = (
             len(reached)
             if reason is None
@@ -209,20 +211,20 @@ def test_releases_that_could_exceed_cap_are_rejected_without_caps(no_caps):
         if reason is not None:
             assert "' is not proven:" in reason
             close += reached[fine] <= cap.probability * (1 - 1e-3)
-    assert min(believed, refused) >= fewer(7, 1)
+    assert min(believed, refused) >= choose_count(7, 1)
     assert close <= refused // 8
 
 
 @pytest.mark.slow
 def test_releases_with_caps_are_accepted():
     bound = 0
-    for seed in range(fewer(30, 8)):
+    for seed in range(choose_count(30, 8)):
         engine, *_ = sample_world(seed)
         with suppress(DphmmError):
             lines = certify_path(engine, [(0, 0), (1, 1), (2, 2)])
-            assert refusal(lines) is None
+            assert find_refusal(lines) is None
             bound += any(Fraction(step["epsilon"]) < engine.settings.epsilon for step in find_steps(lines))
-    assert bound >= fewer(2, 1)
+    assert bound >= choose_count(2, 1)
 
 
 @pytest.mark.slow
@@ -230,24 +232,24 @@ def test_releases_with_caps_are_accepted():
 def test_broken_engine_is_rejected(no_caps, mechanism):
     """The prior nearly reaches the cap, and the budget reveals most places."""
     settings = ReleaseSettings("utility:1km", 30, mechanism, caps=(Cap("state:12 between 1 and 3", 0.2),))
-    lines = certify_path(settings.engine(add_stays(town()), 1), [(0, 0), (6, 1), (12, 2)])
-    assert "' is not proven:" in (refusal(lines) or "")
-    assert whole.refusal(lines) is None, "everything else is valid"
+    lines = certify_path(settings.engine(add_stays(build_town()), 1), [(0, 0), (6, 1), (12, 2)])
+    assert "' is not proven:" in (find_refusal(lines) or "")
+    assert whole.find_refusal(lines) is None, "everything else is valid"
 
 
 @pytest.mark.parametrize("mechanism", ["lattice", "graph-exponential", "optimal"])
 def test_single_component_is_accepted_for_every_noise(mechanism):
     """No state is released exactly. The noise of a table then has one part."""
     settings = ReleaseSettings("complete", 1, mechanism, caps=(Cap("state:12 between 1 and 3", 0.5),))
-    lines = certify_path(settings.engine(add_stays(town()), 1), [(0, 0), (6, 1), (12, 2)])
-    assert refusal(lines) is None
+    lines = certify_path(settings.engine(add_stays(build_town()), 1), [(0, 0), (6, 1), (12, 2)])
+    assert find_refusal(lines) is None
 
 
 @pytest.mark.slow
 def test_certifying_exceeded_cap_raises(monkeypatch):
     monkeypatch.setattr(EventCaps, "limit_plan", lambda _, plan, *__: plan)
     engine = ReleaseSettings("utility:1km", 30, caps=(Cap("state:12 between 1 and 3", 0.2),)).engine(
-        add_stays(town()), 1
+        add_stays(build_town()), 1
     )
     with pytest.raises(InvalidInputError, match="'state:12 between 1 and 3'"):
         certify_path(engine, [(0, 0), (6, 1), (12, 2)])
@@ -268,7 +270,7 @@ def test_unprotected_state_of_event_is_rejected(no_caps):
         noise_scope="component",
         caps=caps,
     )
-    assert "an output exceeds the bound" in (refusal(certify_path(engine, [(0, 10)])) or "")
+    assert "an output exceeds the bound" in (find_refusal(certify_path(engine, [(0, 10)])) or "")
 
 
 # ---- users, queries, models -----------------------------------------------------------------------------------------
@@ -289,21 +291,21 @@ def test_queries_about_one_user_share_belief():
                 writer.add(engine.last[1], record.released, slot, query)
 
     lines = build_certificate({"main": first, "other": other}, draw)
-    assert refusal(lines) is None
+    assert find_refusal(lines) is None
     assert verify(lines)["checked"] == len(find_draws(lines)) > 0
     for step in find_draws(lines)[1:]:
         step["epsilon"] = "6"
-    assert "' is not proven:" in (refusal(lines) or "")
+    assert "' is not proven:" in (find_refusal(lines) or "")
 
 
 def test_users_without_caps_are_listed_as_unchecked():
-    lines = certify_path(ReleaseSettings("utility:1km", 1).engine(town(), 1), [(0, 0)])
+    lines = certify_path(ReleaseSettings("utility:1km", 1).engine(build_town(), 1), [(0, 0)])
     report = verify(lines)
     assert (report["checked"], report["free"]) == (0, {"ann"})
 
 
 def build_outside_model() -> MarkovModel:
-    inside = add_stays(town())
+    inside = add_stays(build_town())
     away = create_outside_states(inside.space)
     back = np.full(len(away.border), 0.1)
     chain = away.build_chain(inside.transition, inside.transition, back, np.full(len(away.border), 0.5))
@@ -319,11 +321,11 @@ def test_outside_users_are_tracked(states):
     lines = certify_path(engine, [(0, 0), (1, 1), (6, 2), (6, 4)])
     assert verify(lines)["checked"] == len(find_draws(lines)) > 0
     assert any("which includes the distances of users outside" in limitation for limitation in verify(lines)["not"])
-    others = json.loads(canonical(lines).replace(f"state:{states}", "state:8"))
-    assert "the event is not that of its text" in (refusal(others) or "")
+    others = json.loads(format_canonical(lines).replace(f"state:{states}", "state:8"))
+    assert "the event is not that of its text" in (find_refusal(others) or "")
     for step in find_draws(lines):
         step["epsilon"] = "30"
-    assert "' is not proven:" in (refusal(lines) or "")
+    assert "' is not proven:" in (find_refusal(lines) or "")
 
 
 # ---- long gaps -------------------------------------------------------------------------------------------------------
@@ -347,7 +349,7 @@ def build_lazy_chain() -> tuple[Any, list[list[Fraction]]]:
 
 def read_chain(moves: np.ndarray) -> tuple[Any, list[list[Fraction]]]:
     model = MarkovModel(moves / moves.sum(axis=1, keepdims=True), np.full(5, 0.2))
-    chances = verifier().Chances(encode_probabilities(model), verifier().Model(encode_model(model)))
+    chances = load_verifier().Chances(encode_probabilities(model), load_verifier().Model(encode_model(model)))
     return chances, [[Fraction(probability) for probability in row] for row in model.transition.toarray().tolist()]
 
 
@@ -377,7 +379,7 @@ def compute_bound_width(chances: Any, exact: list[list[Fraction]], gap: int, min
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_dense", [True, False])
-@pytest.mark.parametrize("seed", range(fewer(10, 3)))
+@pytest.mark.parametrize("seed", range(choose_count(10, 3)))
 def test_bounds_of_long_gaps_enclose_exact_powers(seed, is_dense):
     """Unreachable states stay at 0, for matrices with many and with few transitions."""
     chances, exact = build_small_chain(seed)
@@ -435,14 +437,14 @@ def test_bounds_without_the_rest_of_the_terms_are_wrong(monkeypatch):
     def neglect(*values: Any, **options: Any) -> Any:
         return 0 if len(values) == 2 else min(*values, **options)
 
-    monkeypatch.setattr(verifier(), "min", neglect, raising=False)
+    monkeypatch.setattr(load_verifier(), "min", neglect, raising=False)
     assert compute_bound_width(chances, exact, 400) is None
 
 
 @pytest.mark.slow
 def test_powers_bound_gaps_with_coarse_rounding(monkeypatch):
     """Without the rounding margin the bounds fail."""
-    base = verifier()
+    base = load_verifier()
     monkeypatch.setattr(base, "WIDE", 64)
     monkeypatch.setattr(base, "WIDTH", 17)
     assert all(compute_bound_width(*build_small_chain(seed), 700) is not None for seed in range(3))
@@ -454,30 +456,32 @@ def test_powers_bound_gaps_with_coarse_rounding(monkeypatch):
 def test_caps_with_delta_are_stated_as_unverified():
     """Under delta, states without noise are possible, and a cap is neither proven nor refuted."""
     engine = ReleaseSettings("utility:1km", 1, delta=0.01, caps=(Cap("state:6 between 1 and 3", 0.4),)).engine(
-        add_stays(town()), 5
+        add_stays(build_town()), 5
     )
     lines = certify_path(engine, [(0, 0), (1, 1)])
     report = verify(lines)
     assert not report["checked"]
     assert [what for what in report["not"] if "event caps" in what and "delta" in what]
     secret = {"is": "event", "secret": "39.9 116.4"}
-    part = {"part": hashlib.sha256(canonical(secret).encode()).hexdigest(), "value": secret}
-    assert "is not used" in (refusal([*lines[:1], part, *lines[1:]]) or "")
+    part = {"part": hashlib.sha256(format_canonical(secret).encode()).hexdigest(), "value": secret}
+    assert "is not used" in (find_refusal([*lines[:1], part, *lines[1:]]) or "")
 
 
 def test_cap_on_past_event_is_certified_as_empty():
     caps = (Cap("state:6 between 1970-01-01 and 1970-01-02", 0.5), Cap("state:7 between 1 and 3", 0.6))
-    engine = ReleaseSettings("utility:1km", 1, caps=caps).engine(add_stays(town()), 7)
+    engine = ReleaseSettings("utility:1km", 1, caps=caps).engine(add_stays(build_town()), 7)
     engine.event_caps.ignores_past_caps = True  # as in a batch, for users who start later than others
     lines = certify_path(engine, [(0, 100000), (1, 100001)])
     (events,) = [line["events"] for line in lines if "events" in line]
     assert events["caps"][0] == {"event": None, "at": 0}
     assert events["caps"][1]["at"] == 100001
-    assert refusal(lines) is None
+    assert find_refusal(lines) is None
 
 
 def test_restart_is_listed_as_limitation():
-    engine = ReleaseSettings("utility:1km", 4, caps=(Cap("state:6 between 1 and 3", 0.6),)).engine(add_stays(town()), 5)
+    engine = ReleaseSettings("utility:1km", 4, caps=(Cap("state:6 between 1 and 3", 0.6),)).engine(
+        add_stays(build_town()), 5
+    )
 
     def draw(writer: CertificateWriter) -> None:
         for begin in (0, 100):
@@ -505,8 +509,8 @@ def test_restart_is_listed_as_limitation():
 def test_tampered_certificates_are_rejected_with_reason(worlds, world, reason, tamper):
     lines = copy.deepcopy(worlds[world])
     tamper(lines)
-    assert canonical(lines) != canonical(worlds[world]), "nothing was changed"
-    refusal_reason = refusal(lines)
+    assert format_canonical(lines) != format_canonical(worlds[world]), "nothing was changed"
+    refusal_reason = find_refusal(lines)
     assert refusal_reason is not None, "it was accepted"
     assert re.match(rf"line \d+: .*({reason})", refusal_reason, re.S), refusal_reason
 
@@ -516,14 +520,14 @@ def test_tampered_certificates_are_rejected_with_reason(worlds, world, reason, t
 def test_mutations_of_cap_fields_are_rejected(worlds, name):
     """Other cells may prove the same. One of the verifiers rejects every other mutation."""
     rng, tried = random.Random(name), 0
-    for _ in range(fewer(150, 25)):
-        changed_lines = json.loads(canonical(worlds[name]))
+    for _ in range(choose_count(150, 25)):
+        changed_lines = json.loads(format_canonical(worlds[name]))
         what = mutate(changed_lines, rng)
         tried += what is not None
         if what is None or what[0] in ("caps", "prior"):  # the verifier states that priors are compared with nothing
             continue
-        assert refusal(changed_lines) is not None or whole.refusal(changed_lines) is not None, what
-    assert tried > fewer(100, 10)
+        assert find_refusal(changed_lines) is not None or whole.find_refusal(changed_lines) is not None, what
+    assert tried > choose_count(100, 10)
 
 
 @pytest.mark.slow
@@ -532,19 +536,19 @@ def test_changed_cells_are_accepted_only_if_still_valid(worlds):
     lines, rng = worlds["at_rest"], random.Random(1)
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     lowered = 0
-    for _ in range(fewer(100, 30)):
-        mutated = json.loads(canonical(lines))
+    for _ in range(choose_count(100, 30)):
+        mutated = json.loads(format_canonical(lines))
         cells = rng.choice(rng.choice(find_draws(mutated))["caps"])
         at = rng.choice([n for n, sign in enumerate(cells[0]) if sign in digits])
         now = digits.index(cells[0][at])
         to = rng.randrange(36)
         cells[0] = cells[0][:at] + digits[to] + cells[0][at + 1 :]
         if to >= now:
-            assert refusal(mutated) is None
+            assert find_refusal(mutated) is None
         elif now > 1 and to < now - 1:
             lowered += 1
-            assert "may reach more than" in (refusal(mutated) or "")
-    assert lowered > fewer(5, 1)
+            assert "may reach more than" in (find_refusal(mutated) or "")
+    assert lowered > choose_count(5, 1)
 
 
 # ---- the script and the vectors ------------------------------------------------------------------------------------
@@ -553,7 +557,7 @@ def test_changed_cells_are_accepted_only_if_still_valid(worlds):
 @pytest.mark.slow
 def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
     def run(lines: list[Any], *more: str) -> subprocess.CompletedProcess[str]:
-        (tmp_path / "proof.jsonl").write_text("".join(canonical(line) + "\n" for line in lines))
+        (tmp_path / "proof.jsonl").write_text("".join(format_canonical(line) + "\n" for line in lines))
         command = [sys.executable, "-I", "-S", str(VERIFIER), "proof.jsonl", *more]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
@@ -570,7 +574,7 @@ def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
         done.returncode,
         "event caps, and their fields and parts: --fast omits them" in done.stdout,
     ) == (0, True)
-    done = run(certify_path(ReleaseSettings("utility:1km", 1).engine(town(), 1), [(0, 0)]))
+    done = run(certify_path(ReleaseSettings("utility:1km", 1).engine(build_town(), 1), [(0, 0)]))
     assert (done.returncode, "no possible output" in done.stdout) == (0, False)
     done = run(worlds["capped_town"][:-1])
     assert (done.returncode, "line" in done.stdout, "the last line is missing" in done.stdout) == (1, True, True)
@@ -581,7 +585,7 @@ def test_script_lists_what_it_verifies_and_what_not(tmp_path, worlds):
 @pytest.mark.slow
 def test_script_stops_at_time_limit(tmp_path, worlds):
     """A gap of 99,000 steps with hourly matrices takes longer than a second."""
-    lines = json.loads(canonical(worlds["by_hours"]))
+    lines = json.loads(format_canonical(worlds["by_hours"]))
     last = find_draws(lines)[-1]
     last.update(slot=last["slot"] + 99_000, day=last["epsilon"])
     (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(lines)))
@@ -603,7 +607,7 @@ def test_script_stops_at_time_limit(tmp_path, worlds):
 
 
 def test_exhausted_memory_leaves_claims_unverified():
-    base = verifier()
+    base = load_verifier()
     for error, expected in ((MemoryError, base.LimitError), (KeyError, base.RefusedError)):
         with pytest.raises(base.RefusedError, match=r"^line 3: it ") as caught, base.locate_errors({"line": 3}):
             raise error
@@ -611,7 +615,7 @@ def test_exhausted_memory_leaves_claims_unverified():
 
 
 def test_model_that_exhausts_memory_leaves_claims_unverified(tmp_path, monkeypatch, capsys):
-    base = verifier()
+    base = load_verifier()
     (tmp_path / "proof.jsonl").write_bytes(b"{}\n")
 
     def exhaust(path):
@@ -645,7 +649,7 @@ def test_script_ends_quietly_if_its_output_is_closed(tmp_path, worlds):
 def test_exponential_bounds_enclose_mpmath():
     """Compare with mpmath, within a relative 2**-250 and an absolute 2**-310."""
     mpmath = pytest.importorskip("mpmath")
-    rng, base = random.Random(3), verifier()
+    rng, base = random.Random(3), load_verifier()
     with mpmath.workdps(140):
         for _ in range(200):
             powers = rng.choice([base.COARSE, base.FINE])
@@ -662,7 +666,7 @@ def test_exponential_bounds_enclose_mpmath():
 )
 def test_lattice_sum_matches_nearby_points(upper):
     """Compare with the sum over all points near the origin."""
-    base = verifier()
+    base = load_verifier()
     body, epsilon = base.Body(upper), Fraction(9, 4)
     low, high = (body.total(epsilon, up) / base.ONE for up in (False, True))
     near = [(x, y) for x in range(-150, 151) for y in range(-120, 121) if body.spans((x, y))]

@@ -24,7 +24,7 @@ from tests.certificate import forgeries
 from tests.certificate.certificates import encode, find_steps
 from tests.certificate.test_lies import mutate
 from tests.certificate.test_published_files import judge
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 # Cells within these errors are equal: the verifier counts those that another last digit would have left acceptable.
 _RELATIVE_ERROR = 2e-7
@@ -161,7 +161,7 @@ def test_changed_value_is_refused_or_means_the_same(folders, tmp_path, world):
     data = (folder / "proof.jsonl").read_bytes()
     lines = [json.loads(line) for line in data.splitlines()]
     num_refused = 0
-    for _ in range(fewer(400, 40)):
+    for _ in range(choose_count(400, 40)):
         mutated_lines = json.loads(json.dumps(lines))
         what = mutate(mutated_lines, rng)
         (tmp_path / "proof.jsonl").write_bytes(b"".join(encode(mutated_lines)))
@@ -169,7 +169,7 @@ def test_changed_value_is_refused_or_means_the_same(folders, tmp_path, world):
         if code == 0:
             assert read_certificate((tmp_path / "proof.jsonl").read_bytes()) == read_certificate(data), (what, text)
         num_refused += code == 1
-    assert num_refused >= fewer(300, 30)
+    assert num_refused >= choose_count(300, 30)
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_changed_byte_is_refused_or_means_the_same(folders, tmp_path, world):
     """Replace, insert, delete, repeat or swap bytes of the certificate."""
     folder, rng = folders[world], random.Random(f"byte {world}")
     data = (folder / "proof.jsonl").read_bytes()
-    for _ in range(fewer(400, 40)):
+    for _ in range(choose_count(400, 40)):
         changed = change_bytes(data, rng)
         (tmp_path / "proof.jsonl").write_bytes(changed)
         code, text = judge(tmp_path / "proof.jsonl", folder / "rows.csv", "--model", folder / "model.npz")
@@ -207,7 +207,7 @@ def change_bytes(data: bytes, rng: random.Random) -> bytes:
 def test_changed_order_of_lines_is_refused_or_means_the_same(folders, tmp_path):
     folder, rng = folders["published_sessions"], random.Random("order")
     data = (folder / "proof.jsonl").read_bytes()
-    for _ in range(fewer(150, 20)):
+    for _ in range(choose_count(150, 20)):
         lines = data.splitlines(keepends=True)
         first, second = (rng.randrange(len(lines)) for _ in range(2))
         rng.choice(
@@ -231,7 +231,7 @@ def test_changed_order_of_lines_is_refused_or_means_the_same(folders, tmp_path):
 def test_changed_csv_is_refused_or_means_the_same(folders, tmp_path, world):
     folder, rng = folders[world], random.Random(f"csv {world}")
     data = (folder / "rows.csv").read_bytes()
-    for _ in range(fewer(400, 40)):
+    for _ in range(choose_count(400, 40)):
         changed = change_bytes(data, rng)
         (tmp_path / "rows.csv").write_bytes(changed)
         code, text = judge(folder / "proof.jsonl", tmp_path / "rows.csv", "--model", folder / "model.npz")
@@ -261,7 +261,7 @@ def test_changed_geojson_is_refused_or_means_the_same(folders, tmp_path):
         )
         return document, text.getvalue()
 
-    for _ in range(fewer(300, 40)):
+    for _ in range(choose_count(300, 40)):
         changed = change_bytes(data, rng)
         (tmp_path / "rows.geojson").write_bytes(changed)
         code, text = judge(folder / "proof.jsonl", tmp_path / "rows.geojson", "--model", folder / "model.npz")
@@ -282,7 +282,7 @@ def test_changed_geopackage_is_refused_or_means_the_same_to_gdal(folders, tmp_pa
     data = (folder / "rows.gpkg").read_bytes()
     wanted, num_accepted = read_layers(folder / "rows.gpkg"), 0
     num_pages = len(data) // 4096
-    for number in range(fewer(400, 40)):
+    for number in range(choose_count(400, 40)):
         changed = bytearray(data)
         page = rng.randrange(num_pages)
         used = [k for k in range(4096 * page, 4096 * page + 4096) if data[k]] or [4096 * page]
@@ -298,7 +298,7 @@ def test_changed_geopackage_is_refused_or_means_the_same_to_gdal(folders, tmp_pa
             except (DataSourceError, DataLayerError, CRSError):
                 continue  # GDAL reads nothing
             assert layers == wanted, (number, page, layers, wanted)
-    assert num_accepted >= fewer(40, 2)
+    assert num_accepted >= choose_count(40, 2)
 
 
 # ---- a broken verifier -----------------------------------------------------------------------------------------------

@@ -26,9 +26,18 @@ from dphmm.release.schedule import Schedule
 from dphmm.space import Grid, Places, Streets
 from tests.certificate import capped
 from tests.certificate.capped import add_stays
-from tests.certificate.certificates import PATH, VERIFIER, Tamperings, canonical, encode, publish_path, town, verifier
+from tests.certificate.certificates import (
+    PATH,
+    VERIFIER,
+    Tamperings,
+    build_town,
+    encode,
+    format_canonical,
+    load_verifier,
+    publish_path,
+)
 from tests.certificate.test_caps import build_outside_model
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 TAMPERINGS = Tamperings()
 tampering = TAMPERINGS.tampering
@@ -45,11 +54,11 @@ class World:
         self.engine = engine
         self.lines = publish_path(engine, self.rows_file, path)
         engine.model.save(self.model_file)
-        self.rows: Rows = verifier().read_rows(str(self.rows_file))["ann"]
+        self.rows: Rows = load_verifier().read_rows(str(self.rows_file))["ann"]
 
     def judged(self, rows: Rows | None = None) -> Any:
         """Return the verifier's report, or its reason for rejection."""
-        base = verifier()
+        base = load_verifier()
         rows_by_user = {"ann": self.rows if rows is None else rows}
         try:
             return base.verify_estimates(encode(self.lines), rows_by_user, base.File(self.model_file))
@@ -61,20 +70,20 @@ class World:
 
 
 def plain(folder: Path) -> World:
-    return World(folder, SETTINGS.engine(town(), 7))
+    return World(folder, SETTINGS.engine(build_town(), 7))
 
 
 def another_prior(folder: Path) -> World:
     """The same draws for users with another initial distribution."""
-    inside = town()
+    inside = build_town()
     first = inside.initial * np.arange(1, inside.size + 1)
     model = MarkovModel(inside.transition, first / first.sum(), inside.space, 300)
     return World(folder, SETTINGS.engine(model, 7))
 
 
 def by_hours(folder: Path) -> World:
-    inside, classes = add_stays(town()), TimeClasses.from_name("hour", 300, "Europe/Berlin")
-    matrices = [inside.transition if hour % 2 else town().transition for hour in range(24)]
+    inside, classes = add_stays(build_town()), TimeClasses.from_name("hour", 300, "Europe/Berlin")
+    matrices = [inside.transition if hour % 2 else build_town().transition for hour in range(24)]
     model = MarkovModel(matrices, np.tile(inside.initial, (24, 1)), inside.space, 300, classes)
     return World(folder, SETTINGS.engine(model, 7))
 
@@ -93,7 +102,7 @@ def outside(folder: Path) -> World:
 
 def components(folder: Path, mechanism: str = "lattice") -> World:
     """Three groups, one with a single unprotected place."""
-    model = add_stays(town())
+    model = add_stays(build_town())
     groups = np.minimum(np.arange(model.size) // 10, 1)
     groups[-1] = -1
     policy = PolicyGraph.categorical(groups).with_open([model.size - 1])
@@ -109,7 +118,7 @@ def tables(folder: Path) -> World:
 
 def bent(folder: Path) -> World:
     """A region with a hole. Estimates outside it are moved."""
-    whole = town().space
+    whole = build_town().space
     mask = np.ones((whole.rows, whole.columns), dtype=np.bool_)
     mask[1:-1, 1:-1] = False
     space = Grid(whole.projection, whole.origin_m, whole.cell_km, whole.columns, whole.rows, mask)
@@ -131,7 +140,7 @@ def along_streets(folder: Path) -> World:
 
 def named(folder: Path) -> World:
     """Places with a limited distance. Estimates between them are moved."""
-    inside = town()
+    inside = build_town()
     latitude, longitude = inside.space.latlon().T
     space = Places([f"place {k}" for k in range(inside.size)], latitude, longitude, within_km=0.05)
     model = MarkovModel(inside.transition, inside.initial, space, 300)
@@ -173,7 +182,7 @@ def test_worlds_cover_all_cases(worlds):
 
 def test_many_releases_of_multi_part_noise_are_accepted(tmp_path):
     """Bounds on the normalizers of several parts multiply with every release."""
-    model = add_stays(town())
+    model = add_stays(build_town())
     policy = PolicyGraph.categorical(np.arange(model.size) * 2 // model.size)
     settings = ReleaseSettings("complete", 0.001, noise_scope="component")
     engine = settings.engine(model, 7, policy)
@@ -183,7 +192,7 @@ def test_many_releases_of_multi_part_noise_are_accepted(tmp_path):
 
 def test_withheld_rows_are_not_unprotected(tmp_path):
     """The first state is open. No row without a release states that it is released unchanged."""
-    model = add_stays(town())
+    model = add_stays(build_town())
     policy = PolicyGraph.from_groups(model.size, [range(1, model.size)]).with_open([0])
     settings = ReleaseSettings("complete", 1, schedule=Schedule(window_epsilon=1.0, window_seconds=7200))
     world = World(tmp_path, settings.engine(model, 7, policy))
@@ -198,7 +207,7 @@ def test_withheld_rows_are_not_unprotected(tmp_path):
 @pytest.mark.parametrize("settings", [SETTINGS, replace(SETTINGS, delta=0.1)], ids=["exact_set", "delta"])
 def test_released_points_are_verified_without_the_belief(tmp_path, settings):
     """With delta the belief is not recomputed, but a released location does not depend on it."""
-    world, base = World(tmp_path, settings.engine(town(), 7)), verifier()
+    world, base = World(tmp_path, settings.engine(build_town(), 7)), load_verifier()
     file = base.File(world.model_file)
     report = base.verify_releases(encode(world.lines), {"ann": world.rows}, file)
     assert {"latitude", "longitude"} <= report["columns"]
@@ -414,11 +423,11 @@ def test_cap_probabilities_must_match_model_file(tmp_path):
         tmp_path, replace(SETTINGS, caps=(Cap("state:6,7 between 1 and 3", 0.9),)).engine(build_outside_model(), 7)
     )
     assert world.judged()["capped"] == {"ann"}
-    assert capped.refusal(world.lines) is None
+    assert capped.find_refusal(world.lines) is None
     capped.change_part(
         world.lines, "chances", lambda chances: chances["moves"][0][3].__setitem__(0, chances["moves"][0][3][0] - 2)
     )
-    assert capped.refusal(world.lines) is None, "the verifier of caps alone accepts it"
+    assert capped.find_refusal(world.lines) is None, "the verifier of caps alone accepts it"
     assert "the probabilities for event caps are not those of the model file" in str(world.judged())
 
 
@@ -428,9 +437,9 @@ def test_changed_estimate_cells_are_rejected(worlds, name):
     """Change values by two units of the last digit or more, and flags and counts arbitrarily."""
     world = worlds[name]
     rng = random.Random(name)
-    base = verifier()
+    base = load_verifier()
     columns = sorted(world.judged()["columns"])
-    for _ in range(fewer(60, 15)):
+    for _ in range(choose_count(60, 15)):
         rows = copy.deepcopy(world.rows)
         row, column = rng.choice(rows), rng.choice(columns)
         if not re.fullmatch(r"-?[0-9]+\.[0-9]+", row[column]):
@@ -447,7 +456,7 @@ def test_changed_estimate_cells_are_rejected(worlds, name):
 @pytest.mark.slow
 def test_changed_model_file_is_rejected(worlds, tmp_path):
     """A changed number, text or byte gives another hash or an unreadable file."""
-    base, rng = verifier(), random.Random(5)
+    base, rng = load_verifier(), random.Random(5)
     for world in (worlds["plain"], worlds["outside"], worlds["by_hours"]):
         with np.load(world.model_file) as file:
             arrays = dict(file)
@@ -463,8 +472,8 @@ def test_changed_model_file_is_rejected(worlds, tmp_path):
                 base.verify_estimates(encode(world.lines), {"ann": world.rows}, base.File(tmp_path / "changed.npz"))
     data = worlds["plain"].model_file.read_bytes()
     proof, script = tmp_path / "proof.jsonl", [str(tmp_path / "some.npz")]
-    proof.write_text("".join(canonical(line) + "\n" for line in worlds["plain"].lines))
-    for _ in range(fewer(100, 20)):
+    proof.write_text("".join(format_canonical(line) + "\n" for line in worlds["plain"].lines))
+    for _ in range(choose_count(100, 20)):
         mutated = bytearray(data)
         for _ in range(rng.randrange(1, 4)):
             mutated[rng.randrange(len(mutated))] = rng.randrange(256)
@@ -479,13 +488,13 @@ def test_model_file_in_another_compression_is_rejected(tmp_path):
     """The type of errors in a damaged LZMA stream is in a module that may be missing."""
     with zipfile.ZipFile(tmp_path / "model.npz", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("about.npy", b"0" * 1000)
-    with pytest.raises(verifier().RefusedError, match="otherwise than by deflate"):
-        verifier().File(tmp_path / "model.npz")
+    with pytest.raises(load_verifier().RefusedError, match="otherwise than by deflate"):
+        load_verifier().File(tmp_path / "model.npz")
 
 
 def test_different_model_is_rejected(worlds, tmp_path):
     """Other probabilities, outside states, time classes or radius factors."""
-    base = verifier()
+    base = load_verifier()
     texts = encode(worlds["plain"].lines)
     for other in ("another_prior", "by_hours", "outside", "bent"):
         with pytest.raises(base.RefusedError, match="another model"):
@@ -501,7 +510,7 @@ def test_different_model_is_rejected(worlds, tmp_path):
 @pytest.mark.parametrize("seed", range(3))
 def test_degrees_match_proj(seed):
     """Within the allowed 2 mm. Points match PROJ to a micrometre."""
-    base, rng = verifier(), np.random.default_rng(seed)
+    base, rng = load_verifier(), np.random.default_rng(seed)
     space = Grid.over([(44.9, -30.1, 45, -30), (-33.9, 151.1, -33.8, 151.2), (69.6, 179.9, 69.7, -179.9)][seed], 5)
     plane = base.Plane({"latitude": space.projection.latitude, "longitude": space.projection.longitude})
     points = rng.normal(0, 40, (200, 2))
@@ -517,7 +526,7 @@ def test_degrees_match_proj(seed):
 @pytest.mark.slow
 def test_script_requires_canonical_row_file(worlds, tmp_path):
     world = worlds["plain"]
-    (tmp_path / "proof.jsonl").write_text("".join(canonical(line) + "\n" for line in world.lines))
+    (tmp_path / "proof.jsonl").write_text("".join(format_canonical(line) + "\n" for line in world.lines))
     text = world.rows_file.read_text()
 
     def run(rows: str, *more: str) -> subprocess.CompletedProcess[str]:

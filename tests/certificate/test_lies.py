@@ -20,16 +20,16 @@ from tests.certificate import forgeries
 from tests.certificate.certificates import (
     Line,
     Tamperings,
-    canonical,
+    build_town_certificate,
     certify_path,
     find_parts,
+    find_refusal,
     find_steps,
-    refusal,
-    town_certificate,
+    format_canonical,
+    load_verifier,
     update_digest,
-    verifier,
 )
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 TAMPERINGS = Tamperings(forgeries.TAMPERINGS)
 tampering = TAMPERINGS.tampering
@@ -117,7 +117,7 @@ def components() -> list[Line]:
 
 def build_worlds(folder: Path) -> dict[str, tuple[list[Line], Any, MarkovModel | None]]:
     """Return name → the lines, the rows, and the model (None if there are none)."""
-    lines, rows, model = town_certificate(folder)
+    lines, rows, model = build_town_certificate(folder)
     others = {"flat": flat(), "anew": anew(), "tables": tables(), "components": components()}
     return {
         "town": (lines, rows, model),
@@ -133,14 +133,14 @@ def worlds(tmp_path_factory):
     for name, (lines, rows, model) in build_worlds(folder).items():
         if model is not None:
             model.save(folder / "model.npz", overwrite=True)
-        files[name] = lines, rows, None if model is None else verifier().File(folder / "model.npz")
+        files[name] = lines, rows, None if model is None else load_verifier().File(folder / "model.npz")
     return files
 
 
 @pytest.mark.slow
 def test_worlds_are_accepted(worlds):
     for lines, rows, model_file in worlds.values():
-        assert refusal(lines, rows, model_file) is None
+        assert find_refusal(lines, rows, model_file) is None
     bodies = [
         noise_part["body"]
         for part_line in find_parts(worlds["flat"][0], "noise")
@@ -242,12 +242,12 @@ def a_float(lines, rows):
 @tampering("town", "keys of an object must be unique")
 def a_key_twice(lines, rows):
     at = lines.index(find_steps(lines)[0])
-    lines[at] = canonical(lines[at]).replace('"epsilon":"1"', '"epsilon":"1","epsilon":"1"')
+    lines[at] = format_canonical(lines[at]).replace('"epsilon":"1"', '"epsilon":"1","epsilon":"1"')
 
 
 @tampering("town", "it is malformed")
 def half_a_line(lines, rows):
-    lines[3] = canonical(lines[3])[:-4]
+    lines[3] = format_canonical(lines[3])[:-4]
 
 
 @tampering("town", "there is no published row|a release of nobody")
@@ -458,10 +458,10 @@ def a_place_that_was_never_open(lines, rows):
 
 
 def change_table(lines: list[Line], change: Callable[[list[list[str]]], object]) -> None:
-    def first(value: Line) -> None:
+    def change_first_table(value: Line) -> None:
         change(next(noise_part["table"] for noise_part in value["parts"] if "table" in noise_part))
 
-    change_part(lines, "noise", first)
+    change_part(lines, "noise", change_first_table)
 
 
 def move_weight(row: list[str], share: int) -> None:
@@ -816,7 +816,7 @@ def another_user(lines, rows):
 def test_tampered_certificates_are_rejected_with_reason(worlds, world, reason, tamper):
     lines, rows, model_file = copy.deepcopy(worlds[world])
     tamper(lines, rows)
-    refusal_reason = refusal(lines, rows, model_file)
+    refusal_reason = find_refusal(lines, rows, model_file)
     assert refusal_reason is not None, "it was accepted"
     assert re.search(reason, refusal_reason), refusal_reason
     assert re.match(r"line \d+: ", refusal_reason) or "of the model file" in refusal_reason
@@ -874,7 +874,7 @@ def mutate(lines: list[Any], rng: random.Random) -> str:
     holder[where[-1]] = change_value(before, rng)
     if "part" in lines[at] and where[0] == "value" and rng.random() < 0.8:
         update_digest(lines, lines[at])
-    return f"{where} of line {at + 1}: {canonical(before)[:60]} → {canonical(holder[where[-1]])[:60]}"
+    return f"{where} of line {at + 1}: {format_canonical(before)[:60]} → {format_canonical(holder[where[-1]])[:60]}"
 
 
 @pytest.mark.slow
@@ -883,8 +883,8 @@ def test_mutations_of_town_are_rejected(worlds, seed):
     """Mutations of a certificate with its rows and model. 2,000 in the slow tests."""
     rng = random.Random(seed)
     lines, rows, model_file = worlds["town"]
-    for _ in range(fewer(200, 20)):
-        mutated_lines = json.loads(canonical(lines))
+    for _ in range(choose_count(200, 20)):
+        mutated_lines = json.loads(format_canonical(lines))
         what = mutate(mutated_lines, rng)
-        if canonical(mutated_lines) != canonical(lines):
-            assert refusal(mutated_lines, rows, model_file) is not None, what
+        if format_canonical(mutated_lines) != format_canonical(lines):
+            assert find_refusal(mutated_lines, rows, model_file) is not None, what

@@ -23,7 +23,7 @@ import pytest
 from dphmm import ReleaseSettings
 from dphmm.writers.formats import read_releases, write_releases
 from tests.certificate import forgeries
-from tests.certificate.certificates import PATH, VERIFIER, encode, publish_sessions, town, verifier
+from tests.certificate.certificates import PATH, VERIFIER, build_town, encode, load_verifier, publish_sessions
 
 FORMATS = ("csv", "geojson", "released.geojson", "json", "gpkg")
 Tampering = tuple[str, Callable[[Any], Any], str]
@@ -60,8 +60,8 @@ def judge(proof: Path, *arguments: Any) -> tuple[int, str]:
     """Run the verifier in this process, and return its exit status and output."""
     output = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(output):
-        patch.setattr(verifier(), "limit", lambda _: None)
-        code = verifier().main([str(argument) for argument in (proof, *arguments)])
+        patch.setattr(load_verifier(), "limit", lambda _: None)
+        code = load_verifier().main([str(argument) for argument in (proof, *arguments)])
     return code, output.getvalue()
 
 
@@ -225,7 +225,7 @@ def a_number_that_json_does_not_know(text):
 # ---- GeoPackage ------------------------------------------------------------------------------------------------------
 
 
-def blob_of_point(x: float, y: float, reference: int = 4326) -> bytes:
+def encode_point(x: float, y: float, reference: int = 4326) -> bytes:
     return struct.pack("<2sBBiBIdd", b"GP", 0, 1, reference, 1, 1, x, y)
 
 
@@ -243,7 +243,7 @@ def register_statement(name: str, reason: str, *statements: str | tuple[str, lis
 
 
 _LAYERS = "the layers must be those of releases in WGS 84"
-_PARIS = blob_of_point(2.35, 48.85)
+_PARIS = encode_point(2.35, 48.85)
 _COMPUTED = "has computed columns"
 for _name, _reason, *_statements in (
     ("estimates_in_another_country", "shapes of estimates", ("UPDATE estimates SET geom = ?", [_PARIS])),
@@ -333,7 +333,7 @@ for _name, _reason, *_statements in (
     ("a_layer_in_web_mercator", _LAYERS, "UPDATE gpkg_geometry_columns SET srs_id = 3857"),
     ("a_layer_with_another_shape_column", _LAYERS, "UPDATE gpkg_geometry_columns SET column_name = 'geom2'"),
     ("a_reference_system_renamed", "EPSG:4326", "UPDATE gpkg_spatial_ref_sys SET organization_coordsys_id = 3857"),
-    ("a_shape_in_web_mercator", "in WGS 84", ("UPDATE estimates SET geom = ?", [blob_of_point(2.35, 48.85, 3857)])),
+    ("a_shape_in_web_mercator", "in WGS 84", ("UPDATE estimates SET geom = ?", [encode_point(2.35, 48.85, 3857)])),
     ("a_shape_with_more_bytes", "a point or a line", "UPDATE estimates SET geom = CAST(geom || x'00' AS BLOB)"),
     (
         "a_track_with_another_box",
@@ -422,7 +422,7 @@ def test_script_reads_path_with_special_characters(folder, tmp_path):
 
 def publish(folder: Path, sessions: Any, **town_options: Any) -> tuple[int, str]:
     """Publish releases as CSV with certificate and model, and judge them."""
-    model = town(**town_options)
+    model = build_town(**town_options)
     lines = publish_sessions(ReleaseSettings("utility:1km", 1).engine(model, 7), folder / "rows.csv", sessions)
     model.save(folder / "model.npz")
     (folder / "proof.jsonl").write_bytes(b"".join(encode(lines)))

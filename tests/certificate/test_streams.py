@@ -30,22 +30,22 @@ from dphmm.jobs import (
 )
 from dphmm.leakage import LossFunction
 from dphmm.tables import TimedTable
-from tests.certificate.certificates import VERIFIER, canonical, encode, verifier
+from tests.certificate.certificates import VERIFIER, encode, format_canonical, load_verifier
 from tests.certificate.streams import (
     STAY,
     TAMPERINGS,
     THREE,
     build_certificate,
+    build_leakage_lines,
     build_worlds,
     certify_repairs,
-    leakage_lines,
-    refusal,
+    find_refusal,
     release_landmarks,
     verify,
 )
 from tests.certificate.test_lies import mutate
 from tests.certificate.test_published_files import judge
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def worlds_by_name(tmp_path_factory):
 
 def test_worlds_are_accepted(worlds_by_name):
     for lines, rows in worlds_by_name.values():
-        assert refusal(lines, rows) is None
+        assert find_refusal(lines, rows) is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,14 +67,16 @@ def test_leakage_of_random_matrices_is_accepted(seed):
         past, future = (rng.dirichlet(np.full(n, rng.choice([0.05, 1, 30])), n) for _ in range(2))
         for matrix in (past, future):
             matrix[matrix < 1e-150] = 0
-        report = verify(leakage_lines({"ann": (past, future), "bob": (past, None)}, rng.random(9) * scale + scale / 9))
+        report = verify(
+            build_leakage_lines({"ann": (past, future), "bob": (past, None)}, rng.random(9) * scale + scale / 9)
+        )
         assert report["steps"] == 18
 
 
 def test_time_dependent_matrices_are_accepted(tmp_path):
     moves = Mobility(np.array(THREE), np.array([1, 0, 0.0]))
     done = compute_stream_leakage({"ann": moves, "bob": (STAY, None)}, [0.1] * 6, tmp_path / "proof.jsonl")
-    report = verifier().verify_stream(iter((tmp_path / "proof.jsonl").read_bytes().splitlines(keepends=True)))
+    report = load_verifier().verify_stream(iter((tmp_path / "proof.jsonl").read_bytes().splitlines(keepends=True)))
     assert (report["steps"], report["names"]) == (12, {"ann", "bob"})
     assert float(report["worst"]) == pytest.approx(done.leakage.worst, rel=1e-8)
     with pytest.raises(OutputError):
@@ -83,10 +85,10 @@ def test_time_dependent_matrices_are_accepted(tmp_path):
 
 def test_too_small_loss_is_rejected(monkeypatch):
     """A published port drops states with d = 0 and understates the loss."""
-    good = leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)
-    assert refusal(good) is None
+    good = build_leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)
+    assert find_refusal(good) is None
     monkeypatch.setattr(leakage.over_time, "loss", lambda matrix, alpha: 0.5 * matrix(alpha))
-    assert ", but may be larger" in (refusal(leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)) or "")
+    assert ", but may be larger" in (find_refusal(build_leakage_lines({"ann": (STAY, STAY)}, [0.1] * 4)) or "")
 
 
 @pytest.mark.parametrize("integer", [True, False])
@@ -102,7 +104,7 @@ def test_repaired_counts_are_accepted(integer, seed, tmp_path):
         path = tmp_path / f"{number}.jsonl"
         prior = ("frequency", "uniform")[seed // 2]
         repair_counts(noisy, users, Mobility(moves), estimator="single", integer=integer, prior=prior, certificate=path)
-        report = verifier().verify_stream(iter(path.read_bytes().splitlines(keepends=True)))
+        report = load_verifier().verify_stream(iter(path.read_bytes().splitlines(keepends=True)))
         assert report["steps"] == 6
         assert report["worst"] < 1e-6
 
@@ -110,16 +112,16 @@ def test_repaired_counts_are_accepted(integer, seed, tmp_path):
 def test_suboptimal_counts_are_rejected(monkeypatch, tmp_path):
     """A broken estimator moves one user to a place of nearly equal likelihood."""
 
-    def broken(*arguments):
+    def solve_wrongly(*arguments):
         best = solve_integer_map(*arguments)
         best[1, best[1].argmax()] -= 1
         best[1, 0] += 1
         return best
 
-    monkeypatch.setattr("dphmm.counts.post_processing.solve_integer_map", broken)
+    monkeypatch.setattr("dphmm.counts.post_processing.solve_integer_map", solve_wrongly)
     lines, _ = certify_repairs(True, tmp_path)
     next(line for line in lines if line.get("time") == 1)["gap"] = "1e-6"
-    assert "the gap is" in (refusal(lines) or "")
+    assert "the gap is" in (find_refusal(lines) or "")
 
 
 @pytest.mark.parametrize("scheme", ["skip", "uniform", "adaptive"])
@@ -180,7 +182,7 @@ def test_uncertifiable_input_raises(tmp_path, monkeypatch):
     assert not (tmp_path / "c.jsonl").exists()
     with open_stream_certificate(tmp_path / "c.jsonl", "leakage") as writer:
         assert isinstance(writer, StreamCertificate)
-    assert refusal([json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()])
+    assert find_refusal([json.loads(line) for line in (tmp_path / "c.jsonl").read_text().splitlines()])
 
 
 # ---- tampering and mutations ---------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ def test_uncertifiable_input_raises(tmp_path, monkeypatch):
 def test_tampered_certificates_are_rejected_with_reason(worlds_by_name, world, reason, tamper):
     lines, rows = copy.deepcopy(worlds_by_name[world])
     tamper(lines, rows)
-    refusal_reason = refusal(lines, rows)
+    refusal_reason = find_refusal(lines, rows)
     assert refusal_reason is not None, "it was accepted"
     assert re.search(reason, refusal_reason), refusal_reason
     assert re.match(r"line \d+: ", refusal_reason)
@@ -204,11 +206,14 @@ HARMLESS = {"user", "slopes", "witnesses", "witness", "price", "gap", "epsilon",
 def test_mutations_never_change_claims(worlds_by_name, seed):
     """Claims of leakage, budgets, matrices and counts. 1,200 mutations in the slow tests."""
     rng = random.Random(seed)
-    for _ in range(fewer(150, 15)):
+    for _ in range(choose_count(150, 15)):
         lines, rows = worlds_by_name[rng.choice(list(worlds_by_name))]
-        mutated_lines = json.loads(canonical({"lines": lines}))["lines"]
+        mutated_lines = json.loads(format_canonical({"lines": lines}))["lines"]
         what = mutate(mutated_lines, rng)
-        if canonical({"lines": mutated_lines}) != canonical({"lines": lines}) and refusal(mutated_lines, rows) is None:
+        if (
+            format_canonical({"lines": mutated_lines}) != format_canonical({"lines": lines})
+            and find_refusal(mutated_lines, rows) is None
+        ):
             keys = set(re.findall(r"'([a-z]+)'", what.split(" of line")[0]))
             without = any("supremum" not in side for side in list_sides(mutated_lines))
             assert keys & HARMLESS or (keys & {"backward", "forward"} and without), what
@@ -227,14 +232,14 @@ def test_bounds_of_powers_enclose_mpmath():
 
     with mpmath.workdps(140):
         for x in (Fraction(0), Fraction(1, 10**9), Fraction(7, 3), Fraction(-7, 3), Fraction(690), Fraction(12345, 7)):
-            low, high = (verifier().exponential(x, up) for up in (False, True))
+            low, high = (load_verifier().exponential(x, up) for up in (False, True))
             truth = mpmath.exp(mpmath.mpf(x.numerator) / x.denominator)
             low_mp, high_mp = (mpmath.mpf(bound.numerator) / bound.denominator for bound in (low, high))
             assert low_mp <= truth * (1 + mpmath.mpf(10) ** -130)
             assert truth <= high_mp * (1 + mpmath.mpf(10) ** -130)
             assert high / low - 1 < Fraction(1, 10**90)
         for x in (Fraction(0), Fraction(1, 3), Fraction(10**6)):
-            (low, far), (high, _) = (verifier().digamma(x, up) for up in (False, True))
+            (low, far), (high, _) = (load_verifier().digamma(x, up) for up in (False, True))
             truth = mpmath.digamma(mpmath.mpf(x.numerator) / x.denominator + 1)
             log = mpmath.log(mpmath.mpf(far.numerator) / far.denominator)
             assert mpmath.mpf(low.numerator) / low.denominator + log <= truth
@@ -275,7 +280,7 @@ def test_bound_is_not_below_the_leakage():
     """A figure claims its value up to a unit, which the reported bound includes."""
     is_rounded_down = set()
     for epsilon in (0.13, 0.17, 0.29, 0.31, 0.37, 0.43):
-        lines = leakage_lines({"ann": (THREE, THREE)}, [epsilon, 0.25])
+        lines = build_leakage_lines({"ann": (THREE, THREE)}, [epsilon, 0.25])
         truth = leakage.compute_leakage(THREE, THREE, [epsilon, 0.25]).temporal.max()
         (line,) = (line for line in lines if "temporal" in line)
         figures = [Fraction(text) for text in line["temporal"]]
@@ -287,26 +292,26 @@ def test_bound_is_not_below_the_leakage():
         (Fraction(808), 10, "808"),
         (Fraction(-1, 3), 2, "-0.33"),
     ):
-        assert verifier().at_most(number, digits) == text
+        assert load_verifier().at_most(number, digits) == text
 
 
 def test_decimal_with_a_billion_digits_is_rejected_before_it_is_computed(monkeypatch):
-    monkeypatch.setattr(verifier(), "Fraction", lambda text: pytest.fail(f"{text} is computed"))
+    monkeypatch.setattr(load_verifier(), "Fraction", lambda text: pytest.fail(f"{text} is computed"))
     for text in ("1e999999999", "1e-999999999", "0.5e-999999999", "٠.٥"):
-        with pytest.raises(verifier().RefusedError, match="epsilon is invalid"):
-            verifier().decimal(text, "epsilon")
+        with pytest.raises(load_verifier().RefusedError, match="epsilon is invalid"):
+            load_verifier().decimal(text, "epsilon")
 
 
 def test_matrix_that_is_not_used_is_rejected(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(verifier(), "limit", lambda _: None)
+    monkeypatch.setattr(load_verifier(), "limit", lambda _: None)
     np.savetxt(tmp_path / "m.csv", STAY, delimiter=",")
     (tmp_path / "zero.csv").write_text("0,0\n0,1\n")
     (tmp_path / "huge.csv").write_text("1e999999999,0\n0,1\n")
     for name, pair in (("none", (None, None)), ("one", (None, STAY)), ("both", (STAY, STAY))):
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(encode(leakage_lines({"ann": pair}, [0.5, 0.25]))))
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(encode(build_leakage_lines({"ann": pair}, [0.5, 0.25]))))
 
     def judge(name, *matrix):
-        code = verifier().main(
+        code = load_verifier().main(
             [str(tmp_path / f"{name}.jsonl"), *(f"{tmp_path / word}" if "." in word else word for word in matrix)]
         )
         return code, capsys.readouterr().out

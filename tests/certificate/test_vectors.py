@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.certificate import capped, streams, test_lies
-from tests.certificate.certificates import VERIFIER, verifier
+from tests.certificate.certificates import VERIFIER, load_verifier
 from tests.certificate.vectors import FILE, parse_line_number
 
 FILES = {"releases": FILE, "caps": capped.FILE, "streams": streams.FILE}
@@ -45,7 +45,7 @@ class Vector:
 
 
 @cache
-def vectors(kind: str) -> dict[str, Vector]:
+def read_vectors(kind: str) -> dict[str, Vector]:
     """Read the vectors of a file by name."""
     content, vectors_by_name = json.loads(FILES[kind].read_text()), {}
     for entry in content["vectors"]:
@@ -63,18 +63,22 @@ def vectors(kind: str) -> dict[str, Vector]:
 def judge_vectors(kind: str, module: ModuleType, folder: Path) -> Iterator[tuple[str, int]]:
     """Yield each vector of a file with the line that the check of its kind refuses."""
 
-    def releases(vector: Vector) -> Any:
+    def verify_releases(vector: Vector) -> Any:
         rows = None if vector.published is None else module.read_rows(vector.arguments(folder)[1])
         return module.verify_releases(vector.lines, rows)
 
-    def stream(vector: Vector) -> Any:
+    def verify_stream(vector: Vector) -> Any:
         tables = (text and list(csv.DictReader(io.StringIO(text))) for text in (vector.published, vector.noisy))
         return module.verify_stream(vector.lines, *tables)
 
     checks: dict[str, Callable[[Vector], Any]]
-    checks = {"releases": releases, "streams": stream, "caps": lambda vector: module.verify_caps(vector.lines)}
+    checks = {
+        "releases": verify_releases,
+        "streams": verify_stream,
+        "caps": lambda vector: module.verify_caps(vector.lines),
+    }
     # Tampered vectors come first: each ends at its line, and a verifier without a check fails early.
-    for name, vector in sorted(vectors(kind).items(), key=lambda item: item[1].refused == 0):
+    for name, vector in sorted(read_vectors(kind).items(), key=lambda item: item[1].refused == 0):
         line = 0
         try:
             checks[kind](vector)
@@ -84,7 +88,7 @@ def judge_vectors(kind: str, module: ModuleType, folder: Path) -> Iterator[tuple
 
 
 def get_expected_lines(kind: str) -> dict[str, int]:
-    return {name: vector.refused for name, vector in vectors(kind).items()}
+    return {name: vector.refused for name, vector in read_vectors(kind).items()}
 
 
 @pytest.mark.slow
@@ -95,24 +99,24 @@ def test_every_tampering_has_a_vector(tmp_path):
         "streams": set(streams.build_worlds(tmp_path)),
     }
     for kind, module in (("releases", test_lies), ("caps", capped), ("streams", streams)):
-        assert {tamper.__name__ for _, _, tamper in module.TAMPERINGS} | names[kind] == set(vectors(kind))
+        assert {tamper.__name__ for _, _, tamper in module.TAMPERINGS} | names[kind] == set(read_vectors(kind))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_vectors_are_judged_as_stated(kind, tmp_path):
-    assert dict(judge_vectors(kind, verifier(), tmp_path)) == get_expected_lines(kind)
+    assert dict(judge_vectors(kind, load_verifier(), tmp_path)) == get_expected_lines(kind)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_command_recognizes_and_judges_every_vector(kind, tmp_path, monkeypatch):
     """Tampered caps may be rejected at an earlier line by a check of all releases."""
-    monkeypatch.setattr(verifier(), "limit", lambda _: None)
-    for name, vector in vectors(kind).items():
+    monkeypatch.setattr(load_verifier(), "limit", lambda _: None)
+    for name, vector in read_vectors(kind).items():
         output = io.StringIO()
         with redirect_stdout(output), redirect_stderr(output):
-            code = verifier().main(vector.arguments(tmp_path))
+            code = load_verifier().main(vector.arguments(tmp_path))
         assert code == (vector.refused > 0), (name, output.getvalue())
         if vector.refused:
             line = parse_line_number(output.getvalue().removeprefix(f"REFUSED: {tmp_path / 'proof.jsonl'}: "))
@@ -121,7 +125,7 @@ def test_command_recognizes_and_judges_every_vector(kind, tmp_path, monkeypatch)
             assert "NOT VERIFIED" in output.getvalue()
 
 
-def _joined(lines: list[str], statement: ast.stmt) -> str:
+def _join_statement(lines: list[str], statement: ast.stmt) -> str:
     """Return a statement on one line, without the blanks and commas of its formatting."""
     text = " ".join(line.strip() for line in lines[statement.lineno - 1 : statement.end_lineno])
     return text.replace("( ", "(").replace(" )", ")").replace(",)", ")")
@@ -157,7 +161,7 @@ def test_verifier_without_a_check_is_detected(kind, check, tmp_path):
     """A verifier without one check judges some vector differently."""
     lines = VERIFIER.read_text().split("\n")
     statements = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.stmt)]
-    (statement,) = (node for node in statements if _joined(lines, node).startswith(check))
+    (statement,) = (node for node in statements if _join_statement(lines, node).startswith(check))
     lines[statement.lineno - 1 : statement.end_lineno] = [" " * statement.col_offset + "pass"]
     broken = ModuleType("broken")
     exec(compile("\n".join(lines), "broken", "exec"), broken.__dict__)
@@ -181,10 +185,10 @@ def test_verifier_without_a_check_is_detected(kind, check, tmp_path):
     ids=lambda value: value[:12],
 )
 def test_hostile_lines_are_rejected(tmp_path, monkeypatch, capsys, line, reason):
-    monkeypatch.setattr(verifier(), "limit", lambda _: None)
+    monkeypatch.setattr(load_verifier(), "limit", lambda _: None)
     text = b'{"certificate":1}\n' + (line.encode() if isinstance(line, str) else line) + b'\n{"end":0}\n'
     (tmp_path / "proof.jsonl").write_bytes(text)
-    assert verifier().main([str(tmp_path / "proof.jsonl")]) == 1
+    assert load_verifier().main([str(tmp_path / "proof.jsonl")]) == 1
     output = capsys.readouterr().out
     assert output.startswith(f"REFUSED: {tmp_path / 'proof.jsonl'}: line 2: ")
     assert any(alternative in output for alternative in reason.split("|"))
@@ -202,6 +206,6 @@ def test_hostile_lines_are_rejected(tmp_path, monkeypatch, capsys, line, reason)
     ],
 )
 def test_invalid_certificate_is_rejected(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(verifier(), "limit", lambda _: None)
+    monkeypatch.setattr(load_verifier(), "limit", lambda _: None)
     (tmp_path / "proof.jsonl").write_bytes(text + b"\n")
-    assert verifier().main([str(tmp_path / "proof.jsonl")]) == 1
+    assert load_verifier().main([str(tmp_path / "proof.jsonl")]) == 1

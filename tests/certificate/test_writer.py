@@ -21,20 +21,20 @@ from tests.certificate.certificates import (
     VERIFIER,
     Line,
     build_certificate,
-    canonical,
+    build_town,
+    build_town_certificate,
     certify_path,
     find_parts,
     find_steps,
+    format_canonical,
+    load_verifier,
     publish_sessions,
-    town,
-    town_certificate,
-    verifier,
     verify,
 )
-from tests.running_example import F, graph
-from tests.sizes import fewer
+from tests.running_example import F, build_graph
+from tests.sizes import choose_count
 
-GRAPH = graph()
+GRAPH = build_graph()
 UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 
 
@@ -43,16 +43,16 @@ def test_printed_limits_are_not_below_those_of_the_certificate(tmp_path):
     limits = Limits(epsilon=2.0000004, window_epsilon=1.0000004, window_steps=9)
     settings = ReleaseSettings("utility:1km", 0.5, schedule=Schedule(window_epsilon=3.0000004))
     lines = publish_sessions(
-        settings.engine(town(), 7), tmp_path / "rows.csv", {"ann": [[(0, 100_000)]]}, limits=limits
+        settings.engine(build_town(), 7), tmp_path / "rows.csv", {"ann": [[(0, 100_000)]]}, limits=limits
     )
     windows = verify(lines)["windows"]
     assert windows == {"2.0000004 in all", "1.0000004 in 9 steps", "3.0000004 in 288 steps"}
 
 
 def test_town_is_accepted_with_rows_and_model(tmp_path):
-    lines, rows, model = town_certificate(tmp_path)
+    lines, rows, model = build_town_certificate(tmp_path)
     model.save(tmp_path / "model.npz")
-    report = verify(lines, rows, verifier().File(tmp_path / "model.npz"))
+    report = verify(lines, rows, load_verifier().File(tmp_path / "model.npz"))
     assert report["steps"] == 5
     assert report["not"] == set()
     assert {
@@ -64,7 +64,7 @@ def test_town_is_accepted_with_rows_and_model(tmp_path):
         "model_hash",
     } <= report["columns"]
     (model_report,) = report["models"]
-    assert model_report.possible == verifier().File(tmp_path / "model.npz").possible
+    assert model_report.possible == load_verifier().File(tmp_path / "model.npz").possible
 
 
 def test_body_is_hull_of_paper():
@@ -111,7 +111,7 @@ def yield_certificates(make: Callable[[int], tuple[Releaser, np.ndarray]] = samp
             engine, _ = make(seed)
             yield certify_path(engine, [(0, 1000), (0, 1003)])
     classes = TimeClasses.from_name("hour", 300, "Europe/Berlin")
-    inside = town()
+    inside = build_town()
     matrices = [inside.transition if hour % 2 else np.eye(inside.size) for hour in range(24)]
     model = MarkovModel(matrices, np.tile(inside.initial, (24, 1)), inside.space, 300, classes)
     path = [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)]
@@ -121,7 +121,7 @@ def yield_certificates(make: Callable[[int], tuple[Releaser, np.ndarray]] = samp
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_random_releases_are_accepted(seed):
-    for number in range(fewer(12, 3)):
+    for number in range(choose_count(12, 3)):
         try:
             engine, moves = sample_engine(100 * seed + number)
         except DphmmError:
@@ -164,7 +164,7 @@ def test_queries_released_together_are_accepted():
 
 def test_certificate_depends_on_true_state_through_releases_only():
     """Equal draws around other states give equal lines, except for z."""
-    engine = ReleaseSettings("utility:1km", 1).engine(town(), 3)
+    engine = ReleaseSettings("utility:1km", 1).engine(build_town(), 3)
     lines_by_truth = []
     for states in ([0, 1, 2], [12, 13, 14]):
         lines = certify_path(engine.spawn(3), [(state, slot) for slot, state in enumerate(states)])
@@ -190,7 +190,9 @@ def test_certificate_depends_on_true_state_through_releases_only():
     ids=str,
 )
 def test_settings_are_verified_or_listed_as_not_verified(settings, tmp_path):
-    lines, rows, _ = town_certificate(tmp_path, ReleaseSettings(**{"policy": "utility:1km", "epsilon": 1, **settings}))
+    lines, rows, _ = build_town_certificate(
+        tmp_path, ReleaseSettings(**{"policy": "utility:1km", "epsilon": 1, **settings})
+    )
     limitations = " ".join(verify(lines, rows)["not"])
     assert ("schedule" in limitations, "delta" in limitations) == ("schedule" in settings, "delta" in settings)
     assert ("edges listed" in limitations) == (settings.get("policy") in ("transition", "utility:1km & transition"))
@@ -199,7 +201,7 @@ def test_settings_are_verified_or_listed_as_not_verified(settings, tmp_path):
 def test_time_dependent_and_outside_models_are_accepted(tmp_path):
     from dphmm.model.outside_states import create_outside_states
 
-    inside = town()
+    inside = build_town()
     classes = TimeClasses.from_name("hour", 300, "Europe/Berlin")
     matrices = [inside.transition if hour % 2 else np.eye(inside.size) for hour in range(24)]
     starts = np.tile(inside.initial, (24, 1))
@@ -215,18 +217,18 @@ def test_time_dependent_and_outside_models_are_accepted(tmp_path):
         engine = ReleaseSettings("utility:1km", 1).engine(model, 1)
         lines = certify_path(engine, [(0, 5_700_003), (0, 5_700_010), (1, 5_700_011), (1, 5_700_400)])
         model.save(tmp_path / f"{name}.npz")
-        assert verify(lines, None, verifier().File(tmp_path / f"{name}.npz"))["steps"] == 4
+        assert verify(lines, None, load_verifier().File(tmp_path / f"{name}.npz"))["steps"] == 4
 
 
 def test_model_without_space_is_compared_with_its_file(tmp_path):
     """The file has no space for estimates, but transitions, first states and a hash."""
     UNIFORM.save(tmp_path / "model.npz")
     lines = certify_path(Releaser(UNIFORM, F, GRAPH, 1.0, rng=0, spacing=1), [(4, 0)])
-    assert verify(lines, None, verifier().File(tmp_path / "model.npz"))["steps"] == 1
+    assert verify(lines, None, load_verifier().File(tmp_path / "model.npz"))["steps"] == 1
     other = MarkovModel(np.full((6, 6), 1 / 6), np.array([0.2, 0.2, 0.2, 0.2, 0.1, 0.1]))
     other.save(tmp_path / "other.npz")
-    with pytest.raises(verifier().RefusedError, match="another model"):
-        verify(lines, None, verifier().File(tmp_path / "other.npz"))
+    with pytest.raises(load_verifier().RefusedError, match="another model"):
+        verify(lines, None, load_verifier().File(tmp_path / "other.npz"))
 
 
 def test_uncertifiable_input_raises():
@@ -254,7 +256,7 @@ def test_uncertifiable_input_raises():
 
 def test_step_needs_at_most_1_kb(tmp_path):
     """On average, including shared parts."""
-    engine = ReleaseSettings("utility:1km", 1).engine(town(8), 1)
+    engine = ReleaseSettings("utility:1km", 1).engine(build_town(8), 1)
     lines = certify_path(engine, [(0, slot) for slot in range(60)])
     size = sum(len(json.dumps(line)) for line in lines)
     assert size < 60 * 1000
@@ -262,9 +264,9 @@ def test_step_needs_at_most_1_kb(tmp_path):
 
 @pytest.mark.slow
 def test_script_lists_what_it_verified_and_what_not(tmp_path):
-    lines, _, model = town_certificate(tmp_path)
+    lines, _, model = build_town_certificate(tmp_path)
     model.save(tmp_path / "model.npz")
-    texts = [canonical(line) for line in lines]
+    texts = [format_canonical(line) for line in lines]
     (tmp_path / "good.jsonl").write_text("\n".join(texts) + "\n")
     (tmp_path / "short.jsonl").write_text("\n".join(texts[:-1]) + "\n")
     (tmp_path / "other.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:100])
@@ -346,34 +348,34 @@ STAY = [[0, 0], [1, 1]]
 
 @pytest.mark.parametrize("zone", ["EST5EDT", "W-SU", "Etc/GMT+5", "GB-Eire", "America/Port-au-Prince", "UTC"])
 def test_zones_are_accepted(zone):
-    assert verifier().Model(build_hours(zone, [STAY, STAY])).get_class(0) in (0, 1)
+    assert load_verifier().Model(build_hours(zone, [STAY, STAY])).get_class(0) in (0, 1)
 
 
 @pytest.mark.parametrize(
     "zone", ["localtime", "posixrules", "posix/Europe/Paris", "../Europe", "America//New_York", " "]
 )
 def test_zones_of_a_machine_are_rejected(zone):
-    with pytest.raises(verifier().RefusedError, match="zone is invalid"):
-        verifier().Model(build_hours(zone, [STAY, STAY]))
+    with pytest.raises(load_verifier().RefusedError, match="zone is invalid"):
+        load_verifier().Model(build_hours(zone, [STAY, STAY]))
 
 
 @pytest.mark.slow
 def test_long_gaps_of_hours_are_followed():
     """States that swap follow the parity of these steps. Others settle."""
     swap, spread = [[1, 1], [0, 0]], [[0, 1], [1, 1]]
-    model = verifier().Model(build_hours("UTC", [STAY, swap]))
+    model = load_verifier().Model(build_hours("UTC", [STAY, swap]))
     for steps in (30, 119, 200_000):
         # Steps begin at minutes 0, 1, …: those of odd hours swap.
         swaps = sum(k // 60 % 2 for k in range(steps))
         assert model.later(0b01, 0, steps) == (0b10 if swaps % 2 else 0b01)
-    settled = verifier().Model(build_hours("UTC", [STAY, spread]))
+    settled = load_verifier().Model(build_hours("UTC", [STAY, spread]))
     assert settled.later(0b01, 0, 60) == 0b01
     assert settled.later(0b01, 0, 2**50) == 0b11
 
 
 def test_gap_of_a_model_by_hours_is_accepted():
     classes = TimeClasses.from_name("hour", 300, "EST5EDT")
-    place = town()
+    place = build_town()
     model = MarkovModel([place.transition] * 24, np.tile(place.initial, (24, 1)), place.space, 300, classes)
     engine = ReleaseSettings("utility:1km", 1).engine(model, 7)
     assert verify(certify_path(engine, [(0, 5_700_000), (0, 5_900_000)]))["steps"] == 2

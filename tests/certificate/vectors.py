@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.certificate import test_lies
-from tests.certificate.certificates import canonical, refusal
+from tests.certificate.certificates import find_refusal, format_canonical
 
 FILE = Path(__file__).parent / "vectors" / "vectors.json"
 
@@ -35,7 +35,7 @@ def as_csv(rows: dict[str, list[dict[str, str]]] | None) -> str | None:
 
 
 def to_texts(lines: list[Any]) -> list[str]:
-    return [line if isinstance(line, str) else canonical(line) for line in lines]
+    return [line if isinstance(line, str) else format_canonical(line) for line in lines]
 
 
 def parse_line_number(reason: str | None) -> int:
@@ -63,7 +63,7 @@ def build_vectors() -> dict[str, Any]:
         vector["replaced"] = diff_lines(bases[world]["lines"], to_texts(tampered))
         if published is not None and as_csv(published) != bases[world]["rows"]:
             vector["rows"] = as_csv(published)
-        reason = refusal(tampered, published)
+        reason = find_refusal(tampered, published)
         vector["refused"] = parse_line_number(reason)
         if reason is not None:
             vector["because"] = reason.split(": ", 1)[1]

@@ -18,7 +18,7 @@ from tests import command_line
 HEADER = "user_id,tracked_at,latitude,longitude\n"
 
 
-def fixes(user: str = "a", count: int = 6, start: int = 0) -> str:
+def make_fixes(user: str = "a", count: int = 6, start: int = 0) -> str:
     """Return lines of a table: a walk to the east with one fix per minute."""
     return "".join(f"{user},2024-03-07T09:{start + k:02d}:00Z,45.001,{-30.012 + 0.004 * k:.6f}\n" for k in range(count))
 
@@ -33,7 +33,7 @@ def world(tmp_path, monkeypatch) -> Path:
     grid = Grid.over((44.995, -30.015, 45.005, -29.985), cell_km=0.5)
     matrix = np.full((grid.size, grid.size), 1 / grid.size)
     MarkovModel(matrix, np.full(grid.size, 1 / grid.size), grid, 60.0).save(tmp_path / "m.npz")
-    (tmp_path / "walk.csv").write_text(HEADER + fixes("a") + fixes("b"))
+    (tmp_path / "walk.csv").write_text(HEADER + make_fixes("a") + make_fixes("b"))
     return tmp_path
 
 

@@ -10,7 +10,7 @@ import pytest
 from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.writers import read_releases
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 HERE = "data/sample/geolife"
 STEP = ("--step", "300", "--smoothing", "0.5")
@@ -18,7 +18,7 @@ BOX = ("--bbox", "44.97", "-30.04", "45.03", "-29.96")
 RELEASE = ("--policy", "utility:1km", "--epsilon", "1")
 
 
-@pytest.fixture(params=["places", slow("cells")])
+@pytest.fixture(params=["places", mark_slow("cells")])
 def region(request, tmp_path, monkeypatch, pytestconfig) -> tuple[str, ...]:
     """Return the options of a region, in a folder with the sample data."""
     monkeypatch.chdir(tmp_path)

@@ -12,9 +12,9 @@ from dphmm.attack import DEFAULT_CHANNELS, parse_channel
 from dphmm.jobs.attack import tracks
 from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from tests import command_line
-from tests.documents import ROOT, page
+from tests.documents import ROOT, read_page
 
-PAGE = page("attack.md")
+PAGE = read_page("attack.md")
 make_trajectories = cache(lambda *numbers: sample_trajectories(*numbers, city=build_city()))
 
 

@@ -157,7 +157,7 @@ def test_reports_are_single_files_with_pictures(folder):
         assert run(*arguments).exit_code == 2
 
 
-def session_files(folder) -> tuple[MarkovModel, list[int]]:
+def write_session_files(folder) -> tuple[MarkovModel, list[int]]:
     """Write a model, a release file, a session file and the user's true trajectory."""
     grid = Grid.over((45.0, -30.05, 45.03, -30.0), 0.8)
     near = np.linalg.norm(grid.points[:, None] - grid.points[None], axis=2) < 1.2
@@ -195,7 +195,7 @@ OPTIONS = ("--model", "m.npz", "--policy", "centres:1km")
 
 @pytest.mark.slow
 def test_releases_and_sessions_are_audited_end_to_end(folder):
-    _, states = session_files(folder)
+    _, states = write_session_files(folder)
     for name in ("r.csv", "r.geojson", "s.session"):
         output = audit_json(0, "session", name, *OPTIONS, "--true", "true.csv")
         (anna,) = output["users"]
@@ -216,7 +216,7 @@ def test_verdict_compares_posterior_with_guarantee(folder):
 
     The words must therefore contain the numbers of the JSON.
     """
-    model, _ = session_files(folder)
+    model, _ = write_session_files(folder)
     policy = PolicyGraph.utility(model.space.points, 1.0)
     engine = Releaser(model, Measurements(model.space.points), policy, 40.0, "k-norm", rng=5)
     track = read(folder / "true.csv").trajectories[0].resample(60.0)
@@ -240,14 +240,14 @@ def test_verdict_compares_posterior_with_guarantee(folder):
 @pytest.mark.usefixtures("blank")
 def test_session_report_shows_beliefs_over_time(folder):
     pytest.importorskip("matplotlib")
-    session_files(folder)
+    write_session_files(folder)
     result = run("session", "r.csv", *OPTIONS, "--report", "session.html")
     assert result.exit_code == 0, result.stderr
     assert (folder / "session.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 3
 
 
 def test_informed_prior_exposes_session(folder):
-    session_files(folder)
+    write_session_files(folder)
     (folder / "knows.csv").write_text("state,probability\n0,1\n")
     output = audit_json(1, "session", "r.csv", *OPTIONS, {"adversary_prior": "knows.csv"})
     assert 1 in output["users"][0]["exposed_releases"]
@@ -306,7 +306,7 @@ def test_invalid_input_prints_one_line_and_exits_with_2(folder, arguments, words
 
 
 def test_sessions_with_missing_or_other_model_or_policy_raise(folder):
-    model, _ = session_files(folder)
+    model, _ = write_session_files(folder)
     MarkovModel(np.eye(model.size), model.initial, model.states, 60.0).save(folder / "other.npz")
     for arguments, words in (
         (("s.session", "--policy", "centres:1km"), "--model must be given"),
@@ -330,7 +330,7 @@ def test_sessions_with_missing_or_other_model_or_policy_raise(folder):
 
 
 def test_session_accepts_the_options_of_a_release_with_the_default_budget(folder):
-    session_files(folder)
+    write_session_files(folder)
     options = (*OPTIONS, "--delta", "0.1")
     released = command_line.run("release", "true.csv", *options, "-o", "day.csv")
     assert released.exit_code == 0, released.stderr
@@ -338,7 +338,7 @@ def test_session_accepts_the_options_of_a_release_with_the_default_budget(folder
 
 
 def test_constraints_follow_support_of_model(folder):
-    session_files(folder)
+    write_session_files(folder)
     output = audit_json(0, "policy", *OPTIONS, "--steps", "5", {"first_states": ["0", "1"]})
     sizes = [constraint["num_possible_states"] for constraint in output["constraints"]]
     assert sizes == sorted(sizes)

@@ -11,7 +11,7 @@ import pytest
 from dphmm import MarkovModel, ReleaseSettings
 from dphmm.events import Cap
 from dphmm.jobs import audit_event
-from tests.cli.conftest import HEADER, fixes
+from tests.cli.conftest import HEADER, make_fixes
 
 
 @pytest.fixture
@@ -105,7 +105,9 @@ def test_event_is_not_audited_for_users_after_it(world, run):
     model = MarkovModel.load(world / "m.npz")
     weights = np.arange(1.0, 1 + model.size)  # not stationary: the model contains nothing about earlier times
     MarkovModel(model.transition, weights / weights.sum(), model.states, 60.0).save(world / "m.npz", overwrite=True)
-    (world / "all.csv").write_text(HEADER + fixes("a") + fixes("b") + fixes("q").replace("03-07", "03-08"))
+    (world / "all.csv").write_text(
+        HEADER + make_fixes("a") + make_fixes("b") + make_fixes("q").replace("03-07", "03-08")
+    )
     terms = ("--model", "m.npz", "--policy", "utility:1km", "--epsilon", 2)
     done = run("batch", "all.csv", *terms, "--event", EVENT, "--max-event-probability", 0.7, "-o", "all")
     assert done.exit_code == 0, done.output

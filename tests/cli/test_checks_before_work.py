@@ -21,14 +21,14 @@ import pytest
 from dphmm.cli.console import FILE, FOLDER, STORE, Output
 from dphmm.cli.keys import Key, get_key
 from dphmm.tables.output import EXTRAS
-from scripts.fuzzing.commands import BASES, SLOW, _template, find_command
+from scripts.fuzzing.commands import BASES, SLOW, _make_template, find_command
 
 LIBRARIES = {library for _, libraries in EXTRAS.values() for library in libraries}
 NAMED = re.compile(r"(PRIVATE-)?new(\.|$)")
 WRITING = [(name, at) for name, words in BASES.items() for at, word in enumerate(words) if NAMED.match(str(word))]
 
 
-def outputs(name: str) -> list[click.Option]:
+def list_outputs(name: str) -> list[click.Option]:
     return [
         option
         for option in find_command(name)[0].params
@@ -36,7 +36,7 @@ def outputs(name: str) -> list[click.Option]:
     ]
 
 
-def files() -> dict[str, bytes]:
+def read_files() -> dict[str, bytes]:
     sqlite = ("-shm", "-wal")
     paths = {str(path): path for path in Path().rglob("*") if path.is_file() and not path.name.endswith(sqlite)}
     return {name: path.read_bytes() for name, path in paths.items()}
@@ -53,9 +53,9 @@ def restore(before: dict[str, bytes], after: dict[str, bytes]) -> None:
 
 def check_refusal(run, name: str, words: list[str]) -> tuple[str, str | None]:
     """Return a failing command's last line, and a problem if it succeeds or changes files."""
-    before = files()
+    before = read_files()
     done = run(*find_command(name)[1], *words, stdin=Path("lines.json").read_bytes())
-    after = files()
+    after = read_files()
     restore(before, after)
     line = done.stderr.splitlines()[-1] if done.stderr else ""
     if done.exit_code != 2:
@@ -72,7 +72,7 @@ def assert_refused(run, name: str, words: list[str]) -> str:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    shutil.copytree(_template(), tmp_path, dirs_exist_ok=True)
+    shutil.copytree(_make_template(), tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -107,7 +107,9 @@ def test_outputs_of_commands_are_declared():
                 and (option.name in names or str(option.name).startswith("private_"))
             ):
                 assert option.type in (FILE, FOLDER, STORE), (name, option.name)
-    assert {name for name in BASES if any(option.required for option in outputs(name))} <= {name for name, _ in WRITING}
+    assert {name for name in BASES if any(option.required for option in list_outputs(name))} <= {
+        name for name, _ in WRITING
+    }
     assert len(WRITING) > 18
 
 
@@ -136,7 +138,7 @@ def test_unwritable_output_raises_first(world, run, monkeypatch, where):
     for name, at in WRITING:
         words = list(BASES[name])
         words[at] = f"{where}/{words[at]}"
-        is_folder = any(option.type is FOLDER and words[at - 1] in option.opts for option in outputs(name))
+        is_folder = any(option.type is FOLDER and words[at - 1] in option.opts for option in list_outputs(name))
         if where == "nowhere" and is_folder:
             continue  # the folder is created
         line, problem = check_refusal(run, name, words)
@@ -165,7 +167,7 @@ def test_missing_library_raises_first(run, suffix):
 def test_invalid_value_raises_before_writing(run):
     problems = []
     for name in [name for name in BASES if name not in SLOW]:
-        before = files()
+        before = read_files()
         for option in [
             parameter
             for parameter in find_command(name)[0].params
@@ -178,13 +180,13 @@ def test_invalid_value_raises_before_writing(run):
                     del words[at : at + 1 + option.nargs]
             value = ["\0"] * option.nargs
             done = run(*find_command(name)[1], *words, option.opts[-1], *value, stdin=Path("lines.json").read_bytes())
-            after = files()
+            after = read_files()
             if done.exit_code == 2 and after != before:  # some options accept any string
                 problems.append(f"{name} {option.name}: {sorted(set(after) ^ set(before))}")
             restore(before, after)
         for key in [get_key(parameter) for parameter in find_command(name)[0].params if isinstance(parameter, Key)]:
             done = run(*find_command(name)[1], *BASES[name], {key: "\0"}, stdin=Path("lines.json").read_bytes())
-            after = files()
+            after = read_files()
             if done.exit_code == 2 and after != before:
                 problems.append(f"{name} {key}: {sorted(set(after) ^ set(before))}")
             restore(before, after)

@@ -31,11 +31,11 @@ def test_help_and_version_import_no_numerics(words):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def _commands(command, path=()):
+def _iterate_commands(command, path=()):
     if isinstance(command, click.Group):
         context = click.Context(command)
         for name in command.list_commands(context):
-            yield from _commands(command.get_command(context, name), (*path, name))
+            yield from _iterate_commands(command.get_command(context, name), (*path, name))
     else:
         yield " ".join(path), command
 
@@ -43,7 +43,7 @@ def _commands(command, path=()):
 def test_options_named_in_help_of_options_exist():
     missing = [
         (name, parameter.name, option)
-        for name, command in _commands(main)
+        for name, command in _iterate_commands(main)
         for parameter in command.params
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", getattr(parameter, "help", None) or "")
         if not any(option in (*other.opts, *other.secondary_opts) for other in command.params)
@@ -87,7 +87,7 @@ def test_closed_output_pipe_ends_command_quietly(world):
     line = '{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
     words = [*PYTHON, "release", "--model", "m.npz", "--policy", "complete", "--epsilon", "1"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, **pipes, env=_environment()) as process:
+    with subprocess.Popen(words, **pipes, env=_build_environment()) as process:
         process.stdout.close()
         try:
             process.stdin.write(line.encode() * 50_000)
@@ -103,7 +103,7 @@ def test_interrupt_ends_command_quietly(world):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # Background shells ignore interrupts in children; this process handles them as in a terminal.
     listen = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(words, **pipes, env=_environment(), preexec_fn=listen) as process:
+    with subprocess.Popen(words, **pipes, env=_build_environment(), preexec_fn=listen) as process:
         line = b'{"user": "a", "time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": -30}\n'
         process.stdin.write(line)
         process.stdin.flush()
@@ -115,5 +115,5 @@ def test_interrupt_ends_command_quietly(world):
     assert errors == b""
 
 
-def _environment():
+def _build_environment():
     return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

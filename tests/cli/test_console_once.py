@@ -10,7 +10,9 @@ import pytest
 from dphmm.cli import main
 
 
-def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def iterate_commands(
+    command: click.Command, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield every command and group with the words that call it."""
     yield words, command
     if isinstance(command, click.Group):
@@ -18,12 +20,12 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
         for name in command.list_commands(context):
             part = command.get_command(context, name)
             assert part is not None
-            yield from commands(part, (*words, name))
+            yield from iterate_commands(part, (*words, name))
 
 
 ONCE = [
     (words, option)
-    for words, command in commands(main)
+    for words, command in iterate_commands(main)
     for option in command.params
     if isinstance(option, click.Option) and not (option.multiple or option.is_flag)
 ]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 PROGRAM = """
 import os, signal, sys
@@ -48,9 +48,10 @@ main()
     ("module", "case"),
     [
         ("click", "raised"), ("dphmm.cli.release", "converted"), ("numpy", "ignored"), ("pyproj", "converted"),
-        slow("click", "converted"), slow("dphmm.cli.release", "raised"), slow("dphmm.cli.release", "ignored"),
-        slow("numpy", "raised"), slow("numpy", "converted"), slow("scipy.sparse", "raised"),
-        slow("scipy.sparse", "converted"), slow("pyproj", "raised"), slow("pyproj", "ignored"),
+        mark_slow("click", "converted"), mark_slow("dphmm.cli.release", "raised"),
+        mark_slow("dphmm.cli.release", "ignored"),
+        mark_slow("numpy", "raised"), mark_slow("numpy", "converted"), mark_slow("scipy.sparse", "raised"),
+        mark_slow("scipy.sparse", "converted"), mark_slow("pyproj", "raised"), mark_slow("pyproj", "ignored"),
     ],
 )  # fmt: skip
 def test_interrupt_during_import_exits_with_130_and_no_output(world, module, case):

@@ -16,14 +16,14 @@ from dphmm.events import Cap
 from dphmm.jobs import Data
 from dphmm.jobs import release as release_files
 from dphmm.release import Schedule
-from tests.cli.conftest import HEADER, fixes
+from tests.cli.conftest import HEADER, make_fixes
 
 EVENT = "state:0,1 between 0 and 2"
 MODEL = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", 0.5)
 RELEASE = ("release", "walk.csv", *MODEL, "--seed", 4)
 
 
-def commands(
+def iterate_commands(
     command: click.Command = main, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield every command with the words that name it."""
@@ -33,11 +33,13 @@ def commands(
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from commands(inner, (*path, name))
+            yield from iterate_commands(inner, (*path, name))
 
 
 WITH_KEYS = {
-    path: command for path, command in commands() if any(isinstance(parameter, Key) for parameter in command.params)
+    path: command
+    for path, command in iterate_commands()
+    if any(isinstance(parameter, Key) for parameter in command.params)
 }
 KEYS = [
     (path, get_key(parameter))
@@ -48,7 +50,7 @@ KEYS = [
 
 
 def test_commands_with_true_locations_can_read_any_table():
-    with_true = [command for _, command in commands() if any(part.name == "true" for part in command.params)]
+    with_true = [command for _, command in iterate_commands() if any(part.name == "true" for part in command.params)]
     reading = {"columns", "time_format", "time_zone"}
     # The true values of `counts evaluate` are a table of counts, which has no such keys.
     named = [{get_key(part) for part in command.params} for command in with_true]
@@ -57,12 +59,12 @@ def test_commands_with_true_locations_can_read_any_table():
 
 
 def test_number_of_options_is_limited():
-    command = dict(commands())[("release",)]
+    command = dict(iterate_commands())[("release",)]
     shown = [option for option in command.get_params(click.Context(command)) if isinstance(option, click.Option)]
     assert len(shown) <= 25
     names = {
         max(option.opts, key=len)
-        for _, each in commands()
+        for _, each in iterate_commands()
         for option in each.params
         if isinstance(option, click.Option)
     }
@@ -123,13 +125,13 @@ def test_key_has_effect_of_setting(world, run, keys, meant):
 
 
 READING = [
-    ({"columns": {"user": "who", "time": "when"}}, "who,when,latitude,longitude\n" + fixes("a"), {}),
-    ({"time_zone": "Asia/Shanghai"}, HEADER + fixes("a").replace("Z,", ","), {}),
+    ({"columns": {"user": "who", "time": "when"}}, "who,when,latitude,longitude\n" + make_fixes("a"), {}),
+    ({"time_zone": "Asia/Shanghai"}, HEADER + make_fixes("a").replace("Z,", ","), {}),
     ({"time_format": "s"}, HEADER + "".join(f"a,{1709802000 + 60 * k},45.001,-30.01\n" for k in range(4)), {}),
-    ({"skip_bad": True}, HEADER + fixes("a") + "a,never,45.001,-30.01\n", {}),
+    ({"skip_bad": True}, HEADER + make_fixes("a") + "a,never,45.001,-30.01\n", {}),
     ({"user_per_file": True}, "time,latitude,longitude\n2024-03-07T09:00:00Z,45.001,-30.01\n", {}),
-    ({"exclude_users": ["b"]}, HEADER + fixes("a") + fixes("b"), {"exclude_users": ("b",)}),
-    ({"users": ["b"]}, HEADER + fixes("a") + fixes("b"), {"users": ("b",)}),
+    ({"exclude_users": ["b"]}, HEADER + make_fixes("a") + make_fixes("b"), {"exclude_users": ("b",)}),
+    ({"users": ["b"]}, HEADER + make_fixes("a") + make_fixes("b"), {"users": ("b",)}),
 ]
 
 
@@ -257,8 +259,8 @@ def test_key_on_command_line_is_referred_to_file(run):
 
 def test_page_contains_every_key():
     pytest.importorskip("numpydoc")
-    from scripts.site.commands import pages
+    from scripts.site.commands import build_pages
 
-    rows = re.findall(r"^\| `(\w+)`.*\| (.*) \|$", pages()["keys.md"], flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)`.*\| (.*) \|$", build_pages()["keys.md"], flags=re.MULTILINE)
     assert {key for key, _ in rows} == {key for _, key in KEYS}
     assert all(commands for _, commands in rows)

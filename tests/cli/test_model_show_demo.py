@@ -139,13 +139,13 @@ def test_show_writes_format_of_suffix(release_folder, run, suffix, magic):
     assert run(*words, "--overwrite").stderr == ""
 
 
-def _layers(page):
+def _read_layers(page):
     return json.loads(page.partition('id="data">')[2].partition("</script>")[0])["layers"]
 
 
 def test_map_without_true_tracks_contains_no_true_locations(release_folder, run):
     assert run("show", "r.csv").exit_code == 0
-    released_layer, estimates = _layers((release_folder / "r.html").read_text())
+    released_layer, estimates = _read_layers((release_folder / "r.html").read_text())
     assert [released_layer["name"], estimates["name"]] == ["sampled location", "estimate at a sample"]
     table = read_releases(release_folder / "r.csv")
     assert released_layer["n"] == estimates["n"] == len(table)
@@ -161,13 +161,13 @@ def test_map_omits_unknown_radii(release_folder, run):
     (release_folder / "r.csv").write_text("\n".join(lines) + "\n")
     done = run("show", "r.csv")
     assert (done.exit_code, done.stderr) == (0, "")
-    radii = decode_numbers(_layers((release_folder / "r.html").read_text())[1]["radii"], len(lines) - 1)
+    radii = decode_numbers(_read_layers((release_folder / "r.html").read_text())[1]["radii"], len(lines) - 1)
     assert np.isnan(radii).sum() == 1
 
 
 def test_show_restricts_times(release_folder, run):
     assert run("show", "r.csv", "--start", "2024-03-07T09:02:00Z", "--end", "2024-03-07T09:04:00Z").exit_code == 0
-    layer = _layers((release_folder / "r.html").read_text())[1]
+    layer = _read_layers((release_folder / "r.html").read_text())[1]
     times = np.array(decode_numbers(layer["times"], layer["n"])).astype("datetime64[s]")
     assert set(times.tolist()) == set(
         np.array(["2024-03-07T09:02", "2024-03-07T09:03"], dtype="datetime64[s]").tolist()
@@ -205,7 +205,7 @@ def test_map_calls_releases_private_only_if_file_states_it(world, run, suffix, m
     words = ("--model", "m.npz", "--policy", "utility:600m", "--epsilon", "1")
     assert run("release", "walk.csv", *words, *more, "-o", f"r.{suffix}").exit_code == 0
     assert run("show", f"r.{suffix}").exit_code == 0
-    note = _note((world / "r.html").read_text())
+    note = _read_note((world / "r.html").read_text())
     assert f">12 {kind} of 2 users." in note
     assert ("No privacy guarantee" in note) == (kind == "repeatable releases")
 
@@ -223,7 +223,7 @@ def test_show_accepts_batch_and_sessions_and_names_policy(world, run):
     assert run("show", "users.db", "--overwrite").exit_code == 2
 
 
-def _note(page):
+def _read_note(page):
     return page.partition("<header>")[2].partition("</header>")[0]
 
 
@@ -236,7 +236,7 @@ def test_map_states_whether_policy_and_model_match_releases(release_folder, run)
     assert run("learn", "walk.csv", *BOX, "-o", "other.npz").exit_code == 0
     for words, message in cases.items():
         assert run("show", "r.csv", *words, "--overwrite").exit_code == 0
-        note = _note((release_folder / "r.html").read_text())
+        note = _read_note((release_folder / "r.html").read_text())
         assert message in note
         assert ("The policy connects" in note) == ("utility:600m" in words)
         assert ("(as given)" in note) == ("utility:1km" in words)
@@ -260,9 +260,9 @@ def test_batch_with_changed_policy_file_is_plotted_without_policy(world, run):
         done = run("show", "all", "--model", "m.npz", "--overwrite")
         assert done.exit_code == 0, done.stderr
         pages[state] = (world / "all.html").read_text()
-    assert "The policy connects locations that are in the same area of z.geojson" in _note(pages["whole"])
-    assert "The policy is not shown: a file of it has changed." in _note(pages["changed"])
-    assert "The policy is not shown: a file of it is missing." in _note(pages["gone"])
+    assert "The policy connects locations that are in the same area of z.geojson" in _read_note(pages["whole"])
+    assert "The policy is not shown: a file of it has changed." in _read_note(pages["changed"])
+    assert "The policy is not shown: a file of it is missing." in _read_note(pages["gone"])
     edges = {
         state: json.loads(page.partition('id="data">')[2].partition("</script>")[0])["policy"]["edges"]
         for state, page in pages.items()

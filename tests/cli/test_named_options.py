@@ -6,7 +6,7 @@ import click
 import pytest
 
 from dphmm.cli import main
-from tests.cli.test_keys import commands
+from tests.cli.test_keys import iterate_commands
 
 REGION = ("--bbox", 44.995, -30.015, 45.005, -29.985, "--cell", 0.5)
 # Command → a valid line.
@@ -29,7 +29,7 @@ INVALID = {"float": "nan", "number": "nan", "integer": "-7"}
 
 def list_number_options(path: tuple[str, ...]) -> list[str]:
     """Return the options of a command that take one number."""
-    command = dict(commands(main))[path]
+    command = dict(iterate_commands(main))[path]
     return [
         max(option.opts, key=len)
         for option in command.params
@@ -41,7 +41,7 @@ def list_number_options(path: tuple[str, ...]) -> list[str]:
 def test_invalid_number_is_refused_by_the_name_of_its_option(world, run, path):
     (world / "counts.csv").write_text("time,place_0,place_1\n2024-01-01T00:00:00Z,3,4\n2024-01-01T01:00:00Z,3,4\n")
     (world / "matrix.csv").write_text("0.9,0.1\n0.1,0.9\n")
-    command = dict(commands(main))[path]
+    command = dict(iterate_commands(main))[path]
     kinds = {max(option.opts, key=len): option.type.name for option in command.params}
     unnamed = {}
     for option in list_number_options(path):

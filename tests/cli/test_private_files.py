@@ -308,17 +308,17 @@ def world(tmp_path, monkeypatch) -> World:
     return World(tmp_path)
 
 
-def commands(command: click.Command, words: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+def list_commands(command: click.Command, words: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     """Return the words of every command and subcommand."""
     if not isinstance(command, click.Group):
         return {words}
     context = click.Context(command)
     parts = [(name, command.get_command(context, name)) for name in command.list_commands(context)]
-    return set().union(*(commands(part, (*words, name)) for name, part in parts if part is not None))
+    return set().union(*(list_commands(part, (*words, name)) for name, part in parts if part is not None))
 
 
 def test_every_command_is_covered():
-    everything = {words for words in commands(main) if words[0] not in SYNTHETIC | PUBLISHED | SERVING | EXACT}
+    everything = {words for words in list_commands(main) if words[0] not in SYNTHETIC | PUBLISHED | SERVING | EXACT}
     everything -= REFUSED
     lines = {line[: len(words)] for line, _ in LINES for words in everything if line[: len(words)] == words}
     assert lines == everything

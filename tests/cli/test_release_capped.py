@@ -11,7 +11,7 @@ import pytest
 
 from dphmm import ReleaseSettings
 from dphmm.jobs import audit_event, replay
-from tests.cli.conftest import HEADER, fixes
+from tests.cli.conftest import HEADER, make_fixes
 
 EVENT = "at:0,1,2 on 2024-03-07 any day 9:01-9:04"
 RELEASE = ("release", "walk.csv", "--model", "m.npz", "--policy", "utility:1km", "--epsilon", "3")
@@ -24,7 +24,7 @@ def check_exit_code(done, code: int = 0):
 
 @pytest.mark.slow
 def test_capped_session_keeps_and_states_its_cap(world, run):
-    (world / "walk.csv").write_text(HEADER + fixes("a", 30) + fixes("b", 30))
+    (world / "walk.csv").write_text(HEADER + make_fixes("a", 30) + make_fixes("b", 30))
     words = (
         *RELEASE,
         "--users",

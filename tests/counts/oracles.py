@@ -79,16 +79,16 @@ def solve_with_slsqp(noisy: np.ndarray, p: np.ndarray, users: int, scale: float,
     m = len(p)
     log_p = np.log(p)
 
-    def factorial(r):
+    def compute_log_factorial(r):
         if stirling:
             return np.where(
                 r > 0, 0.5 * np.log(2 * np.pi * np.maximum(r, 1e-9)) + r * (np.log(np.maximum(r, 1e-9)) - 1), 0
             )
         return gammaln(r + 1)
 
-    def cost(x):
+    def compute_cost(x):
         r, gap = x[:m], x[m:]
-        return gap.sum() / scale + (factorial(r) - r * log_p).sum()
+        return gap.sum() / scale + (compute_log_factorial(r) - r * log_p).sum()
 
     rules = [
         {"type": "eq", "fun": lambda x: x[:m].sum() - users},
@@ -97,7 +97,7 @@ def solve_with_slsqp(noisy: np.ndarray, p: np.ndarray, users: int, scale: float,
     ]
     start = np.full(m, users / m)
     done = minimize(
-        cost,
+        compute_cost,
         np.concatenate([start, np.abs(noisy - start)]),
         method="SLSQP",
         bounds=[(0, users)] * m + [(0, None)] * m,

@@ -25,7 +25,7 @@ from tests.counts.oracles import (
     compute_posterior_mean,
     list_counts,
 )
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 # The transition matrix of Cao et al. (DBSec 2023), section 6.
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
@@ -82,7 +82,7 @@ def test_flat_start_has_moments_of_uniform_count_vectors():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("online", [False, True])
-@pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), slow(8, 4.0, 1.03)])
+@pytest.mark.parametrize(("users", "scale", "bound"), [(5, 1.0, 1.10), mark_slow(8, 4.0, 1.03)])
 def test_error_is_close_to_posterior_mean(users, scale, bound, online):
     """300 draws, seed 11: squared error compared with the exact posterior mean, the optimum.
 
@@ -110,7 +110,7 @@ def test_error_is_close_to_posterior_mean(users, scale, bound, online):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), slow(8, 4, False)])
+@pytest.mark.parametrize(("users", "epsilon", "online"), [(5, 2, False), (5, 2, True), mark_slow(8, 4, False)])
 def test_integer_noise_uses_discrete_likelihood(users, epsilon, online):
     """60 draws, seed 11: squared error compared with the exact posterior mean, the optimum.
 
@@ -251,7 +251,7 @@ def test_sparse_and_dense_matrix_give_same_counts():
     ],
 )
 def test_tilted_moments_equal_numerical_integration(mean, variance, noisy, scale):
-    def density(r):
+    def compute_density(r):
         return np.exp(-((r - mean) ** 2) / (2 * variance) - abs(noisy - r) / scale - peak)
 
     grid = np.unique(np.concatenate([np.linspace(0, 12000, 400_001), [max(noisy, 0.0), max(mean, 0.0)]]))
@@ -262,7 +262,7 @@ def test_tilted_moments_equal_numerical_integration(mean, variance, noisy, scale
     points = sorted({low, min(max(noisy, low), high), min(max(grid[log.argmax()], low), high), high})
     moments = [
         sum(
-            integrate.quad(lambda r, k=k: r**k * density(r), a, b, epsabs=0, epsrel=1e-11, limit=500)[0]
+            integrate.quad(lambda r, k=k: r**k * compute_density(r), a, b, epsabs=0, epsrel=1e-11, limit=500)[0]
             for a, b in itertools.pairwise(points)
         )
         for k in (0, 1, 2)

@@ -17,7 +17,7 @@ from tests.counts.oracles import (
     list_counts,
     solve_with_slsqp,
 )
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 
 def draw_case(rng, places, users, zeros=False):
@@ -33,7 +33,7 @@ def draw_case(rng, places, users, zeros=False):
         return noisy[None], np.log(p)[None], p, np.array([scale])
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(200), 60))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(200), 60))
 def test_integer_optimum_equals_brute_force(seed):
     rng = np.random.default_rng(seed)
     users, places = int(rng.integers(1, 13)), int(rng.integers(2, 5))
@@ -73,11 +73,11 @@ def test_integer_optimum_satisfies_marginal_costs(users, places, scale):
     counts = solve_integer_map(noisy, np.log(p), users, np.full(20, scale))
     assert (counts.sum(axis=1) == users).all()
 
-    def unit(k):
+    def compute_unit_cost(k):
         return np.log(np.maximum(k, 1)) - np.log(p) + (np.abs(noisy - k) - np.abs(noisy - k + 1)) / scale
 
-    last = np.where(counts > 0, unit(counts), -np.inf).max(axis=1)
-    following = unit(counts + 1).min(axis=1)
+    last = np.where(counts > 0, compute_unit_cost(counts), -np.inf).max(axis=1)
+    following = compute_unit_cost(counts + 1).min(axis=1)
     assert (last <= following + 1e-6).all()
 
 

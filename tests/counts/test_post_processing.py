@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dphmm.counts import post_process
 from dphmm.errors import BudgetError, ConfigurationError, CountError, DphmmError, StochasticError
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 # No user returns to place 0.
 PATH = np.array([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
@@ -20,7 +20,7 @@ MODES = [False, True, "online"]
 
 @pytest.mark.parametrize("coupled", MODES)
 @pytest.mark.parametrize("integer", [False, True])
-@pytest.mark.parametrize("prior", ["frequency", slow("uniform"), [1.0, 0.0, 0.0]], ids=repr)
+@pytest.mark.parametrize("prior", ["frequency", mark_slow("uniform"), [1.0, 0.0, 0.0]], ids=repr)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6), users=st.sampled_from([1, 2, 30, 10**6]))
 def test_result_is_possible_counts(coupled, integer, prior, seed, users):

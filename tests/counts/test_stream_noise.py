@@ -50,11 +50,11 @@ def test_default_noise_uses_exact_sampler_only(monkeypatch):
     """The exact sampler receives rational decays, and no other source of noise is called."""
     decays = []
 
-    def exact(decay, count, source):
+    def record_decays(decay, count, source):
         decays.extend([decay] * count)
         return np.ones(count, dtype=np.int64)
 
-    sampler = {"sample_discrete_laplace": exact, "laplace_noise": None}
+    sampler = {"sample_discrete_laplace": record_decays, "laplace_noise": None}
     for name, other in sampler.items():
         monkeypatch.setitem(release.__globals__, name, other)
     assert release([[1, 2], [2, 1]], [0.1, "1/3"]).tolist() == [[2, 3], [3, 2]]

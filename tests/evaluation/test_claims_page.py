@@ -9,8 +9,8 @@ import pytest
 from dphmm.evaluation.figures import PAPERS, FigureOptions, figure_builders
 from dphmm.evaluation.figures.counts import EACH, LEAKAGE, TOTAL
 from scripts import claims_page
-from scripts.claims_page import tables
-from tests.documents import page
+from scripts.claims_page import format_tables
+from tests.documents import read_page
 
 # Figures without data that take at most seconds.
 #
@@ -33,7 +33,7 @@ EXAMPLES = [
 ]
 
 
-def _rows(text: str) -> list[tuple[str, str, str]]:
+def _parse_rows(text: str) -> list[tuple[str, str, str]]:
     """Return figure, claim and verdict of every claim, without the note.
 
     A table with a column for each data set or reading has a verdict at the end of each cell. An empty first cell
@@ -48,8 +48,8 @@ def _rows(text: str) -> list[tuple[str, str, str]]:
 
 
 def test_tables_contain_every_claim_once():
-    written = tables(EXAMPLES)
-    assert _rows(written) == [
+    written = format_tables(EXAMPLES)
+    assert _parse_rows(written) == [
         ("Figure 1", "A holds.", "holds"),
         ("Figure 2", "B grows (within 5 %).", "holds"),
         ("Figure 2", "B grows (within 5 %).", "not decided"),
@@ -76,15 +76,15 @@ def test_tables_contain_every_claim_once():
 )
 def test_shared_quantity_is_stated_with_the_claim(first, second, row):
     figures = zip(("Figure 1, GeoLife", "Figure 1, Gowalla"), (first, second), strict=True)
-    written = tables([(figure, "C grows.", "not printed", cell, "holds", "") for figure, cell in figures])
+    written = format_tables([(figure, "C grows.", "not printed", cell, "holds", "") for figure, cell in figures])
     assert written.splitlines()[-1] == f"| Figure 1 | {row} |"
 
 
 def test_repeated_figure_is_written_once():
     repeated = [("Figure 1", claim, "5", "5", "holds", "") for claim in ("A holds.", "B holds.")]
-    written = tables([*repeated, ("Figure 2", "C holds.", "5", "5", "holds", "")])
+    written = format_tables([*repeated, ("Figure 2", "C holds.", "5", "5", "holds", "")])
     assert [line.split("|")[1].strip() for line in written.splitlines()[2:]] == ["Figure 1", "", "Figure 2"]
-    assert [figure for figure, _, _ in _rows(written)] == ["Figure 1", "Figure 1", "Figure 2"]
+    assert [figure for figure, _, _ in _parse_rows(written)] == ["Figure 1", "Figure 1", "Figure 2"]
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_repeated_figure_is_written_once():
 )
 def test_incomplete_table_leaves_the_page_unchanged(tmp_path, monkeypatch, papers, missing):
     written = tmp_path / "claims.md"
-    written.write_text(page("claims.md"), encoding="utf-8")
+    written.write_text(read_page("claims.md"), encoding="utf-8")
     monkeypatch.setattr(claims_page, "PAGE", written)
     table = tmp_path / "claims.csv"
     lines = ["paper,figure,claim,published,measured,verdict,reason", *(f"{name},F,A,5,5,holds," for name in papers)]
     table.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(SystemExit, match=f"none of {missing}$"):
         claims_page.main(table)
-    assert written.read_text(encoding="utf-8") == page("claims.md")
+    assert written.read_text(encoding="utf-8") == read_page("claims.md")
 
 
 @pytest.mark.parametrize(("paper", "name"), [(paper, name) for paper, names in QUICK.items() for name in sorted(names)])
@@ -109,11 +109,11 @@ def test_page_states_the_claims_of_a_figure(paper, name):
     claims = builder.build(FigureOptions()).claims
     claim_rows = {(claim.figure, claim.statement.replace("|", "\\|"), claim.verdict) for claim in claims}
     assert claims
-    assert claim_rows - set(_rows(page("claims.md"))) == set()
+    assert claim_rows - set(_parse_rows(read_page("claims.md"))) == set()
 
 
 def test_page_shows_every_figure():
-    text = page("claims.md")
+    text = read_page("claims.md")
     missing = [
         f"{paper}_{builder.name}"
         for paper in ("dphmm", "leakage", "landmarks", "counts")
@@ -124,7 +124,7 @@ def test_page_shows_every_figure():
 
 
 def test_page_counts_its_verdicts():
-    text, verdicts = page("claims.md"), [verdict for _, _, verdict in _rows(page("claims.md"))]
+    text, verdicts = read_page("claims.md"), [verdict for _, _, verdict in _parse_rows(read_page("claims.md"))]
     stated = re.search(
         r"Of (\d+) claims, (\d+) hold, (\d+) do not hold, and (\d+) are not decided", " ".join(text.split())
     )
@@ -134,13 +134,13 @@ def test_page_counts_its_verdicts():
 
 
 def test_measurements_count_the_verdicts_of_the_evaluation():
-    table = page("claims.md").partition("| where | claim | paper | GeoLife | Gowalla |\n")[2].partition("\n\n")[0]
+    table = read_page("claims.md").partition("| where | claim | paper | GeoLife | Gowalla |\n")[2].partition("\n\n")[0]
     cells = [re.split(r"(?<!\\)\|", line)[4:6] for line in table.splitlines()[1:]]
     matches = [[VERDICT.search(cell.strip()) for cell in row] for row in cells]
     held = [[match is not None and match[1] == "holds" for match in row] for row in matches]
     num_claims = {sum(match is not None for match in column) for column in zip(*matches, strict=True)}
     numbers = [sum(column) for column in zip(*held, strict=True)] + [sum(map(all, held))]
-    text = " ".join(page("measurements.md").split())
+    text = " ".join(read_page("measurements.md").split())
     stated = re.search(
         r"Of the (\d+) claims of Section 8, (\d+) hold on GeoLife .*?, (\d+) on Gowalla and (\d+) on", text
     )

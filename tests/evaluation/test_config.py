@@ -123,7 +123,7 @@ def test_unreadable_files_raise(tmp_path):
 
 
 def test_every_key_is_explained_on_the_page_of_keys():
-    text = commands.keys().partition("## An evaluation")[2].partition("\n## ")[0]
+    text = commands.build_key_page().partition("## An evaluation")[2].partition("\n## ")[0]
     rows = re.findall(r"^`(\w+)` \((required|default `[^`]+`)\)\n: \S", text, flags=re.MULTILINE)
     assert [key for key, _ in rows] == list(EvaluationConfig.model_fields)
     defaults = {

@@ -23,11 +23,11 @@ F = [(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)]
 EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
 
 
-def _claims(figure: PaperFigure) -> dict[str, str]:
+def _get_verdicts(figure: PaperFigure) -> dict[str, str]:
     return {claim.statement: claim.verdict for claim in figure.claims}
 
 
-def _area(edges):
+def _compute_area(edges):
     """Return the hull's area by SciPy, from both signs of every difference."""
     differences = np.array([np.subtract(F[i], F[j]) for i, j in edges])
     return ConvexHull(np.concatenate([differences, -differences])).volume
@@ -48,8 +48,8 @@ def test_unknown_paper_raises():
 def test_figure_7_has_the_hull_of_scipy():
     figure = paper.build_figure_7(FigureOptions())
     (polygon,) = (shape for shape in figure.panels[1].shapes if shape.label == "sensitivity hull K")
-    assert ConvexHull(polygon.points).volume == pytest.approx(_area(EDGES)) == pytest.approx(11)
-    verdicts = _claims(figure)
+    assert ConvexHull(polygon.points).volume == pytest.approx(_compute_area(EDGES)) == pytest.approx(11)
+    verdicts = _get_verdicts(figure)
     assert verdicts.pop("Laplace noise provides no better utility than K-norm noise.") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
 
@@ -66,8 +66,8 @@ def test_figure_9_has_the_areas_of_scipy_and_refutes_its_utility():
     figure = paper.build_figure_9(FigureOptions())
     measured = next(claim.measured for claim in figure.claims if claim.figure == "Figure 9(c)")
     kept = [edge for edge in EDGES if 1 not in edge]
-    assert measured == ", ".join(f"s{j + 1}: {_area([*kept, (2, j)]):g}" for j in (3, 5, 4))
-    verdicts = _claims(figure)
+    assert measured == ", ".join(f"s{j + 1}: {_compute_area([*kept, (2, j)]):g}" for j in (3, 5, 4))
+    verdicts = _get_verdicts(figure)
     assert verdicts.pop("The graph of least area has the best utility.") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
 
@@ -77,21 +77,21 @@ def test_figure_14_agrees_with_exact_norms():
     figure = paper.build_figure_14(FigureOptions())
     differences = [(Fraction(1), Fraction(0)), (Fraction(1), Fraction(-1))]
 
-    def norm(vector):
+    def compute_norm(vector):
         x, y = map(Fraction, vector)
         (a, b), (c, d) = differences
         det = a * d - b * c
         return abs((x * d - y * c) / det) + abs((a * y - b * x) / det)
 
-    expected = [norm(v) for v in ((1, 0), (0, 0), (1, 0), (0, 1), (1, 0), (0, 1))]
+    expected = [compute_norm(v) for v in ((1, 0), (0, 0), (1, 0), (0, 1), (1, 0), (0, 1))]
     claim = next(claim for claim in figure.claims if "existence" in claim.statement)
     assert claim.measured.startswith(", ".join(f"{float(x):g}" for x in expected))
-    assert set(_claims(figure).values()) == {"holds"}
+    assert set(_get_verdicts(figure).values()) == {"holds"}
 
 
 def test_figure_15_identifies_every_output_with_local_hulls_only():
     figure = paper.build_figure_15(FigureOptions(runs=2000))
-    verdicts = _claims(figure)
+    verdicts = _get_verdicts(figure)
     assert verdicts.pop("The example applies to the policy graph of Figure 3(b).") == "does not hold"
     assert set(verdicts.values()) == {"holds"}
     # s4 is at distance 1 from s6 and 2 from s5 in the norm of the hull with the vertices ±(3, 0) and ±(1, 1).
@@ -104,13 +104,13 @@ def test_figure_15_rejects_variant_with_one_hull(monkeypatch):
     """With one hull for all states instead of local ones, outputs do not identify states."""
     shared = paper.SensitivityHull([np.subtract(F[i], F[j]) for i, j in combinations((3, 4, 5), 2)])
     monkeypatch.setattr(paper, "_build_local_hull", lambda graph, state: shared)
-    verdicts = _claims(paper.build_figure_15(FigureOptions(runs=500)))
+    verdicts = _get_verdicts(paper.build_figure_15(FigureOptions(runs=500)))
     assert verdicts["An output on neither line comes from s6."] == "does not hold"
 
 
 def test_figure_8_rejects_variant_with_complete_policy(monkeypatch):
     monkeypatch.setattr(paper, "POLICY", PolicyGraph.complete(6))
-    assert "does not hold" in _claims(paper.build_figure_8(FigureOptions())).values()
+    assert "does not hold" in _get_verdicts(paper.build_figure_8(FigureOptions())).values()
 
 
 def test_rows_contain_every_point_of_curves_and_shapes():

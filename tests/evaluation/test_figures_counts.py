@@ -21,7 +21,7 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "geolife"
 SAMPLE_BOX = (44.97, -30.04, 45.03, -29.96)
 CYCLE = np.array([[0.0, 0.0, 1.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
 
-# Probability of rejecting two equal ratios, in `means_agree`.
+# Probability of rejecting two equal ratios, in `has_equal_means`.
 ALPHA = 1e-4
 
 
@@ -62,7 +62,7 @@ def simulate_ratio(total_epsilon, steps, runs, seed):
     return np.log(errors[0] / errors[1])
 
 
-def means_agree(measured, independent):
+def has_equal_means(measured, independent):
     """Return whether the means of two samples agree at level `ALPHA` by Student's test."""
     return stats.ttest_ind(measured, independent).pvalue > ALPHA
 
@@ -76,8 +76,8 @@ def test_total_epsilon_is_divided_by_the_number_of_times():
     """
     independent = simulate_ratio(1.0, 500, 3, seed=2)
     total, per_step = (measure(reading, 1.0, runs=8) for reading in (TOTAL, EACH))
-    assert means_agree(np.log(total[MLE] / total[MAP_UNIFORM]), independent)
-    assert not means_agree(np.log(per_step[MLE] / per_step[MAP_UNIFORM]), independent)
+    assert has_equal_means(np.log(total[MLE] / total[MAP_UNIFORM]), independent)
+    assert not has_equal_means(np.log(per_step[MLE] / per_step[MAP_UNIFORM]), independent)
     assert 100 < np.exp(independent.mean()) < 160
 
 
@@ -154,7 +154,7 @@ def test_restarting_estimate_is_the_optimum_after_the_previous_estimate():
     assert len(list_counts(6, 3)) == 28
 
 
-def coverage_p_value(shrink, repetitions=1000, runs=20):
+def compute_coverage_p_value(shrink, repetitions=1000, runs=20):
     """Return the p-value of the coverage of 95 % intervals of a ratio of two.
 
     The runs are paired and lognormal, seed 5.
@@ -172,8 +172,8 @@ def coverage_p_value(shrink, repetitions=1000, runs=20):
 
 def test_ratio_interval_has_stated_coverage():
     """Binomial test at level 1e-3 of 1000 intervals. 0.8 times the width is rejected."""
-    assert coverage_p_value(1.0) > 1e-3
-    assert coverage_p_value(0.8) < 1e-3
+    assert compute_coverage_p_value(1.0) > 1e-3
+    assert compute_coverage_p_value(0.8) < 1e-3
 
 
 def test_mean_interval_is_students():

@@ -19,11 +19,11 @@ from dphmm.landmarks import Noise
 OPTIONS = FigureOptions(runs=1)
 
 
-def verdicts(claims) -> list[str]:
+def list_verdicts(claims) -> list[str]:
     return [claim.verdict for claim in claims]
 
 
-def noiseless(rng: np.random.Generator) -> Noise:
+def make_noiseless(rng: np.random.Generator) -> Noise:
     return Noise("laplace", lambda value, epsilon: value)
 
 
@@ -32,7 +32,7 @@ def noiseless(rng: np.random.Generator) -> Noise:
 
 def test_scenario_has_the_budgets_of_the_paper():
     figure = figures.build_scenario(OPTIONS)
-    assert set(verdicts(figure.claims)) == {"holds"}
+    assert set(list_verdicts(figure.claims)) == {"holds"}
     budgets = {item.label: item.y.tolist() for item in figure.panels[0].series}
     assert budgets["Uniform"] == [0.2] * 8
     assert budgets["Skip"] == [0, 1, 0, 1, 0, 1, 1, 0]
@@ -61,7 +61,7 @@ def test_claims_of_the_scenario_fail_for_other_budgets():
         "user level": np.full(8, 0.3),
     }
     wrong = figures.judge_budgets(budgets, np.full(8, 0.2), 1.0)
-    assert set(verdicts(wrong)) == {"does not hold"}
+    assert set(list_verdicts(wrong)) == {"does not hold"}
 
 
 # ---- Adaptive ----
@@ -69,7 +69,7 @@ def test_claims_of_the_scenario_fail_for_other_budgets():
 
 def test_adaptive_claims_hold_in_few_runs():
     figure = figures.compute_adaptive_figure(40, 8, 12, 1)
-    assert verdicts(figure.claims) == ["holds"] * 3
+    assert list_verdicts(figure.claims) == ["holds"] * 3
     assert "means of 12 runs" in figure.caption
     constant, changing = figure.panels[0].series
     assert constant.y[-1] < changing.y[-1]
@@ -79,12 +79,12 @@ def test_claims_of_adaptive_fail_for_other_releases():
     landmark = np.array([True, False, True, False])
     slow, fast = (np.outer([1, 1.001], [1, rate, rate, rate]) for rate in (0.3, 0.9))
     sound = np.array([[0.3, 0.3, 0, 0.4]])
-    assert verdicts(figures.judge_adaptive(slow, fast, {"constant": sound}, landmark, 0.9)) == ["holds"] * 3
+    assert list_verdicts(figures.judge_adaptive(slow, fast, {"constant": sound}, landmark, 0.9)) == ["holds"] * 3
     unsound = np.array([[0.8, 0.3, 0, 0.1]])
     wrong = figures.judge_adaptive(fast, slow, {"constant": unsound}, landmark, 0.9)
-    assert set(verdicts(wrong)) == {"does not hold"}
+    assert set(list_verdicts(wrong)) == {"does not hold"}
     undecided = figures.judge_adaptive(fast, fast, {"constant": np.full((1, 4), 0.3)}, landmark, 0.9)
-    assert verdicts(undecided) == ["not decided", "not decided", "holds"]
+    assert list_verdicts(undecided) == ["not decided", "not decided", "holds"]
 
 
 # ---- Correlation ----
@@ -105,7 +105,7 @@ def test_enumeration_equals_rational_arithmetic():
 
 def test_correlation_has_the_known_counterexample():
     claims = figures.build_correlation(OPTIONS).claims
-    assert verdicts(claims) == ["does not hold", "holds"]
+    assert list_verdicts(claims) == ["does not hold", "holds"]
     assert claims[0].published == "not printed"  # the paper gives the formula without an example
     assert (
         "the formula gives 0.0082 for a release of 0.3; enumerated 0.1362494; bound of this package 0.1362494"
@@ -127,7 +127,7 @@ def test_errors_without_noise_come_from_repeated_releases_only():
     values = np.array([5.0, 7, 20, 20, 3, 1])
     rng = np.random.default_rng(3)
     marked = np.sort(np.random.default_rng(3).choice(6, 2, replace=False))
-    errors = figures.measure_errors(values, 2 / 6, 1.0, noiseless, rng)
+    errors = figures.measure_errors(values, 2 / 6, 1.0, make_noiseless, rng)
     last, expected = None, []
     for t, value in enumerate(values):
         last = last if t in marked and last is not None else value
@@ -162,7 +162,7 @@ def test_claims_of_errors_follow_the_numbers():
         "Adaptive": np.outer([1, 1.001], [2, 20, 9]),
         "user level": np.outer([1, 1.001], [9, 9, 9]),
     }
-    assert verdicts(figures.judge_errors("Errors(a)", errors, shares, "metres")) == ["holds", "does not hold"]
+    assert list_verdicts(figures.judge_errors("Errors(a)", errors, shares, "metres")) == ["holds", "does not hold"]
     wide = errors | {"Uniform": np.outer([0.1, 2], [1, 8, 9])}
     assert figures.judge_errors("Errors(a)", wide, shares, "metres")[0].verdict == "not decided"
 

@@ -15,7 +15,7 @@ from dphmm.evaluation.figures import leakage as figures
 from dphmm.evaluation.figures import leakage_runtime as runtime
 from dphmm.jobs.progress import suppress_progress
 from dphmm.leakage import LossFunction, compute_leakage, constant_budget
-from tests.leakage.oracles import compute_exact_loss, random_matrix
+from tests.leakage.oracles import compute_exact_loss, sample_matrix
 
 OPTIONS = FigureOptions(runs=1)
 SMALL = runtime.RuntimeSettings(
@@ -31,12 +31,12 @@ SMALL = runtime.RuntimeSettings(
 )
 
 
-def series(figure: PaperFigure, panel: int, label: str) -> np.ndarray:
+def get_series(figure: PaperFigure, panel: int, label: str) -> np.ndarray:
     (values,) = (item.y for item in figure.panels[panel].series if item.label == label)
     return values
 
 
-def verdicts(claims) -> list[str]:
+def list_verdicts(claims) -> list[str]:
     return [claim.verdict for claim in claims]
 
 
@@ -48,10 +48,10 @@ def test_figure_3_has_the_known_leakages():
     backward = [0.1, 0.1808, 0.2471, 0.3024, 0.3488, 0.3881, 0.4216, 0.4503, 0.4750, 0.4964]
     temporal = [0.4964, 0.5558, 0.5975, 0.6239, 0.6368, 0.6368, 0.6239, 0.5975, 0.5558, 0.4964]
     label = "P = (.8 .2; 0 1)"
-    np.testing.assert_allclose(series(figure, 0, label), backward, atol=5e-5)
-    np.testing.assert_allclose(series(figure, 1, label), backward[::-1], atol=5e-5)
-    np.testing.assert_allclose(series(figure, 2, label), temporal, atol=5e-5)
-    np.testing.assert_allclose(series(figure, 2, "strongest correlation"), 1.0)
+    np.testing.assert_allclose(get_series(figure, 0, label), backward, atol=5e-5)
+    np.testing.assert_allclose(get_series(figure, 1, label), backward[::-1], atol=5e-5)
+    np.testing.assert_allclose(get_series(figure, 2, label), temporal, atol=5e-5)
+    np.testing.assert_allclose(get_series(figure, 2, "strongest correlation"), 1.0)
 
 
 def test_claims_of_examples_hold_except_the_order_of_forward_leakage():
@@ -63,7 +63,7 @@ def test_claims_of_examples_hold_except_the_order_of_forward_leakage():
 def test_claims_of_examples_fail_for_wrong_leakages():
     epsilons = [0.1] * 10
     weak, none = compute_leakage(figures.BACKWARD, figures.BACKWARD, epsilons), compute_leakage(None, None, epsilons)
-    assert set(verdicts(figures.judge_examples(weak, none, weak))) == {"does not hold"}
+    assert set(list_verdicts(figures.judge_examples(weak, none, weak))) == {"does not hold"}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_claims_of_table_2_hold_and_fail_for_twice_the_leakage():
     windows = [
         figures.enumerate_windows(matrix, 0.1, 4) for matrix in (np.full((2, 2), 0.5), figures.BACKWARD, np.eye(2))
     ]
-    assert set(verdicts(figures.judge_table_2(*windows, 0.1))) == {"holds"}
+    assert set(list_verdicts(figures.judge_table_2(*windows, 0.1))) == {"holds"}
     doubled = [2 * values for values in windows]
-    assert set(verdicts(figures.judge_table_2(*doubled, 0.1))) == {"does not hold"}
+    assert set(list_verdicts(figures.judge_table_2(*doubled, 0.1))) == {"does not hold"}
 
 
 @pytest.mark.parametrize(("excess", "is_printed"), [(2e-15, False), (3e-15, False), (2e-6, True)])
@@ -125,7 +125,7 @@ def test_measured_excess_over_theorem_3_does_not_depend_on_rounding(excess, is_p
 # ---- Figure 4 ----
 
 
-def optimum(q: np.ndarray, d: np.ndarray, alpha: float) -> float:
+def find_optimum(q: np.ndarray, d: np.ndarray, alpha: float) -> float:
     """Return the largest loss over all sets of states of one pair."""
     sets = np.array(list(product((0, 1), repeat=len(q))))
     e = math.expm1(alpha)
@@ -134,15 +134,15 @@ def optimum(q: np.ndarray, d: np.ndarray, alpha: float) -> float:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pair_curve_equals_maximum_over_all_sets(seed):
-    q, d = random_matrix(6, seed, zeros=0.25)[:2]
+    q, d = sample_matrix(6, seed, zeros=0.25)[:2]
     curve = figures.build_pair_curve(q, d)
     for alpha in (0.01, 0.5, 1.0, 2.0, 5.0, 12.0, *curve.transitions):
-        assert float(curve(alpha)) == pytest.approx(optimum(q, d, alpha), abs=1e-12)
+        assert float(curve(alpha)) == pytest.approx(find_optimum(q, d, alpha), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pieces_of_pair_curve_meet_at_transition_points(seed):
-    curve = figures.build_pair_curve(*random_matrix(6, seed)[:2])
+    curve = figures.build_pair_curve(*sample_matrix(6, seed)[:2])
     e = np.expm1(curve.transitions)
     before = np.log1p(curve.q[:-1] * e) - np.log1p(curve.d[:-1] * e)
     np.testing.assert_allclose(before, curve(curve.transitions), atol=1e-12)
@@ -179,7 +179,7 @@ def test_figure_4_has_known_losses_and_all_transition_points():
 def test_claims_of_figure_4_fail_for_another_loss():
     curves = figures.build_pair_curves(figures.EXAMPLE_4)
     right = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), curves)
-    assert verdicts(right) == ["holds", "does not hold", "holds", "holds"]
+    assert list_verdicts(right) == ["holds", "does not hold", "holds", "holds"]
     wrong = figures.judge_figure_4(LossFunction(figures.FORWARD), curves)
     assert wrong[0].verdict == "does not hold"
     growing = figures.PairCurve(np.array([0.1, 0.2]), np.array([0.05, 0.06]), np.array([1.0]))
@@ -189,12 +189,12 @@ def test_claims_of_figure_4_fail_for_another_loss():
 def test_pentagram_of_figure_4_is_at_a_transition_point():
     """With masses q and d of the best states, a loss is log((1 + qE) / (1 + dE)), E = e^α − 1."""
 
-    def ratio(q, d):
+    def compute_ratio(q, d):
         return (10 + q * Fraction(10, 3)) / (10 + d * Fraction(10, 3))
 
     # Rows 1 and 3 intersect rows 3 and 1 at E = 10/3, where the second state leaves the best set of rows 2 and 1.
-    assert ratio(7, 2) == ratio(5, 1) == 2
-    assert ratio(3 + 3, 1 + 2) == ratio(3, 1)
+    assert compute_ratio(7, 2) == compute_ratio(5, 1) == 2
+    assert compute_ratio(3 + 3, 1 + 2) == compute_ratio(3, 1)
     claim = figures.judge_figure_4(LossFunction(figures.EXAMPLE_4), figures.build_pair_curves(figures.EXAMPLE_4))[1]
     assert claim.verdict == "does not hold"
     assert f"α = {math.log(13 / 3):.4g}; " in claim.measured
@@ -208,7 +208,7 @@ def test_intersection_of_other_rows_lies_between_transition_points():
         [math.log(3), math.log(21)]
     )
     top = {
-        alpha: max(permutations(range(3), 2), key=lambda pair: optimum(matrix[pair[0]], matrix[pair[1]], alpha))
+        alpha: max(permutations(range(3), 2), key=lambda pair: find_optimum(matrix[pair[0]], matrix[pair[1]], alpha))
         for alpha in (1.2, math.log(13 / 3) - 1e-3, math.log(13 / 3) + 1e-3, 3.0)
     }
     first, before, after, last = top.values()
@@ -228,7 +228,7 @@ def test_line_11_of_algorithm_2_lacks_one():
 @pytest.mark.slow
 def test_figure_5_has_the_known_suprema():
     claims = figures.build_figure_5(OPTIONS).claims
-    assert verdicts(claims) == ["holds"] * 6 + ["does not hold"]
+    assert list_verdicts(claims) == ["holds"] * 6 + ["does not hold"]
     assert "supremum 1.192242" in claims[2].measured
     assert "supremum 0.792337" in claims[3].measured
 
@@ -247,7 +247,7 @@ def test_claims_of_example_5_fail_for_a_wrong_supremum():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_solver_equals_exact_enumeration(seed):
-    matrix = random_matrix(4, seed, zeros=0.2)
+    matrix = sample_matrix(4, seed, zeros=0.2)
     for alpha in (0.1, 2.0):
         assert runtime.solve_loss(matrix, alpha) == pytest.approx(compute_exact_loss(matrix, alpha), abs=1e-9)
 
@@ -269,30 +269,40 @@ def test_values_claim_fails_for_a_wrong_loss(monkeypatch):
     assert runtime.judge_values(differences, 4).verdict == "does not hold"
 
 
-def fabricated_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+def fabricate_runtimes() -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Return runtimes with two runs each under which all claims hold."""
     sizes = np.array([5.0, 50.0])
     times = np.array([1.0, 1000.0])
     alphas = np.array([0.1, 10.0, 20.0, 30.0])
 
-    def twice(*seconds):
+    def repeat_with_error(*seconds):
         return np.outer([1, 1.001], seconds)
 
-    limits = {"a_m = 0.1": twice(1, 2), "a_m = 1": twice(1, 4), "complete": twice(1, 5)}
+    limits = {
+        "a_m = 0.1": repeat_with_error(1, 2),
+        "a_m = 1": repeat_with_error(1, 4),
+        "complete": repeat_with_error(1, 5),
+    }
     return {
         "sizes": {
             "solver (HiGHS)": (sizes, np.array([[0.1, 10.0]])),
-            "loss": (sizes, twice(1e-3, 2e-3)),
-            "LossFunction, called": (sizes, twice(1e-5, 2e-5)),
+            "loss": (sizes, repeat_with_error(1e-3, 2e-3)),
+            "LossFunction, called": (sizes, repeat_with_error(1e-5, 2e-5)),
         },
         "limits": {f"LossFunction, built, {name}": (sizes, seconds) for name, seconds in limits.items()},
-        "lengths": {"loss": (times, twice(1, 9)), "LossFunction, built and called": (times, twice(2, 3))},
-        "alphas": {"loss": (alphas, twice(1, 2, 3, 3)), "LossFunction, called": (alphas, twice(1, 1, 1, 1))},
+        "lengths": {
+            "loss": (times, repeat_with_error(1, 9)),
+            "LossFunction, built and called": (times, repeat_with_error(2, 3)),
+        },
+        "alphas": {
+            "loss": (alphas, repeat_with_error(1, 2, 3, 3)),
+            "LossFunction, called": (alphas, repeat_with_error(1, 1, 1, 1)),
+        },
     }
 
 
 def test_runtime_claims_hold_for_fabricated_runtimes():
-    assert verdicts(runtime.judge_runtimes(*fabricated_runtimes().values())) == ["holds"] * 14
+    assert list_verdicts(runtime.judge_runtimes(*fabricate_runtimes().values())) == ["holds"] * 14
 
 
 @pytest.mark.parametrize(
@@ -313,7 +323,7 @@ def test_runtime_claims_hold_for_fabricated_runtimes():
     ],
 )
 def test_runtime_claim_fails_for_other_runtimes(panel, label, factors, start):
-    runtimes = fabricated_runtimes()
+    runtimes = fabricate_runtimes()
     x, seconds = runtimes[panel][label]
     runtimes[panel][label] = (x, seconds * np.array(factors))
     (failed,) = (claim for claim in runtime.judge_runtimes(*runtimes.values()) if claim.verdict != "holds")
@@ -322,7 +332,7 @@ def test_runtime_claim_fails_for_other_runtimes(panel, label, factors, start):
 
 
 def test_runtime_claim_is_not_decided_if_intervals_overlap():
-    runtimes = fabricated_runtimes()
+    runtimes = fabricate_runtimes()
     x, seconds = runtimes["sizes"]["loss"]
     runtimes["sizes"]["loss"] = (x, seconds * np.array([[0.2], [1]]))
     (claim,) = (item for item in runtime.judge_runtimes(*runtimes.values()) if "(loss)" in item.statement)
@@ -332,7 +342,7 @@ def test_runtime_claim_is_not_decided_if_intervals_overlap():
 # ---- Figure 7 ----
 
 
-def degrees_of_correlation() -> tuple[dict, dict]:
+def compute_correlation_curves() -> tuple[dict, dict]:
     curves, limits = {}, {}
     for n, s, epsilon in product((50, 200), (0.005, 1.0), (1.0, 0.1)):
         function = LossFunction(figures.smooth(np.eye(n), s))
@@ -343,9 +353,9 @@ def degrees_of_correlation() -> tuple[dict, dict]:
 
 @pytest.mark.slow
 def test_claims_of_figure_7_follow_the_curves():
-    curves, limits = degrees_of_correlation()
+    curves, limits = compute_correlation_curves()
     claims = figures.judge_figure_7(curves, limits)
-    assert verdicts(claims) == ["holds"] * 4 + ["does not hold", "holds", "does not hold", "holds"]
+    assert list_verdicts(claims) == ["holds"] * 4 + ["does not hold", "holds", "does not hold", "holds"]
     assert claims[3].measured.startswith("8, ")
     assert "0.633 and 5.696" in claims[6].measured
     # With s = 0.001 the statements of the paper would hold.
@@ -355,7 +365,7 @@ def test_claims_of_figure_7_follow_the_curves():
 
 @pytest.mark.slow
 def test_claims_of_figure_7_fail_for_exchanged_curves():
-    curves, limits = degrees_of_correlation()
+    curves, limits = compute_correlation_curves()
     backwards = {key: curve[::-1] for key, curve in curves.items()}
     assert figures.judge_figure_7(backwards, limits)[0].verdict == "does not hold"
     exchange = {50: 200, 200: 50, 0.005: 1.0, 1.0: 0.005}
@@ -376,7 +386,7 @@ def test_claims_of_figure_7_fail_for_exchanged_curves():
 def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
     """Rows of the smoothed identity lose log(((1 + s) x + 1 + n s) / (s x + 1 + n s))."""
 
-    def leakages(n, s, epsilon):
+    def compute_leakages(n, s, epsilon):
         values = [epsilon]
         while len(values) < 2000:
             x = math.expm1(values[-1])
@@ -384,7 +394,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
         return np.array(values)
 
     claims = {claim.statement: claim for claim in figures.compute_figure_7((50, 60)).claims}
-    curves = {s: leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
+    curves = {s: compute_leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
     first_steps = [curve[1] - curve[0] for curve in curves.values()]
     assert first_steps == sorted(first_steps, reverse=True)
     assert claims["A stronger correlation (smaller s) makes the increase steeper."].verdict == "holds"
@@ -399,7 +409,7 @@ def test_figure_7_has_a_curve_for_each_setting():
     figure = figures.compute_figure_7((5, 9))
     assert [len(panel.series) for panel in figure.panels] == [6, 6]
     expected = figures.backward_leakage(figures.smooth(np.eye(9), 0.05), [1.0] * 15)
-    np.testing.assert_array_equal(series(figure, 0, "s = 0.05, n = 9"), expected)
+    np.testing.assert_array_equal(get_series(figure, 0, "s = 0.05, n = 9"), expected)
 
 
 # ---- Figures 8 and 9 ----
@@ -407,7 +417,7 @@ def test_figure_7_has_a_curve_for_each_setting():
 
 def test_figure_8_has_the_known_budgets():
     figure = figures.build_figure_8(OPTIONS)
-    assert set(verdicts(figure.claims)) == {"holds"}
+    assert set(list_verdicts(figure.claims)) == {"holds"}
     constant, exact = (panel.series[0].y for panel in figure.panels)
     np.testing.assert_allclose(constant, 0.203872, atol=5e-7)
     np.testing.assert_allclose(exact[[0, 1, -1]], [0.499806, 0.203872, 0.704066], atol=5e-7)
@@ -420,7 +430,7 @@ def test_figure_8_states_the_leakage_at_either_end():
     Two states have the loss log((q x + 1) / (d x + 1)).
     """
 
-    def one_sided(*pairs):
+    def compute_one_sided(*pairs):
         leakage = 0.0
         for _ in range(30):
             x = np.exp(leakage) - 1
@@ -428,14 +438,14 @@ def test_figure_8_states_the_leakage_at_either_end():
         return leakage
 
     (claim,) = (claim for claim in figures.build_figure_8(OPTIONS).claims if claim.figure == "Section 5, Figure 8(a)")
-    forward, backward = one_sided((0.8, 0.1), (0.9, 0.2)), one_sided((0.8, 0.2))
+    forward, backward = compute_one_sided((0.8, 0.1), (0.9, 0.2)), compute_one_sided((0.8, 0.2))
     assert f"TPL {forward:.4f} at timestamp 1 and {backward:.4f} at timestamp 30" in claim.measured
 
 
 def test_claims_of_figure_8_fail_for_exchanged_algorithms():
     budgets = [np.full(30, constant_budget(figures.BACKWARD, figures.FORWARD, 1.0)), np.full(30, 0.3)]
     constant, large = (compute_leakage(figures.BACKWARD, figures.FORWARD, values) for values in budgets)
-    assert set(verdicts(figures.judge_figure_8(large, constant, 1.0))) == {"does not hold"}
+    assert set(list_verdicts(figures.judge_figure_8(large, constant, 1.0))) == {"does not hold"}
 
 
 @pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (0.5, False)])
@@ -462,8 +472,8 @@ def test_figure_9_of_a_single_run_has_no_intervals():
 def test_claims_of_figure_9_fail_for_exchanged_algorithms():
     by_length = {(2, "Algorithm 7"): 3.0, (2, "Algorithm 8"): 1.0, (50, "Algorithm 7"): 3.0, (50, "Algorithm 8"): 2.9}
     by_degree = {(0.01, "Algorithm 8"): 9.0, (1.0, "Algorithm 8"): 1.1}
-    assert verdicts(figures.judge_figure_9(by_length, by_degree, 1.0)) == ["holds", "holds"]
+    assert list_verdicts(figures.judge_figure_9(by_length, by_degree, 1.0)) == ["holds", "holds"]
     other = {"Algorithm 7": "Algorithm 8", "Algorithm 8": "Algorithm 7"}
     exchanged = {(steps, other[name]): value for (steps, name), value in by_length.items()}
     weak = {(0.01, "Algorithm 8"): 1.2, (1.0, "Algorithm 8"): 1.1}
-    assert set(verdicts(figures.judge_figure_9(exchanged, weak, 1.0))) == {"does not hold"}
+    assert set(list_verdicts(figures.judge_figure_9(exchanged, weak, 1.0))) == {"does not hold"}

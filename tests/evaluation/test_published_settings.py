@@ -20,7 +20,7 @@ from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import get_model_path, make_space
 from dphmm.model.model import MarkovModel
 from tests.evaluation.conftest import InOrder
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 pytest.importorskip("pyarrow")
 
@@ -70,7 +70,7 @@ def find_differences(config: EvaluationConfig, name: str, trajectories, folder, 
         differences.add("size")
     if (config.mechanism, config.repair) != ("planar-isotropic", "greedy"):
         differences.add("mechanism")  # K-norm noise has the same distribution, so no figure distinguishes them
-    if not _cells_match(published, config):
+    if not _has_published_cells(published, config):
         differences.add("cell")
     if differences & {"size", "cell"}:
         return differences  # skip the run, which takes seconds: with other cells no figure is the paper's
@@ -89,7 +89,7 @@ def find_differences(config: EvaluationConfig, name: str, trajectories, folder, 
         agree: dict[str, list[bool]] = {"possible states": [], "DoP": [], "error": []}
         table = evaluation.table().select_rows(setting)
         radius = published.radius_km if setting == small.get_default_setting("utility") else setting.radius_km
-        for row in _brute_force(evaluation, setting.policy, radius):
+        for row in _enumerate_figures(evaluation, setting.policy, radius):
             (at,) = np.flatnonzero((table["sequence"] == row.sequence) & (table["step"] == row.step))
             figures = (
                 table["num_possible_states"][at] == row.possible,
@@ -107,7 +107,7 @@ def find_differences(config: EvaluationConfig, name: str, trajectories, folder, 
     return differences
 
 
-def _cells_match(published: Published, config: EvaluationConfig) -> bool:
+def _has_published_cells(published: Published, config: EvaluationConfig) -> bool:
     """Return whether the cells have the published size on the ellipsoid and cover the box."""
     space, geod = make_space(config), Geod(ellps="WGS84")
     places = space.latlon()
@@ -137,7 +137,7 @@ class Expected:
     is_certain: bool
 
 
-def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Iterator[Expected]:
+def _enumerate_figures(evaluation: Evaluation, policy: str, radius_km: float) -> Iterator[Expected]:
     """Yield expected figures of timesteps at which the true state is possible.
 
     A figure is certain unless Algorithm 1 has a tie. For the complete policy on δ-location sets only the first step
@@ -175,22 +175,22 @@ def _brute_force(evaluation: Evaluation, policy: str, radius_km: float) -> Itera
                 edges = (moved.T @ moved).toarray() > 0
             else:
                 edges = np.ones((len(states), len(states)), dtype=bool)
-            hull = _hull_over(where, edges)
+            hull = _build_edge_hull(where, edges)
             if hull is None:
                 break  # noise along a line restricts the constraint sets of later steps
             repaired, is_certain = _repair(hull, where)
             true = np.flatnonzero(states == split.states[sequence, step])
             if len(true):
-                within = int(_inside(repaired, where - where[true[0]]).sum())
+                within = int(_contains(repaired, where - where[true[0]]).sum())
                 yield Expected(
-                    sequence, step, len(states), within, 12 / EPSILON**2 * _second_moment(repaired), is_certain
+                    sequence, step, len(states), within, 12 / EPSILON**2 * _compute_second_moment(repaired), is_certain
                 )
 
 
-def _hull_over(where: np.ndarray, edges: np.ndarray) -> ConvexHull | None:
+def _build_edge_hull(where: np.ndarray, edges: np.ndarray) -> ConvexHull | None:
     """Return the hull of the differences over the edges, or None if it is flat."""
     rows, columns = np.nonzero(edges)
-    return _hull(where[rows] - where[columns])
+    return _build_hull(where[rows] - where[columns])
 
 
 def _repair(hull: ConvexHull, where: np.ndarray) -> tuple[ConvexHull, bool]:
@@ -199,23 +199,23 @@ def _repair(hull: ConvexHull, where: np.ndarray) -> tuple[ConvexHull, bool]:
     np.fill_diagonal(apart, np.inf)
     vectors, is_certain = [hull.points], True
     for state in range(len(where)):
-        if _inside(hull, where - where[state]).sum() < 2:
+        if _contains(hull, where - where[state]).sum() < 2:
             is_certain &= np.count_nonzero(apart[state] < apart[state].min() + 1e-9) == 1
             partner = where[apart[state].argmin()] - where[state]
             vectors.append(np.array([partner, -partner]))
     return ConvexHull(np.concatenate(vectors)), is_certain
 
 
-def _hull(vectors: np.ndarray) -> ConvexHull | None:
+def _build_hull(vectors: np.ndarray) -> ConvexHull | None:
     vectors = np.unique(vectors.round(9), axis=0)
     return ConvexHull(vectors) if len(vectors) > 2 and np.linalg.matrix_rank(vectors) == 2 else None
 
 
-def _inside(hull: ConvexHull, vectors: np.ndarray) -> np.ndarray:
+def _contains(hull: ConvexHull, vectors: np.ndarray) -> np.ndarray:
     return (vectors @ hull.equations[:, :2].T + hull.equations[:, 2] <= 1e-9).all(axis=1)
 
 
-def _second_moment(hull: ConvexHull) -> float:
+def _compute_second_moment(hull: ConvexHull) -> float:
     """Return ``E|u|²`` for u uniform in a polygon around the origin.
 
     It is the mean over the triangles with a corner at the origin.
@@ -228,7 +228,7 @@ def _second_moment(hull: ConvexHull) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sequences"), [slow("gowalla", 12), ("geolife", 6)])
+@pytest.mark.parametrize(("name", "sequences"), [mark_slow("gowalla", 12), ("geolife", 6)])
 def test_preset_has_settings_of_paper_on_real_traces(real_data, real_trajectories, tmp_path, name, sequences):
     """Few first steps on Gowalla are small enough for brute force, so more sequences are used."""
     path = SECTION_8[name].path

@@ -25,7 +25,7 @@ from dphmm.evaluation.report import (
 from dphmm.evaluation.run import COLUMNS, Evaluation, StepTable
 from dphmm.evaluation.split import make_space
 from dphmm.plots.evaluation import draw_evaluation_figures
-from tests.pages import DESK, PHONE, looked_at
+from tests.pages import DESK, PHONE, inspect_page
 
 CONFIG = parse_config(
     {"data": ["x"], "grid": "geolife", "sequences": 6, "length": 20, "epsilons": [0.5, 1.0], "radii_km": [1.0, 2.0]}
@@ -49,7 +49,7 @@ def make_table(protection, error, runtime=lambda setting, step: 1e-3, config=CON
     return StepTable.from_rows(rows)
 
 
-def verdicts(table: StepTable) -> dict[str, str]:
+def get_verdicts(table: StepTable) -> dict[str, str]:
     return {claim.statement: claim.verdict for claim in check_claims(table, CONFIG)}
 
 
@@ -74,14 +74,14 @@ def make_opposite_table() -> StepTable:
 
 
 def test_every_claim_holds_for_table_of_paper():
-    verdict_of = verdicts(make_paper_table())
+    verdict_of = get_verdicts(make_paper_table())
     assert len(verdict_of) == 24
     assert {words: verdict for words, verdict in verdict_of.items() if verdict != HOLDS} == {}
 
 
 def test_claims_fail_for_opposite_table():
     """One claim remains: the error of transition is above that of DPLS."""
-    verdict_of = verdicts(make_opposite_table())
+    verdict_of = get_verdicts(make_opposite_table())
     assert [words for words, verdict in verdict_of.items() if verdict == HOLDS] == [
         "Transition has a larger error than DPLS."
     ]
@@ -89,7 +89,7 @@ def test_claims_fail_for_opposite_table():
 
 def test_claims_within_noise_are_not_decided():
     """Errors differ by chance: factors are sampled from 0.95 to 1.05 per sequence and setting."""
-    verdict_of = verdicts(make_table(lambda s: 50, lambda s: 1.0))
+    verdict_of = get_verdicts(make_table(lambda s: 50, lambda s: 1.0))
     assert verdict_of["Utility has a smaller error than DPLS."] == UNDECIDED
     assert verdict_of["Under utility, the error falls as ε grows."] == UNDECIDED
     assert verdict_of["Utility has a larger DoP than DPLS."] == FAILS, "equal in every sequence: no noise"
@@ -112,7 +112,7 @@ def test_claim_of_convergence_states_its_tolerance():
     statement = "Under transition the hull's area converges (last two quarters within 15 %)."
     for last, verdict in ((1.17, HOLDS), (1.18, FAILS), (0.86, HOLDS), (0.84, FAILS)):
         table = make_table(lambda s: 50, lambda s: 1.0, lambda s, step, last=last: last if step > 15 else 1.0)
-        assert verdicts(table)[statement] == verdict
+        assert get_verdicts(table)[statement] == verdict
 
 
 @pytest.mark.parametrize(("dop", "verdict"), [(100, HOLDS), (90, HOLDS), (70, FAILS), (181, FAILS)])
@@ -138,12 +138,12 @@ def test_ratio_interval_matches_scipys_paired_bootstrap():
     above = 2 * level * rng.uniform(0.9, 1.1, (40, 1))
     low, high = _divide_means(above.ravel(), below.ravel())[1:]
 
-    def ratio_of_means(a, b, axis):
+    def divide_means(a, b, axis):
         return np.mean(a, axis=axis) / np.mean(b, axis=axis)
 
     data, how = (above.ravel(), below.ravel()), {"method": "percentile", "n_resamples": 20_000, "rng": 5}
-    paired = stats.bootstrap(data, ratio_of_means, paired=True, **how).confidence_interval
-    apart = stats.bootstrap(data, ratio_of_means, paired=False, **how).confidence_interval
+    paired = stats.bootstrap(data, divide_means, paired=True, **how).confidence_interval
+    apart = stats.bootstrap(data, divide_means, paired=False, **how).confidence_interval
     width = paired.high - paired.low
     assert abs(low - paired.low) < 0.1 * width
     assert abs(high - paired.high) < 0.1 * width
@@ -285,7 +285,7 @@ def test_settings_without_releases_are_marked_and_labels_do_not_touch():
 def test_page_fits_phone_and_desktop(figures, page, browser, width):
     for figure in figures.values():
         assert all(ax.has_data() for ax in figure.axes)
-    assert looked_at(browser, page, width) == len(figures)
+    assert inspect_page(browser, page, width) == len(figures)
 
 
 @pytest.mark.slow

@@ -175,10 +175,10 @@ def test_resuming_keeps_finished_tasks(config, trajectories, tmp_path, plain_tab
     evaluation.close()
     written = {part: part.stat().st_mtime_ns for part in (tmp_path / "run" / "parts").iterdir()}
 
-    def unread():
+    def refuse_reading():
         raise AssertionError("the data were read again")
 
-    again = Evaluation.open(config, tmp_path / "run", unread, resume=True)
+    again = Evaluation.open(config, tmp_path / "run", refuse_reading, resume=True)
     assert [task.index for task in again.unfinished] == list(range(4, 14))
     list(again.run(InOrder()))
     assert all(part.stat().st_mtime_ns == before for part, before in written.items())
@@ -205,7 +205,7 @@ def test_repeatedly_dying_processes_end_run():
 def test_killed_command_resumes_to_same_table(plain_table, config, tmp_path):
     toml = tmp_path / "job.toml"
     keys = {name: value for name, value in config.model_dump().items() if value not in (None, {}, ())}
-    toml.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in keys.items()))
+    toml.write_text("".join(f"{name} = {_format_toml(value)}\n" for name, value in keys.items()))
     line = [sys.executable, "-m", "dphmm", "evaluate", str(toml), "-o", str(tmp_path / "run"), "--workers", "1"]
     running = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     parts = tmp_path / "run" / "parts"
@@ -221,9 +221,9 @@ def test_killed_command_resumes_to_same_table(plain_table, config, tmp_path):
     assert tables_are_equal(plain_table, load_evaluation(tmp_path / "run").table())
 
 
-def _toml(value) -> str:
+def _format_toml(value) -> str:
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(_format_toml(item) for item in value) + "]"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 

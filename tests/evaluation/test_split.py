@@ -11,7 +11,7 @@ from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequence
 from dphmm.space.trajectory import Trajectory
-from tests.walkers import walker
+from tests.walkers import make_walker
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_users_are_never_evaluated_with_model_trained_on_them(config, trajectori
 @pytest.mark.parametrize(("sequences", "count", "folds", "fewest"), [(12, 15, 5, 12), (15, 15, 5, 12), (2, 3, 5, 2)])
 def test_models_are_trained_on_most_users(config, sequences, count, folds, fewest):
     """Without folds, twelve evaluated users of fifteen would leave three for training."""
-    crowd = [walker(f"p{i}", 40, i) for i in range(count)]
+    crowd = [make_walker(f"p{i}", 40, i) for i in range(count)]
     keys = config.model_dump() | {"sequences": sequences, "folds": folds}
     split, _ = split_users(crowd, EvaluationConfig.model_validate(keys))
     assert len(split.users) == sequences
@@ -94,7 +94,7 @@ def test_models_are_trained_on_most_users(config, sequences, count, folds, fewes
 
 def test_model_of_single_user_raises(config):
     with pytest.raises(ConfigurationError, match=r"2 users .*region.* 1\b") as caught:
-        split_users([walker("a", 40, 1), walker("b", 40, 2)], config)
+        split_users([make_walker("a", 40, 1), make_walker("b", 40, 2)], config)
     assert "\n" not in str(caught.value)
 
 
@@ -129,7 +129,7 @@ def test_dropped_users_are_counted_by_reason(config, trajectories):
 
 
 def test_gap_ends_sequence(config):
-    whole = [walker(f"p{i}", 40, i) for i in range(4)]
+    whole = [make_walker(f"p{i}", 40, i) for i in range(4)]
     kept = np.arange(40) % 10 != 9  # a missing fix every ten steps; a sequence of thirteen needs more
     holes = Trajectory("h", whole[0].times[kept], whole[0].latitude[kept], whole[0].longitude[kept])
     split, _ = split_users([*whole, holes], config)
@@ -140,7 +140,7 @@ def test_gap_ends_sequence(config):
 def test_data_without_usable_sequence_raise_with_counts(config, trajectories):
     far = Trajectory("far", trajectories[1].times, trajectories[1].latitude - 20, trajectories[1].longitude)
     with pytest.raises(ConfigurationError, match=r"1 .*within the region; 2 ") as caught:
-        split_users([far, walker("a", 5, 1), walker("b", 5, 2)], config)
+        split_users([far, make_walker("a", 5, 1), make_walker("b", 5, 2)], config)
     assert "\n" not in str(caught.value)
 
 

@@ -21,7 +21,7 @@ from dphmm.errors import EventError
 from dphmm.events import Cap, CapTracker, EventOdds, Pattern, Presence
 from dphmm.events.cap_budget import NUM_RUNGS, compute_rung_budget
 from dphmm.events.outputs import ROUNDING, BoundedOutputs, OddsBounds, Sectors, TableOutputs, is_below, make_outputs
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 LOGIT = {q: float(np.log(q / (1 - q))) for q in (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)}
 
@@ -267,7 +267,7 @@ HERE = Presence([4], 1, 3)
 
 
 @pytest.mark.parametrize("q", [0.35, 0.5, 0.8])
-@pytest.mark.parametrize("seed", few_every_day(range(4), 2))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(4), 2))
 def test_no_output_along_releases_passes_cap(q, seed):
     """Enumerates all outputs of each next release. Half of the releases take the worst output."""
     rng = np.random.default_rng(seed)

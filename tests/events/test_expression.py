@@ -76,13 +76,13 @@ def test_places_are_named_numbered_or_polygons(tmp_path):
     path = tmp_path / "clinic.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
-    def inside(*names: str) -> list[int]:
+    def find_cells_inside(*names: str) -> list[int]:
         windows = [(np.abs(grid.points - [squares[name][0], 0]).max(axis=1), squares[name][1]) for name in names]
         within = [distance < half + 0.5 for distance, half in windows]  # cells of 1 km that share area
         return np.flatnonzero(np.any(within, axis=0)).tolist()
 
-    assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(inside("ward 1", "ward 2"), 1, 1)
-    assert parse_event(f'at:"{path}"#"ward 2" at 1').resolve(grid) == Presence(inside("ward 2"), 1, 1)
+    assert parse_event(f'at:"{path}" at 1').resolve(grid) == Presence(find_cells_inside("ward 1", "ward 2"), 1, 1)
+    assert parse_event(f'at:"{path}"#"ward 2" at 1').resolve(grid) == Presence(find_cells_inside("ward 2"), 1, 1)
     with pytest.raises(EventError, match="must be one of 'ward 1', 'ward 2', 'far', got 'ward 3'"):
         parse_event(f'at:"{path}"#"ward 3" at 1').resolve(grid)
     with pytest.raises(EventError, match=r"'.*#far' must overlap at least one state of the model"):

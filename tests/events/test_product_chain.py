@@ -164,7 +164,7 @@ def compute_log_odds_in_logs(matrix: np.ndarray, initial: np.ndarray, rows: np.n
         log_matrix, size = np.log(matrix), len(initial)
         within = np.isin(np.arange(size), event.states)
 
-        def odds_after(last: int) -> float:
+        def compute_odds_after(last: int) -> float:
             masses = np.stack([np.log(initial), np.full(size, -np.inf)])
             for t in range(max(event.last, last) + 1):
                 if t:
@@ -177,7 +177,7 @@ def compute_log_odds_in_logs(matrix: np.ndarray, initial: np.ndarray, rows: np.n
             totals = np.logaddexp.reduce(masses, axis=1)
             return float(totals[1] - totals[0])
 
-        return np.array([odds_after(t) for t in range(len(rows))]) - odds_after(-1)
+        return np.array([compute_odds_after(t) for t in range(len(rows))]) - compute_odds_after(-1)
 
 
 @pytest.mark.parametrize("spread", [50, 700, 10_000])

@@ -29,7 +29,7 @@ from dphmm.release.record import ReleaseRecord
 from tests.command_line import run
 from tests.extensions.pages import forget, install, read_file
 from tests.mechanisms.test_base_catalogue import EPSILON, EVERY, HULL
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 CODE = read_file("own_mechanism.md", "elliptic_noise.py")
 POINTS = np.array([[0.0, 0], [3, 0], [1, 2], [0, 1], [2, 2], [5, 6]])
@@ -48,7 +48,7 @@ def elliptic(tmp_path, monkeypatch):
 
 
 def build_engine(mechanism, **settings) -> Releaser:
-    return Releaser(MODEL, F, graph(), 0.7, mechanism, rng=3, **settings)
+    return Releaser(MODEL, F, build_graph(), 0.7, mechanism, rng=3, **settings)
 
 
 def test_code_is_short_and_outside_the_package(elliptic):
@@ -277,7 +277,7 @@ def test_certificate_is_refused(elliptic):
         check_certifiable(build_engine("elliptic"))
 
 
-def broken_variants(elliptic):
+def build_broken_variants(elliptic):
     class LargeGauge(elliptic):
         def gauge(self, loss, rounding=0.0):
             return Gauge.from_ellipsoid(self.axes, 1.01 * loss / self.epsilon, rounding)
@@ -307,7 +307,7 @@ def broken_variants(elliptic):
 @pytest.mark.slow
 def test_broken_variants_are_caught_before_the_release(elliptic):
     """The samples have alpha 1e-9, n = 4,096 and a fixed seed."""
-    for broken in broken_variants(elliptic):
+    for broken in build_broken_variants(elliptic):
         broken.name, broken.version = "broken", "1"
         MECHANISM_REGISTRY._classes.pop("broken", None)
         register_mechanism(broken)
@@ -330,7 +330,7 @@ def test_samples_are_checked_after_a_singleton_too(elliptic):
     register_mechanism(Short)
     start = np.eye(6)[4]
     model = MarkovModel(np.full((6, 6), 1 / 6), start)
-    engine = Releaser(model, F, graph(), 0.7, "short", rng=3, allow_singleton=True)
+    engine = Releaser(model, F, build_graph(), 0.7, "short", rng=3, allow_singleton=True)
     assert engine.release(4).is_singleton
     with pytest.raises(GuaranteeError, match=r"^Short samples"):
         engine.release(4)
@@ -413,7 +413,7 @@ def test_engine_with_replaced_method_adds_its_name():
         """Only documentation."""
 
     for kind, suffix in ((Loud, "+tests.extensions.test_mechanism."), (Same, "")):
-        engine = kind(MODEL, F, graph(), 0.7, "k-norm", rng=3)
+        engine = kind(MODEL, F, build_graph(), 0.7, "k-norm", rng=3)
         record = engine.release(4)
         assert record.mechanism.startswith(f"k-norm{suffix}")
         assert record.soundness == ("trusted" if suffix else "verified")
@@ -455,7 +455,9 @@ def test_exact_mechanism_gets_lattice_values(monkeypatch):
             return cls(hull, epsilon)
 
     register_mechanism(Steps)
-    registered, shipped = (Releaser(MODEL, F, graph(), 0.7, name, rng=3).release(4) for name in ("steps", "lattice"))
+    registered, shipped = (
+        Releaser(MODEL, F, build_graph(), 0.7, name, rng=3).release(4) for name in ("steps", "lattice")
+    )
     assert registered.is_exact
     assert registered.released == shipped.released
     assert registered.soundness == "trusted"

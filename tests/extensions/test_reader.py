@@ -54,27 +54,27 @@ EXPECTED = tuple(
 )
 
 
-def iso(seconds: int) -> str:
+def format_iso(seconds: int) -> str:
     return f"{np.datetime64(seconds, 's')}Z"
 
 
-def fleet_lines(rows=tuple(ROWS)) -> str:
+def format_fleet_lines(rows=tuple(ROWS)) -> str:
     return "".join(f"{u};{t};{round(y * 1e6)};{round(x * 1e6)}\n" for u, t, y, x in rows)
 
 
-def table_lines() -> str:
-    return "user,time,latitude,longitude\n" + "".join(f"{u},{iso(t)},{y:.6f},{x:.6f}\n" for u, t, y, x in ROWS)
+def format_table_lines() -> str:
+    return "user,time,latitude,longitude\n" + "".join(f"{u},{format_iso(t)},{y:.6f},{x:.6f}\n" for u, t, y, x in ROWS)
 
 
-def json_lines() -> str:
-    return "\n".join(json.dumps({"user": u, "time": iso(t), "lat": y, "lon": x}) for u, t, y, x in ROWS)
+def format_json_lines() -> str:
+    return "\n".join(json.dumps({"user": u, "time": format_iso(t), "lat": y, "lon": x}) for u, t, y, x in ROWS)
 
 
-def geojson() -> str:
+def format_geojson() -> str:
     features = [
         {
             "type": "Feature",
-            "properties": {"user": u, "time": iso(t)},
+            "properties": {"user": u, "time": format_iso(t)},
             "geometry": {"type": "Point", "coordinates": [x, y]},
         }
         for u, t, y, x in ROWS
@@ -82,13 +82,14 @@ def geojson() -> str:
     return json.dumps({"type": "FeatureCollection", "features": features})
 
 
-def checkins() -> str:
-    return "".join(f"{u}\t{iso(t)}\t{y:.6f}\t{x:.6f}\t7\n" for u, t, y, x in reversed(ROWS))
+def format_checkins() -> str:
+    return "".join(f"{u}\t{format_iso(t)}\t{y:.6f}\t{x:.6f}\t7\n" for u, t, y, x in reversed(ROWS))
 
 
-def owntracks() -> str:
+def format_owntracks() -> str:
     return "".join(
-        f"{iso(t)}\t*\t" + json.dumps({"_type": "location", "topic": f"owntracks/{u}/a", "tst": t, "lat": y, "lon": x})
+        f"{format_iso(t)}\t*\t"
+        + json.dumps({"_type": "location", "topic": f"owntracks/{u}/a", "tst": t, "lat": y, "lon": x})
         + "\n"
         for u, t, y, x in ROWS
     )  # fmt: skip
@@ -96,12 +97,12 @@ def owntracks() -> str:
 
 # File → format and content, of the three users.
 FILES = {
-    "fleet.log": ("fleet-log", fleet_lines),
-    "a.csv": ("table", table_lines),
-    "a.jsonl": ("json", json_lines),
-    "a.geojson": ("geojson", geojson),
-    "a.txt": ("checkins", checkins),
-    "a.rec": ("owntracks", owntracks),
+    "fleet.log": ("fleet-log", format_fleet_lines),
+    "a.csv": ("table", format_table_lines),
+    "a.jsonl": ("json", format_json_lines),
+    "a.geojson": ("geojson", format_geojson),
+    "a.txt": ("checkins", format_checkins),
+    "a.rec": ("owntracks", format_owntracks),
 }
 
 
@@ -131,7 +132,7 @@ def fleet(tmp_path, monkeypatch):
 @pytest.fixture
 def log(tmp_path):
     path = tmp_path / "fleet.log"
-    path.write_text(fleet_lines())
+    path.write_text(format_fleet_lines())
     return path
 
 
@@ -250,7 +251,7 @@ def build_broken(fleet):
 @pytest.mark.slow
 def test_broken_variants_are_caught(fleet, tmp_path):
     path = tmp_path / "fleet.broken"
-    path.write_text(fleet_lines())
+    path.write_text(format_fleet_lines())
     for broken, message in build_broken(fleet).items():
         READER_REGISTRY._classes.pop("broken", None)
         broken.name = "broken"
@@ -399,8 +400,8 @@ def test_registered_reader_precedes_formats_by_content(fleet, tmp_path):
 
     folder = tmp_path / "all"
     folder.mkdir()
-    (folder / "a.csv").write_text(fleet_lines())
-    (folder / "b.csv").write_text(table_lines())
+    (folder / "a.csv").write_text(format_fleet_lines())
+    (folder / "b.csv").write_text(format_table_lines())
     assert recognise(folder / "a.csv") == "by-content"
     assert recognise(folder / "b.csv") == "table"
     assert read(folder).trajectories == EXPECTED
@@ -450,7 +451,7 @@ def test_reader_that_cannot_be_imported_stops_the_run_unless_a_format_is_named(t
     install(folder, "no_log", "raise ImportError('no log')", "dphmm.readers", "no-log", "Log")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(READER_REGISTRY, "_classes", {})
-    (tmp_path / "a.csv").write_text(table_lines())
+    (tmp_path / "a.csv").write_text(format_table_lines())
     for use in (read, recognise, lambda path: Data(path).read()):
         with pytest.raises(MissingExtensionError, match=r"reader 'no-log' .*no_log:Log cannot be imported: no log"):
             use(tmp_path / "a.csv")
@@ -467,7 +468,7 @@ def test_folder_and_archives_with_other_formats(fleet, tmp_path, log):
     shutil.move(log, folder)
     rows = [(user, seconds + 1, y, x) for user, seconds, y, x in ROWS]
     (folder / "b.csv").write_text(
-        "user,time,latitude,longitude\n" + "".join(f"{u},{iso(t)},{y},{x}\n" for u, t, y, x in rows)
+        "user,time,latitude,longitude\n" + "".join(f"{u},{format_iso(t)},{y},{x}\n" for u, t, y, x in rows)
     )
     (folder / "notes.txt").write_text("no recording")
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
@@ -496,7 +497,7 @@ def test_files_without_users_are_not_split_into_several_users(fleet, tmp_path):
                     yield track
 
     for name in ("x.one", "y.one"):
-        (tmp_path / name).write_text(fleet_lines())
+        (tmp_path / name).write_text(format_fleet_lines())
     assert [track.user for track in read(tmp_path / "x.one").trajectories] == ["x"]
     with pytest.raises(DataFileError, match="does not specify a user"):
         read(tmp_path, "unnamed")
@@ -511,7 +512,7 @@ def test_jobs_read_the_file_by_its_path(log, tmp_path):
     space = region(bbox=(44.9, -30.1, 45.1, -29.9), cell_km=1)
     models = [learn(data, space, step_seconds=600).model.content_hash for data in (log, list(EXPECTED))]
     assert models[0] == models[1]
-    log.write_text(fleet_lines(("ann", 1711846800 + 20 * step, 45 + step * 1e-3, -30.0) for step in range(20)))
+    log.write_text(format_fleet_lines(("ann", 1711846800 + 20 * step, 45 + step * 1e-3, -30.0) for step in range(20)))
     recording = read_recording(log)
     assert recording.source == "fleet-log"
     assert [len(segment) for segment in recording.segments] == [20]
@@ -522,7 +523,7 @@ def test_jobs_read_the_file_by_its_path(log, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("fleet")
 def test_commands_read_the_file_like_a_table(log, tmp_path):
-    (tmp_path / "a.csv").write_text(table_lines())
+    (tmp_path / "a.csv").write_text(format_table_lines())
     region_options = ["--bbox", "44.9", "-30.1", "45.1", "-29.9", "--step", "600", "--cell", "1"]
     model = tmp_path / "region.npz"
     assert run("model", "blank", *region_options, "-o", str(model)).exit_code == 0

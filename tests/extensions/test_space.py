@@ -143,7 +143,7 @@ def test_model_of_an_unreadable_space_is_neither_saved_nor_released(ring, monkey
     assert not (tmp_path / "ring.npz").exists()
 
 
-def drive(space, seed) -> Trajectory:
+def sample_drive(space, seed) -> Trajectory:
     turns = np.random.default_rng(seed).uniform(0, 2, 60).cumsum() / 40
     places = space.projection.to_latlon(2 * np.column_stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)]))
     times = np.datetime64("2024-03-07T08:00") + np.arange(60) * np.timedelta64(60, "s")
@@ -152,7 +152,7 @@ def drive(space, seed) -> Trajectory:
 
 def learn_ring(ring) -> MarkovModel:
     space = ring(45.0, -30.0, 2.0, 40)
-    return learn([drive(space, seed) for seed in range(4)], space, step_seconds=60).model
+    return learn([sample_drive(space, seed) for seed in range(4)], space, step_seconds=60).model
 
 
 def test_certificate_is_verified_without_locations_of_states(ring, tmp_path):
@@ -160,7 +160,7 @@ def test_certificate_is_verified_without_locations_of_states(ring, tmp_path):
     model.save(tmp_path / "ring.npz")
     files = [tmp_path / name for name in ("proof.jsonl", "rows.csv")]
     settings = ReleaseSettings("utility:1km", epsilon=1.0)
-    release(drive(model.space, 99), model, settings, files[1], rng=0, certificate=files[0])
+    release(sample_drive(model.space, 99), model, settings, files[1], rng=0, certificate=files[0])
     command = [sys.executable, "-I", VERIFIER, *files, "--model", tmp_path / "ring.npz"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -229,7 +229,7 @@ def test_unregistered_space_is_not_saved(ring, tmp_path):
 def test_policy_graph_is_a_policy_of_settings(ring):
     model = learn_ring(ring)
     policy = PolicyGraph.from_edges(40, [(i, (i + 1) % 40) for i in range(40)])
-    track = drive(model.space, 99)
+    track = sample_drive(model.space, 99)
     done = release(track, model, ReleaseSettings(policy, 1.0), rng=0)
     assert len(done.table) == 60
 

@@ -26,7 +26,7 @@ def test_cell_outlines_tile_region_around_their_centres():
         assert shapely.distance(outline.centroid, shapely.Point(longitude, latitude)) < 1e-6
 
 
-def layer(path, squares):
+def write_layer(path, squares):
     """Write 0.1-degree squares with a corner longitude, a name and a district each."""
     features = [
         {
@@ -42,17 +42,17 @@ def layer(path, squares):
 
 def test_property_defines_districts_and_area_in_two_districts_raises(tmp_path):
     squares = [(7.0, "a", "north"), (7.1, "b", "south"), (7.2, "c", "north"), (7.3, "a", "north")]
-    areas = Areas.from_polygons(layer(tmp_path / "areas.json", squares), "name", "district")
+    areas = Areas.from_polygons(write_layer(tmp_path / "areas.json", squares), "name", "district")
     assert (areas.names, areas.districts) == (("a", "b", "c"), ("north", "south"))
     assert areas.district_of.tolist() == [0, 1, 0]
-    twice = layer(tmp_path / "twice.json", [*squares, (7.4, "b", "north")])
+    twice = write_layer(tmp_path / "twice.json", [*squares, (7.4, "b", "north")])
     with pytest.raises(DataFileError, match="'district'"):
         Areas.from_polygons(twice, "name", "district")
 
 
 def test_district_layer_assigns_areas_by_interior_point_and_rest_elsewhere(tmp_path):
-    areas = layer(tmp_path / "areas.json", [(7.0, "a", ""), (7.1, "b", ""), (8.0, "c", "")])
-    districts = layer(tmp_path / "districts.json", [(7.0, "west", ""), (7.1, "east", "")])
+    areas = write_layer(tmp_path / "areas.json", [(7.0, "a", ""), (7.1, "b", ""), (8.0, "c", "")])
+    districts = write_layer(tmp_path / "districts.json", [(7.0, "west", ""), (7.1, "east", "")])
     areas_with_districts = Areas.from_polygons(areas, "name", districts)
     assert (areas_with_districts.districts, areas_with_districts.district_of.tolist()) == (
         ("west", "east", "elsewhere"),

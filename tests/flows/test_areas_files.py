@@ -23,7 +23,7 @@ def frame():
     return geopandas.GeoDataFrame({"name": NAMES}, geometry=SHAPES, crs=4326)
 
 
-def zipped(path, folder, names=None):
+def pack_zip(path, folder, names=None):
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(folder.iterdir()):
             if file != path:
@@ -42,8 +42,8 @@ def test_archives_and_geoparquet_contain_the_areas_of_their_file(tmp_path, frame
     folder = tmp_path / "parts"
     folder.mkdir()
     frame.to_file(folder / "z.shp", encoding="utf-8")
-    check(zipped(tmp_path / "shape.zip", folder))
-    check(zipped(tmp_path / "nested.zip", folder, lambda name: f"a/{name}"))
+    check(pack_zip(tmp_path / "shape.zip", folder))
+    check(pack_zip(tmp_path / "nested.zip", folder, lambda name: f"a/{name}"))
     frame.to_crs(3857).to_parquet(tmp_path / "a.parquet")
     check(tmp_path / "a.parquet")
     frame.rename_geometry("the_geom").to_parquet(tmp_path / "b.geoparquet")
@@ -52,11 +52,11 @@ def test_archives_and_geoparquet_contain_the_areas_of_their_file(tmp_path, frame
     other.mkdir()
     frame.to_file(other / "doc.kml", driver="KML", engine="pyogrio")
     (other / "icon.png").write_bytes(b"\x89PNG")
-    check(zipped(tmp_path / "a.kmz", other))
+    check(pack_zip(tmp_path / "a.kmz", other))
     lone = tmp_path / "lone"
     lone.mkdir()
     (lone / "a.geojson").write_text(frame.to_json())
-    check(zipped(tmp_path / "lone.zip", lone))
+    check(pack_zip(tmp_path / "lone.zip", lone))
 
 
 def test_single_feature_and_geometry_are_one_area(tmp_path):
@@ -77,11 +77,11 @@ def test_other_files_raise_with_their_reason(tmp_path, frame):
     for name in "ab":
         (folder / f"{name}.geojson").write_text(frame.to_json())
     with pytest.raises(DataFileError, match=r"must contain one file of polygons, got 'a.geojson', 'b.geojson'"):
-        Areas.from_polygons(zipped(tmp_path / "two.zip", folder))
+        Areas.from_polygons(pack_zip(tmp_path / "two.zip", folder))
     (folder / "a.geojson").write_text("{")
     (folder / "b.geojson").unlink()
     with pytest.raises(DataFileError, match=r"cut.zip/a.geojson, line 1: is not JSON"):
-        Areas.from_polygons(zipped(tmp_path / "cut.zip", folder))
+        Areas.from_polygons(pack_zip(tmp_path / "cut.zip", folder))
     (tmp_path / "no.kmz").write_bytes(b"no archive")
     with pytest.raises(DataFileError, match=r"is not a .kmz file"):
         Areas.from_polygons(tmp_path / "no.kmz")

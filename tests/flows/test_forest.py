@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from dphmm.flows.forest import Forest, _NonNegative, round_balanced
 
 
-def random_forest(rng: np.random.Generator, levels: int) -> Forest:
+def sample_forest(rng: np.random.Generator, levels: int) -> Forest:
     sizes = [12, 5, 3, 1][: levels + 1]
     parents = []
     for below, size in pairwise(sizes):
@@ -37,7 +37,7 @@ CASES = [(levels, seed) for levels in range(4) for seed in range(5)]
 def problem(request):
     levels, seed = request.param
     rng = np.random.default_rng(seed)
-    tree = random_forest(rng, levels)
+    tree = sample_forest(rng, levels)
     measured = [rng.normal(2, 5, size) for size in tree.sizes]
     variances = rng.uniform(0.2, 5, levels + 1)
     if levels > 1 and seed == 0:
@@ -83,7 +83,7 @@ def test_nonnegative_accepts_one_variance_per_leaf(problem):
 def test_few_passes_are_sufficient_if_upper_levels_are_nearly_exact(seed, monkeypatch):
     """With tiny variances of sums, rounding errors exceed the tolerance of Newton's method."""
     rng = np.random.default_rng(seed)
-    tree = random_forest(rng, 3)
+    tree = sample_forest(rng, 3)
     measured = tree.sum_levels(rng.uniform(0, 200, tree.sizes[0]))
     measured[0] = measured[0] + rng.normal(0, 5, tree.sizes[0])
     passes = []

@@ -28,7 +28,7 @@ from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise
 from dphmm.random import as_random_source
 from dphmm.space import Grid
 from tests.documents import ROOT
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
 
@@ -76,13 +76,13 @@ def test_published_counts_are_simultaneously_within_error():
     true = np.zeros(table.forest.sizes[0], dtype=np.int64)
     true[::7] = 30
     source, wrong = as_random_source(4), 0
-    for _ in range(fewer(300, 100)):
+    for _ in range(choose_count(300, 100)):
         numbers = add_noise(CountNoise(Fraction(10), source), precision, true).numbers(cells)
         shown = numbers.is_accurate(0.5)
         assert shown.sum() > 0
         assert (numbers.is_accurate(np.inf) == (numbers.counts > 0)).all()
         wrong += (np.abs(numbers.counts - true)[shown] > 0.5 * numbers.counts[shown]).any()
-    rounds = fewer(300, 100)
+    rounds = choose_count(300, 100)
     assert wrong <= rounds * 0.05 + 4 * np.sqrt(rounds * 0.05)
 
 
@@ -225,7 +225,7 @@ def test_rows_and_rests_have_stated_coverage_whatever_is_selected(settings, epsi
     shown then have a true number of zero.
     """
     world = build_world(epsilon, settings, AREAS)
-    source, rounds = as_random_source(5), fewer(200, 60)
+    source, rounds = as_random_source(5), choose_count(200, 60)
 
     def run():
         results = [count_covered_rows(world, source) for _ in range(rounds)]

@@ -18,7 +18,7 @@ from dphmm.space import Grid
 AREAS = Areas.from_space(Grid.over((45.0, -30.0, 45.03, -29.96), 1.0), block=2)
 
 
-def visits(*rows):
+def build_visits(*rows):
     """Build visits from rows ``(user, area, start, end)`` with ISO 8601 times."""
     user, area, start, end = zip(*rows, strict=True)
     instants = [np.array(column, dtype="datetime64[us]").astype(np.int64) for column in (start, end)]
@@ -27,7 +27,7 @@ def visits(*rows):
     return Visits(*numbers, *instants, nowhere, nowhere, np.zeros(len(rows), dtype=bool))
 
 
-NIGHTS_AND_DAYS = visits(
+NIGHTS_AND_DAYS = build_visits(
     (0, 3, "2024-03-04T00:00", "2024-03-04T06:00"),  # a Monday
     (0, 5, "2024-03-04T08:00", "2024-03-04T18:00"),
     (0, 3, "2024-03-04T19:00", "2024-03-05T07:00"),
@@ -62,13 +62,13 @@ def test_area_visited_first_is_home_or_work_if_times_are_equal():
     for user, second in enumerate(range(0, 3600, 60)):
         times = [f"2010-10-{day}:{second // 60:02}:{second % 7:02}" for day in ("04T10", "05T23", "06T23", "07T16")]
         rows += [(user, area, time, time) for area, time in zip((4, 7, 2, 0), times, strict=True)]
-    (events,) = derive_events(visits(*rows), layout, ["home-work"]).values()
+    (events,) = derive_events(build_visits(*rows), layout, ["home-work"]).values()
     assert events.cells["home-work"].tolist() == [7 * len(AREAS) + 4] * 60
 
 
 def test_trip_counts_for_area_left_and_next_area():
     times = [f"2024-03-04T{hour:02}:00" for hour in range(4)]
-    days = visits(*((0, area, time, time) for area, time in zip((3, 5, 7, 2), times, strict=True)))
+    days = build_visits(*((0, area, time, time) for area, time in zip((3, 5, 7, 2), times, strict=True)))
     layout = FlowSettings("flows", stay=0).layout(AREAS)
     (events,) = derive_events(replace(days, leads_on=np.array([True, True, False, False])), layout, ["flows"]).values()
     assert events.cells["flows"].tolist() == [3 * len(AREAS) + 5, 5 * len(AREAS) + 7]
@@ -76,7 +76,7 @@ def test_trip_counts_for_area_left_and_next_area():
 
 def test_first_and_last_day_are_included():
     layout = FlowSettings("visits", first_day="2024-03-04", last_day="2024-03-05", stay=0).layout(AREAS)
-    late = visits(*((0, 1, f"2024-03-0{day}T12:00", f"2024-03-0{day}T13:00") for day in (3, 4, 5, 6)))
+    late = build_visits(*((0, 1, f"2024-03-0{day}T12:00", f"2024-03-0{day}T13:00") for day in (3, 4, 5, 6)))
     (events,) = derive_events(late, layout, ["visits"]).values()
     assert events.user.tolist() == [0, 0]
 

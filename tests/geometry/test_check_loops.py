@@ -15,7 +15,7 @@ from dphmm.release import soundness
 from tests.forms import list_forms
 
 
-def places(seed: int) -> np.ndarray:
+def sample_points(seed: int) -> np.ndarray:
     """Sample integer, float, collinear and repeated points."""
     rng = np.random.default_rng(seed)
     points = rng.integers(-9, 10, (int(rng.integers(3, 60)), 2)).astype(np.float64)
@@ -24,7 +24,7 @@ def places(seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_walls_match_hull_from_inside(seed):
-    hull = SensitivityHull(places(seed))
+    hull = SensitivityHull(sample_points(seed))
     results = []
     for form in list_forms(gauge._compute_halfspaces):
         normals, limits = np.empty((len(hull.cones), 2)), np.empty(len(hull.cones))
@@ -41,7 +41,7 @@ def test_walls_match_hull_from_inside(seed):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_unordered_cones_are_rejected(seed):
-    hull = SensitivityHull([*places(3 * seed).tolist(), [14, 3], [3, 14], [-11, 11]])
+    hull = SensitivityHull([*sample_points(3 * seed).tolist(), [14, 3], [3, 14], [-11, 11]])
     broken = hull.cones.copy()
     broken[0, 0] *= 1.01
     for form in list_forms(gauge._compute_halfspaces):
@@ -50,7 +50,7 @@ def test_unordered_cones_are_rejected(seed):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_widest_row_difference_matches_all_pairs(seed):
-    points, rng = places(seed), np.random.default_rng(seed)
+    points, rng = sample_points(seed), np.random.default_rng(seed)
     order = np.lexsort((points[:, 0], points[:, 1]))
     nodes = rng.random(len(points)) < (0.0 if seed == 0 else rng.random())
     normals, limits = rng.normal(size=(7, 2)), rng.random(7)
@@ -77,7 +77,7 @@ def test_states_without_partner_match_plain_loop(seed):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
 def test_complete_policy_degrees_match_counts(seed, body):
-    points, rng = places(seed), np.random.default_rng(seed)
+    points, rng = sample_points(seed), np.random.default_rng(seed)
     possible = rng.random(len(points)) < 0.5
     possible[:2] = True
     measurements = Measurements(points)

@@ -12,7 +12,7 @@ from dphmm.geometry.convex_combination import is_in_convex_hull
 from tests.running_example import F
 
 
-def distance(vertices: np.ndarray, vector: np.ndarray) -> float:
+def compute_distance(vertices: np.ndarray, vector: np.ndarray) -> float:
     """Compute the distance to the hull by bounded least squares.
 
     The unit is the largest coordinate.
@@ -50,7 +50,7 @@ def test_membership_matches_least_squares(seed):
     rng = np.random.default_rng(100 + seed)
     vertices = rng.normal(size=(3 + seed, 1 + seed % 3))  # not symmetric: only the quadratic program applies
     vectors = rng.normal(size=(40, vertices.shape[1]))
-    expected = np.array([distance(vertices, vector) for vector in vectors])
+    expected = np.array([compute_distance(vertices, vector) for vector in vectors])
     decided = (expected < 1e-12) | (expected > 1e-7)
     assert decided.sum() > 30
     np.testing.assert_array_equal(is_in_convex_hull(vertices, vectors)[decided], (expected < 1e-12)[decided])

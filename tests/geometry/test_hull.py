@@ -13,7 +13,7 @@ from shapely.geometry import MultiPoint
 
 from dphmm import SensitivityHull
 from dphmm.errors import CoordinateError, InvalidInputError
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 small_ints = hnp.arrays(np.int64, st.tuples(st.integers(0, 7), st.integers(1, 4)), elements=st.integers(-6, 6))
 lengths = st.floats(-50, 50, width=32).map(lambda x: x if abs(x) > 1e-20 else 0.0)
@@ -21,7 +21,7 @@ planar_floats = hnp.arrays(np.float64, st.tuples(st.integers(2, 12), st.just(2))
 
 
 def build_running_hull() -> SensitivityHull:
-    edges = graph().edge_array()
+    edges = build_graph().edge_array()
     return SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]])
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dphmm import SensitivityHull
 from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_growing_body
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 def build_body(differences, d):
@@ -20,7 +20,7 @@ def build_body(differences, d):
     return GrowingBody(np.rint(SensitivityHull(both).vertices).astype(np.int64))
 
 
-@settings(max_examples=fewer(50, 20))
+@settings(max_examples=choose_count(50, 20))
 @given(st.sampled_from([1, 2, 3]), st.integers(0, 10**6))
 def test_grown_volumes_and_errors_match_new_hulls(d, seed):
     rng = np.random.default_rng(seed)

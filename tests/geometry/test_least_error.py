@@ -17,7 +17,7 @@ from dphmm.geometry.least_error import (
     compute_polygon_error,
     compute_reach_bounds,
 )
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 CLOSE = 1 + 1e-9
 
@@ -84,7 +84,7 @@ def test_polygon_error_matches_hull(inner):
     assert compute_polygon_error(compute_corners(inner)) == pytest.approx(compute_error(inner))
 
 
-@settings(max_examples=fewer(50, 20))
+@settings(max_examples=choose_count(50, 20))
 @given(pairs)
 def test_reach_bounds_are_below_error_of_larger_bodies(pair):
     inner, extra = pair
@@ -99,7 +99,7 @@ def test_reach_bound_is_tight_for_orthogonal_double_cones(d):
     assert bounds[0] == pytest.approx(compute_error(axes)) == pytest.approx(2 * (axes**2).sum())
 
 
-@settings(max_examples=fewer(60, 20))
+@settings(max_examples=choose_count(60, 20))
 @given(pairs)
 def test_vectors_of_better_bodies_have_bounds_within_level(pair):
     inner, extra = pair

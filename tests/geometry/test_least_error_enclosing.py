@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 
 from dphmm.geometry.least_error import compute_polygon_error, find_min_error_polygon
 from tests.geometry.test_least_error import compute_corners, compute_error, vectors
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 def find_smallest_error(body, points):
@@ -19,7 +19,7 @@ def find_smallest_error(body, points):
     return min(compute_error(body, points[list(chosen)]) for chosen in sets)
 
 
-@settings(max_examples=fewer(50, 20))
+@settings(max_examples=choose_count(50, 20))
 @given(vectors(2, 3), vectors(2, 6))
 def test_best_enclosing_polygon_is_best_over_all_subsets(inner, points):
     body = compute_corners(inner)

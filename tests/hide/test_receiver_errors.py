@@ -45,14 +45,14 @@ def test_errors_are_fewest_points_without_which_there_are_fewer_jumps(steps):
             pieces.append([last])
     subsets = (subset for count in range(1, len(pieces) + 1) for subset in combinations(pieces, count))
 
-    def value(subset):
+    def evaluate_subset(subset):
         return sum(map(len, subset)) - 10 * sum(not can_follow(a[-1], b[0], 70) for a, b in pairwise(subset))
 
     points = make_points(rows)
     errors = find_errors(points, None)
     left = [row for row, is_error in zip(rows, errors, strict=True) if not is_error]
     jumps = [number for number, pair in enumerate(pairwise(left)) if not can_follow(*pair, 70)]
-    assert len(left) - 10 * len(jumps) == max(map(value, subsets))
+    assert len(left) - 10 * len(jumps) == max(map(evaluate_subset, subsets))
     assert find_jumps(points.take(~errors), None).tolist() == jumps
 
 

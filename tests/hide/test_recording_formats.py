@@ -25,24 +25,24 @@ Row = tuple[int | None, float, float, float | None, dict[str, float]]
 NAT = np.datetime64("NaT", "us")
 
 
-def _rows(segment: Segment) -> list[Row]:
+def _list_rows(segment: Segment) -> list[Row]:
     return [
         (
             None if np.isnat(segment.times[at]) else int(segment.times[at].astype("datetime64[us]").astype(np.int64)),
             float(segment.latitude[at]),
             float(segment.longitude[at]),
-            _number(segment.elevation[at]),
+            _convert_number(segment.elevation[at]),
             {name: float(values[at]) for name, values in segment.sensors.items() if not math.isnan(values[at])},
         )
         for at in range(len(segment))
     ]
 
 
-def _number(value: float) -> float | None:
+def _convert_number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _microseconds(text: str | None) -> int | None:
+def _parse_microseconds(text: str | None) -> int | None:
     if not text:
         return None
     difference = datetime.fromisoformat(text.replace("Z", "+00:00")) - datetime.fromisoformat("1970-01-01T00:00+00:00")
@@ -57,7 +57,7 @@ def _read_gpx(text: str) -> list[list[Row]]:
         for point in segment.points:
             leaves = [leaf for top in point.extensions for leaf in top.iter() if not len(leaf)]
             sensors = {leaf.tag.rpartition("}")[2]: float(leaf.text) for leaf in leaves}
-            time = None if point.time is None else _microseconds(point.time.isoformat())
+            time = None if point.time is None else _parse_microseconds(point.time.isoformat())
             rows.append((time, point.latitude, point.longitude, point.elevation, sensors))
         segments.append(rows)
     return segments
@@ -72,7 +72,7 @@ def _read_geojson(text: str) -> list[list[Row]]:
         segments.append(
             [
                 (
-                    _microseconds(time),
+                    _parse_microseconds(time),
                     position[1],
                     position[0],
                     position[2] if len(position) > 2 else None,
@@ -100,7 +100,7 @@ def _read_csv(text: str) -> list[list[Row]]:
         sensors = {name: float(row[name]) for name in SENSORS if row.get(name)}
         elevation = float(row["elevation"]) if row["elevation"] else None
         place = float(row["latitude"]), float(row["longitude"])
-        segments.setdefault(row["segment"], []).append((_microseconds(row["time"]), *place, elevation, sensors))
+        segments.setdefault(row["segment"], []).append((_parse_microseconds(row["time"]), *place, elevation, sensors))
     return list(segments.values())
 
 
@@ -120,7 +120,7 @@ def _read_kml(text: str) -> list[list[Row]]:
         rows: list[Row] = []
         for time, (longitude, latitude, *height) in zip(times, places, strict=True):
             elevation = float(height[0]) if height else None
-            rows.append((_microseconds(time), float(latitude), float(longitude), elevation, {}))
+            rows.append((_parse_microseconds(time), float(latitude), float(longitude), elevation, {}))
         segments.append(rows)
     return segments
 
@@ -136,7 +136,7 @@ def _read_tcx(text: str) -> list[list[Row]]:
             elevation = leaves.get("AltitudeMeters")
             rows.append(
                 (
-                    _microseconds(leaves["Time"]),
+                    _parse_microseconds(leaves["Time"]),
                     float(leaves["LatitudeDegrees"]),
                     float(leaves["LongitudeDegrees"]),
                     None if elevation is None else float(elevation),
@@ -161,21 +161,21 @@ def recordings(draw, times):
     for _ in range(draw(st.integers(1, 3))):
         size = draw(st.integers(1, 4))
 
-        def column(values, size=size):
+        def draw_column(values, size=size):
             return draw(st.lists(values, min_size=size, max_size=size))
 
         # The sensors of TCX are integers.
         names = draw(st.sets(st.sampled_from(SENSORS)))
-        sensors = {name: np.array(column(st.just(math.nan) | st.integers(1, 250).map(float))) for name in names}
+        sensors = {name: np.array(draw_column(st.just(math.nan) | st.integers(1, 250).map(float))) for name in names}
         has_values = {name: values for name, values in sensors.items() if not np.isnan(values).all()}
-        instants = [NAT if time is None else np.datetime64(time, "us") for time in column(times)]
+        instants = [NAT if time is None else np.datetime64(time, "us") for time in draw_column(times)]
         heights = st.integers(-40_000, 900_000).map(lambda value: value / 100)
         segments.append(
             Segment(
-                np.array(column(st.integers(-(9 * 10**8), 9 * 10**8))) / 1e7,
-                np.array(column(st.integers(-(18 * 10**8), 18 * 10**8))) / 1e7,
+                np.array(draw_column(st.integers(-(9 * 10**8), 9 * 10**8))) / 1e7,
+                np.array(draw_column(st.integers(-(18 * 10**8), 18 * 10**8))) / 1e7,
                 np.array(instants, "datetime64[us]"),
-                np.array(column(heights if draw(st.booleans()) else heights | st.just(math.nan))),
+                np.array(draw_column(heights if draw(st.booleans()) else heights | st.just(math.nan))),
                 has_values,
             )
         )
@@ -197,14 +197,14 @@ def test_recording_is_read_back_by_an_independent_parser(tmp_path_factory, name)
         expected = [
             [
                 (*row, {sensor: value for sensor, value in sensors.items() if sensor in kept})
-                for *row, sensors in _rows(part)
+                for *row, sensors in _list_rows(part)
             ]
             for part in recording.segments
         ]
         if name == "geojson":
             expected = [part for whole in expected for part in _split_at_date_line(whole)]
         assert READERS[name](text) == expected
-        assert [_rows(part) for part in read_recording(path).segments] == expected
+        assert [_list_rows(part) for part in read_recording(path).segments] == expected
         lost = {sensor for part in recording.segments for sensor in part.sensors} - set(kept)
         assert {loss.removesuffix(" of points") for loss in find_losses(path, recording)} - {"activity"} == lost
         write_recording(path.with_name("other.txt"), recording, overwrite=True, format=name)

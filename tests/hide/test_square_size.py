@@ -41,14 +41,14 @@ def test_smallest_square_by_its_own_count_would_differ_between_homes(town):
     """The broken twin: the smallest square with 50 candidates around each home."""
     homes = town.addresses[::80]
 
-    def smallest(home):
+    def find_smallest_square(home):
         for level in range(5, 0, -1):
             square = Square.around(*home.tolist(), 12.8 / 2**level)
             if find_candidates(town, HiddenZone(square, square.side_km / 2)).effective_number >= 50:
                 return square
         return None
 
-    squares = [smallest(home) for home in homes]
+    squares = [find_smallest_square(home) for home in homes]
     is_nested = [
         any(other and square and other.level > square.level and other.row >> (other.level - square.level) == square.row
             and other.column >> (other.level - square.level) == square.column for other in squares)

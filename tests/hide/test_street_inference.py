@@ -31,16 +31,23 @@ MAIN = STREET_CLASSES.index("street")
 def build_map(points, edges, classes=None, addresses=(), buildings=()):
     """Points, addresses and buildings are kilometres in the plane of the zone."""
 
-    def places(values):
+    def convert_to_degrees(values):
         return ZONE.projection.to_latlon(np.array(values, float).reshape(-1, 2))
 
     edges = np.array(edges).reshape(-1, 2)
     lengths = np.hypot(*(np.array(points)[edges[:, 0]] - np.array(points)[edges[:, 1]]).T)
     classes = np.full(len(edges), MAIN) if classes is None else np.array(classes)
-    return StreetMap(places(points), edges, lengths, classes, places(buildings), places(addresses))
+    return StreetMap(
+        convert_to_degrees(points),
+        edges,
+        lengths,
+        classes,
+        convert_to_degrees(buildings),
+        convert_to_degrees(addresses),
+    )
 
 
-def random_town(rng):
+def sample_town(rng):
     """Return corners of a bent grid of 4 × 4 across the border, and most of its streets."""
     steps = np.array([-0.62, -0.17, 0.16, 0.64])
     corners = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) + rng.uniform(-0.03, 0.03, (16, 2))
@@ -89,7 +96,7 @@ def compare_with_enumeration(streets_class):
     """Return the largest error of gate probabilities over six random towns (seed 0)."""
     rng, error = np.random.default_rng(0), 0.0
     for _ in range(6):
-        corners, edges = random_town(rng)
+        corners, edges = sample_town(rng)
         homes = [at for at in range(16) if np.abs(corners[at]).max() < SQUARE.side_km / 2]
         outside = [at for at in range(16) if np.abs(corners[at]).max() > ZONE.half_km]
         street_map = build_map(corners, edges, addresses=corners[homes])
@@ -123,7 +130,7 @@ def test_comparison_with_enumeration_rejects_adversary_who_ignores_the_way_outsi
 
 
 def test_posterior_is_prior_times_likelihood_of_gates_weighted_for_dependence():
-    corners, edges = random_town(np.random.default_rng(1))
+    corners, edges = sample_town(np.random.default_rng(1))
     homes = [at for at in range(16) if np.abs(corners[at]).max() < SQUARE.side_km / 2]
     street_map = build_map(corners, edges, addresses=corners[homes])
     streets = ZoneStreets(ZONE, street_map, SCALE, WANDERING, dependence=0.25)

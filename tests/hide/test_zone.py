@@ -14,7 +14,7 @@ from dphmm.hide.zone import Gate, HiddenZone, Stretch, tolerance_km
 ZONE = HiddenZone(Square.around(45.01, -30.01, 0.75), 0.5)
 
 
-def gate(angle, ahead=None):
+def make_gate(angle, ahead=None):
     """Return a gate just outside the zone in this direction, and a position 200 m farther on."""
     turn = np.array([np.cos(angle), np.sin(angle)])
     point = turn / np.abs(turn).max() * (ZONE.half_km + 0.01)
@@ -24,7 +24,7 @@ def gate(angle, ahead=None):
 @pytest.mark.parametrize("kind", ["walking", "cycling", "driving"])
 def test_crossing_counts_as_stop_if_it_takes_two_minutes_longer_than_straight_way(kind):
     zone = HiddenZone(ZONE.square, 0.5, kind)
-    gates = gate(0.3), gate(2.0)
+    gates = make_gate(0.3), make_gate(2.0)
     speed = {"walking": 5.1, "cycling": 16.0, "driving": 53.7}[kind]
     straight = 3600 * np.hypot(*(gates[0].point - gates[1].point)) / speed
     times = (straight + 119, straight + 121)

@@ -19,8 +19,8 @@ from dphmm.hide.zone_inference import (
     get_moves,
     infer_location,
 )
-from tests.hide.test_zone import ZONE, gate
-from tests.sizes import fewer
+from tests.hide.test_zone import ZONE, make_gate
+from tests.sizes import choose_count
 
 INSIDE = np.array([True, True, True, False, False])
 ENTERED = 3
@@ -41,12 +41,12 @@ def moves():
     return matrix
 
 
-def paths(length):
+def enumerate_paths(length):
     """Yield every path of the given length through the hidden states."""
     return product(range(3), repeat=length)
 
 
-def path_probability(moves, path):
+def compute_path_probability(moves, path):
     return float(np.prod([moves[a, b] for a, b in pairwise(path)]))
 
 
@@ -57,9 +57,9 @@ def enumerate_visits(moves, entered, left, steps):
     """
     weights = np.zeros(5)
     for length in range(1, MAX_STEPS if steps is None else steps):
-        for path in paths(length):
+        for path in enumerate_paths(length):
             whole = (*([] if entered is None else [entered]), *path, *([] if left is None else [left]))
-            mass = path_probability(moves, whole)
+            mass = compute_path_probability(moves, whole)
             if entered is None:
                 weights[path[0]] += mass
             elif left is None:
@@ -128,7 +128,7 @@ def test_exit_weights_match_simulated_walks():
 
 
 def test_straight_line_adversary_weighs_turning_angles():
-    way = Stretch(None, gate(0.0, (1.0, 0.0)))
+    way = Stretch(None, make_gate(0.0, (1.0, 0.0)))
     log = compute_log_likelihoods(ZONE, way)[ADVERSARIES[1]]
     points = ZONE.grid.points[ZONE.core]
     turn = np.arctan2(way.left.point[1] - points[:, 1], way.left.point[0] - points[:, 0])
@@ -138,7 +138,7 @@ def test_straight_line_adversary_weighs_turning_angles():
 
 
 def test_fast_passage_is_uninformative_and_stop_is_informative():
-    quick, slow = (Stretch(gate(0.0), gate(np.pi), seconds) for seconds in (400.0, 3600.0))
+    quick, slow = (Stretch(make_gate(0.0), make_gate(np.pi), seconds) for seconds in (400.0, 3600.0))
     assert (ZONE.is_stop(quick), ZONE.is_stop(slow)) == (False, True)
     assert not any(log_likelihood.any() for log_likelihood in compute_log_likelihoods(ZONE, quick).values())
     assert infer_location(ZONE, [compute_log_likelihoods(ZONE, slow)])[0].max_posterior > 1 / CELLS**2
@@ -149,8 +149,8 @@ def test_fast_passage_is_uninformative_and_stop_is_informative():
 def test_adversary_without_times_is_never_more_confident_about_a_stop(kind):
     """Ten pairs of gates (seed 4), and stops of zero to ten hours."""
     zone, rng = HiddenZone(ZONE.square, 0.5, kind), np.random.default_rng(4)
-    for first, last in rng.uniform(0, 2 * np.pi, (fewer(10, 3), 2)):
-        gates = gate(first), gate(last)
+    for first, last in rng.uniform(0, 2 * np.pi, (choose_count(10, 3), 2)):
+        gates = make_gate(first), make_gate(last)
         straight = np.hypot(*(gates[0].point - gates[1].point)) / zone.grid.cell_km * zone.step_seconds
         seconds = [None, *(straight + stop for stop in (0, 120, 840, 3600, 36_000))]
         surest = [
@@ -192,8 +192,8 @@ def test_prior_is_uniform_in_square():
 
 
 def test_log_likelihoods_of_stretches_add_up():
-    first = compute_log_likelihoods(ZONE, Stretch(None, gate(0.2)))
-    second = compute_log_likelihoods(ZONE, Stretch(gate(0.4), None))
+    first = compute_log_likelihoods(ZONE, Stretch(None, make_gate(0.2)))
+    second = compute_log_likelihoods(ZONE, Stretch(make_gate(0.4), None))
     both = infer_location(ZONE, [first, second])
     for result, adversary in zip(both, ADVERSARIES, strict=True):
         mass = np.exp(first[adversary] + second[adversary])
@@ -216,7 +216,7 @@ def test_sparse_recordings_have_finite_posteriors(far_km):
 
 
 def test_stop_shorter_than_model_allows_is_treated_as_unknown_duration():
-    through = [gate(0.0), gate(np.pi)]
+    through = [make_gate(0.0), make_gate(np.pi)]
     ends = [find_gate_cell(ZONE, gate_outside.point) for gate_outside in through]
     assert not get_moves(ZONE).compute_visits(*ends, 2).any(), (
         "without special treatment this would be a division by zero"

@@ -17,13 +17,13 @@ SPACE = Places(["a", "b", "c"], [45.0, 45.02, 45.04], [7.0, 7.0, 7.0], within_km
 ELSEWHERE = 46.0
 
 
-def track(user, times, places):
+def make_track(user, times, places):
     latitude = [ELSEWHERE if place < 0 else 45.0 + 0.02 * place for place in places]
     return Trajectory(user, np.array(times, dtype="datetime64[us]"), np.array(latitude), np.full(len(times), 7.0))
 
 
-ANN = track("ann", ["2024-03-07T08:00", "2024-03-07T10:00", "2024-03-07T11:00"], [0, 1, -1])
-BOB = track("bob", ["2024-03-07T09:00", "2024-03-08T09:30"], [2, 0])
+ANN = make_track("ann", ["2024-03-07T08:00", "2024-03-07T10:00", "2024-03-07T11:00"], [0, 1, -1])
+BOB = make_track("bob", ["2024-03-07T09:00", "2024-03-08T09:30"], [2, 0])
 
 
 def test_states_are_held_forwards_and_backwards_before_first_fix():
@@ -53,7 +53,9 @@ def test_daily_population_has_one_member_per_day():
 
 
 def test_utc_offset_shifts_day():
-    counted = build_daily_population([track("eve", ["2024-03-07T23:00"], [1])], SPACE, 3600, DayAlignment(utc_offset=2))
+    counted = build_daily_population(
+        [make_track("eve", ["2024-03-07T23:00"], [1])], SPACE, 3600, DayAlignment(utc_offset=2)
+    )
     assert counted.members == ("eve 2024-03-08",)
     assert counted.seen[0].nonzero()[0].tolist() == [1]
 
@@ -63,7 +65,9 @@ def test_fix_is_counted_at_next_local_time_with_any_offset(offset):
     minutes = np.random.default_rng(0).integers(0, 1440 * 5, 40)
     for minute in np.append(minutes, [0, 60, 75]).tolist():
         time = np.datetime64("2024-03-07") + np.timedelta64(minute, "m")
-        counted = build_daily_population([track("eve", [str(time)], [1])], SPACE, 3600, DayAlignment(utc_offset=offset))
+        counted = build_daily_population(
+            [make_track("eve", [str(time)], [1])], SPACE, 3600, DayAlignment(utc_offset=offset)
+        )
         local = minute + round(60 * offset)
         (shown,) = counted.times[counted.seen[0]]
         assert shown == math.ceil(local / 60) * 60 % 1440
@@ -90,7 +94,7 @@ def test_part_contains_selected_members():
     [
         (lambda: build_population([], SPACE, 60), CountError, "no user has a fix"),
         (
-            lambda: build_population([track("x", ["2024-03-07T08:00"], [-1])], SPACE, 60),
+            lambda: build_population([make_track("x", ["2024-03-07T08:00"], [-1])], SPACE, 60),
             CountError,
             "no user has a fix",
         ),

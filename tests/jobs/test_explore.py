@@ -27,7 +27,7 @@ from dphmm.policy.expression import parse_policy
 from dphmm.space.projection import LocalProjection
 from dphmm.space.states import Places
 from tests.command_line import run
-from tests.documents import page, run_line
+from tests.documents import read_page, run_line
 
 STEP_S = 300
 
@@ -637,7 +637,9 @@ def test_arguments_are_checked():
 def test_page_of_documentation_states_what_page_shows():
     """Recompute the comparison on the page 'Compare policies' in the invented city."""
     city = Explorer.open()
-    rows = re.findall(r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", page("choose.md"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(.+?)` \| (\d+) \| (\d+) \| ([\d,]+) m; ([\d,]+) m \|$", read_page("choose.md"), re.MULTILINE
+    )
     assert len(rows) == 2
     for policy, *figures in rows:
         view = city.build_view({"policy": policy, "delta": "0.1"}, 3)

@@ -22,14 +22,14 @@ from dphmm.mechanisms import integer_noise
 from dphmm.mechanisms.integer_noise import CountNoise, bound_laplace_noise, laplace_variance
 from dphmm.random import as_random_source
 from dphmm.space import Grid, Trajectory
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid.over((45.0, -30.0, 45.03, -29.98), 1.0)
 AREAS = Areas.from_space(GRID, block=2)
 FIRST = np.datetime64("2024-03-04T08:00:00", "us")
 
 
-def track(name: str, states: tuple[int, ...], hours: float = 5.0) -> Trajectory:
+def make_track(name: str, states: tuple[int, ...], hours: float = 5.0) -> Trajectory:
     """Return a user seen in a state every few hours. -1 is unseen."""
     seen = [at for at, state in enumerate(states) if state >= 0]
     latitude, longitude = GRID.latlon([states[at] for at in seen]).T
@@ -68,10 +68,10 @@ def record_counts(recorder, tracks, settings):
 
 ALL = FlowSettings(stay=0, gap=48, time_classes="6,18", visits_per_user=2, trips_per_user=1)
 CHOSEN = FlowSettings("visits,flows,home-work", stay=0, gap=48, time_classes="all")
-OTHERS = [track("ann", (0, 1, 5, 0)), track("bob", (2, 2, 3))]
+OTHERS = [make_track("ann", (0, 1, 5, 0)), make_track("bob", (2, 2, 3))]
 
 
-def max_relative_changes(recorder, settings, users):
+def compute_max_changes(recorder, settings, users):
     """Return the largest change of each noisy count by one more user, per sensitivity."""
     before = record_counts(recorder, OTHERS, settings)
     worst = dict.fromkeys(before, 0.0)
@@ -82,20 +82,22 @@ def max_relative_changes(recorder, settings, users):
     return worst
 
 
-def short_lives():
+def enumerate_short_tracks():
     """Return every user seen at most four times (three in the short run) in three areas.
 
     The areas lie in two districts.
     """
     places = (-1, 0, 1, 5)
     return [
-        track("eve", states) for states in product(places, repeat=fewer(4, 3)) if any(state >= 0 for state in states)
+        make_track("eve", states)
+        for states in product(places, repeat=choose_count(4, 3))
+        if any(state >= 0 for state in states)
     ]
 
 
 @pytest.mark.slow
 def test_table_sensitivity_is_bounded_and_attained(recorder):
-    worst = max_relative_changes(recorder, ALL, short_lives())
+    worst = compute_max_changes(recorder, ALL, enumerate_short_tracks())
     assert set(worst) >= {"visits", "flows", "stay-times", "trip-lengths", "home-work", "flows by district"}
     assert max(worst.values()) == 1.0  # the bound is attained, not exceeded
 
@@ -103,7 +105,7 @@ def test_table_sensitivity_is_bounded_and_attained(recorder):
 @pytest.mark.slow
 def test_sensitivity_is_bounded_if_bound_is_chosen(recorder):
     """The choice has sensitivity one. The previous test covers tables with fixed bounds."""
-    counts = [record_counts(recorder, [*OTHERS, track], CHOSEN) for track in short_lives()[::5]]
+    counts = [record_counts(recorder, [*OTHERS, track], CHOSEN) for track in enumerate_short_tracks()[::5]]
     before = record_counts(recorder, OTHERS, CHOSEN)
     for noisy_counts in counts:
         for name in ("bound of visits", "bound of trips"):
@@ -116,7 +118,7 @@ def test_sensitivity_is_exceeded_without_contribution_bound(recorder, monkeypatc
     monkeypatch.setattr(
         import_module("dphmm.jobs.flows"), "select_bounded", lambda events, *_: np.ones(len(events.user), dtype=bool)
     )
-    assert max(max_relative_changes(recorder, ALL, short_lives()).values()) > 1.0
+    assert max(compute_max_changes(recorder, ALL, enumerate_short_tracks()).values()) > 1.0
 
 
 DAYS = FlowSettings(
@@ -125,12 +127,12 @@ DAYS = FlowSettings(
 )  # fmt: skip
 
 
-def long_lives():
+def sample_long_tracks():
     rng = np.random.default_rng(5)
-    return [track("eve", tuple(rng.integers(-1, 6, 30).tolist())) for _ in range(fewer(60, 20))]
+    return [make_track("eve", tuple(rng.integers(-1, 6, 30).tolist())) for _ in range(choose_count(60, 20))]
 
 
-def max_change_in_days(recorder, settings, pieces, users):
+def compute_max_daily_change(recorder, settings, pieces, users):
     """Return the largest change of the days' cells in any piece, relative to the sensitivity."""
     before, worst = record_counts(recorder, OTHERS, settings), 0.0
     for track in users:
@@ -143,7 +145,7 @@ def max_change_in_days(recorder, settings, pieces, users):
 @pytest.mark.slow
 def test_sensitivity_holds_for_consecutive_days(recorder):
     any_two = [slice(day, day + 2) for day in range(5)]
-    assert max_change_in_days(recorder, DAYS, any_two, long_lives()) == 1.0
+    assert compute_max_daily_change(recorder, DAYS, any_two, sample_long_tracks()) == 1.0
 
 
 @pytest.mark.slow
@@ -155,7 +157,7 @@ def test_bounds_in_fixed_windows_fail_for_days_across_windows(recorder, monkeypa
         return flow_tables._select_evenly(groups, maximum)
 
     monkeypatch.setattr(import_module("dphmm.jobs.flows"), "select_bounded", bound_in_fixed_windows)
-    assert max_change_in_days(recorder, DAYS, [slice(1, 3), slice(3, 5)], long_lives()) > 1.0
+    assert compute_max_daily_change(recorder, DAYS, [slice(1, 3), slice(3, 5)], sample_long_tracks()) > 1.0
 
 
 def test_spent_epsilon_equals_budget_and_follows_split():
@@ -219,7 +221,7 @@ def test_intervals_have_stated_coverage(epsilon, alone):
     single = []
     narrower = []
     variances = table.forest.compute_level_variances(precision.variances)[0]
-    for _ in range(fewer(1000, 300)):
+    for _ in range(choose_count(1000, 300)):
         noisy = add_noise(CountNoise(Fraction(100), source), precision, true)
         cells, departures = (noisy.numbers(parts[name]) for name in ("area", "departures"))
         is_within = (cells.low <= true) & (true <= cells.high) & (np.abs(cells.counts - true) <= cells.off)
@@ -261,11 +263,11 @@ def test_rows_of_real_data_are_covered(real_data, name):
     If a file fails with probability 5 %, more than 5 of 20 or 3 of 8 fail with probability below alpha = 4e-4. The seed
     is fixed. Of the rows selected by intervals that hold for each number separately, less than 60 % are covered.
     """
-    from scripts.drawings.flow_rows import SeparateIntervals, covered_rows, true_cells
-    from scripts.drawings.flows import everything
+    from scripts.drawings.flow_rows import SeparateIntervals, count_true_cells, find_covered_rows
+    from scripts.drawings.flows import read_tables_and_events
 
     path, layer, settings = REAL[name]
-    tables, events = everything(
+    tables, events = read_tables_and_events(
         real_data / path, Areas.from_polygons(real_data / layer), FlowSettings("visits,flows", **settings)
     )
     for epsilon in ("0.5", "1", "4"):
@@ -273,20 +275,20 @@ def test_rows_of_real_data_are_covered(real_data, name):
         separate = []
         failed_files = 0
         source = as_random_source(6)
-        for _ in range(fewer(20, 8)):
+        for _ in range(choose_count(20, 8)):
             noise = CountNoise(Fraction(epsilon), source)
             noisy_tables, _ = build_tables(
                 events, list(tables.values()), FlowSettings("visits,flows", **settings), noise
             )
             num_previous = len(rows)
             for noisy in noisy_tables.values():
-                true = true_cells(events, noisy)
+                true = count_true_cells(events, noisy)
                 single = replace(noisy, precision=replace(noisy.precision, family=SeparateIntervals(1, 1)))
                 for results, table in ((rows, noisy), (separate, single)):
-                    for _, shown, rests in covered_rows(table, true):
+                    for _, shown, rests in find_covered_rows(table, true):
                         results += shown + (rests if table is noisy else [])
             failed_files += not all(rows[num_previous:])
-        assert failed_files <= fewer(5, 3)
+        assert failed_files <= choose_count(5, 3)
         assert np.mean(rows) >= 0.94
         assert np.mean(separate) < 0.6
 

@@ -21,7 +21,7 @@ from dphmm.jobs import hide
 from dphmm.readers.reading import read_recording
 from dphmm.space.trajectory import Recording, Segment
 from tests.documents import ROOT
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 RIDE = ROOT / "data/sample/ride.gpx"
 HOME = (45.01, -30.01)
@@ -61,7 +61,7 @@ def test_output_is_equal_for_all_places_in_square(ride, tmp_path):
             write_recording(tmp_path / f"public.{name}", public, overwrite=True)
         return tuple((tmp_path / f"public.{name}").read_bytes() for name in RECORDING_FORMATS)
 
-    for number in range(fewer(4, 2)):
+    for number in range(choose_count(4, 2)):
         write_recording(tmp_path / f"{number}.gpx", move_inside(ride, rng))
         home = (rng.uniform(south, north), rng.uniform(west, east))
         files.append(read_outputs(tmp_path / f"{number}.gpx", home))

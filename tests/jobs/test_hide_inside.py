@@ -93,7 +93,7 @@ def pairs(draw):
     return outside, ways, names
 
 
-def gpx(outside: list[Fix], way: list[Boundary], name: str) -> str:
+def format_gpx(outside: list[Fix], way: list[Boundary], name: str) -> str:
     """Return a GPX file. A track has one activity: the points of another one begin a track."""
     lines, activity = [], "none yet"
     for number, boundary in enumerate(way):
@@ -106,7 +106,7 @@ def gpx(outside: list[Fix], way: list[Boundary], name: str) -> str:
                 lines.append(f"</trkseg></trk><trk>{title}{kind}<trkseg>")
             elif start == "segment":
                 lines.append("</trkseg><trkseg>")
-            lines.append(point(fix))
+            lines.append(format_point(fix))
     body = "".join(lines).replace("</trkseg></trk>", "", 1)
     bounds = '<metadata><bounds minlat="44" minlon="-31" maxlat="46" maxlon="-29"/></metadata>' if name else ""
     return (
@@ -114,7 +114,7 @@ def gpx(outside: list[Fix], way: list[Boundary], name: str) -> str:
     )
 
 
-def point(fix: Fix) -> str:
+def format_point(fix: Fix) -> str:
     ((latitude, longitude),) = ZONE.projection.to_latlon([fix.east, fix.north]).round(7)
     elevation = "" if fix.elevation is None else f"<ele>{fix.elevation}</ele>"
     time = ""
@@ -124,7 +124,7 @@ def point(fix: Fix) -> str:
     return f'<trkpt lat="{latitude}" lon="{longitude}">{elevation}{time}<extensions>{sensors}</extensions></trkpt>'
 
 
-def outputs(folder: Path, text: str, **options: object) -> list[bytes] | str:
+def write_outputs(folder: Path, text: str, **options: object) -> list[bytes] | str:
     """Return the files of all formats, or the message if no file is written."""
     (folder / "ride.gpx").write_text(text, encoding="utf-8")
     try:
@@ -141,7 +141,7 @@ def outputs(folder: Path, text: str, **options: object) -> list[bytes] | str:
 
 def differs(folder: Path, case, **options: object) -> bool:
     outside, ways, name = case
-    first, second = (outputs(folder, gpx(outside, way, name), **options) for way in ways)
+    first, second = (write_outputs(folder, format_gpx(outside, way, name), **options) for way in ways)
     return first != second
 
 

@@ -33,19 +33,19 @@ WRONG = (45.02, -29.98)
 REFUSED = {"negative", "invalid", "zero", "inaccurate"}
 
 
-def _fixes(case):
+def _make_fixes(case):
     good = {"user": "a", "time": "2024-03-07T09:00:10Z", "latitude": GOOD[0], "longitude": GOOD[1], "accuracy": 5}
     other = {"user": "a", "time": "2024-03-07T09:00:40Z", "latitude": WRONG[0], "longitude": WRONG[1]}
     return [good, {**other, **OTHERS[case]}]
 
 
-def _csv(path, fixes):
+def _write_csv(path, fixes):
     names = list(dict.fromkeys(name for fix in fixes for name in fix))
     rows = [",".join("" if fix.get(name) is None else str(fix[name]) for name in names) for fix in fixes]
     path.write_text("\n".join([",".join(names), *rows]) + "\n")
 
 
-def _geojson(path, fixes):
+def _write_geojson(path, fixes):
     features = [
         {
             "type": "Feature",
@@ -57,14 +57,14 @@ def _geojson(path, fixes):
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
-def _parquet(path, fixes):
+def _write_parquet(path, fixes):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(fixes)
     frame["time"] = pandas.to_datetime(frame["time"])
     frame.to_parquet(path)
 
 
-def _owntracks(path, fixes):
+def _write_owntracks(path, fixes):
     lines = []
     for fix in fixes:
         second = int(np.datetime64(fix["time"][:-1], "s").astype(int))
@@ -75,7 +75,7 @@ def _owntracks(path, fixes):
     path.write_text("".join(lines))
 
 
-WRITERS = {".csv": _csv, ".geojson": _geojson, ".parquet": _parquet, ".rec": _owntracks}
+WRITERS = {".csv": _write_csv, ".geojson": _write_geojson, ".parquet": _write_parquet, ".rec": _write_owntracks}
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
@@ -84,7 +84,7 @@ def test_no_other_fix_replaces_a_fix_of_5_m_in_a_file(tmp_path, case, suffix):
     if case == "invalid" and suffix == ".rec":
         pytest.skip("OwnTracks has no such field")
     path = tmp_path / f"a{suffix}"
-    WRITERS[suffix](path, _fixes(case))
+    WRITERS[suffix](path, _make_fixes(case))
     result = read(path)
     (track,) = result.trajectories
     slotted = track.resample(60)
@@ -97,7 +97,7 @@ def test_no_other_fix_replaces_a_fix_of_5_m_in_a_file(tmp_path, case, suffix):
 @pytest.mark.parametrize("case", OTHERS)
 def test_no_other_fix_replaces_a_fix_of_5_m_in_a_frame(case):
     pandas = pytest.importorskip("pandas")
-    result = read_frame(pandas.DataFrame(_fixes(case)))
+    result = read_frame(pandas.DataFrame(_make_fixes(case)))
     assert result.trajectories[0].resample(60).latitude.tolist() == [GOOD[0]]
     assert sum(result.refused.values()) == (case in REFUSED)
 
@@ -105,14 +105,14 @@ def test_no_other_fix_replaces_a_fix_of_5_m_in_a_frame(case):
 @pytest.mark.parametrize("case", ["negative", "invalid", "zero", "inaccurate"])
 def test_fix_is_refused_even_if_there_is_no_other(tmp_path, case):
     path = tmp_path / "a.csv"
-    _csv(path, _fixes(case)[1:])
+    _write_csv(path, _make_fixes(case)[1:])
     with pytest.raises(InvalidInputError, match="1 invalid or inaccurate fixes refused"):
         read(path)
 
 
 @pytest.mark.parametrize("case", ["unstated", "null"])
 def test_fix_without_accuracy_is_used_if_there_is_no_other(tmp_path, case):
-    _csv(tmp_path / "a.csv", _fixes(case)[1:])
+    _write_csv(tmp_path / "a.csv", _make_fixes(case)[1:])
     assert read(tmp_path / "a.csv").trajectories[0].latitude.tolist() == [WRONG[0]]
 
 
@@ -138,7 +138,7 @@ def test_recording_omits_the_same_fixes_as_a_trajectory_except_zero_locations(tm
     if case == "invalid" and suffix == ".rec":
         pytest.skip("OwnTracks has no such field")
     path = tmp_path / f"a{suffix}"
-    WRITERS[suffix](path, _fixes(case))
+    WRITERS[suffix](path, _make_fixes(case))
     recording = read_recording(path)
     if case == "zero":  # `hide` drops and names it
         assert recording.segments[0].latitude.tolist() == [GOOD[0], 0.0]
@@ -184,9 +184,9 @@ def test_points_of_a_line_are_refused_by_their_own_quality_or_that_of_the_featur
 
 
 def test_same_timestamp_keeps_the_more_accurate_fix(tmp_path):
-    fixes = _fixes("worse")
+    fixes = _make_fixes("worse")
     fixes[1]["time"] = fixes[0]["time"]
-    _csv(tmp_path / "a.csv", fixes)
+    _write_csv(tmp_path / "a.csv", fixes)
     result = read(tmp_path / "a.csv")
     assert result.trajectories[0].latitude.tolist() == [GOOD[0]]
     assert result.merged == 1
@@ -210,7 +210,7 @@ RELEASE = ("release", "--model", "m.npz", "--policy", "utility:1km", "--epsilon"
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_release_of_a_file_uses_the_fix_of_5_m_and_names_the_reason(town, case):
-    _csv(town / "a.csv", _fixes(case))
+    _write_csv(town / "a.csv", _make_fixes(case))
     result = command_line.run(*RELEASE, "a.csv", "-o", "o.csv", "--private-diagnostics", "PRIVATE.csv", "--json")
     assert result.exit_code == 0, result.stderr
     state = MarkovModel.load("m.npz").space.locate(*(np.array([value]) for value in GOOD))[0]
@@ -222,7 +222,7 @@ def test_release_of_a_file_uses_the_fix_of_5_m_and_names_the_reason(town, case):
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_stream_refuses_invalid_fixes_with_a_named_reason(town, case):
-    fixes = _fixes(case)[::-1]  # a stream answers immediately, so the other fix comes first
+    fixes = _make_fixes(case)[::-1]  # a stream answers immediately, so the other fix comes first
     result = command_line.run(*RELEASE, stdin="".join(json.dumps(fix) + "\n" for fix in fixes))
     first, second = map(json.loads, result.stdout.splitlines())
     assert second["released"]

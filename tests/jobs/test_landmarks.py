@@ -42,11 +42,11 @@ class RecordingReleaser(Releaser):
         return self.records[-1]
 
 
-def engine(mechanism="k-norm", seed=0):
+def make_engine(mechanism="k-norm", seed=0):
     return RecordingReleaser(MODEL, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 1.0, mechanism, rng=seed)
 
 
-def adaptive():
+def make_adaptive():
     return Adaptive(SLOTS, MARKS, 3.0, sensitivity=1.0, rate=0.5, rng=5)
 
 
@@ -57,8 +57,8 @@ def adaptive():
     ids=["skip", "uniform", "adaptive"],
 )
 def test_engine_is_called_only_for_new_releases_with_scheme_budgets(mechanism, scheme):
-    releaser = engine(mechanism)
-    out, _ = release_places(releaser, STATES, SLOTS, adaptive() if scheme == "adaptive" else scheme)
+    releaser = make_engine(mechanism)
+    out, _ = release_places(releaser, STATES, SLOTS, make_adaptive() if scheme == "adaptive" else scheme)
     fresh = np.flatnonzero(out.published)
     assert [state for state, _, _ in releaser.calls] == STATES[fresh].tolist()
     np.testing.assert_array_equal([e for _, e, _ in releaser.calls], out.budget.epsilons[fresh])
@@ -92,7 +92,7 @@ def test_total_leakage_is_stated_only_if_both_correlations_are_known(directions)
 
 
 def test_unpublished_place_repeats_last_release():
-    out, _ = release_places(engine(), STATES, SLOTS, adaptive())
+    out, _ = release_places(make_engine(), STATES, SLOTS, make_adaptive())
     assert (~out.published).sum() > 3
     for at in np.flatnonzero(~out.published):
         np.testing.assert_array_equal(out.values[at], out.values[at - 1])
@@ -103,15 +103,15 @@ def test_true_places_at_skipped_landmarks_do_not_change_output():
     other = STATES.copy()
     marked = np.isin(SLOTS, MARKS)
     other[marked] = (other[marked] + 1) % SIZE
-    first, second = (release_places(engine(seed=9), states, SLOTS, scheme)[0] for states in (STATES, other))
+    first, second = (release_places(make_engine(seed=9), states, SLOTS, scheme)[0] for states in (STATES, other))
     np.testing.assert_array_equal(first.values, second.values)
     other[~marked] = (other[~marked] + 1) % SIZE  # regular places do change the output
-    three, _ = release_places(engine(seed=9), other, SLOTS, scheme)
+    three, _ = release_places(make_engine(seed=9), other, SLOTS, scheme)
     assert (first.values != three.values).any()
 
 
 def test_costs_are_those_of_any_two_possible_states():
-    releaser = engine()
+    releaser = make_engine()
     out, costs = release_places(releaser, STATES, SLOTS, skip_scheme(SLOTS, MARKS, 3.0))
     assert (costs[np.isin(SLOTS, MARKS)] == 0).all()
     for record, cost in zip(releaser.records, costs[out.published], strict=True):
@@ -119,14 +119,14 @@ def test_costs_are_those_of_any_two_possible_states():
 
 
 def test_engine_restarts():
-    releaser = engine()
+    releaser = make_engine()
     releaser.release(2)
     release_places(releaser, STATES[:1], SLOTS[:1], uniform_scheme(SLOTS[:1], [], 1.0))
     assert [record.index for record in releaser.records] == [0, 0]
 
 
 def test_noise_scale_matches_body_and_leaves_noise_unchanged():
-    releaser = engine()
+    releaser = make_engine()
     hull = releaser.planner.build_plan(releaser.predict()).protection.hull
     angles = np.linspace(0, 2 * np.pi, 200_001)[:-1]
     directions = np.column_stack([np.cos(angles), np.sin(angles)])
@@ -185,10 +185,10 @@ def test_losses_are_certified_if_they_are_sums_of_budgets(tmp_path, following):
 def test_invalid_arguments_raise():
     scheme = uniform_scheme(SLOTS, MARKS, 1.0)
     with pytest.raises(TimeOrderError, match="slots"):
-        release_places(engine(), STATES, SLOTS[::-1], scheme)
+        release_places(make_engine(), STATES, SLOTS[::-1], scheme)
     with pytest.raises(TimeOrderError, match="slots"):
-        release_places(engine(), STATES, SLOTS.astype(float), scheme)
+        release_places(make_engine(), STATES, SLOTS.astype(float), scheme)
     with pytest.raises(CoordinateError, match=r"2 values .*40"):
-        release_places(engine(), STATES[:2], SLOTS[:2], scheme)
+        release_places(make_engine(), STATES[:2], SLOTS[:2], scheme)
     with pytest.raises(StateError, match="state must be an integer from 0 to 5, got 6"):
-        release_places(engine(), np.full(40, 6), SLOTS, scheme)
+        release_places(make_engine(), np.full(40, 6), SLOTS, scheme)

@@ -17,7 +17,7 @@ HOUR = 3600.0
 EPSILONS = [0.8, 0.5, 1.0, 0.6]
 
 
-def _model(seed):
+def _build_model(seed):
     rng = np.random.default_rng(seed)
     raw, starts = rng.random((4, 3, 3)) + 0.1, rng.random((4, 3)) + 0.1
     time_classes = TimeClasses(tuple(h % 4 for h in range(168)), HOUR, "Asia/Kolkata")
@@ -25,7 +25,7 @@ def _model(seed):
     return MarkovModel(list(rows), starts / starts.sum(axis=1, keepdims=True), None, HOUR, time_classes)
 
 
-def _max_log_ratios(model):
+def _compute_max_log_ratios(model):
     """Return the largest log ratio of two states at each timestep, over all outputs.
 
     Outputs are randomised responses, enumerated with all paths.
@@ -48,8 +48,8 @@ def _max_log_ratios(model):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_leakage_bounds_log_ratios_of_all_outputs(seed):
-    model = _model(seed)
-    log_ratios = _max_log_ratios(model)
+    model = _build_model(seed)
+    log_ratios = _compute_max_log_ratios(model)
     result = leakage.compute_leakage(*_build_loss_functions(model, FIRST, 4, 10.0), EPSILONS)
     assert (result.temporal >= log_ratios - 1e-9).all()
     assert result.worst < 1.35 * log_ratios.max(), "the bound is nearly attained"
@@ -58,13 +58,13 @@ def test_leakage_bounds_log_ratios_of_all_outputs(seed):
 
 
 def test_one_release_leaks_its_budget():
-    result = leakage.compute_leakage(*_build_loss_functions(_model(3), FIRST, 1, 10.0), [0.7])
+    result = leakage.compute_leakage(*_build_loss_functions(_build_model(3), FIRST, 1, 10.0), [0.7])
     assert (result.temporal.tolist(), result.worst) == ([0.7], 0.7)
 
 
 def test_steps_have_a_loss_function_only_once_they_recur():
     """The belief converges to one that recurs each day."""
-    model = _model(3)
+    model = _build_model(3)
     pasts = list(_build_loss_functions(model, FIRST, 1001, 10.0)[0])
     is_function = np.array([isinstance(past, leakage.LossFunction) for past in pasts])
     assert not is_function[0]
@@ -87,7 +87,7 @@ def test_steps_have_a_loss_function_only_once_they_recur():
 
 
 def test_leakage_depends_on_clock():
-    model = _model(3)
+    model = _build_model(3)
     leakages = [
         leakage.compute_leakage(*_build_loss_functions(model, FIRST + k, 4, 10.0), EPSILONS).temporal for k in (0, 1)
     ]

@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def _track(user, seed, inside=True):
+def _make_track(user, seed, inside=True):
     """Return a user's lines of a table: a random walk, inside the region or far from it."""
     rng = np.random.default_rng(seed)
     steps = np.cumsum(rng.normal(0, 0.002, (int(rng.integers(1, 40)), 2)), axis=0)
@@ -92,7 +92,7 @@ def _describe_file(path):
     return None
 
 
-def _form(tmp_path, users, write, words):
+def _run_for_form(tmp_path, users, write, words):
     """Run a command on data of some users, and return the form of everything that it produced."""
     run_folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
     run_folder.mkdir()
@@ -110,9 +110,9 @@ def _form(tmp_path, users, write, words):
     return result.exit_code, files, warnings, keys
 
 
-def _with_and_without(count, seed, inside=True):
-    others = {f"user{number}": _track(f"user{number}", 1000 * seed + number) for number in range(count)}
-    return {**others, "ann": _track("ann", seed, inside)}, others
+def _make_neighbours(count, seed, inside=True):
+    others = {f"user{number}": _make_track(f"user{number}", 1000 * seed + number) for number in range(count)}
+    return {**others, "ann": _make_track("ann", seed, inside)}, others
 
 
 CASES = {
@@ -141,10 +141,10 @@ def test_form_does_not_depend_on_presence_of_a_user(tmp_path, case, count, insid
     for number, (name, write) in enumerate(WRITERS.items()):
         if name != list(WRITERS)[(count + len(case)) % len(WRITERS)] and case != "flows to csv":
             continue  # every case with one type of file; one with all of them
-        present, absent = _with_and_without(count, 10 * number + count, inside)
+        present, absent = _make_neighbours(count, 10 * number + count, inside)
         words = (*CASES[case], *options)
-        with_user = _form(tmp_path, present, write, words)
-        without_user = _form(tmp_path, absent, write, words)
+        with_user = _run_for_form(tmp_path, present, write, words)
+        without_user = _run_for_form(tmp_path, absent, write, words)
         assert with_user == without_user, name
         assert with_user[0] == 0, with_user[2]
 
@@ -153,9 +153,11 @@ def test_form_test_rejects_an_error_for_missing_users(tmp_path, monkeypatch):
     """A broken variant, which raises an error without users, must differ."""
     stream = Data.stream
     monkeypatch.setattr(Data, "stream", lambda data, dropped, may_be_empty=False: stream(data, dropped))
-    present, absent = _with_and_without(0, 1)
+    present, absent = _make_neighbours(0, 1)
     words = (*LEARN, *REGION)
-    assert _form(tmp_path, present, _write_tables, words) != _form(tmp_path, absent, _write_tables, words)
+    assert _run_for_form(tmp_path, present, _write_tables, words) != _run_for_form(
+        tmp_path, absent, _write_tables, words
+    )
 
 
 @pytest.mark.parametrize("words", [("flows", *FLOWS[1:], "-o", "f.csv"), (*LEARN, *REGION)], ids=["flows", "learn"])

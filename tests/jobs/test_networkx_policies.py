@@ -36,9 +36,9 @@ from dphmm.jobs.calibrate.results import CalibrationTargets
 from dphmm.plots import report, show
 from dphmm.serve.setup import write_relay
 from tests import command_line
-from tests.certificate.certificates import refusal, town, verifier
+from tests.certificate.certificates import build_town, find_refusal, load_verifier
 
-TOWN = town()
+TOWN = build_town()
 POINTS = TOWN.space.points
 SIZE = TOWN.size
 TEXT = "centres:0.8km"
@@ -75,7 +75,7 @@ def release_files(model_and_data, tmp_path_factory) -> dict[str, Path]:
     return {name: folder / f"{name}.csv" for name in ("graph", "text")}
 
 
-def rows(path: Path) -> list[dict]:
+def read_rows(path: Path) -> list[dict]:
     """Return the rows of releases without the settings hash, which differs for graph and text."""
     with path.open(newline="") as file:
         return [{name: value for name, value in row.items() if name not in HASHES} for row in csv.DictReader(file)]
@@ -86,8 +86,8 @@ def read_lines(path: Path) -> list[dict]:
 
 
 def test_release_equals_release_under_text(release_files):
-    assert len(rows(release_files["graph"])) == 12
-    assert rows(release_files["graph"]) == rows(release_files["text"])
+    assert len(read_rows(release_files["graph"])) == 12
+    assert read_rows(release_files["graph"]) == read_rows(release_files["text"])
 
 
 def test_release_summary_states_that_the_policy_is_a_graph(model_and_data, tmp_path):
@@ -107,7 +107,7 @@ def test_settings_combine_with_graph(model_and_data, tmp_path, changes):
     for name, policy in (("graph", GRAPH), ("text", TEXT)):
         settings = ReleaseSettings(policy, 1.0, **changes)
         release(data, model, settings, tmp_path / f"{name}.csv", rng=1, allow_training_users=True)
-    assert rows(tmp_path / "graph.csv") == rows(tmp_path / "text.csv")
+    assert read_rows(tmp_path / "graph.csv") == read_rows(tmp_path / "text.csv")
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_batch_with_graph_does_not_depend_on_workers(model_and_data, release_fil
     assert len(files) == 2
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "several" / file).read_bytes()
-        assert rows(tmp_path / "one" / file) == rows(tmp_path / "text" / file)
+        assert read_rows(tmp_path / "one" / file) == read_rows(tmp_path / "text" / file)
 
 
 def test_batch_resumes_under_equal_graph_only(model_and_data, tmp_path):
@@ -145,9 +145,9 @@ def test_certificate_of_graph_is_verified(model_and_data, release_files, tmp_pat
     model, _ = model_and_data
     certify(release_files["graph"], model, tmp_path / "proof.jsonl", policy)
     lines = read_lines(tmp_path / "proof.jsonl")
-    table = verifier().read_rows(str(release_files["graph"]))
-    assert refusal(lines, table) is None
-    report = verifier().verify_releases(
+    table = load_verifier().read_rows(str(release_files["graph"]))
+    assert find_refusal(lines, table) is None
+    report = load_verifier().verify_releases(
         [json.dumps(line, sort_keys=True, separators=(",", ":")).encode() + b"\n" for line in lines], table
     )
     assert any("graph:" in text for text in report["not"]), "the hash alone does not state the edges of the graph"
@@ -158,7 +158,7 @@ def test_certificate_of_graph_is_verified(model_and_data, release_files, tmp_pat
     for line in broken:
         if line.get("value", {}).get("is") == "policy":
             line["value"]["terms"][0]["pairs"].pop()
-    assert refusal(broken, table) is not None
+    assert find_refusal(broken, table) is not None
     with pytest.raises(ConfigurationError, match="settings"):
         certify(release_files["graph"], model, tmp_path / "other.jsonl", OTHER)
 
@@ -173,7 +173,7 @@ def test_session_with_graph_is_replayed_and_certified(model_and_data, release_fi
     with pytest.raises(DphmmError, match="policy"):
         list(replay(tmp_path / "s.db", model, OTHER))
     certify(tmp_path / "s.db", model, tmp_path / "proof.jsonl")
-    assert refusal(read_lines(tmp_path / "proof.jsonl")) is None
+    assert find_refusal(read_lines(tmp_path / "proof.jsonl")) is None
 
 
 @pytest.mark.slow

@@ -40,14 +40,14 @@ def compute_budget(table):
 def sample_chain(rng, size, steps, zeros, same):
     """Sample a first distribution and a matrix per step, in rationals. Some entries are zero."""
 
-    def row():
+    def sample_row():
         weights = [0]
         while not any(weights):
             weights = [int(w) for w in rng.integers(1, 40, size) * (rng.random(size) >= zeros)]
         return [Fraction(weight, sum(weights)) for weight in weights]
 
-    matrices = [[row() for _ in range(size)] for _ in range(1 if same else steps)]
-    return row(), matrices * steps if same else matrices
+    matrices = [[sample_row() for _ in range(size)] for _ in range(1 if same else steps)]
+    return sample_row(), matrices * steps if same else matrices
 
 
 def sample_noise(rng, size):

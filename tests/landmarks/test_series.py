@@ -8,7 +8,7 @@ from scipy import stats
 
 from dphmm.errors import BudgetError, CoordinateError
 from dphmm.landmarks import Adaptive, laplace_noise, planar_laplace, release_series, skip_scheme, uniform_scheme
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 def return_value(value, epsilon):
@@ -34,7 +34,7 @@ def test_noise_has_scale_of_step():
 
     20,000 values, 6,000 in the fast tests.
     """
-    size = fewer(20_000, 6_000)
+    size = choose_count(20_000, 6_000)
     budget = uniform_scheme(range(size), range(3), 2.0)
     noise = release_series(np.zeros(size), budget, laplace_noise(3.0, rng=4)).values.ravel()
     assert stats.kstest(noise, stats.laplace(scale=6.0).cdf).pvalue > 1e-4
@@ -69,7 +69,7 @@ def test_planar_noise_has_length_of_step():
 
     20,000 values, 6,000 in the fast tests.
     """
-    size = fewer(20_000, 6_000)
+    size = choose_count(20_000, 6_000)
     budget = uniform_scheme(range(size), range(3), 2.0)
     places = np.random.default_rng(0).normal(0, 5, (size, 2))
     noise = release_series(places, budget, planar_laplace(3.0, rng=4)).values - places

@@ -27,7 +27,7 @@ from dphmm.landmarks import series as module
 from dphmm.landmarks.series import _build_polygon, round_to_steps
 from dphmm.mechanisms import LatticeKNormMechanism
 from dphmm.mechanisms.lattice import Spacing
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 ALPHA = 1e-4
 
@@ -36,11 +36,11 @@ def record_decays(monkeypatch, noise, value, epsilon):
     """Return the decays per step of the requested noise, as rationals."""
     requested = []
 
-    def sampler(decay, count, source):
+    def record_and_return_zeros(decay, count, source):
         requested.extend([decay] * count)
         return np.zeros(count, dtype=np.int64)
 
-    monkeypatch.setitem(lattice_noise.__globals__, "sample_discrete_laplace", sampler)
+    monkeypatch.setitem(lattice_noise.__globals__, "sample_discrete_laplace", record_and_return_zeros)
     noise(np.asarray(value, dtype=float), epsilon)
     return requested
 
@@ -53,7 +53,7 @@ def test_noise_scale_accounts_for_rounding(monkeypatch):
     assert record_decays(monkeypatch, lattice_noise("0.07"), [71.4], 1.0) == [Fraction(1, 7000)]
 
 
-@settings(max_examples=fewer(50, 20))
+@settings(max_examples=choose_count(50, 20))
 @given(st.integers(1, 4), st.integers(0, 10**6), st.sampled_from([Fraction(1), Fraction(1, 3), Fraction("0.1")]))
 def test_neighbours_stay_within_rounded_sensitivity(size, seed, step):
     """Sample neighbours near rounding boundaries, with distances in rationals."""
@@ -106,13 +106,13 @@ def test_polygon_contains_disc(radius):
     corners = np.rint(SensitivityHull(_build_polygon(radius)).vertices).astype(np.int64).tolist()
     order = sorted(corners, key=lambda corner: math.atan2(corner[1], corner[0]))
 
-    def nearest_side():
+    def compute_side_distances():
         for (a, b), (c, d) in zip(order, [*order[1:], order[0]], strict=True):
             yield Fraction((a * d - b * c) ** 2, (c - a) ** 2 + (d - b) ** 2)
 
-    assert min(nearest_side()) >= radius**2
+    assert min(compute_side_distances()) >= radius**2
     assert max(a * a + b * b for a, b in order) <= (1.005 * radius + 3) ** 2
-    assert min(nearest_side()) < (radius + 3) ** 2
+    assert min(compute_side_distances()) < (radius + 3) ** 2
 
 
 def compute_worst_exponent(unit, radius, stretch):

@@ -21,7 +21,7 @@ from tests.landmarks.oracles import (
     sample_chain,
     sample_noise,
 )
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 P = np.array([[0.8, 0.2], [0.1, 0.9]])
 # A chain that is mostly in the first state: its rows are similar, but bridges between landmarks are not.
@@ -61,12 +61,12 @@ def test_loss_is_at_least_joint_leakage():
 
 @pytest.mark.slow
 def test_paper_loss_is_below_joint_leakage_in_some_cases():
-    def paper(times, marks, epsilons, backward, forward):
+    def compute_paper_leakage(times, marks, epsilons, backward, forward):
         return paper_leakage(times, marks, epsilons, backward[0] if backward else None, forward)
 
     alike = (case for case in sample_cases(range(500, 1000)) if case[-1] and len(case[3]) > 1)
     assert not all(
-        is_valid_bound(case, lambda *arguments: paper(*arguments[:4], get_single_matrix(arguments[4])))
+        is_valid_bound(case, lambda *arguments: compute_paper_leakage(*arguments[:4], get_single_matrix(arguments[4])))
         for case in alike
     )
 
@@ -76,7 +76,7 @@ def get_single_matrix(forward_knowledge):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chains", [range(100, 110), slow(range(110, 130))], ids=len)
+@pytest.mark.parametrize("chains", [range(100, 110), mark_slow(range(110, 130))], ids=len)
 @pytest.mark.parametrize("weaker", ["split nothing", "contraction alone", "no contraction"])
 def test_weaker_variants_are_valid_bounds(monkeypatch, weaker, chains):
     if weaker == "split nothing":

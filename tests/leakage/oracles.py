@@ -13,7 +13,7 @@ FIGURE_4 = [[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]
 ABSORBING = [[0.8, 0.2], [0.0, 1.0]]
 
 
-def random_matrix(n: int, seed: int, zeros: float = 0.0, spread: float = 1.0) -> np.ndarray:
+def sample_matrix(n: int, seed: int, zeros: float = 0.0, spread: float = 1.0) -> np.ndarray:
     """Sample a row-stochastic matrix.
 
     ``zeros`` is the share of zero entries. A small ``spread`` makes rows uneven.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray
 
 
-def algorithm_1(matrix: npt.ArrayLike, alpha: float) -> float:
+def run_algorithm_1(matrix: npt.ArrayLike, alpha: float) -> float:
     """Compute L(α) by Theorem 5: drop states until the rest satisfies Inequality 22.
 
     Correction: the flag *update* is reset in every round (as printed it stays true and the loop does not end). States
@@ -57,7 +57,7 @@ class PairFunctions:
     a: FloatArray
 
 
-def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
+def run_algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
     """Compute the coefficients and transition points of every pair's piecewise function.
 
     Correction: line 11 lacks the ``+ 1`` inside the logarithm, which the proof of Theorem 9 has and the paper's own
@@ -80,7 +80,7 @@ def algorithm_2(matrix: npt.ArrayLike) -> PairFunctions:
     return PairFunctions(*parts)
 
 
-def algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float]:
+def run_algorithm_3(pairs: PairFunctions, alpha: float) -> tuple[float, float, float]:
     """Compute L(α), and the q and d that attain it, from the precomputed functions.
 
     Correction: the denominator of line 5 is ``dArr[k](e^α − 1) + 1``.
@@ -117,33 +117,33 @@ class Piecewise:
     a: list[float]
 
 
-def algorithm_4(pairs: PairFunctions, first: float, last: float) -> Piecewise:
+def run_algorithm_4(pairs: PairFunctions, first: float, last: float) -> Piecewise:
     """Compute the upper envelope on ``[first, last]`` by recursion on meeting points.
 
     Corrections: lines 2 and 3 call Algorithm 3 (printed: 2). The equalities of lines 5 and 9 are tested up to rounding,
     because they may never be exact in floats.
     """
-    value_1, q_1, d_1 = algorithm_3(pairs, first)
-    value_m, q_m, d_m = algorithm_3(pairs, last)
-    if value_m - _curve(q_1, d_1, last) <= 1e-13 or last - first <= 1e-13:
+    value_1, q_1, d_1 = run_algorithm_3(pairs, first)
+    value_m, q_m, d_m = run_algorithm_3(pairs, last)
+    if value_m - _evaluate_curve(q_1, d_1, last) <= 1e-13 or last - first <= 1e-13:
         return Piecewise([q_1], [d_1], [last])
-    if value_1 - _curve(q_m, d_m, first) <= 1e-13:
+    if value_1 - _evaluate_curve(q_m, d_m, first) <= 1e-13:
         return Piecewise([q_m], [d_m], [last])
     middle = math.log1p((q_m + d_1 - q_1 - d_m) / (q_1 * d_m - q_m * d_1))
-    left, right = algorithm_4(pairs, first, middle), algorithm_4(pairs, middle, last)
+    left, right = run_algorithm_4(pairs, first, middle), run_algorithm_4(pairs, middle, last)
     return Piecewise(left.q + right.q, left.d + right.d, left.a + right.a)
 
 
-def algorithm_5(function: Piecewise, alpha: float) -> float:
+def run_algorithm_5(function: Piecewise, alpha: float) -> float:
     """Compute L(α) by binary search among the pieces.
 
     Correction: with increasing ends the piece is that with ``a_{k−1} < α ≤ a_k`` (line 2 has the reverse).
     """
     k = int(np.searchsorted(function.a, alpha, side="left"))
-    return _curve(function.q[k], function.d[k], alpha)
+    return _evaluate_curve(function.q[k], function.d[k], alpha)
 
 
-def algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
+def run_algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
     """Compute the supremum of leakage under a constant ε.
 
     It is the largest supremum of Theorem 11 over all q and d. Correction: with d = 0 and ``q ≠ 1`` the supremum is
@@ -151,11 +151,11 @@ def algorithm_6(pairs: PairFunctions, epsilon: float) -> float:
     """
     greatest = epsilon
     for q, d in zip(pairs.q.ravel(), pairs.d.ravel(), strict=True):
-        greatest = max(greatest, theorem_11(float(q), float(d), epsilon))
+        greatest = max(greatest, apply_theorem_11(float(q), float(d), epsilon))
     return greatest
 
 
-def theorem_11(q: float, d: float, epsilon: float) -> float:
+def apply_theorem_11(q: float, d: float, epsilon: float) -> float:
     """Compute the supremum for one q and d in 50 digits: in floats its terms cancel."""
     with mpmath.workdps(50):
         grown = mpmath.exp(epsilon)
@@ -167,6 +167,6 @@ def theorem_11(q: float, d: float, epsilon: float) -> float:
         return float(mpmath.log((1 - mpmath.mpf(q)) * grown / (1 - q * grown)))
 
 
-def _curve(q: float, d: float, alpha: float) -> float:
+def _evaluate_curve(q: float, d: float, alpha: float) -> float:
     e = math.expm1(alpha)
     return math.log((q * e + 1) / (d * e + 1))

@@ -20,7 +20,7 @@ from dphmm.leakage import (
     supremum,
     temporal_leakage,
 )
-from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
+from tests.leakage.oracles import ABSORBING, FIGURE_4, sample_matrix
 
 PAST = [[0.8, 0.2], [0.2, 0.8]]
 FUTURE = [[0.8, 0.2], [0.1, 0.9]]
@@ -30,10 +30,10 @@ PAIRS = {
     "forward only": (None, FUTURE),
     "no knowledge": (None, None),
     "absorbing": (ABSORBING, ABSORBING),
-    "random": (random_matrix(12, 1), random_matrix(12, 2, spread=0.2)),
+    "random": (sample_matrix(12, 1), sample_matrix(12, 2, spread=0.2)),
     "strong": (smooth(np.eye(20), 1e-3), smooth(np.eye(20), 5e-3)),
     "nearly certain": (smooth(np.eye(3), 1e-7), smooth(np.eye(3), 1e-6)),
-    "with zeros": (random_matrix(10, 3, zeros=0.2), random_matrix(10, 4, zeros=0.2)),
+    "with zeros": (sample_matrix(10, 3, zeros=0.2), sample_matrix(10, 4, zeros=0.2)),
 }
 
 
@@ -67,7 +67,7 @@ def test_exact_budgets_reach_alpha_at_every_time(pair, steps):
 @pytest.mark.slow
 @given(st.integers(0, 200), st.integers(0, 200), st.floats(1e-3, 20))
 def test_budgets_keep_alpha_for_random_matrices(past_seed, future_seed, alpha):
-    past, future = random_matrix(4, past_seed, spread=0.3), random_matrix(4, future_seed, zeros=0.25)
+    past, future = sample_matrix(4, past_seed, spread=0.3), sample_matrix(4, future_seed, zeros=0.25)
     for side in (past, future):
         if LossFunction(side).is_identity:
             with pytest.raises(CorrelationTooStrongError):

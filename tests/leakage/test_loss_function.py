@@ -15,8 +15,8 @@ from hypothesis.extra.numpy import arrays
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import LossFunction, loss, supremum
 from tests.leakage import published
-from tests.leakage.oracles import ABSORBING, FIGURE_4, compute_exact_loss, compute_highs_loss, random_matrix
-from tests.sizes import few_every_day, slow
+from tests.leakage.oracles import ABSORBING, FIGURE_4, compute_exact_loss, compute_highs_loss, sample_matrix
+from tests.sizes import mark_rest_slow, mark_slow
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_edge_case_matrices_match_exact_enumeration(odd_matrix, alpha):
         assert LossFunction(odd_matrix)(alpha) == pytest.approx(expected, rel=1e-13, abs=1e-18)
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(24), 9))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(24), 9))
 def test_entries_of_any_magnitude_match_exact_enumeration(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 5))
@@ -51,10 +51,10 @@ def test_entries_of_any_magnitude_match_exact_enumeration(seed):
         assert function(alpha) == pytest.approx(expected, rel=1e-12, abs=1e-20)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, slow(8), slow(12)])
+@pytest.mark.parametrize("n", [2, 3, 5, mark_slow(8), mark_slow(12)])
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
 def test_loss_matches_linear_programming(n, zeros):
-    matrix = random_matrix(n, seed=n, zeros=zeros, spread=0.7)
+    matrix = sample_matrix(n, seed=n, zeros=zeros, spread=0.7)
     function = LossFunction(matrix)
     for alpha in (0.01, 0.5, 2.0, 6.0):
         expected = compute_highs_loss(matrix, alpha)
@@ -62,18 +62,18 @@ def test_loss_matches_linear_programming(n, zeros):
         assert function(alpha) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 7, 20, slow(40)])
+@pytest.mark.parametrize("n", [2, 7, 20, mark_slow(40)])
 @pytest.mark.parametrize(("zeros", "spread"), [(0.0, 1.0), (0.0, 0.2), (0.4, 0.5)])
 def test_loss_matches_published_algorithms(n, zeros, spread):
-    matrix = random_matrix(n, seed=100 + n, zeros=zeros, spread=spread)
-    pairs = published.algorithm_2(matrix)
-    pieces = published.algorithm_4(pairs, 1e-6, 30.0)
+    matrix = sample_matrix(n, seed=100 + n, zeros=zeros, spread=spread)
+    pairs = published.run_algorithm_2(matrix)
+    pieces = published.run_algorithm_4(pairs, 1e-6, 30.0)
     function = LossFunction(matrix)
     for alpha in (1e-6, 1e-3, 0.1, 1.0, 5.0, 12.0, 30.0):
         forms = [
-            published.algorithm_1(matrix, alpha),
-            published.algorithm_3(pairs, alpha)[0],
-            published.algorithm_5(pieces, alpha),
+            published.run_algorithm_1(matrix, alpha),
+            published.run_algorithm_3(pairs, alpha)[0],
+            published.run_algorithm_5(pieces, alpha),
             loss(matrix, alpha),
             function(alpha),
         ]
@@ -81,9 +81,9 @@ def test_loss_matches_published_algorithms(n, zeros, spread):
 
 
 def test_pieces_match_algorithm_4():
-    matrix = random_matrix(25, seed=3)
+    matrix = sample_matrix(25, seed=3)
     function = LossFunction(matrix)
-    printed = published.algorithm_4(published.algorithm_2(matrix), 1e-9, 30.0)
+    printed = published.run_algorithm_4(published.run_algorithm_2(matrix), 1e-9, 30.0)
     last = np.flatnonzero(np.diff([*printed.q, -1.0]))  # the published recursion splits pieces
     np.testing.assert_allclose(function.starts[1:], np.array(printed.a)[last][:-1], rtol=1e-9)
     np.testing.assert_allclose(function.q, np.array(printed.q)[last], rtol=1e-12)
@@ -92,7 +92,7 @@ def test_pieces_match_algorithm_4():
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_each_piece_is_attained_by_its_rows(kind):
-    matrix = random_matrix(30, seed=8, spread=0.3)
+    matrix = sample_matrix(30, seed=8, spread=0.3)
     function = LossFunction(matrix if kind == "dense" else sp.csr_array(matrix))
     ends = [*function.starts[1:], function.starts[-1] + 5]
     for start, end, (i, k) in zip(function.starts, ends, function.rows, strict=True):
@@ -153,7 +153,7 @@ def test_loss_is_non_decreasing_and_at_most_alpha(weights, alphas):
     assert (np.diff(values) >= -1e-14 * values[1:]).all()
     for alpha, value in zip(alphas, values, strict=True):
         assert loss(matrix, alpha) == pytest.approx(value, rel=1e-12, abs=1e-16)
-        assert published.algorithm_1(matrix, alpha) == pytest.approx(value, abs=1e-9)
+        assert published.run_algorithm_1(matrix, alpha) == pytest.approx(value, abs=1e-9)
 
 
 @given(stochastic, st.floats(1e-4, 4.0))
@@ -169,7 +169,7 @@ def test_supremum_is_smallest_fixed_point(weights, epsilon):
     else:
         assert function(result.value) + epsilon == pytest.approx(result.value, rel=1e-12)
         assert function(result.value * (1 - 1e-6)) + epsilon > result.value * (1 - 1e-6)
-    expected = published.algorithm_6(published.algorithm_2(matrix), epsilon)
+    expected = published.run_algorithm_6(published.run_algorithm_2(matrix), epsilon)
     assert result.value == pytest.approx(expected, rel=1e-5)  # only the sum q is available and 1 - q has lost digits
 
 
@@ -216,7 +216,7 @@ def test_supremum_of_equal_rows_is_the_budget(epsilon):
 
 
 def test_limited_function_matches_below_limit_and_raises_beyond():
-    matrix = random_matrix(80, seed=5)
+    matrix = sample_matrix(80, seed=5)
     whole, part = LossFunction(matrix), LossFunction(matrix, limit=0.5)
     alphas = np.linspace(0.01, 0.5, 50)
     np.testing.assert_allclose(part(alphas), whole(alphas), rtol=1e-13)
@@ -256,7 +256,7 @@ def test_invalid_matrix_raises():
 
 
 def test_memory_is_quadratic_in_size():
-    matrix = random_matrix(256, seed=1)
+    matrix = sample_matrix(256, seed=1)
     loss(matrix, 1.0)  # compile first: compilation needs memory, too
     tracemalloc.start()
     try:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from dphmm.errors import StochasticError
 from dphmm.leakage import smooth
 from dphmm.leakage.loss_function import as_transition, is_matrix
-from tests.leakage.oracles import random_matrix
+from tests.leakage.oracles import sample_matrix
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_rows_within_tolerance_are_normalized_and_input_is_unchanged():
 def test_matrix_format_depends_on_density():
     assert sp.issparse(as_transition(sp.eye_array(1000)))
     assert sp.issparse(as_transition(np.eye(1000)))
-    assert not sp.issparse(as_transition(sp.csr_array(random_matrix(40, 0))))
+    assert not sp.issparse(as_transition(sp.csr_array(sample_matrix(40, 0))))
 
 
 def test_empty_columns_are_removed():

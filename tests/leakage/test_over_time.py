@@ -24,7 +24,7 @@ from dphmm.leakage import (
     temporal_leakage,
 )
 from tests.leakage import published
-from tests.leakage.oracles import ABSORBING, FIGURE_4, random_matrix
+from tests.leakage.oracles import ABSORBING, FIGURE_4, sample_matrix
 
 BPL = [0.1, 0.1808, 0.2471, 0.3024, 0.3488, 0.3881, 0.4216, 0.4503, 0.4750, 0.4964]
 TPL = [0.4964, 0.5558, 0.5975, 0.6239, 0.6368, 0.6368, 0.6239, 0.5975, 0.5558, 0.4964]
@@ -103,21 +103,21 @@ def test_leakage_of_every_mechanism_can_be_below_the_bounds():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_recursion_matches_published_algorithm(seed):
-    matrix = random_matrix(9, seed=seed, zeros=0.2)
+    matrix = sample_matrix(9, seed=seed, zeros=0.2)
     budgets = np.random.default_rng(seed).uniform(0.05, 1.0, 12)
     expected = [budgets[0]]
     for budget in budgets[1:]:
-        expected.append(published.algorithm_1(matrix, expected[-1]) + budget)
+        expected.append(published.run_algorithm_1(matrix, expected[-1]) + budget)
     np.testing.assert_allclose(backward_leakage(matrix, budgets), expected, rtol=0, atol=1e-12)
 
 
 def test_matrices_by_time_are_used_in_time_order():
     first, second = np.array(ABSORBING), np.array([[0.5, 0.5], [0.4, 0.6]])
     budgets = [0.2, 0.3, 0.1]
-    middle = published.algorithm_1(first, 0.2) + 0.3
-    expected = [0.2, middle, published.algorithm_1(second, middle) + 0.1]
-    later = published.algorithm_1(second, 0.1) + 0.3
-    back = [published.algorithm_1(first, later) + 0.2, later, 0.1]
+    middle = published.run_algorithm_1(first, 0.2) + 0.3
+    expected = [0.2, middle, published.run_algorithm_1(second, middle) + 0.1]
+    later = published.run_algorithm_1(second, 0.1) + 0.3
+    back = [published.run_algorithm_1(first, later) + 0.2, later, 0.1]
     forms = [[first, second], np.array([first, second]), (sp.csr_array(first), LossFunction(second))]
     for form in forms:
         np.testing.assert_allclose(backward_leakage(form, budgets), expected, rtol=1e-13)
@@ -141,7 +141,7 @@ def test_leakage_converges_to_supremum():
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=12), st.integers(0, 5))
 def test_stream_matches_batch_after_every_release(budgets, seed):
-    past, future = random_matrix(4, seed=seed, zeros=0.3), random_matrix(4, seed=seed + 50)
+    past, future = sample_matrix(4, seed=seed, zeros=0.3), sample_matrix(4, seed=seed + 50)
     stream = Stream(past, future)
     for count, budget in enumerate(budgets, start=1):
         value = stream.add(budget)
@@ -202,7 +202,7 @@ ABSORBING_3 = [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 1.0]]
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.integers(0, 9))
 def test_window_leakage_is_non_decreasing_in_width_and_at_most_user_level(budgets, seed):
-    matrix = random_matrix(3, seed=seed, zeros=0.3)
+    matrix = sample_matrix(3, seed=seed, zeros=0.3)
     leakage = compute_leakage(matrix, matrix, budgets)
     for times in range(1, len(budgets) + 1):
         windows = [leakage.window(start, start + times) for start in range(len(budgets) - times + 1)]
@@ -273,14 +273,14 @@ def test_arrays_and_loss_functions_can_be_mixed():
 def test_matrix_that_changes_in_place_is_read_at_every_step():
     buffer = np.eye(2)
 
-    def one_after_another():
+    def iterate_matrices():
         for stay in (1.0, 0.7, 0.7):
             buffer[:] = [[stay, 1 - stay], [1 - stay, stay]]
             yield buffer
 
     copies = [np.array([[stay, 1 - stay], [1 - stay, stay]]) for stay in (1.0, 0.7, 0.7)]
     assert np.array_equal(
-        backward_leakage(one_after_another(), [0.5, 0, 0, 0]), backward_leakage(copies, [0.5, 0, 0, 0])
+        backward_leakage(iterate_matrices(), [0.5, 0, 0, 0]), backward_leakage(copies, [0.5, 0, 0, 0])
     )
 
 

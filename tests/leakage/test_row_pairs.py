@@ -13,8 +13,8 @@ from dphmm.leakage import LossFunction, loss, row_pairs
 from dphmm.leakage import loss_function as transition
 from dphmm.leakage.loss_function import as_transition
 from dphmm.leakage.row_pairs import Excess
-from tests.leakage.oracles import compute_loss_by_ratio, random_matrix
-from tests.sizes import slow
+from tests.leakage.oracles import compute_loss_by_ratio, sample_matrix
+from tests.sizes import mark_slow
 
 
 def compute_plain_excess(matrix: np.ndarray, slope: float) -> np.ndarray:
@@ -54,7 +54,7 @@ def choose_backend(monkeypatch, is_compiled):
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 101])
 @pytest.mark.parametrize("slope", [1.0, 1.7, 40.0])
 def test_dense_peaks_match_plain_sums(backend, n, slope):
-    matrix = random_matrix(n, seed=n, zeros=0.2)
+    matrix = sample_matrix(n, seed=n, zeros=0.2)
     table = compute_plain_excess(matrix, slope)
     excess = Excess(np.ascontiguousarray(matrix))
     assert_exact(excess._find_dense_peaks(slope, excess.everything, excess.everything), table)
@@ -73,7 +73,7 @@ def test_sparse_peaks_match_plain_sums(backend, slope):
 
 
 def test_peaks_of_selected_rows_use_those_rows_only(backend):
-    matrix = random_matrix(70, seed=4)
+    matrix = sample_matrix(70, seed=4)
     rows, others = np.array([3, 11, 12, 40, 66]), np.array([0, 11, 69])
     table = compute_plain_excess(matrix, 1.2)[np.ix_(rows, others)]
     peaks = Excess(matrix).find_peaks(1.2, rows, others)
@@ -82,7 +82,7 @@ def test_peaks_of_selected_rows_use_those_rows_only(backend):
 
 
 @pytest.mark.parametrize(("n", "width"), [(70, 70), (90, 40), (65, 600)])
-@pytest.mark.parametrize("slope", [1.0, 1.3, slow(40.0)])
+@pytest.mark.parametrize("slope", [1.0, 1.3, mark_slow(40.0)])
 def test_best_pair_is_exact_and_other_peaks_are_upper_bounds(backend, n, width, slope):
     rng = np.random.default_rng(width)
     matrix = rng.gamma(0.7, size=(n, width)) * (rng.random((n, width)) < 0.8)
@@ -131,7 +131,7 @@ def build_spread_matrix(n: int, minimum: int, supports: str, seed: int) -> np.nd
 
 @pytest.mark.parametrize("supports", ["full", "shrinking"])
 @pytest.mark.parametrize("minimum", [10, 35, 60])
-@pytest.mark.parametrize(("n", "seeds"), [(28, 3), (40, 3), slow(100, 2), slow(150, 1)])
+@pytest.mark.parametrize(("n", "seeds"), [(28, 3), (40, 3), mark_slow(100, 2), mark_slow(150, 1)])
 def test_single_precision_drops_no_pair(monkeypatch, n, seeds, minimum, supports):
     """Entries from 1e-60, α up to 600: compare with double precision and ratio sets."""
     for seed in range(seeds):
@@ -144,7 +144,7 @@ def test_single_precision_drops_no_pair(monkeypatch, n, seeds, minimum, supports
         np.testing.assert_allclose(LossFunction(matrix)(ALPHAS), wanted, rtol=1e-11)
 
 
-@pytest.mark.parametrize("n", [64, slow(300)])
+@pytest.mark.parametrize("n", [64, mark_slow(300)])
 @pytest.mark.parametrize("supports", ["full", "shrinking"])
 @pytest.mark.parametrize("slope", [1.0, 1.5, 1e6, 1e40])
 def test_largest_excess_is_within_single_precision_interval(backend, n, supports, slope):
@@ -171,7 +171,7 @@ def test_too_small_error_bound_is_detected_and_query_stays_exact(monkeypatch):
 
 def test_backends_give_equal_loss_function(monkeypatch):
     pytest.importorskip("numba")
-    matrix = random_matrix(120, seed=9, spread=0.4)
+    matrix = sample_matrix(120, seed=9, spread=0.4)
     choose_backend(monkeypatch, is_compiled=True)
     fast = LossFunction(matrix)
     values = [loss(matrix, alpha) for alpha in (0.01, 1.0, 9.0)]
@@ -217,7 +217,7 @@ def test_loss_works_without_numba(monkeypatch):
     compile_function.cache_clear()
     try:
         assert compile_function(row_pairs._find_min_shared_sums_loop, reorder=True) is None
-        matrix = random_matrix(80, seed=1)
+        matrix = sample_matrix(80, seed=1)
         value = loss(matrix, 1.0)
     finally:
         compile_function.cache_clear()

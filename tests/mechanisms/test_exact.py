@@ -17,10 +17,10 @@ from dphmm.mechanisms import inversion_sampling as thresholds
 from dphmm.mechanisms.exact import RandomBits, parse_rational, sample_geometric, sample_truncated_geometric
 from dphmm.mechanisms.lattice_noise import sample_discrete_laplace
 from dphmm.random import RandomSource, as_random_source
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 ALPHA = 1e-4
-DRAWS = fewer(60_000, 20_000)
+DRAWS = choose_count(60_000, 20_000)
 
 
 def make_bits(seed: int) -> RandomBits:
@@ -39,7 +39,7 @@ def compute_p_value(draws: list[int], probability) -> float:
     return float(stats.chisquare(observed, expected).pvalue)
 
 
-def laplace_probability(decay: float):
+def make_laplace_probability(decay: float):
     q = math.exp(-decay)
     return lambda x: (1 - q) / (1 + q) * q ** abs(x)
 
@@ -54,7 +54,7 @@ def test_discrete_laplace_matches_its_distribution(decay, at_a_time):
     """
     source = as_random_source(2)
     draws = [x for _ in range(DRAWS // at_a_time) for x in sample_discrete_laplace(decay, at_a_time, source).tolist()]
-    assert compute_p_value(draws, laplace_probability(float(decay))) > ALPHA
+    assert compute_p_value(draws, make_laplace_probability(float(decay))) > ALPHA
 
 
 def test_geometric_exp_matches_its_distribution():
@@ -78,7 +78,7 @@ def test_laplace_that_counts_zero_twice_fails_test():
     """A broken variant: without the rejection of minus zero the distribution differs."""
     source = make_bits(2)
     draws = [sample_geometric(1, 1, source) * (1 - 2 * (source.sample_word() & 1)) for _ in range(DRAWS)]
-    assert compute_p_value(draws, laplace_probability(1.0)) < ALPHA
+    assert compute_p_value(draws, make_laplace_probability(1.0)) < ALPHA
 
 
 def test_bernoulli_is_exact_for_all_streams():

@@ -63,11 +63,11 @@ def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance
     """The number has nearly the largest relative error that its digits allow."""
     exact = Fraction(1, 2) + distance
 
-    def value(digits):
+    def compute_value(digits):
         with localcontext(make_decimal_context(200)):
             return Decimal(exact.numerator) / exact.denominator * (1 + Decimal(error) * Decimal(10) ** -digits)
 
-    assert thresholds.compute_integer_part(value, bits) == (exact.numerator << bits) // exact.denominator
+    assert thresholds.compute_integer_part(compute_value, bits) == (exact.numerator << bits) // exact.denominator
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,12 @@ THIRDS = (Fraction(1, 5), Fraction(1, 3), Fraction(1, 3), Fraction(1, 2), Fracti
 
 
 def build_from_fractions(values) -> Thresholds:
-    def digits(place, bits):
+    def compute_digits(place, bits):
         return (values[place].numerator << bits) // values[place].denominator
 
-    return Thresholds(digits, np.array([digits(k, 32) for k in range(len(values))], dtype=np.uint32), len(values))
+    return Thresholds(
+        compute_digits, np.array([compute_digits(k, 32) for k in range(len(values))], dtype=np.uint32), len(values)
+    )
 
 
 @pytest.mark.slow
@@ -197,15 +199,15 @@ def test_truncated_counts_match_their_distribution(rate, size):
     weights = np.exp(-float(rate) * values)
     expected = np.add.reduceat(weights / weights.sum(), values[:: -(-size // 30)]) * 100_000
 
-    def p_value(draws):
+    def compute_p_value(draws):
         return stats.chisquare(np.add.reduceat(np.bincount(draws, minlength=size)[:size], values[:: -(-size // 30)]),
                                expected * np.mean(draws < size)).pvalue  # fmt: skip
 
     draws = CutOff(rate, size).draw(100_000, as_random_source(6))
     assert draws.min() >= 0
     assert draws.max() < size
-    assert p_value(draws) > ALPHA
-    assert p_value(size - 1 - draws) < ALPHA or not rate
+    assert compute_p_value(draws) > ALPHA
+    assert compute_p_value(size - 1 - draws) < ALPHA or not rate
 
 
 def test_table_with_one_wrong_entry_fails_test():

@@ -24,7 +24,7 @@ from dphmm.mechanisms.inversion_sampling import Thresholds
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.random import RandomSource
 from tests.mechanisms.cells import build_fan
-from tests.sizes import fewer, slow
+from tests.sizes import choose_count, mark_slow
 
 F = np.array([(1, 0), (2, 1), (3, 0), (0, 1), (4, 2), (1, 2)])
 EDGES = [(1, 2), (3, 4), (3, 5), (4, 5)]
@@ -33,13 +33,13 @@ SEGMENT = SensitivityHull([[6, 4]])
 POINT = SensitivityHull(np.zeros((0, 2), dtype=np.int64))
 
 
-def random_hull(seed: int) -> SensitivityHull:
+def sample_hull(seed: int) -> SensitivityHull:
     return SensitivityHull(np.random.default_rng(seed).integers(-9, 10, (4, 2)))
 
 
 HULLS = {
     "running example": (RUNNING_EXAMPLE, 1),
-    "random": (random_hull(1), Fraction(3, 2)),
+    "random": (sample_hull(1), Fraction(3, 2)),
     "long thin cones": (SensitivityHull([[31, 30], [1, 1], [2, 1]]), 1),
     "segment": (SEGMENT, 0.3),
 }
@@ -48,7 +48,7 @@ HULLS = {
 
 ALPHA = 1e-4
 # Draws per chi-squared test. With DPHMM_LATTICE_DRAWS=1000000 the full test takes about two minutes.
-DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", fewer(100_000, 50_000)))
+DRAWS = int(os.environ.get("DPHMM_LATTICE_DRAWS", choose_count(100_000, 50_000)))
 
 # Critical values at ALPHA. The degrees of freedom are the numbers of cells below.
 LARGEST_STATISTIC = {"running example": 283.06, "random": 283.06, "long thin cones": 283.06, "segment": 109.50}
@@ -128,7 +128,7 @@ GRID = SensitivityHull([[340, 0], [0, 340], [340, 340], [-340, 340], [680, 0]])
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("hull", "epsilon"), [slow(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
+    ("hull", "epsilon"), [mark_slow(COPRIME, 5), (COPRIME, 20), (GRID, 20)], ids=["coprime 5", "coprime 20", "grid 20"]
 )
 def test_fine_lattice_draws_match_distribution(hull, epsilon):
     """Chi-squared test over residues modulo 7 and rings, 196 parts.
@@ -139,16 +139,16 @@ def test_fine_lattice_draws_match_distribution(hull, epsilon):
     lengths = np.abs(points).sum(axis=1)
     rings = np.searchsorted(np.cumsum(np.bincount(lengths, probabilities)), [0.25, 0.5, 0.75])
 
-    def parts(z):
+    def classify_outputs(z):
         return (z[:, 0] % 7 * 7 + z[:, 1] % 7) * 4 + np.searchsorted(rings, np.abs(z).sum(axis=1))
 
-    def p_value(budget):
+    def compute_p_value(budget):
         draws = LatticeKNormMechanism(hull, budget).sample([0, 0], rng=12, size=200_000)
-        return stats.chisquare(np.bincount(parts(draws), minlength=196), expected).pvalue
+        return stats.chisquare(np.bincount(classify_outputs(draws), minlength=196), expected).pvalue
 
-    expected = np.bincount(parts(points), probabilities, minlength=196) * 200_000
-    assert p_value(epsilon) > ALPHA
-    assert p_value(epsilon * Fraction(51, 50)) < ALPHA, "noise that is 2 % too small fails the test"
+    expected = np.bincount(classify_outputs(points), probabilities, minlength=196) * 200_000
+    assert compute_p_value(epsilon) > ALPHA
+    assert compute_p_value(epsilon * Fraction(51, 50)) < ALPHA, "noise that is 2 % too small fails the test"
 
 
 def test_draws_do_not_depend_on_rounding_of_edge_weights():
@@ -247,7 +247,7 @@ def test_probabilities_match_mpmath_intervals(epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [slow("0.01"), 1, slow(20)])
+@pytest.mark.parametrize("epsilon", [mark_slow("0.01"), 1, mark_slow(20)])
 def test_log_ratio_on_edges_is_at_most_epsilon_for_every_output(epsilon):
     """Check rational log ratios of all outputs within 15 steps. Some output attains epsilon."""
     mechanism = LatticeKNormMechanism(RUNNING_EXAMPLE, epsilon)
@@ -353,13 +353,13 @@ def test_sampling_path_uses_no_float(hull, epsilon, monkeypatch):
 def test_float_in_sampler_is_detected():
     """A broken variant: a sampler that rounds its cell in floats."""
 
-    def broken(bits):
+    def sample_wrongly(bits):
         share = bits.sample_below(1000) / 1000
         return round(4 * share)
 
     bits = RandomBits(RandomSource(os.urandom))
     with pytest.raises(FloatSeenError):
-        run_watched(lambda: broken(bits))
+        run_watched(lambda: sample_wrongly(bits))
 
 
 @pytest.mark.parametrize("size", [2**28, 2**33])
@@ -461,7 +461,7 @@ def test_fine_lattice_has_error_of_continuous_mechanism(name):
 
 def test_squared_error_matches_draws():
     """Mean of 50,000 squared lengths, seed 8, within five standard errors."""
-    mechanism = LatticeKNormMechanism(random_hull(1), 1)
+    mechanism = LatticeKNormMechanism(sample_hull(1), 1)
     lengths = (mechanism.sample([0, 0], rng=8, size=50_000) ** 2).sum(axis=1)
     assert abs(lengths.mean() - mechanism.squared_error) < 5 * lengths.std() / sqrt(50_000)
 

@@ -11,7 +11,7 @@ from dphmm.errors import PolicyError
 from dphmm.mechanisms import TableMechanism
 from dphmm.mechanisms.noise_tables import Clique, Conditions, Graph, compute_min_error_table, list_cliques
 from tests.mechanisms.test_noise_tables_values import _solve_with_cvxopt, build_grid
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 CASES = {
     "a grid": build_grid(3, 0),
@@ -78,7 +78,7 @@ def test_proven_gap_is_at_most_1e_4_for_every_epsilon(epsilon):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", few_every_day(range(6), 2))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(6), 2))
 def test_concentrated_priors_have_optimal_tables(seed):
     """Guard against priors rounded to six digits, which gave up to twice the error."""
     rng = np.random.default_rng(seed)

@@ -25,7 +25,7 @@ EDGES = [(0, 1), (1, 2), (3, 4), (3, 5), (4, 5), (2, 3)]
 MAKERS = [TableMechanism.optimal, TableMechanism.graph_exponential]
 
 
-def _exp_below(epsilon, terms=80):
+def _bound_exp(epsilon, terms=80):
     """Return a fraction below ``exp(epsilon)``: a partial sum of its series."""
     x = Fraction(epsilon)
     term = Fraction(1)
@@ -45,7 +45,7 @@ def build_grid(side, home, step=0.25):
     return points, np.argwhere(np.triu(joined, 1))
 
 
-def random_graph(rng, size):
+def sample_graph(rng, size):
     points = rng.integers(0, 6, (size, 2)).astype(float)
     tree = [(i, int(rng.integers(0, i))) for i in range(1, size)]
     more = [pair for pair in combinations(range(size), 2) if rng.random() < 0.3]
@@ -57,11 +57,11 @@ def random_graph(rng, size):
 def test_every_edge_keeps_exact_ratio(make, epsilon):
     rng = np.random.default_rng(3)
     for size in (2, 5, 9):
-        points, edges = random_graph(rng, size)
+        points, edges = sample_graph(rng, size)
         table = make(points, edges, epsilon, rng.dirichlet(np.ones(size)))
         outputs = [[table.probability(z, x) for z in table.points] for x in points]
         assert all(sum(row) == 1 for row in outputs)
-        limit = _exp_below(epsilon, 80 if epsilon < 10 else 200)
+        limit = _bound_exp(epsilon, 80 if epsilon < 10 else 200)
         assert Fraction(*table.ratio) <= limit
         for j, k in edges.tolist():
             for first, second in zip(outputs[j], outputs[k], strict=True):
@@ -104,7 +104,7 @@ def _solve_with_cvxopt(points, edges, epsilon, prior):
 @pytest.mark.parametrize("seed", range(6))
 def test_optimum_matches_second_solver(seed):
     rng = np.random.default_rng(seed)
-    points, edges = random_graph(rng, int(rng.integers(4, 10)))
+    points, edges = sample_graph(rng, int(rng.integers(4, 10)))
     points = points + np.arange(len(points))[:, None] / 64  # all places differ
     prior, epsilon = rng.dirichlet(np.ones(len(points))), float(rng.choice([0.3, 1.0, 2.0]))
     table = TableMechanism.optimal(points, edges, epsilon, prior)
@@ -125,7 +125,7 @@ def test_solvers_confirm_each_others_table(kind, size):
     Both are within 1.2e-4 of each other.
     """
     rng = np.random.default_rng(size)
-    points, edges = random_graph(rng, size)
+    points, edges = sample_graph(rng, size)
     if kind != "random":
         pairs = np.stack(np.triu_indices(len(points), 1), axis=1)
         edges = pairs if kind == "complete" else pairs[pairs[:, 1] == pairs[:, 0] + 1]
@@ -215,7 +215,7 @@ def test_integer_check_is_exact_beyond_float_precision():
 def test_ratio_is_below_exponential_and_close():
     for epsilon in (1e-12, 1e-6, 0.1, 1.0, 2.5, 20.0, 21.487, 21.488, 21.9, 22.0, 700.0):
         ratio = Fraction(*compute_max_ratio(epsilon))
-        power = _exp_below(min(epsilon, 25.0), 200)
+        power = _bound_exp(min(epsilon, 25.0), 200)
         assert 1 <= ratio <= power
         if epsilon > 1e-3:
             assert float(min(power, Fraction(2**31 - 1)) / ratio) - 1 < 2.0**-30
@@ -282,7 +282,7 @@ def test_invalid_table_arguments_raise():
         table.gauge(1.0)
 
 
-def _posterior_error(mechanism, points, rng, count=4000):
+def _simulate_posterior_error(mechanism, points, rng, count=4000):
     """Simulate the RMS error of the posterior mean of one release under a uniform prior."""
     states = rng.integers(len(points), size=count)
     logs = np.stack([mechanism.log_density(z, points) for z in mechanism.sample(points[states], rng)])
@@ -301,4 +301,4 @@ def test_table_beats_posterior_mean_on_mixed_policy_only():
         points, edges = build_grid(6, home)
         hull = SensitivityHull(points[edges[:, 0]] - points[edges[:, 1]])
         best = TableMechanism.optimal(points, edges, 1.0).squared_error ** 0.5
-        assert low < best / _posterior_error(KNormMechanism(hull, 1.0), points, rng) < high
+        assert low < best / _simulate_posterior_error(KNormMechanism(hull, 1.0), points, rng) < high

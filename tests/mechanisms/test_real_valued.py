@@ -35,12 +35,12 @@ planar = pytest.mark.parametrize("mechanism", PLANAR.values(), ids=PLANAR.keys()
 @planar
 def test_density_integrates_to_one(mechanism):
     # In polar coordinates about the true value: the radial integral is exact for exp(-epsilon r n(angle)).
-    def over_radius(angle):
+    def integrate_over_radius(angle):
         rate = EPSILON * mechanism.norm(np.array([[np.cos(angle), np.sin(angle)]])).item()
         return np.exp(mechanism.log_density([0, 0], [0, 0])) / rate**2
 
     kinks = np.linspace(0, 2 * np.pi, 65)
-    total = sum(integrate.quad(over_radius, a, b)[0] for a, b in pairwise(kinks))
+    total = sum(integrate.quad(integrate_over_radius, a, b)[0] for a, b in pairwise(kinks))
     assert total == pytest.approx(1.0, rel=1e-8)
 
 
@@ -162,10 +162,10 @@ def test_segment_noise_has_laplace_length_within_its_line():
 def test_segment_density_integrates_to_one_and_is_zero_off_its_line():
     mechanism = KNormMechanism(SEGMENT, EPSILON)
 
-    def density(t):
+    def compute_density(t):
         return np.exp(mechanism.log_density([0.6 * t, 0.8 * t], [0, 0])).item()
 
-    assert 2 * integrate.quad(density, 0, 200, limit=200)[0] == pytest.approx(1.0, rel=1e-8)
+    assert 2 * integrate.quad(compute_density, 0, 200, limit=200)[0] == pytest.approx(1.0, rel=1e-8)
     assert mechanism.log_density([0.6, 0.81], [0, 0]).item() == -np.inf
 
 

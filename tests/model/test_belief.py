@@ -12,7 +12,7 @@ from dphmm import Belief, MarkovModel
 from dphmm.errors import InvalidInputError, StochasticError
 
 
-def random_chain(seed: int, size: int = 7):
+def sample_chain(seed: int, size: int = 7):
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5)
     matrix[np.arange(size), rng.integers(0, size, size)] += 0.1
@@ -23,7 +23,7 @@ def random_chain(seed: int, size: int = 7):
 
 @given(st.integers(0, 10**6))
 def test_filter_matches_textbook_bayes(seed):
-    model, rng = random_chain(seed)
+    model, rng = sample_chain(seed)
     belief, plain = Belief.from_probabilities(model.initial), model.initial
     for _ in range(4):
         likelihood = rng.random(model.size)
@@ -36,7 +36,7 @@ def test_filter_matches_textbook_bayes(seed):
 
 @given(st.integers(0, 10**6))
 def test_tiny_probabilities_match_mpmath(seed):
-    model, rng = random_chain(seed)
+    model, rng = sample_chain(seed)
     belief = Belief.from_probabilities(model.initial)
     with mpmath.workdps(60):
         exact = [mpmath.mpf(float(p)) for p in model.initial]
@@ -68,7 +68,7 @@ def test_underflow_keeps_possible_states():
 
 
 def test_k_steps_match_k_single_steps():
-    model, _ = random_chain(3)
+    model, _ = sample_chain(3)
     one_by_one = Belief.from_probabilities(model.initial)
     for _ in range(5):
         one_by_one = one_by_one.predict(model)

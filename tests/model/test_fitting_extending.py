@@ -26,12 +26,12 @@ def _sample_walks(rng, num_users, length, law):
     return sequences
 
 
-def _by_hour(slot, now):
+def _get_hourly_row(slot, now):
     leaves = 0.6 if HOURS.get_class(slot) in (8, 9, 17, 18) else 0.05
     return np.where(np.arange(3) == now, 1 - leaves, leaves / 2)
 
 
-def _held_out(model, sequences):
+def _score_held_out(model, sequences):
     """Return the mean log-likelihood of a move, by the definition of the chain."""
     total, count = 0.0, 0
     for slots, states in sequences:
@@ -44,22 +44,22 @@ def _held_out(model, sequences):
 @pytest.mark.slow
 def test_known_hourly_model_is_recovered_and_improves_prediction():
     rng = np.random.default_rng(1)
-    walks, others = _sample_walks(rng, 8, 600, _by_hour), _sample_walks(rng, 4, 400, _by_hour)
+    walks, others = _sample_walks(rng, 8, 600, _get_hourly_row), _sample_walks(rng, 4, 400, _get_hourly_row)
     base = MarkovModel.fit(walks, 3, 0.5, step_seconds=HOUR)
     extension = extend(base, walks, HOURS)
-    gain = _held_out(extension.model, others) - _held_out(base, others)
+    gain = _score_held_out(extension.model, others) - _score_held_out(base, others)
     entropy = np.mean(
         [
-            np.log(_by_hour(int(s), a)[b])
+            np.log(_get_hourly_row(int(s), a)[b])
             for slots, states in others
             for s, a, b in zip(slots[2:], states[1:], states[2:], strict=False)
         ]
     )
     assert gain > 0.08
-    assert _held_out(extension.model, others) == pytest.approx(entropy, abs=0.05)
+    assert _score_held_out(extension.model, others) == pytest.approx(entropy, abs=0.05)
     for hour in (3, 8):
         row = extension.model.transitions[hour].toarray()[0]
-        assert row == pytest.approx(_by_hour(hour + 1, 0), abs=0.1)
+        assert row == pytest.approx(_get_hourly_row(hour + 1, 0), abs=0.1)
 
 
 def test_uninformative_time_classes_do_not_worsen_prediction():
@@ -68,12 +68,12 @@ def test_uninformative_time_classes_do_not_worsen_prediction():
     base = MarkovModel.fit(walks, 3, 0.5, step_seconds=HOUR)
     extension = extend(base, walks, HOURS)
     others = _sample_walks(rng, 10, 200, lambda slot, now: np.array([0.5, 0.3, 0.2]))
-    assert _held_out(extension.model, others) > _held_out(base, others) - 0.03
+    assert _score_held_out(extension.model, others) > _score_held_out(base, others) - 0.03
 
 
 def test_structure_is_kept_and_rows_sum_to_one():
     rng = np.random.default_rng(3)
-    walks = _sample_walks(rng, 5, 100, _by_hour)
+    walks = _sample_walks(rng, 5, 100, _get_hourly_row)
     base = MarkovModel([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5], [0.0, 0.5, 0.5]], [0.4, 0.3, 0.3], step_seconds=HOUR)
     extension = extend(base, walks, HOURS)
     assert extension.impossible > 0

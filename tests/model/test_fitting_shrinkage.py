@@ -17,13 +17,13 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.model import RegionKernel, SpeedLimit, fit_shrunk, state_sequences
 from dphmm.model.fitting import CANDIDATE_WEIGHTS, UNIFORM_SHARE
 from dphmm.space import LocalProjection
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
 user_path_lists = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=15), min_size=1, max_size=4)
 
 
-def _kernel(sequences, reach):
+def _compute_kernel(sequences, reach):
     """Compute the module's formula for every move, in rationals."""
     even, size = Fraction(UNIFORM_SHARE).limit_denominator(100), GRID.size
     possible = reach.moves.toarray()
@@ -44,7 +44,7 @@ def _kernel(sequences, reach):
     return rows, moved
 
 
-@settings(max_examples=fewer(30, 15))
+@settings(max_examples=choose_count(30, 15))
 @given(user_path_lists, st.sampled_from([20.0, 60.0, 600.0]), st.sampled_from([0.5, 4.0]))
 def test_probabilities_are_counts_shrunk_to_kernel(drawn, speed, weight):
     if not any(state >= 0 for sequence in drawn for state in sequence):
@@ -52,7 +52,7 @@ def test_probabilities_are_counts_shrunk_to_kernel(drawn, speed, weight):
             fit_shrunk(drawn, GRID, 60, speed)
         return
     fit = fit_shrunk(drawn, GRID, 60, speed, weight)
-    kernel, moved = _kernel(drawn, fit.kernel.reach)
+    kernel, moved = _compute_kernel(drawn, fit.kernel.reach)
     w = Fraction(weight)
     expected = []
     for i in range(GRID.size):
@@ -70,7 +70,7 @@ def test_probabilities_are_counts_shrunk_to_kernel(drawn, speed, weight):
 @given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=20), min_size=2, max_size=4))
 def test_weight_maximizes_leave_one_out_likelihood(drawn):
     fit = fit_shrunk(drawn, GRID, 60, 60)
-    kernel, _ = _kernel(drawn, fit.kernel.reach)
+    kernel, _ = _compute_kernel(drawn, fit.kernel.reach)
     possible = fit.kernel.reach.moves.toarray()
     scores = []
     for weight in CANDIDATE_WEIGHTS:
@@ -127,7 +127,7 @@ def test_known_kernel_is_recovered():
     assert score["without attraction"] < score["found"] - 0.05  # attraction matters
 
 
-@settings(max_examples=fewer(30, 15))
+@settings(max_examples=choose_count(30, 15))
 @given(user_path_lists, st.integers(1, 3))
 def test_moves_and_visits_of_too_few_users_are_excluded(drawn, minimum):
     visited_states = [state for sequence in drawn for state in sequence if state >= 0]

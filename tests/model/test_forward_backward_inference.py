@@ -12,10 +12,10 @@ from dphmm import MarkovModel
 from dphmm import model as model_stage
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.model import Belief, Filtering, Observations, filter_releases, find_release_path, smooth_releases
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 
-def instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Observations]:
+def build_instance(seed: int, size: int = 3, length: int = 4) -> tuple[MarkovModel, Observations]:
     """Build a small chain with impossible transitions and emissions."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.7) + 0.2 * np.eye(size)
@@ -60,12 +60,12 @@ def is_possible(model: MarkovModel, observed: Observations) -> bool:
     return bool(now.any())
 
 
-INSTANCES = [seed for seed in range(60) if is_possible(*instance(seed))]
+INSTANCES = [seed for seed in range(60) if is_possible(*build_instance(seed))]
 
 
-@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 10))
+@pytest.mark.parametrize("seed", mark_rest_slow(INSTANCES, 10))
 def test_filter_smoother_and_evidence_match_enumeration(seed):
-    model, observed = instance(seed)
+    model, observed = build_instance(seed)
     joint, total, _ = enumerate_paths(model, observed)
     filtering = filter_releases(model, observed)
     assert filtering.log_evidence == pytest.approx(np.log(total), rel=1e-10, abs=1e-10)
@@ -95,7 +95,7 @@ def _update_step_by_step(model, observed):
 
 @pytest.mark.parametrize("seed", INSTANCES[:8])
 def test_filtering_from_updated_beliefs_matches_filter(seed):
-    model, observed = instance(seed)
+    model, observed = build_instance(seed)
     followed, filtered = _update_step_by_step(model, observed), filter_releases(model, observed)
     assert followed.log_evidence == pytest.approx(filtered.log_evidence, rel=1e-12, abs=1e-12)
     for attribute in ("predicted", "filtered"):
@@ -108,9 +108,9 @@ def test_filtering_from_updated_beliefs_matches_filter(seed):
         np.testing.assert_allclose(belief.probabilities, other.probabilities, rtol=1e-12)
 
 
-@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
+@pytest.mark.parametrize("seed", mark_rest_slow(INSTANCES, 16))
 def test_most_probable_path_matches_enumeration(seed):
-    model, observed = instance(seed)
+    model, observed = build_instance(seed)
     _, _, best = enumerate_paths(model, observed)
     path = find_release_path(model, observed)
     assert path.log_probability == pytest.approx(np.log(best), rel=1e-10, abs=1e-10)
@@ -125,10 +125,10 @@ def test_most_probable_path_matches_enumeration(seed):
     assert score == pytest.approx(path.log_probability, rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("seed", few_every_day(INSTANCES, 16))
+@pytest.mark.parametrize("seed", mark_rest_slow(INSTANCES, 16))
 @pytest.mark.parametrize("kind", [np.array, csr_array])
 def test_inference_on_plain_arrays_matches_enumeration(seed, kind):
-    model, observed = instance(seed)
+    model, observed = build_instance(seed)
     one_by_one = Observations(observed.log_likelihood)
     joint, total, best = enumerate_paths(model, one_by_one)
     arguments = kind(model.transition.toarray()), model.initial.tolist(), observed.log_likelihood
@@ -188,7 +188,7 @@ def test_states_below_float_range_are_kept():
 
 
 def test_adversary_prior_replaces_model_prior():
-    model, observed = instance(INSTANCES[0])
+    model, observed = build_instance(INSTANCES[0])
     other = MarkovModel(model.transition, np.full(model.size, 1 / model.size))
     with_prior = filter_releases(model, observed, other.initial)
     with_model = filter_releases(other, observed)

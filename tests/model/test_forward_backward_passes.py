@@ -34,7 +34,7 @@ def loops(request, monkeypatch):
                 )
 
 
-def instance(density: float, spread: float, seed: int = 0) -> tuple[MarkovModel, Observations]:
+def build_instance(density: float, spread: float, seed: int = 0) -> tuple[MarkovModel, Observations]:
     """Build a chain with impossible states, gaps, repeats and a wide range of log-likelihoods."""
     rng = np.random.default_rng(seed)
     size, length = 30, 60
@@ -82,7 +82,7 @@ def compute_in_logarithms(model: MarkovModel, observed: Observations):
 @pytest.mark.parametrize("density", [0.1, 0.9, 1.0])
 @pytest.mark.parametrize("spread", [10.0, 800.0, 10_000.0])
 def test_filter_smoother_path_and_counts_match_logarithms(density, spread):
-    model, observed = instance(density, spread)
+    model, observed = build_instance(density, spread)
     filtered, smoothed, evidence, best, counts = compute_in_logarithms(model, observed)
     filtering = filter_releases(model, observed)
     assert filtering.log_evidence == pytest.approx(evidence, rel=1e-12)
@@ -98,7 +98,7 @@ def test_filter_smoother_path_and_counts_match_logarithms(density, spread):
 
 
 def test_predictions_follow_from_previous_filtered_beliefs():
-    model, observed = instance(0.9, 800.0)
+    model, observed = build_instance(0.9, 800.0)
     filtering = filter_releases(model, observed)
     for t in range(1, len(observed)):
         ahead = filtering.filtered[t - 1].predict(model, int(observed.steps[t]))
@@ -107,7 +107,7 @@ def test_predictions_follow_from_previous_filtered_beliefs():
 
 @pytest.mark.slow
 def test_impossible_release_raises_with_its_index():
-    model, observed = instance(0.9, 10.0)
+    model, observed = build_instance(0.9, 10.0)
     rows = observed.log_likelihood.copy()
     rows[17] = -np.inf
     for function in (filter_releases, find_release_path):

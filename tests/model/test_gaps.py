@@ -16,10 +16,10 @@ from dphmm.model import (
 )
 from dphmm.model.outside_states import OutsideStates
 from tests.model.clockwork import FIRST, HOUR, YEAR, build_time_dependent_model, step_repeatedly
-from tests.sizes import fewer, slow
+from tests.sizes import choose_count, mark_slow
 
 
-def _outside(seed, varies):
+def _build_outside_model(seed, varies):
     """Build a model of four states and two outside states, the second of them unreachable."""
     rng, away = np.random.default_rng(seed), OutsideStates(4, [1, 3], [1.0, 2.0], [1.5, 5.0], [0.3, 0.6])
     time_classes = TimeClasses.from_name("hour", HOUR, "Europe/Berlin") if varies else None
@@ -36,11 +36,11 @@ def walked_steps(monkeypatch):
     """Record the number of steps that are computed one at a time."""
     step_counts, real = [], gaps.walk
 
-    def noted(logs, sides):
+    def note_steps(logs, sides):
         step_counts.append(sum(count for _, count in sides))
         return real(logs, sides)
 
-    monkeypatch.setattr(gaps, "walk", noted)
+    monkeypatch.setattr(gaps, "walk", note_steps)
     return step_counts
 
 
@@ -50,7 +50,7 @@ def walked_steps(monkeypatch):
 def test_periods_contain_classes_of_their_steps(zone, step, by):
     time_classes = TimeClasses.from_name(by, step, zone)
     # Clock changes occur within 400 days, and within the 250 days from September of the fast tests.
-    days = fewer(400, 250)
+    days = choose_count(400, 250)
     first, steps = 1_600_000_000 // step + 5, days * 86_400 // step
     parts = time_classes.periods(first, steps)
     listed = np.concatenate([np.tile(np.repeat(*np.array(runs).T), times) for runs, times in parts])
@@ -59,7 +59,7 @@ def test_periods_contain_classes_of_their_steps(zone, step, by):
 
 
 @pytest.mark.parametrize("by", ["hour", "weekday-hour"])
-@pytest.mark.parametrize("steps", [24 * 8 + 5, 24 * 45, YEAR, slow(10 * YEAR)])
+@pytest.mark.parametrize("steps", [24 * 8 + 5, 24 * 45, YEAR, mark_slow(10 * YEAR)])
 def test_long_gap_matches_single_steps(walked_steps, by, steps):
     model = build_time_dependent_model(steps, by=by)
     start = np.eye(model.size)[2]
@@ -71,7 +71,7 @@ def test_long_gap_matches_single_steps(walked_steps, by, steps):
 @pytest.mark.parametrize("varies", [False, True])
 def test_long_gap_with_outside_states_matches_single_steps(varies, monkeypatch):
     monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 0)
-    model = _outside(3, varies)
+    model = _build_outside_model(3, varies)
     steps = 8 * 1024 + 11
     far = Belief.initial(model, FIRST).predict(model, steps, FIRST)
     expected = step_repeatedly(model, np.exp(Belief.initial(model, FIRST).chain_logs), steps, FIRST)
@@ -91,7 +91,7 @@ def test_long_gap_of_minutes_is_exact():
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_filter_and_smoother_match_single_steps_over_long_gaps(outside):
-    model = _outside(5, True) if outside else build_time_dependent_model(5)
+    model = _build_outside_model(5, True) if outside else build_time_dependent_model(5)
     size, gaps = model.size, np.array([1, 24 * 200 + 3, 2, 24 * 30])
     logs = np.log(np.random.default_rng(6).random((4, size)))
     filtering = filter_releases(model, Observations(logs, gaps, FIRST))

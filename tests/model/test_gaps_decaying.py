@@ -11,12 +11,12 @@ import pytest
 from dphmm.model import gaps
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import LogProduct, Operator, TransitionOperator
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 RATES = [0.01, 0.25, 0.5, 0.5, 0.9, 0.97, 0.999]
 
 
-def instance(seed: int) -> tuple[MarkovModel, np.ndarray]:
+def build_instance(seed: int) -> tuple[MarkovModel, np.ndarray]:
     """Build chains with transient states at several rates, cycles and closed classes.
 
     Log masses range over up to 5,000 nats; some masses are zero.
@@ -61,9 +61,9 @@ def way(request, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("seed", few_every_day(range(10), 2))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(10), 2))
 def test_many_steps_match_single_steps_with_decaying_masses(seed):
-    model, logs = instance(seed)
+    model, logs = build_instance(seed)
     far, step = model.operator(1900), model.operator()
     assert are_equal(far.propagate_forward(logs), step_repeatedly(step, logs, 1900))
     assert are_equal(far.propagate_backward(logs), step_repeatedly(step, logs, 1900, back=True))

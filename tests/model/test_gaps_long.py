@@ -11,7 +11,7 @@ from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 
 
-def _random_model(seed, size=6):
+def _sample_model(seed, size=6):
     generator = np.random.default_rng(seed)
     matrix = generator.random((size, size)) * (generator.random((size, size)) < 0.5) + np.eye(size) * 0.1
     return MarkovModel(matrix / matrix.sum(axis=1, keepdims=True), np.full(size, 1 / size))
@@ -19,7 +19,7 @@ def _random_model(seed, size=6):
 
 @given(st.integers(0, 1000), st.integers(2, 60), st.integers(0, 5))
 def test_many_steps_match_single_steps(seed, steps, start):
-    model = _random_model(seed)
+    model = _sample_model(seed)
     begin = Belief.from_probabilities(np.eye(6)[start])
     slow = begin
     for _ in range(steps):
@@ -56,7 +56,7 @@ def test_very_long_gap_returns_stationary_distribution():
 def test_backward_steps_match_matrix_power(steps):
     """Cover weights of next states, computed by powers of the forward matrix."""
     for seed in range(5):
-        model = _random_model(seed)
+        model = _sample_model(seed)
         weights = np.random.default_rng(seed).random(6)
         wanted = np.linalg.matrix_power(model.transition.toarray(), steps) @ weights
         gap = model.operator(steps)

@@ -19,7 +19,7 @@ SIZE = GRID.size
 HOUR = 3600.0
 
 
-def model(seed: int = 1) -> MarkovModel:
+def build_model(seed: int = 1) -> MarkovModel:
     moves = np.random.default_rng(seed).dirichlet(np.full(SIZE, 0.7), SIZE)
     return MarkovModel(moves, np.full(SIZE, 1 / SIZE), states=GRID, step_seconds=HOUR)
 
@@ -37,7 +37,7 @@ def compute_arrival_probabilities(moves: np.ndarray, place: int, goes_on: float,
 
 
 def test_pull_is_model_conditioned_on_arrival_in_time():
-    base, hours = model(), 6.0
+    base, hours = build_model(), 6.0
     moves = base.transition.toarray()
     towards = compute_arrival_probabilities(moves, 2, np.exp(-1 / hours))
     wanted = moves * towards
@@ -62,7 +62,7 @@ def test_pull_keeps_structure_and_rows_without_arrival():
 
 def test_pull_of_time_dependent_model_uses_mean_matrix():
     classes = TimeClasses(tuple([0] * 84 + [1] * 84), HOUR)
-    parts = [model(seed).transition for seed in (1, 2)]
+    parts = [build_model(seed).transition for seed in (1, 2)]
     both = MarkovModel(parts, np.full((2, SIZE), 1 / SIZE), GRID, HOUR, classes)
     towards = compute_arrival_probabilities(sum(matrix.toarray() for matrix in parts) / 2, 1, np.exp(-1 / 12))
     for matrix, pulled_matrix in zip(parts, with_return_bias(both, [1]).transitions, strict=True):
@@ -76,10 +76,10 @@ def test_home_is_usual_night_state_and_work_usual_weekday_state():
     hours, days = slots % 24, np.arange(14 * 24) // 24
     states = np.where((hours >= 9) & (hours < 17), np.where(days % 7 < 5, 3, 1), 0)
     states[(hours < 6) & (days < 10)] = 2
-    assert find_usual_state(model(), slots, states, "home") == 2
-    assert find_usual_state(model(), slots, states, "work") == 3
+    assert find_usual_state(build_model(), slots, states, "home") == 2
+    assert find_usual_state(build_model(), slots, states, "work") == 3
     evenings = hours >= 20
-    assert find_usual_state(model(), slots[evenings], states[evenings], "home") == 0, (
+    assert find_usual_state(build_model(), slots[evenings], states[evenings], "home") == 0, (
         "without nights home falls back to all hours"
     )
 
@@ -89,12 +89,12 @@ def test_home_is_usual_night_state_and_work_usual_weekday_state():
 )
 def test_invalid_pull_raises(places, hours, error):
     with pytest.raises(error):
-        with_return_bias(model(), np.array(places, dtype=int), hours)
+        with_return_bias(build_model(), np.array(places, dtype=int), hours)
 
 
 def test_pull_matches_enumeration_of_paths():
     """The weight of a path is the ratio of the arrival probabilities at its end and its start."""
-    base = model(3)
+    base = build_model(3)
     moves, goes_on = base.transition.toarray(), np.exp(-1 / 12)
     towards = compute_arrival_probabilities(moves, 0, goes_on, 2000)
     pulled_matrix = with_return_bias(base, [0]).transition.toarray()

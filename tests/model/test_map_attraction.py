@@ -69,7 +69,7 @@ def test_learned_model_without_visits_has_initial_distribution_of_the_map():
     assert model.initial[others] == pytest.approx(share[others], rel=1e-12)
 
 
-def _path_law(initial, matrix, weights, path):
+def _compute_path_probability(initial, matrix, weights, path):
     """The law of a path of the adversary, from exact fractions and the definition alone."""
     mass = initial[path[0]] * weights[path[0]] / sum(p * w for p, w in zip(initial, weights, strict=True))
     for source, target in pairwise(path):
@@ -95,7 +95,7 @@ def test_adversary_with_map_by_enumeration():
     dense = adversary.transition.toarray()
     total = Fraction(0)
     for path in product(range(4), repeat=4):
-        exact = _path_law(initial, matrix, weights, path)
+        exact = _compute_path_probability(initial, matrix, weights, path)
         total += exact
         computed = adversary.initial[path[0]] * np.prod([dense[move] for move in pairwise(path)])
         assert computed == pytest.approx(float(exact), rel=1e-12)

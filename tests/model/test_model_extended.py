@@ -27,13 +27,13 @@ BORDER = [0, 2]
 SHARE = np.array([0.3, 0.6])
 
 
-def _rows(rng, *shape, zeros=0.25):
+def _sample_rows(rng, *shape, zeros=0.25):
     """Sample random distributions along the last axis, with some zero entries."""
     raw = rng.random(shape) * (rng.random(shape) > zeros) + np.eye(shape[-1])[rng.integers(shape[-1], size=shape[:-1])]
     return raw / raw.sum(axis=-1, keepdims=True)
 
 
-def _away(share=SHARE):
+def _make_outside_states(share=SHARE):
     return OutsideStates(3, BORDER, [1.0, 2.0], [1.5, 5.0], share)
 
 
@@ -41,16 +41,16 @@ def _build_model(rng, outside, varies, step=HOUR):
     """Build a random model over three states, and its tables: starts and moves by class."""
     time_classes = TimeClasses(tuple(h % 24 // 2 % 5 for h in range(168)), step, "Europe/Berlin") if varies else None
     count, size = time_classes.count if time_classes else 1, 5 if outside else 3
-    starts, moves = _rows(rng, count, 3), _rows(rng, count, size, size)
+    starts, moves = _sample_rows(rng, count, 3), _sample_rows(rng, count, size, size)
     begun = starts
     if outside:
         begun = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
         begun[:, BORDER] *= 1 - SHARE
-    model = MarkovModel(list(moves), starts, None, step, time_classes, _away() if outside else None)
+    model = MarkovModel(list(moves), starts, None, step, time_classes, _make_outside_states() if outside else None)
     return model, (begun, moves)
 
 
-def _class(model, slot):
+def _get_class(model, slot):
     return 0 if model.time_classes is None else model.time_classes.get_class(slot)
 
 
@@ -59,9 +59,9 @@ def _enumerate_paths(model, tables, slots):
     begun, moves = tables
     masses = {}
     for path in itertools.product(range(begun.shape[1]), repeat=len(slots)):
-        mass = begun[_class(model, slots[0])][path[0]]
+        mass = begun[_get_class(model, slots[0])][path[0]]
         for t in range(1, len(slots)):
-            mass *= moves[_class(model, slots[t])][path[t - 1], path[t]]
+            mass *= moves[_get_class(model, slots[t])][path[t - 1], path[t]]
         masses[path] = mass
     return masses
 
@@ -75,7 +75,9 @@ def test_filter_smoother_and_path_match_enumeration(outside, varies, seed):
     at = np.concatenate([[0], np.cumsum(steps)])
     law = _enumerate_paths(model, tables, FIRST + np.arange(at[-1] + 1))
     logs = np.log(rng.random((len(at), 3)))
-    if seed % 2 and model.initial_by_class[_class(model, FIRST), 1:].any():  # the first release rules this start out
+    if (
+        seed % 2 and model.initial_by_class[_get_class(model, FIRST), 1:].any()
+    ):  # the first release rules this start out
         logs[0, 0] = -np.inf
     paths = model.state_of_context[np.array(list(law))]  # the states of the contexts
     joint = np.array(list(law.values())) * np.exp(sum(logs[t, paths[:, k]] for t, k in enumerate(at)))
@@ -170,7 +172,7 @@ def test_file_and_hash_cover_all_parts(tmp_path, outside, varies):
         MarkovModel(small.transitions, small.initial_by_class, None, HOUR, small.time_classes, small.outside),
     ]
     if outside:
-        shares = _away(np.array([0.3, 0.7]))
+        shares = _make_outside_states(np.array([0.3, 0.7]))
         others.append(MarkovModel(small.transitions, small.initial_by_class, grid, HOUR, small.time_classes, shares))
     if varies:
         zone = TimeClasses(small.time_classes.classes, HOUR, "UTC")

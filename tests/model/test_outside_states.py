@@ -22,13 +22,13 @@ from dphmm.model.moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states
 from dphmm.model.point_estimate import Inference, expected_distance
 from dphmm.space import Grid, Trajectory
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 BORDER = find_border_states(GRID)
 
 
-def random_model(seed: int) -> MarkovModel:
+def build_model(seed: int) -> MarkovModel:
     """Build a model over five cells of a line, with outside states at both ends."""
     rng = np.random.default_rng(seed)
     raw = rng.random((7, 7)) ** 3
@@ -46,9 +46,9 @@ def build_doubled_model(model: MarkovModel) -> MarkovModel:
     return MarkovModel(model.transitions[0], model.outside.split_initial(model.initial))
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(24), 8))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(24), 8))
 def test_inference_with_outside_states_matches_doubled_states(seed):
-    rng, model = np.random.default_rng(seed), random_model(seed)
+    rng, model = np.random.default_rng(seed), build_model(seed)
     plain, last = build_doubled_model(model), model.outside.state_of_context
     rows = rng.normal(size=(6, 5))
     steps = np.array([0, 1, 1, 3, 1, 2])
@@ -69,7 +69,7 @@ def test_inference_with_outside_states_matches_doubled_states(seed):
 
 
 def test_releases_use_border_states_and_estimate_errors_include_outside_distance():
-    model = random_model(3)
+    model = build_model(3)
     policy = PolicyGraph.from_edges(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
     engine, rng = Releaser(model, F, policy, 0.7, rng=4), np.random.default_rng(4)
     belief = model.outside.split_initial(model.initial)
@@ -94,9 +94,9 @@ def test_releases_use_border_states_and_estimate_errors_include_outside_distance
         belief = belief @ model.transitions[0].toarray()
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(12), 4))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(12), 4))
 def test_event_at_border_state_excludes_outside_users(seed):
-    rng, model = np.random.default_rng(seed), random_model(seed)
+    rng, model = np.random.default_rng(seed), build_model(seed)
     rows = rng.normal(size=(4, 5))
     own_odds = EventOdds(*make_chain(model, 0), Presence([0, 2], 1, 3))
     plain_odds = EventOdds(*make_chain(build_doubled_model(model), 0), Presence([0, 2], 1, 3))
@@ -313,7 +313,7 @@ def test_time_dependent_model_learns_outside_states(tmp_path):
 
 
 def test_outside_states_are_saved_and_hashed(tmp_path):
-    model = random_model(1)
+    model = build_model(1)
     model.save(tmp_path / "m.npz")
     loaded = MarkovModel.load(tmp_path / "m.npz")
     assert loaded.content_hash == model.content_hash

@@ -24,7 +24,7 @@ FIRST = 470_000
 def _build_models():
     rng = np.random.default_rng(11)
 
-    def rows(*shape):
+    def sample_rows(*shape):
         size = shape[-1]
         raw = rng.random(shape) * (rng.random(shape) > 0.2) + 0.3 * np.eye(size)[rng.integers(size, size=shape[:-1])]
         return raw / raw.sum(axis=-1, keepdims=True)
@@ -32,10 +32,10 @@ def _build_models():
     time_classes = TimeClasses(tuple(h % 3 for h in range(168)), HOUR)
     away = OutsideStates(3, [0, 2], [1.0, 2.0], [1.5, 5.0], [0.3, 0.6])
     return {
-        "plain": MarkovModel(rows(3, 3), rows(3)),
-        "by hours": MarkovModel(list(rows(3, 3, 3)), rows(3, 3), None, HOUR, time_classes),
-        "outside states": MarkovModel([rows(5, 5)], rows(1, 3), outside=away),
-        "both": MarkovModel(list(rows(3, 5, 5)), rows(3, 3), None, HOUR, time_classes, away),
+        "plain": MarkovModel(sample_rows(3, 3), sample_rows(3)),
+        "by hours": MarkovModel(list(sample_rows(3, 3, 3)), sample_rows(3, 3), None, HOUR, time_classes),
+        "outside states": MarkovModel([sample_rows(5, 5)], sample_rows(1, 3), outside=away),
+        "both": MarkovModel(list(sample_rows(3, 5, 5)), sample_rows(3, 3), None, HOUR, time_classes, away),
     }
 
 

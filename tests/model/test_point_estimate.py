@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from dphmm.model.point_estimate import ERROR_BOUND_ACCURACY, Inference
 from tests.forms import list_forms
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 module = sys.modules[Inference.__module__]
 
@@ -19,17 +19,17 @@ module = sys.modules[Inference.__module__]
 def minimize_expected_distance(p: np.ndarray, x: np.ndarray) -> float:
     """Minimize the expected distance from several starts and over all points."""
 
-    def distance(q: np.ndarray) -> float:
+    def compute_distance(q: np.ndarray) -> float:
         return float(p @ np.linalg.norm(x - q, axis=1))
 
-    errors = [distance(q) for q in x]
+    errors = [compute_distance(q) for q in x]
     for start in (p @ x, x[p.argmax()]):
         options = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000}
-        errors.append(minimize(distance, start, method="Nelder-Mead", options=options).fun)
+        errors.append(minimize(compute_distance, start, method="Nelder-Mead", options=options).fun)
     return min(errors)
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(60), 20))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(60), 20))
 def test_least_error_is_tight_lower_bound(seed):
     rng = np.random.default_rng(seed)
     x = 10 * rng.normal(size=(int(rng.choice([1, 2, 3, 5, 40])), int(rng.choice([1, 2, 2, 3]))))

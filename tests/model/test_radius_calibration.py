@@ -17,14 +17,14 @@ from dphmm.model.radius_calibration import FoldErrors, _find_quantile, compute_c
 from dphmm.release import release_trajectory
 from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Trajectory
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 GRID = Grid.over((45.0, 7.0, 45.027, 7.038), 0.5)
 SIZE = GRID.size
 STEP = 300
 
 
-def town(stays: float) -> MarkovModel:
+def build_town(stays: float) -> MarkovModel:
     far = np.linalg.norm(GRID.points[:, None] - GRID.points[None], axis=2)
     near = np.exp(-2 * far) * (1 - np.eye(SIZE))
     moves = stays * np.eye(SIZE) + (1 - stays) * near / near.sum(axis=1, keepdims=True)
@@ -63,8 +63,8 @@ def compute_coverage(model: MarkovModel, crowd: list[Trajectory], settings: Rele
     return np.array(shares)
 
 
-BELIEVED = town(0.8)
-REAL = town(0.96)
+BELIEVED = build_town(0.8)
+REAL = build_town(0.96)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def radii() -> CalibratedRadii:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window_epsilon", [None, slow(5.0)])
+@pytest.mark.parametrize("window_epsilon", [None, mark_slow(5.0)])
 def test_radii_cover_90_percent_for_held_out_users_under_incorrect_model(radii, window_epsilon):
     """Test with 20 other users who move less than the model assumes (seed 2)."""
     schedule = None if window_epsilon is None else Schedule(None, window_epsilon, 86400.0)
@@ -107,7 +107,7 @@ def simulate_commuters(count: int, seed: int, days: int = 2) -> list[Trajectory]
     return tracks
 
 
-def without(tracks: list[Trajectory], held_out: Sequence[int]) -> list[Trajectory]:
+def remove_tracks(tracks: list[Trajectory], held_out: Sequence[int]) -> list[Trajectory]:
     return [track for index, track in enumerate(tracks) if index not in held_out]
 
 
@@ -125,7 +125,7 @@ def test_calibration_covers_whole_days_of_users_who_live_outside():
         return fit_shrunk(sequences, GRID, STEP, outside=outside).model
 
     crowd, others = simulate_commuters(20, 1), simulate_commuters(6, 2, 1)
-    radii = compute_calibrated_radii(lambda held_out: fit(without(crowd, held_out)), crowd)
+    radii = compute_calibrated_radii(lambda held_out: fit(remove_tracks(crowd, held_out)), crowd)
     assert radii is not None
     settings, model = ReleaseSettings("utility:1km", 1.0), fit(crowd)
     assert compute_coverage(model.with_calibrated_radii(radii), others, settings).mean() > 0.82
@@ -133,7 +133,7 @@ def test_calibration_covers_whole_days_of_users_who_live_outside():
     for track in crowd:
         inside = GRID.locate(track.latitude, track.longitude) >= 0
         at_work.append(Trajectory(track.user, track.times[inside], track.latitude[inside], track.longitude[inside]))
-    broken = compute_calibrated_radii(lambda held_out: fit(without(at_work, held_out)), at_work)
+    broken = compute_calibrated_radii(lambda held_out: fit(remove_tracks(at_work, held_out)), at_work)
     assert broken is None or compute_coverage(model.with_calibrated_radii(broken), others, settings).mean() < 0.6
 
 
@@ -175,7 +175,7 @@ def test_exchangeable_users_are_covered_with_conformal_probability():
 
 
 def test_radius_factors_are_saved_and_excluded_from_hash(tmp_path):
-    model = town(0.5)
+    model = build_town(0.5)
     radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40, error_factors=(1.0, 1.0, 1.1, 1.2, 1.3))
     calibrated = model.with_calibrated_radii(radii)
     calibrated.save(tmp_path / "m.npz")
@@ -220,14 +220,16 @@ def test_radii_cover_90_percent_with_each_scale_of_noise():
         expected=np.ones(480),
         owners=np.tile(users, 3),
     )
-    radii = compute_calibrated_radii(lambda _: town(0.5), simulate_users(town(0.5), 20, 3), run=lambda *_: [simulated])
+    radii = compute_calibrated_radii(
+        lambda _: build_town(0.5), simulate_users(build_town(0.5), 20, 3), run=lambda *_: [simulated]
+    )
     assert radii is not None
     assert radii.factors[0] == 2.0
     assert radii.error_factors[0] == pytest.approx(1 + 1 / 24)
 
 
 def test_radii_are_missing_for_too_few_users():
-    assert compute_calibrated_radii(lambda _: town(0.5), simulate_users(town(0.5), 19, 3)) is None
+    assert compute_calibrated_radii(lambda _: build_town(0.5), simulate_users(build_town(0.5), 19, 3)) is None
 
 
 def test_radii_are_missing_if_location_is_certain():
@@ -241,9 +243,9 @@ def test_radii_are_missing_if_location_is_certain():
 def test_release_radius_depends_on_hours_since_last_draw():
     radii = CalibratedRadii((1.2, 1.5, 2.0, 3.0, 2.5), 40, error_factors=(1.0, 1.1, 1.2, 1.3, 1.4))
     settings = ReleaseSettings("utility:1km", 2.0, schedule=Schedule(1.0, None))
-    engine = settings.engine(town(0.5).with_calibrated_radii(radii), 3)
+    engine = settings.engine(build_town(0.5).with_calibrated_radii(radii), 3)
     since, seen = np.inf, set()
-    for release in release_trajectory(engine, GRID, simulate_users(town(0.5), 1, 4)[0].resample(STEP)):
+    for release in release_trajectory(engine, GRID, simulate_users(build_town(0.5), 1, 4)[0].resample(STEP)):
         since = since + STEP / 3600 if release.record.withheld else 0.0
         error = engine.belief.infer(GRID.points, GRID.cell_km).mean_error
         assert (release.expected_estimate_error, release.calibrated_radius_90) == pytest.approx(
@@ -251,7 +253,9 @@ def test_release_radius_depends_on_hours_since_last_draw():
         )
         seen.add(radii.apply(1.0, since, True))
     assert len(seen) >= 2
-    unknown = settings.engine(town(0.5), 3)
+    unknown = settings.engine(build_town(0.5), 3)
     assert np.isnan(
-        next(release_trajectory(unknown, GRID, simulate_users(town(0.5), 1, 4)[0].resample(STEP))).calibrated_radius_90
+        next(
+            release_trajectory(unknown, GRID, simulate_users(build_town(0.5), 1, 4)[0].resample(STEP))
+        ).calibrated_radius_90
     )

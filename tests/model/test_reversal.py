@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.leakage import backward_leakage, loss
 from dphmm.model import compute_stationary_distribution, reverse, reverse_by_step
-from tests.leakage.oracles import FIGURE_4, random_matrix
+from tests.leakage.oracles import FIGURE_4, sample_matrix
 
 
-def path_table(matrix: np.ndarray, initial: np.ndarray, steps: int, time: int) -> np.ndarray:
+def sum_paths(matrix: np.ndarray, initial: np.ndarray, steps: int, time: int) -> np.ndarray:
     """Sum all paths: joint distribution of the states at ``time + 1`` (rows) and ``time``."""
     table = np.zeros((len(initial), len(initial)))
     for path in product(range(len(initial)), repeat=steps):
@@ -30,11 +30,11 @@ def path_table(matrix: np.ndarray, initial: np.ndarray, steps: int, time: int) -
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_reversed_matrices_match_conditioning_on_paths(kind):
-    matrix, initial = random_matrix(3, seed=2, zeros=0.2), np.array([0.7, 0.0, 0.3])
+    matrix, initial = sample_matrix(3, seed=2, zeros=0.2), np.array([0.7, 0.0, 0.3])
     matrices = list(reverse_by_step(kind(matrix), initial, 5))
     assert len(matrices) == 4
     for time, form in enumerate(matrices):
-        table = path_table(matrix, initial, 5, time)
+        table = sum_paths(matrix, initial, 5, time)
         reached = table.sum(axis=1) > 0
         expected = table[reached] / table[reached].sum(axis=1, keepdims=True)
         dense = form.toarray() if sp.issparse(form) else form

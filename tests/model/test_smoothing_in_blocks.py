@@ -21,7 +21,7 @@ from tests.model.clockwork import build_time_dependent_model
 GRID = Grid.over((45.0, 7.0, 45.02, 7.03), 0.5)
 
 
-def random_matrix(size: int, rng: np.random.Generator) -> np.ndarray:
+def sample_matrix(size: int, rng: np.random.Generator) -> np.ndarray:
     matrix = rng.random((size, size)) * (rng.random((size, size)) < 0.5) + np.eye(size)
     return matrix / matrix.sum(axis=1, keepdims=True)
 
@@ -31,10 +31,10 @@ def make_model(name: str) -> MarkovModel:
     size = GRID.size
     first = np.full(size, 1 / size)
     if name == "plain":
-        return MarkovModel(random_matrix(size, rng), first, GRID, 60.0)
+        return MarkovModel(sample_matrix(size, rng), first, GRID, 60.0)
     if name == "outside":
         outside = create_outside_states(GRID)
-        return MarkovModel(random_matrix(len(outside), rng), first, GRID, 60.0, outside=outside)
+        return MarkovModel(sample_matrix(len(outside), rng), first, GRID, 60.0, outside=outside)
     return build_time_dependent_model(3, size=size, step=60.0)
 
 

@@ -16,19 +16,19 @@ from dphmm.errors import ConfigurationError, StateError
 from dphmm.model import SpeedLimit
 from dphmm.model import speed_limit as reach
 from dphmm.space import LocalProjection, Places
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
-def _grid(seed, columns, rows, share):
+def _make_grid(seed, columns, rows, share):
     mask = np.random.default_rng(seed).random((rows, columns)) < share
     mask[0, 0] = True
     return Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, columns, rows, mask)
 
 
-@settings(max_examples=fewer(40, 20))
+@settings(max_examples=choose_count(40, 20))
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 7), st.floats(0.2, 1.0), st.floats(0.05, 3.0))
 def test_move_is_possible_if_cell_distance_is_within_one_step(seed, columns, rows, share, km):
-    grid = _grid(seed, columns, rows, share)
+    grid = _make_grid(seed, columns, rows, share)
     limit = SpeedLimit(grid, 60, km * 60)
     cells = [shapely.box(*(grid.lattice[s] * 0.5), *((grid.lattice[s] + 1) * 0.5)) for s in range(grid.size)]
     apart = shapely.distance(np.array(cells)[:, None], np.array(cells)[None])
@@ -40,7 +40,7 @@ def test_move_is_possible_if_cell_distance_is_within_one_step(seed, columns, row
 
 
 def test_rings_are_ordered_by_distance_and_start_with_staying():
-    grid = _grid(1, 30, 20, 1.0)
+    grid = _make_grid(1, 30, 20, 1.0)
     limit = SpeedLimit(grid, 300, 100)
     sources = np.repeat(np.arange(grid.size), np.diff(limit.moves.indptr))
     length = np.hypot(*(grid.lattice[sources] - grid.lattice[limit.targets]).T)
@@ -51,7 +51,7 @@ def test_rings_are_ordered_by_distance_and_start_with_staying():
 
 
 def test_rings_separate_the_neighbours_of_a_cell():
-    limit = SpeedLimit(_grid(1, 30, 20, 1.0), 300, 100)
+    limit = SpeedLimit(_make_grid(1, 30, 20, 1.0), 300, 100)
     sources = np.repeat(np.arange(limit.size), np.diff(limit.moves.indptr))
     squares = np.square(limit.space.lattice[sources] - limit.space.lattice[limit.targets]).sum(axis=1)
     for ring, neighbours in enumerate(([0], [1], [2], [4], [5, 8], [9, 10, 13])):
@@ -89,10 +89,10 @@ def test_too_many_moves_raise_before_allocation(monkeypatch):
     monkeypatch.setattr(reach, "MAX_MOVES", 1000)
     monkeypatch.setattr(reach, "_BLOCK_MOVES", 1000)
     with pytest.raises(ConfigurationError, match=r"400 states.*--max-speed"):
-        SpeedLimit(_grid(1, 20, 20, 1.0), 300)
+        SpeedLimit(_make_grid(1, 20, 20, 1.0), 300)
     with pytest.raises(ConfigurationError, match="200 states"):
         SpeedLimit(Places([f"p{i}" for i in range(200)], 45 + np.arange(200) / 1e4, [7.0] * 200), 300)
-    assert SpeedLimit(_grid(1, 10, 10, 1.0), 1, 1.0).entries <= 1000
+    assert SpeedLimit(_make_grid(1, 10, 10, 1.0), 1, 1.0).entries <= 1000
 
 
 def test_move_count_is_extrapolated_after_an_eighth_of_states():
@@ -107,13 +107,13 @@ def test_move_count_is_extrapolated_after_an_eighth_of_states():
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), float("inf")])
 def test_invalid_speed_raises(speed):
     with pytest.raises(ConfigurationError, match="max_speed_kmh"):
-        SpeedLimit(_grid(1, 3, 3, 1.0), 60, speed)
+        SpeedLimit(_make_grid(1, 3, 3, 1.0), 60, speed)
 
 
 def test_very_large_speed_reaches_all_states():
-    assert SpeedLimit(_grid(1, 3, 3, 1.0), 60, 1e300).moves.toarray().all()
+    assert SpeedLimit(_make_grid(1, 3, 3, 1.0), 60, 1e300).moves.toarray().all()
 
 
 def test_unknown_state_raises():
     with pytest.raises(StateError, match="0 to 8"):
-        SpeedLimit(_grid(1, 3, 3, 1.0), 60).find([0], [9])
+        SpeedLimit(_make_grid(1, 3, 3, 1.0), 60).find([0], [9])

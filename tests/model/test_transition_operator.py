@@ -18,7 +18,7 @@ from tests.forms import list_forms
 SEEDS = 30
 
 
-def instance(seed: int) -> tuple[csr_array, np.ndarray]:
+def build_instance(seed: int) -> tuple[csr_array, np.ndarray]:
     """Build shares down to ``1e-300``, masses over up to 10,000 nats and empty rows."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 15))
@@ -49,7 +49,7 @@ def are_close(logs: np.ndarray, exact: list[float]) -> bool:
 
 def test_forward_and_backward_match_exact_sums_and_support():
     for seed in range(SEEDS):
-        matrix, logs = instance(seed)
+        matrix, logs = build_instance(seed)
         operator = TransitionOperator(matrix)
         assert are_close(operator.propagate_forward(logs), multiply_with_mpmath(matrix.toarray().T, logs)), seed
         assert are_close(operator.propagate_backward(logs), multiply_with_mpmath(matrix.toarray(), logs)), seed
@@ -99,7 +99,7 @@ def test_float_sums_fail_comparison():
     """Plain floats fail for masses of very different size."""
     refused = 0
     for seed in range(SEEDS):
-        matrix, logs = instance(seed)
+        matrix, logs = build_instance(seed)
         with np.errstate(divide="ignore"):
             refused += not are_close(np.log(matrix @ np.exp(logs)), multiply_with_mpmath(matrix.toarray(), logs))
     assert refused

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dphmm.model import MarkovModel, Observations, find_release_path
 from dphmm.model import viterbi as path
 from tests.model.clockwork import FIRST, YEAR, build_time_dependent_model
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 
 def _trace_by_single_steps(model, rows, gaps):
@@ -36,7 +36,7 @@ def _trace_by_single_steps(model, rows, gaps):
 
 
 @pytest.mark.parametrize("by", ["hour", "weekday-hour"])
-@pytest.mark.parametrize("seed", few_every_day(range(4), 2))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(4), 2))
 def test_time_dependent_gaps_match_single_steps(by, seed):
     """Clock changes during the gaps are included."""
     model, rng = build_time_dependent_model(seed, by=by, stay=[0.5, 0.9, 0.98, 0.8][seed]), np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def test_time_dependent_gaps_match_single_steps(by, seed):
     assert path_result.log_probability == pytest.approx(score, rel=1e-11)
 
 
-def _matrix(rng, size, kind):
+def _sample_matrix(rng, size, kind):
     """Sample rows with stays that are likely, unlikely, sometimes missing, or equal to moves."""
     weights = rng.exponential(size=(size, size)) ** rng.choice([1, 3])
     weights *= rng.random((size, size)) < rng.choice([0.3, 1])
@@ -63,7 +63,7 @@ def _matrix(rng, size, kind):
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _best_scores_by_squaring(logs, steps):
+def _compute_scores_by_squaring(logs, steps):
     """Return the best score between any two states in a number of steps."""
     ways, power = np.where(np.eye(len(logs)) > 0, 0.0, -np.inf), logs
     while steps:
@@ -82,13 +82,13 @@ def test_gap_matches_single_steps(seed, kind, gaps):
     """Include circuits that beat any stay, states without a stay and unreachable states."""
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 10))
-    matrix = _matrix(rng, size, kind)
+    matrix = _sample_matrix(rng, size, kind)
     if kind == "circuit":
         matrix = np.roll(np.eye(size), 1, axis=1)
     with np.errstate(divide="ignore"):
         logs, start = np.log(matrix), np.log(rng.dirichlet(np.ones(size)))
     rows = rng.normal(0, 4, (len(gaps) + 1, size))
-    best, ways = [start + rows[0]], [_best_scores_by_squaring(logs, gap) for gap in gaps]
+    best, ways = [start + rows[0]], [_compute_scores_by_squaring(logs, gap) for gap in gaps]
     for way, row in zip(ways, rows[1:], strict=True):
         best.append((best[-1][:, np.newaxis] + way).max(axis=0) + row)
     model = MarkovModel(matrix, np.exp(start))

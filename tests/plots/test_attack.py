@@ -17,7 +17,7 @@ from dphmm.plots import build_attack_sections, draw_attack_figure, summarize_att
 from dphmm.plots.attack import draw_frontier
 from dphmm.plots.canvas import create_panels
 from dphmm.release import ReleaseSettings
-from tests.plots.test_widths import flaws
+from tests.plots.test_widths import find_flaws
 
 OUTCOME = AttackOutcome("a", 10, 120.0, 80.0, 0.7, 0.6, 150.0, 300.0, 7.5, 0.0, 70.0)
 
@@ -45,7 +45,7 @@ def make_result(channels: int = 3, num_users: int = 2) -> AttackResult:
 def test_plot_elements_lie_within_figure(channels):
     figure = draw_attack_figure(make_result(channels))
     figure.canvas.draw()
-    assert flaws(figure) == []
+    assert find_flaws(figure) == []
     left, right, *frontier = figure.axes
     assert len(frontier) == 2
     assert [tick.get_text() for tick in left.get_yticklabels()][-1] == "nothing"

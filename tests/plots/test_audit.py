@@ -12,7 +12,7 @@ from dphmm.audit.policy import audit_constraint
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence
 from dphmm.plots import audit as pictures
 from dphmm.plots.canvas import create_figure
-from tests.running_example import F, graph, states
+from tests.running_example import F, build_graph, mask_states
 
 pytest.importorskip("matplotlib")
 
@@ -21,31 +21,31 @@ POINTS = F.astype(float)
 NAMES = [f"s{i}" for i in range(1, 7)]
 
 
-def labels(ax) -> list[str]:
+def get_labels(ax) -> list[str]:
     return ax.get_legend_handles_labels()[1]
 
 
 def test_exposed_states_repair_and_body_are_plotted():
-    audit = audit_constraint(graph(), F, states(3, 4, 5, 6))
+    audit = audit_constraint(build_graph(), F, mask_states(3, 4, 5, 6))
     _, ax = create_figure()
-    pictures.draw_exposure(ax, POINTS, graph(), audit, audit.bodies[0], NAMES)
+    pictures.draw_exposure(ax, POINTS, build_graph(), audit, audit.bodies[0], NAMES)
     points_of_label = {line.get_label(): line.get_xydata() for line in ax.lines}
     assert points_of_label["exposed states"].tolist() == [[3.0, 0.0]]
     assert sorted(points_of_label["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
     added = next(lines for lines in ax.collections if lines.get_label() == "added by the exact repair")
     assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [4.0, 2.0]]]
-    assert "noise body around an exposed state" in labels(ax)
+    assert "noise body around an exposed state" in get_labels(ax)
     assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
     _, plain = create_figure()
-    pictures.draw_exposure(plain, POINTS, graph(), audit, audit.bodies[1], NAMES)
-    assert "exposed states" not in labels(plain)
+    pictures.draw_exposure(plain, POINTS, build_graph(), audit, audit.bodies[1], NAMES)
+    assert "exposed states" not in get_labels(plain)
 
 
 def test_bodies_and_levels_have_audited_sizes():
-    audit = audit_constraint(graph(), F)
+    audit = audit_constraint(build_graph(), F)
     _, ax = create_figure()
     pictures.draw_hulls(ax, audit)
-    assert set(labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
+    assert set(get_labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
     secrets = audit_blowfish(BlowfishPolicy(("a", "b", "c"), [[1, 0], [0, 1], [2, 0]], (("a", "null"),)))
     _, ax = create_figure()
     pictures.draw_levels(ax, secrets)
@@ -59,7 +59,7 @@ def test_bodies_and_levels_have_audited_sizes():
 
 
 def test_bounds_are_plotted_against_claim():
-    pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, graph().edge_array(), 1.0, 5_000, rng=0))
+    pairs = list(audit_pairs(LaplaceMechanism(5.0, 1.0, 2), F, build_graph().edge_array(), 1.0, 5_000, rng=0))
     _, ax = create_figure()
     pictures.draw_bounds(ax, pairs, NAMES)
     assert [bar.get_width() for bar in ax.patches] == sorted((pair.lower for pair in pairs), reverse=True)

@@ -19,7 +19,7 @@ def audit(length: int) -> EventAudit:
     return EventAudit("a", Presence([1], 3, 6), "at:1 at 3", -1.0, times, log_odds, np.linspace(0, 0.4, length))
 
 
-def lines(ax) -> dict:
+def get_lines(ax) -> dict:
     return {line.get_label(): np.asarray(line.get_xydata()) for line in ax.lines}
 
 
@@ -27,7 +27,7 @@ def test_few_releases_are_dots_and_window_is_marked():
     event_audit = audit(6)
     _, ax = create_figure()
     draw_event_probability(ax, event_audit, 0.9, 0.1)
-    plotted = lines(ax)
+    plotted = get_lines(ax)
     np.testing.assert_allclose(
         plotted["given past releases"], np.stack([event_audit.times, event_audit.probability], axis=1)
     )

@@ -11,7 +11,7 @@ from dphmm import Grid, MarkovModel, PolicyGraph
 from dphmm.html_report import html_page
 from dphmm.jobs import audit_policy
 from dphmm.jobs.audit.target import AuditTarget
-from tests.pages import DESK, PHONE, looked_at
+from tests.pages import DESK, PHONE, inspect_page
 
 pytest.importorskip("matplotlib")
 
@@ -53,12 +53,12 @@ def test_equally_exposed_states_share_a_row(sections):
 
 
 def test_rows_are_sorted_by_decreasing_exposure():
-    def witness(state, factor):
+    def make_witness(state, factor):
         against = [] if factor is None else [{"state": "z", "factor": factor, "log_ratio": 0.5 * factor}]
         certain = factor is None
         return {"state": state, "output": [0.0, 1.0], "is_certain": certain, "against": against}
 
-    seen = [witness("a", 1.5), witness("b", None), witness("c", 1.50001), witness("d", 3.0)]
+    seen = [make_witness("a", 1.5), make_witness("b", None), make_witness("c", 1.50001), make_witness("d", 3.0)]
     rows = audit_report._group_witnesses(
         {"mechanism": "m", "witnesses": seen, "exposed": ["a", "b", "c", "d", "e", "f"]}
     )
@@ -87,5 +87,5 @@ def test_exposed_cells_are_filled_and_within_view(audit_result):
 def test_page_fits_phone_and_desktop(sections, browser, tmp_path, width):
     page = tmp_path / "audit.html"
     page.write_text(html_page("Policy audit", "Some state is exposed.", True, sections), encoding="utf-8")
-    assert looked_at(browser, page, width) == 4
+    assert inspect_page(browser, page, width) == 4
     assert len(re.findall("<h2>", page.read_text())) == 3

@@ -28,7 +28,7 @@ def write(path, *features):
     return path
 
 
-def line(*points):
+def make_line(*points):
     return {"type": "LineString", "coordinates": list(points) or ACROSS}
 
 
@@ -50,7 +50,7 @@ def line(*points):
 )
 def test_line_types_follow_properties(tmp_path, properties, kind):
     other = ({"natural": "water"}, {"type": "Polygon", "coordinates": SQUARE})
-    basemap = read_basemap(write(tmp_path / "a.geojson", (properties, line()), other), BOX)
+    basemap = read_basemap(write(tmp_path / "a.geojson", (properties, make_line()), other), BOX)
     assert list(basemap.lines) == ([] if kind is None else [kind])
     for parts in basemap.lines.values():
         np.testing.assert_allclose(parts[0], [[-30.1, 45.0], [-29.9, 45.0]])
@@ -82,7 +82,7 @@ def test_water_is_filled_other_areas_are_outlines_and_places_have_names(tmp_path
 @pytest.mark.parametrize("far", [1e300, 1.7e308, 90.001])
 def test_features_outside_earth_are_omitted(tmp_path, far):
     ring = [[[-30.05, 44.95], [-29.95, far], [-29.95, 45.05], [-30.05, 45.05], [-30.05, 44.95]]]
-    features = [({"natural": "water"}, {"type": "Polygon", "coordinates": ring}), ({"highway": "primary"}, line())]
+    features = [({"natural": "water"}, {"type": "Polygon", "coordinates": ring}), ({"highway": "primary"}, make_line())]
     basemap = read_basemap(write(tmp_path / "a.geojson", *features), BOX)
     assert not basemap.water
     assert list(basemap.lines) == ["road"]
@@ -90,7 +90,7 @@ def test_features_outside_earth_are_omitted(tmp_path, far):
 
 def test_streets_are_omitted_first_if_too_many_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(basemap_files, "MAX_POINTS", 6)
-    features = [({"highway": kind}, line()) for kind in ("motorway", "residential", "residential", "residential")]
+    features = [({"highway": kind}, make_line()) for kind in ("motorway", "residential", "residential", "residential")]
     basemap = read_basemap(write(tmp_path / "a.geojson", *features), BOX)
     assert list(basemap.lines) == ["road"]
 
@@ -185,7 +185,7 @@ def test_missing_library_raises_with_installation_command(tmp_path, monkeypatch,
     monkeypatch.setitem(sys.modules, "pyogrio", None)
     with pytest.raises(MissingDependencyError, match=r"pyogrio .*'dphmm\[files\]'"):
         read_basemap(tmp_path / "a.gpkg", BOX)
-    assert read_basemap(write(tmp_path / "a.geojson", ({"highway": "primary"}, line())), BOX).lines
+    assert read_basemap(write(tmp_path / "a.geojson", ({"highway": "primary"}, make_line())), BOX).lines
 
 
 def test_file_that_refers_to_another_raises(tmp_path, frames):

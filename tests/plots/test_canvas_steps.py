@@ -9,7 +9,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.leakage import compute_leakage
 from dphmm.plots import draw_leakage, draw_leakage_budgets, draw_steps
 from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, create_figure, save
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_values_of_wrong_length_raise(ax):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "width"), [(20, 4.2), (20, 12.8), (5000, 4.2), slow(5000, 12.8)])
+@pytest.mark.parametrize(("count", "width"), [(20, 4.2), (20, 12.8), (5000, 4.2), mark_slow(5000, 12.8)])
 def test_leakage_plots_fit_their_figure(count, width):
     matrix = [[0.8, 0.2], [0.1, 0.9]]
     rng = np.random.default_rng(1)

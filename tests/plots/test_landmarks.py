@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.landmarks import leakage, skip_scheme, uniform_scheme
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 collections = pytest.importorskip("matplotlib.collections")
 LineCollection, PolyCollection = collections.LineCollection, collections.PolyCollection
@@ -138,7 +138,7 @@ def test_budgets_of_timestamps_in_a_long_gap_are_visible(ax, size):
     assert shapes
 
 
-@pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), slow(7.0, 4.2), (12.0, 5.0)])
+@pytest.mark.parametrize(("width", "height"), [(4.2, 3.4), mark_slow(7.0, 4.2), (12.0, 5.0)])
 @pytest.mark.parametrize("count", [3, 60])
 def test_plot_elements_lie_within_figure(width, height, count):
     times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")

@@ -21,7 +21,7 @@ def ax():
     figure.draw_without_rendering()
 
 
-def lines(ax):
+def get_lines(ax):
     return {line.get_label(): line for line in ax.get_lines()}
 
 
@@ -29,7 +29,7 @@ def lines(ax):
 def test_leakage_over_time_plots_three_leakages(ax):
     leakage = compute_leakage(ABSORBING, ABSORBING, [0.1] * 10)
     plots.draw_leakage(ax, leakage)
-    plotted = lines(ax)
+    plotted = get_lines(ax)
     np.testing.assert_array_equal(plotted["TPL"].get_ydata(), leakage.temporal)
     np.testing.assert_array_equal(plotted["BPL"].get_ydata(), leakage.backward)
     np.testing.assert_array_equal(plotted["FPL"].get_ydata(), leakage.forward)
@@ -39,11 +39,11 @@ def test_leakage_over_time_plots_three_leakages(ax):
 def test_loss_pieces_plot_envelope_of_all_pairs(ax):
     plots.draw_loss_function(ax, FIGURE_4, limit=4.0)
     plotted = ax.get_lines()
-    envelope = lines(ax)["L(α)"].get_ydata()
+    envelope = get_lines(ax)["L(α)"].get_ydata()
     pairs = np.array([line.get_ydata() for line in plotted if line.get_label().startswith("_")])
     assert len(pairs) == 6
     np.testing.assert_allclose(pairs.max(axis=0), envelope, rtol=1e-12)
-    np.testing.assert_array_equal(lines(ax)["start of a piece"].get_xdata(), LossFunction(FIGURE_4).starts[1:])
+    np.testing.assert_array_equal(get_lines(ax)["start of a piece"].get_xdata(), LossFunction(FIGURE_4).starts[1:])
 
 
 def test_loss_pieces_of_many_states_plot_only_the_function(ax):
@@ -54,10 +54,10 @@ def test_loss_pieces_of_many_states_plot_only_the_function(ax):
 @pytest.mark.parametrize(("epsilon", "bounded"), [(0.15, True), (0.23, False)])
 def test_approach_plots_supremum_if_it_exists(ax, epsilon, bounded):
     plots.draw_supremum(ax, ABSORBING, epsilon, 50)
-    labels = list(lines(ax))
+    labels = list(get_lines(ax))
     assert any("no supremum" in label for label in labels) != bounded
     if bounded:
-        line = next(line for label, line in lines(ax).items() if label.startswith("supremum"))
+        line = next(line for label, line in get_lines(ax).items() if label.startswith("supremum"))
         assert line.get_ydata()[0] == supremum(ABSORBING, epsilon)
 
 
@@ -66,4 +66,4 @@ def test_budgets_over_time_plot_bars_and_leakage(ax):
     budgets = exact_budgets(*pair, 1.0, 8)
     plots.draw_leakage_budgets(ax, *pair, budgets, 1.0)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], budgets)
-    np.testing.assert_array_equal(lines(ax)["TPL"].get_ydata(), temporal_leakage(*pair, budgets))
+    np.testing.assert_array_equal(get_lines(ax)["TPL"].get_ydata(), temporal_leakage(*pair, budgets))

@@ -27,7 +27,7 @@ def ax():
     return canvas.create_figure()[1]
 
 
-def _artists_by_label(ax):
+def _get_artists(ax):
     handles, labels = ax.get_legend_handles_labels()
     return dict(zip(labels, handles, strict=True))
 
@@ -44,7 +44,7 @@ def test_every_cell_is_a_square_around_its_state(ax):
 def test_places_are_dots(ax):
     places = Places(["a", "b"], [45.0, 45.1], [7.0, 7.1])
     maps.draw_space(ax, places)
-    np.testing.assert_allclose(np.column_stack(_artists_by_label(ax)["places"].get_data()), places.points)
+    np.testing.assert_allclose(np.column_stack(_get_artists(ax)["places"].get_data()), places.points)
 
 
 def test_streets_are_lines_with_their_values(ax):
@@ -80,7 +80,7 @@ def test_policy_edges_are_plotted_up_to_a_limit(ax, monkeypatch):
 def test_hull_is_plotted_at_centre_for_any_dimension(ax, differences):
     hull = SensitivityHull(differences)
     maps.draw_hull(ax, hull)
-    artist = _artists_by_label(ax)["sensitivity hull, at the centre"]
+    artist = _get_artists(ax)["sensitivity hull, at the centre"]
     corners = artist.get_xy() if hull.dimension == 2 else np.column_stack(artist.get_data())
     expected = {tuple(row) for row in hull.vertices.tolist()}
     assert {tuple(row) for row in np.asarray(corners).tolist()} == expected

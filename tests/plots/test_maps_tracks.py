@@ -16,7 +16,7 @@ def ax():
     return axes
 
 
-def _artists_by_label(ax):
+def _get_artists(ax):
     handles, labels = ax.get_legend_handles_labels()
     return dict(zip(labels, handles, strict=True))
 
@@ -25,7 +25,7 @@ def _artists_by_label(ax):
 def test_points_are_plotted_at_their_positions(ax, draw):
     points = np.array([[0.0, 1.0], [2.0, 3.0]])
     draw(ax, points, label="them")
-    np.testing.assert_array_equal(np.column_stack(_artists_by_label(ax)["them"].get_data()), points)
+    np.testing.assert_array_equal(np.column_stack(_get_artists(ax)["them"].get_data()), points)
 
 
 @pytest.mark.parametrize("draw", [maps.draw_releases, maps.draw_estimates])
@@ -37,7 +37,7 @@ def test_many_points_are_hexagons_with_counts(ax, draw):
     counts = np.asarray(hexagons.get_array())
     assert counts.sum() == inside
     assert not any(len(line.get_xdata()) for line in ax.lines)
-    assert f"them: up to {int(counts.max()):,} in a hexagon" in _artists_by_label(ax)
+    assert f"them: up to {int(counts.max()):,} in a hexagon" in _get_artists(ax)
     assert (ax.get_xlim(), ax.get_ylim()) == ((0.0, 10.0), (0.0, 10.0))
 
 

@@ -27,17 +27,17 @@ from tests.documents import ROOT, run_line
 from tests.plots import walks
 from tests.plots.test_webmap import read_page_data
 from tests.plots.test_webmap_coding import decode_integers, decode_numbers
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 
-def policy() -> PolicyGraph:
+def make_policy() -> PolicyGraph:
     return PolicyGraph.utility(walks.GRID.measurements(), 2.0)
 
 
 def test_title_states_policy_epsilon_and_errors_and_note_states_content():
     table = walks.release_walk(20)
     hides = "A release hides between locations within 2 km."
-    release_map = ReleaseMap(table, walks.GRID, policy=policy(), policy_text="utility:2km", remarks=hides)
+    release_map = ReleaseMap(table, walks.GRID, policy=make_policy(), policy_text="utility:2km", remarks=hides)
     released, estimated = np.median(table["expected_error_m"]), np.median(table["estimate_error_m"])
     errors = f"of releases {released:,.0f} m, of estimates {estimated:,.0f} m"
     assert release_map.title == f"utility:2km, ε = 1: median error {errors}"
@@ -78,11 +78,11 @@ def test_releases_beyond_the_earth_are_omitted_from_figure(num_placed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [4.2, 12.8])
-@pytest.mark.parametrize("kind", ["one", "few", "private", slow("many")])
+@pytest.mark.parametrize("kind", ["one", "few", "private", mark_slow("many")])
 def test_map_elements_do_not_overlap_and_lie_within_figure(kind, width):
     table = walks.sample_table(100_000, 20) if kind == "many" else walks.release_walk(1 if kind == "one" else 20)
     tracks = [walks.walk(60, reach=0.3)] if kind == "private" else []
-    release_map = ReleaseMap(table, walks.GRID, tracks, policy=policy(), policy_text="utility:2km")
+    release_map = ReleaseMap(table, walks.GRID, tracks, policy=make_policy(), policy_text="utility:2km")
     figure, ax = canvas.create_figure(width, width)
     release_map.draw(ax)
     figure.canvas.draw()
@@ -152,7 +152,7 @@ def test_grid_lines_are_sides_of_cells(masked):
 
 
 def test_edges_are_listed_up_to_a_limit():
-    graph = policy()
+    graph = make_policy()
     edges = graph.edge_array()
     np.testing.assert_array_equal(collect_edges(graph, len(edges)), edges)
     assert collect_edges(graph, len(edges) - 1) is None
@@ -161,12 +161,14 @@ def test_edges_are_listed_up_to_a_limit():
 
 @pytest.mark.slow
 def test_page_of_100000_timesteps_is_below_3_megabytes():
-    release_map = ReleaseMap(walks.sample_table(100_000, 50), walks.GRID, policy=policy(), policy_text="utility:2km")
+    release_map = ReleaseMap(
+        walks.sample_table(100_000, 50), walks.GRID, policy=make_policy(), policy_text="utility:2km"
+    )
     page = release_map.to_html()
     assert len(page.encode()) < 3_000_000
     page_data = read_page_data(page)
     assert [layer["n"] for layer in page_data["layers"][1:]] == [100_000, 100_000]
-    assert page_data["policy"]["edges"] == len(policy().edge_array())
+    assert page_data["policy"]["edges"] == len(make_policy().edge_array())
     assert page_data["basemap"]["names"]
 
 

@@ -12,7 +12,7 @@ from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError, OutputError
 from dphmm.jobs import Data, batch, learn, load_model, region, release
 from dphmm.jobs.release.guarantees import build_guarantee
-from tests.pages import DESK, PHONE, looked_at
+from tests.pages import DESK, PHONE, inspect_page
 
 pytest.importorskip("matplotlib")
 
@@ -191,7 +191,7 @@ def test_other_model_raises_and_existing_page_is_kept(release_folder, tmp_path):
 @pytest.mark.parametrize("width", [PHONE, DESK])
 def test_page_fits_phone_and_desktop(wide, browser, width):
     """The title and the names contain no spaces, which is the hardest case."""
-    assert looked_at(browser, wide, width) == 3
+    assert inspect_page(browser, wide, width) == 3
 
 
 def test_printed_page_has_at_most_three_sheets(plain, browser):

@@ -10,7 +10,7 @@ import pytest
 from dphmm.plots import ReleaseMap
 from dphmm.policy import PolicyGraph
 from tests.plots import walks
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 SIZES = {"phone": {"width": 420, "height": 850}, "desk": {"width": 1280, "height": 800}}
 
@@ -67,7 +67,7 @@ def open_page(browser, pages, tmp_path):
     assert wrong == []
 
 
-def colours(page) -> dict[str, int]:
+def count_colours(page) -> dict[str, int]:
     """Return the number of canvas pixels of each colour."""
     return page.evaluate(
         """() => { paint(); const d = pen.getImageData(0, 0, canvas.width, canvas.height).data, found = {};
@@ -77,13 +77,13 @@ def colours(page) -> dict[str, int]:
     )
 
 
-def counts(page) -> dict[str, str]:
+def read_counts(page) -> dict[str, str]:
     rows = page.locator("#layers label").all()
     return {row.inner_text().split("\n")[0]: row.locator("span").inner_text() for row in rows}
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["one", "few", "two", slow("many")])
+@pytest.mark.parametrize("name", ["one", "few", "two", mark_slow("many")])
 def test_map_is_not_empty_and_noise_covers_no_estimate(open_page, name, size):
     page = open_page(name, size)
     width, height = SIZES[size]["width"], SIZES[size]["height"]
@@ -94,7 +94,7 @@ def test_map_is_not_empty_and_noise_covers_no_estimate(open_page, name, size):
         assert box["x"] >= 0, part
         assert box["x"] + box["width"] <= width + 0.5, part
     assert page.locator("#map").bounding_box()["height"] > 0.4 * height
-    assert len(colours(page)) > 20
+    assert len(count_colours(page)) > 20
     seen = page.evaluate("layers.filter(l => !l.ends && l.clocked).map(l => spansOf(l).length)")
     assert all(seen)
     if name in ("one", "few"):  # with a policy, the noise is plotted next to the data
@@ -110,19 +110,19 @@ def test_page_starts_with_one_users_day_and_counts_follow_selection(open_page):
     page = open_page("two")
     assert page.input_value("#user") == "u000"
     assert page.evaluate("selected.day") is not None
-    day = counts(page)["estimate at a sample"]
+    day = read_counts(page)["estimate at a sample"]
     table = walks.sample_table(6_000, 2)
     user_rows = table.select(table["user"].astype(str) == "u000")
     days, number = np.unique(user_rows["time"].astype("datetime64[D]"), return_counts=True)
     assert day == f"{number.max()}"
     assert page.locator("#day option").count() == 1 + len(days)
     page.select_option("#day", "")
-    assert counts(page)["estimate at a sample"] == "3,000"
+    assert read_counts(page)["estimate at a sample"] == "3,000"
     page.select_option("#user", "")
     page.select_option("#day", "")
-    assert counts(page) == {"estimate at a sample": "6,000", "sampled location": "6,000", "noise": ""}
+    assert read_counts(page) == {"estimate at a sample": "6,000", "sampled location": "6,000", "noise": ""}
     page.locator("#time").fill("0")
-    assert counts(page)["sampled location"] == "2"
+    assert read_counts(page)["sampled location"] == "2"
 
 
 def test_days_can_be_stepped_and_time_plays(open_page):
@@ -144,7 +144,7 @@ def test_hull_is_plotted_once_and_adjacent_states_at_pointer(open_page):
     page = open_page("few")
     purple = "235,201,221"  # a hull's fill over white, see drawNoise
     near = lambda a, b: all(abs(int(x) - int(y)) < 8 for x, y in zip(a.split(","), b.split(","), strict=True))  # noqa: E731
-    assert sum(n for colour, n in colours(page).items() if near(colour, purple)) > 200
+    assert sum(n for colour, n in count_colours(page).items() if near(colour, purple)) > 200
     graph = PolicyGraph.utility(walks.GRID.measurements(), 2.0, walks.GRID.cell_km)
     middle = int(walks.GRID.locate(34.02, -118.30)[0])
     latitude, longitude = walks.GRID.latlon()[middle]
@@ -155,7 +155,7 @@ def test_hull_is_plotted_once_and_adjacent_states_at_pointer(open_page):
     degree = int((graph.edge_array() == middle).any(axis=1).sum())
     assert f"{degree} states" in page.inner_text(".tip")
     page.click("#layers label:has-text('policy')")
-    assert not any(near(colour, purple) and n > 200 for colour, n in colours(page).items())
+    assert not any(near(colour, purple) and n > 200 for colour, n in count_colours(page).items())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -183,7 +183,7 @@ def test_fixes_outside_region_are_a_separate_layer(open_page):
     track = walks.walk(60, reach=0.3)
     outside = int((walks.GRID.locate(track.latitude, track.longitude) < 0).sum())
     assert outside > 5
-    assert counts(page)["outside the region (private): moved to its border or dropped"] == str(outside)
+    assert read_counts(page)["outside the region (private): moved to its border or dropped"] == str(outside)
 
 
 def test_many_points_are_hexagons_that_count_each_point_once(open_page):

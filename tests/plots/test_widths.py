@@ -26,7 +26,7 @@ from dphmm.plots import (
 from dphmm.plots.canvas import create_figure, set_power_ticks
 from dphmm.plots.evaluation import draw_noise_figure, draw_noises
 from dphmm.plots.model import draw_crowds_figure
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 pytest.importorskip("matplotlib")
 
@@ -34,7 +34,7 @@ WIDTHS = (4.2, 12.8)
 MATRIX = np.array([[0.8, 0.2, 0.0], [0.1, 0.6, 0.3], [0.1, 0.1, 0.8]])
 
 
-def flaws(figure: Any) -> list[str]:
+def find_flaws(figure: Any) -> list[str]:
     """Return the visible flaws of a figure, as far as bounding boxes show them."""
     figure.canvas.draw()
     renderer, messages = figure.canvas.get_renderer(), []
@@ -77,7 +77,7 @@ def calibration():
     )
 
 
-def event(length: int) -> EventAudit:
+def make_event_audit(length: int) -> EventAudit:
     log_odds = np.sin(np.arange(length))
     return EventAudit(
         "a", Presence([1], 3, 6), "at:1 at 3", -1.0, np.arange(length), log_odds, np.linspace(0, 0.4, length)
@@ -85,10 +85,10 @@ def event(length: int) -> EventAudit:
 
 
 PLOTS = {
-    "event, few": lambda ax, _: draw_event_probability(ax, event(6), 0.9, 0.1),
-    "event, many": lambda ax, _: draw_event_probability(ax, event(4000), 0.9),
+    "event, few": lambda ax, _: draw_event_probability(ax, make_event_audit(6), 0.9, 0.1),
+    "event, many": lambda ax, _: draw_event_probability(ax, make_event_audit(4000), 0.9),
     "event, dates": lambda ax, _: draw_event_probability(
-        ax, event(300), times=np.datetime64("2024-03-07", "us") + np.arange(300) * np.timedelta64(5, "m")
+        ax, make_event_audit(300), times=np.datetime64("2024-03-07", "us") + np.arange(300) * np.timedelta64(5, "m")
     ),
     "leakage, few": lambda ax, _: draw_leakage(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3)),
     "leakage, many": lambda ax, _: draw_leakage(ax, leakage.compute_leakage(MATRIX, MATRIX, [0.1] * 3000)),
@@ -99,12 +99,12 @@ PLOTS = {
 }
 
 
-@pytest.mark.parametrize("width", few_every_day(WIDTHS, 1))
+@pytest.mark.parametrize("width", mark_rest_slow(WIDTHS, 1))
 @pytest.mark.parametrize("name", PLOTS)
 def test_plot_fits(name, width, calibration):
     figure, ax = create_figure(width, max(3.2, 0.5 * width))
     PLOTS[name](ax, calibration)
-    assert flaws(figure) == []
+    assert find_flaws(figure) == []
 
 
 def test_trade_off_shows_error_without_releases(calibration):
@@ -137,7 +137,7 @@ def test_logarithmic_axis_labels_all_powers():
 def test_calibration_with_frontier_fits(calibration):
     figure = draw_calibration_figure(calibration)
     assert len(figure.axes) == 2
-    assert flaws(figure) == []
+    assert find_flaws(figure) == []
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_model_figure_fits(shape):
     space = region(bbox=(45, -30, 45 + height / 111.2, -30 + width / 78.6), cell_km=1.0)
     rng = np.random.default_rng(2)
     model = MarkovModel(rng.dirichlet(np.ones(space.size), space.size), np.full(space.size, 1 / space.size), space, 300)
-    assert flaws(draw_model_figure(model)) == []
+    assert find_flaws(draw_model_figure(model)) == []
 
 
 @pytest.mark.slow
@@ -160,9 +160,9 @@ def test_noise_types_fit(width):
     ]
     figure, ax = create_figure(width, 4.5)
     draw_noises(ax, rows[: len(NOISES)])
-    assert flaws(figure) == []
+    assert find_flaws(figure) == []
     assert ax.get_legend() is None, "it would hide bars"
-    assert flaws(draw_noise_figure(rows, "utility:1km")) == []
+    assert find_flaws(draw_noise_figure(rows, "utility:1km")) == []
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_synthetic_users_next_to_real_ones_fit(cell):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=cell)
     town = "data/sample/geolife"
     model = learn(Data((town,), exclude_users=("000",)), space, step_seconds=600).model
-    assert flaws(draw_crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
+    assert find_flaws(draw_crowds_figure(compare_users(model, Data((town,), users=("000",)), rng=1))) == []
 
 
 def test_classes_of_time_without_steps_are_gaps():
@@ -189,10 +189,10 @@ def test_classes_of_time_without_steps_are_gaps():
 
 def test_flaws_are_detected():
     figure, ax = create_figure(4.2, 3.2)
-    assert flaws(figure) == ["axes are empty"]
+    assert find_flaws(figure) == ["axes are empty"]
     ax.plot([0, 1], [0, 1])
     ax.text(3, 0.5, "far away").set_in_layout(False)
     ax.set_xticks([0, 0.05, 0.1], ["one long label", "another long label", "a third"])
-    messages = flaws(figure)
+    messages = find_flaws(figure)
     assert any("far away" in message for message in messages)
     assert any("cross" in message for message in messages)

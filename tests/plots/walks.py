@@ -17,14 +17,14 @@ START = np.datetime64("2024-03-07T08:00:00", "us")
 STEP = np.timedelta64(5, "m")
 
 
-def model() -> MarkovModel:
+def build_model() -> MarkovModel:
     """Return a model with uniform transitions."""
     size = GRID.size
     return MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size), GRID, 300.0)
 
 
-def engine(policy: str = "utility:2km") -> Releaser:
-    return ReleaseSettings(policy=policy, epsilon=1.0).engine(model(), rng=1)
+def make_engine(policy: str = "utility:2km") -> Releaser:
+    return ReleaseSettings(policy=policy, epsilon=1.0).engine(build_model(), rng=1)
 
 
 def walk(num_steps: int, user: str = "ann", seed: int = 0, reach: float = 0.0) -> Trajectory:
@@ -41,7 +41,7 @@ def walk(num_steps: int, user: str = "ann", seed: int = 0, reach: float = 0.0) -
 
 def release_walk(num_steps: int = 20, user: str = "ann") -> ReleaseTable:
     """Return releases of the walk by the engine."""
-    return ReleaseTable.from_releases(release_trajectory(engine(), GRID, walk(num_steps, user).resample(300.0)))
+    return ReleaseTable.from_releases(release_trajectory(make_engine(), GRID, walk(num_steps, user).resample(300.0)))
 
 
 def sample_table(num_steps: int, users: int) -> ReleaseTable:

@@ -23,7 +23,7 @@ from tests.policy.instances import (
     find_isolated_states,
     get_objective,
 )
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 OBJECTIVES = ["volume", "error"]
 UNLIMITED = 10**12
@@ -31,7 +31,7 @@ UNLIMITED = 10**12
 ON_A_LINE = -1
 
 
-def instance(seed: int):
+def build_instance(seed: int):
     """Build two edges or a path of three, three or four other states, and a prior."""
     if seed == ON_A_LINE:
         f = np.array([[0, 0], [1, 0], [6, 0], [-6, 0]])
@@ -48,14 +48,14 @@ def instance(seed: int):
 @cache
 def build_instance_hulls(seed: int):
     """Build the hull of every repair."""
-    f, policy, mask, _ = instance(seed)
+    f, policy, mask, _ = build_instance(seed)
     return build_hulls(f, policy, mask, enumerate_repairs(exposed_states(policy, f, mask), mask))
 
 
 @cache
 def compute_instance_values(seed: int, objective: str):
     """Compute the mean objective of the components after every repair."""
-    f, policy, mask, prior = instance(seed)
+    f, policy, mask, prior = build_instance(seed)
     repairs = enumerate_repairs(find_isolated_states(policy, mask), mask)
     return compute_component_values(f, policy, mask, repairs, objective, prior)
 
@@ -64,7 +64,7 @@ class HullOracle:
     """The search over one hull, and the value of every repair."""
 
     def __init__(self, seed: int, objective: str) -> None:
-        f, policy, mask, _ = instance(seed)
+        f, policy, mask, _ = build_instance(seed)
         measurements = Measurements(f)
         self.exposed = exposed_states(policy, f, mask)
         self.spacing = measurements.spacing
@@ -87,7 +87,7 @@ class MergingOracle:
     """The search over components, and the value of every repair."""
 
     def __init__(self, seed: int, objective: str) -> None:
-        f, policy, mask, prior = instance(seed)
+        f, policy, mask, prior = build_instance(seed)
         self.exposed = np.array(find_isolated_states(policy, mask))
         measurements = Measurements(f)
         labels = label_components(policy, "component")
@@ -118,7 +118,7 @@ def check(oracle, limit: int = UNLIMITED) -> None:
     optimum = min(oracle.values.values())
     nodes = oracle.nodes()
 
-    def watched(pairs):
+    def check_pairs(pairs):
         for bound, node in pairs:
             largest = max(bound, nodes.compute_floor(node))
             # Only repairs of a smaller value can contradict a bound. Searching all for those below the node takes long.
@@ -127,8 +127,8 @@ def check(oracle, limit: int = UNLIMITED) -> None:
             yield bound, node
 
     roots, branch = nodes.iterate_roots, nodes.branch
-    nodes.iterate_roots = lambda search: watched(roots(search))
-    nodes.branch = lambda search, bound, node: watched(branch(search, bound, node))
+    nodes.iterate_roots = lambda search: check_pairs(roots(search))
+    nodes.branch = lambda search, bound, node: check_pairs(branch(search, bound, node))
     incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()))
     result = RepairSearch(nodes, incumbent, Work(limit)).run()
     assert result.bound <= optimum * (1 + 1e-9)
@@ -148,7 +148,7 @@ def build_oracles(kind, objective, count: int):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("kind", ORACLES)
 def test_search_matches_enumeration_and_bounds_are_valid(kind, objective):
-    checked = build_oracles(kind, objective, fewer(24, 10))
+    checked = build_oracles(kind, objective, choose_count(24, 10))
     assert len(checked) >= 6
     for oracle in checked:
         check(oracle)

@@ -16,8 +16,8 @@ from tests.policy.instances import (
     enumerate_repairs,
     find_isolated_states,
 )
-from tests.running_example import F, graph, states
-from tests.sizes import few_every_day, fewer, slow
+from tests.running_example import F, build_graph, mask_states
+from tests.sizes import choose_count, mark_rest_slow, mark_slow
 
 GRID = np.array([[x, y] for y in range(6) for x in range(6)])
 CORNER = (GRID < 3).all(axis=1)
@@ -37,7 +37,7 @@ def build_policies(rng, size: int) -> list[PolicyGraph]:
     return [*graphs, graphs[first] | graphs[second], graphs[first] & graphs[second]]
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(40), 12))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(40), 12))
 def test_components_and_crossing_edges_match_networkx(seed):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 40))
@@ -57,14 +57,14 @@ def test_components_and_crossing_edges_match_networkx(seed):
 
 
 def test_running_example_by_component():
-    repaired = protect(graph(), F, noise_scope="component")
-    assert exposed_states(graph(), F, noise_scope="component").tolist() == [0]
+    repaired = protect(build_graph(), F, noise_scope="component")
+    assert exposed_states(build_graph(), F, noise_scope="component").tolist() == [0]
     assert repaired.added == ((0, 1),)
     assert repaired.is_optimal
     assert repaired.objective_value == pytest.approx(82 / 3, rel=1e-12) == repaired.lower_bound
     errors = sorted(part.hull.squared_error for part in repaired.parts)
     assert errors == pytest.approx([8, 140 / 3], rel=1e-12)
-    alone = protect(graph(), F, states(2, 3), noise_scope="component")
+    alone = protect(build_graph(), F, mask_states(2, 3), noise_scope="component")
     assert alone.objective_value == pytest.approx(4, rel=1e-12)
     assert repaired.diameter == np.inf
     assert alone.diameter == 1
@@ -74,17 +74,17 @@ def test_running_example_by_component():
     ("possible", "exposed", "added", "value"), [((3, 4, 5, 6), 2, (2, 4), 47), ((2, 4, 5, 6), 1, (1, 5), 472 / 11)]
 )
 def test_constrained_running_example_by_component(possible, exposed, added, value):
-    mask = states(*possible)
-    assert exposed_states(graph(), F, mask, noise_scope="component").tolist() == [exposed]
-    repaired = protect(graph(), F, mask, noise_scope="component")
+    mask = mask_states(*possible)
+    assert exposed_states(build_graph(), F, mask, noise_scope="component").tolist() == [exposed]
+    repaired = protect(build_graph(), F, mask, noise_scope="component")
     assert (repaired.added, repaired.is_optimal) == ((added,), True)
     assert repaired.objective_value == pytest.approx(value, rel=1e-12)
 
 
 def test_hull_of_another_component_does_not_protect():
-    mask = states(2, 4, 5, 6)
-    assert exposed_states(graph(), F, mask).tolist() == []
-    assert exposed_states(graph(), F, mask, noise_scope="component").tolist() == [1]
+    mask = mask_states(2, 4, 5, 6)
+    assert exposed_states(build_graph(), F, mask).tolist() == []
+    assert exposed_states(build_graph(), F, mask, noise_scope="component").tolist() == [1]
 
 
 def test_private_corner_does_not_increase_noise_elsewhere():
@@ -148,7 +148,7 @@ def find_best_value(f, policy: PolicyGraph, mask, prior, body: str, objective: s
     return min(compute_component_values(f, policy, mask, repairs, objective, prior, body).values())
 
 
-def instance(seed: int):
+def build_instance(seed: int):
     """Build eight states in categories with their probabilities.
 
     Some isolated states are unprotected.
@@ -165,12 +165,12 @@ def instance(seed: int):
     ("body", "objective"),
     [
         ("hull", "error"), ("cross-polytope", "volume"), ("disc", "error"),
-        slow("hull", "volume"), slow("cross-polytope", "error"), slow("disc", "volume"),
+        mark_slow("hull", "volume"), mark_slow("cross-polytope", "error"), mark_slow("disc", "volume"),
     ],
 )  # fmt: skip
 def test_exact_repair_matches_exhaustive_search_and_other_methods_are_valid(body, objective):
-    for seed in range(fewer(14, 7)):
-        f, policy, mask, prior = instance(seed)
+    for seed in range(choose_count(14, 7)):
+        f, policy, mask, prior = build_instance(seed)
         if len(exposed_states(policy, f, mask, noise_scope="component")) > 4:
             continue
         best = find_best_value(f, policy, mask, prior, body, objective)
@@ -191,7 +191,7 @@ def test_exact_repair_matches_exhaustive_search_and_other_methods_are_valid(body
 def test_sequential_repair_takes_partner_of_least_added_cost_in_turn(body, objective):
     """A state that an earlier one has chosen needs no partner. Ties take the nearest one."""
     order = 1 if body == "cross-polytope" else 2
-    for f, policy, mask, prior in map(instance, range(fewer(24, 12))):
+    for f, policy, mask, prior in map(build_instance, range(choose_count(24, 12))):
         added = frozenset()
         for state in find_isolated_states(policy, mask):
             if any(state in edge for edge in added):
@@ -236,15 +236,15 @@ def test_bounds_count_towards_repair_work(monkeypatch):
 def test_wrong_component_weight_fails_comparison(monkeypatch):
     """The broken variant weights the merged component by the isolated state only."""
 
-    def broken(self, edges):
+    def build_wrong_cluster(self, edges):
         shape, joined = self.build_shape(edges)
         isolated_weight = sum(float(self.weights[c]) for c in joined if len(self.shapes[c].vertices) == 1)
         return merging.Cluster(isolated_weight * self.cost.evaluate(shape), 0.0, isolated_weight, tuple(joined))
 
-    monkeypatch.setattr(merging.ComponentRepairProblem, "get_cluster", broken)
+    monkeypatch.setattr(merging.ComponentRepairProblem, "get_cluster", build_wrong_cluster)
     differ = 0
     for seed in range(8):
-        f, policy, mask, prior = instance(seed)
+        f, policy, mask, prior = build_instance(seed)
         if 0 < len(exposed_states(policy, f, mask, noise_scope="component")) <= 3:
             best = find_best_value(f, policy, mask, prior, "hull", "error")
             repaired = protect(policy, f, mask, noise_scope="component", prior=prior)
@@ -255,12 +255,12 @@ def test_wrong_component_weight_fails_comparison(monkeypatch):
 @pytest.mark.parametrize("prior", [[0.5, 0.5], [-1, 1, 1, 1, 1, 1], [np.nan] * 6, [0] * 6], ids=repr)
 def test_invalid_prior_raises(prior):
     with pytest.raises(StochasticError, match=r"^prior must"):
-        protect(graph(), F, noise_scope="component", prior=prior)
+        protect(build_graph(), F, noise_scope="component", prior=prior)
 
 
 def test_unknown_calibration_raises():
     with pytest.raises(InvalidInputError, match="noise_scope must be one of graph, component"):
-        protect(graph(), F, noise_scope="city")
+        protect(build_graph(), F, noise_scope="city")
 
 
 # ---- unprotected states ----------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ def test_unknown_calibration_raises():
 
 def test_unprotected_state_with_edge_raises():
     with pytest.raises(PolicyError, match=r"state 1 .*open"):
-        graph().with_open([1])
+        build_graph().with_open([1])
     lone = PolicyGraph.from_edges(4, [[0, 1]]).with_open([2])
     assert lone.open.tolist() == [False, False, True, False]
     with pytest.raises(PolicyError, match=r"state 2 .*open"):

@@ -17,7 +17,7 @@ SPACE = Grid.over((39.90, 116.30, 39.92, 116.33), cell_km=0.5)
 TRANSITION = csr_array(np.eye(SPACE.size) * 0.5 + np.roll(np.eye(SPACE.size), 1, axis=1) * 0.5)
 
 
-def _edges(text, space=SPACE, transition=TRANSITION):
+def _list_edges(text, space=SPACE, transition=TRANSITION):
     return parse_policy(text, space, transition).edge_array().tolist()
 
 
@@ -37,7 +37,7 @@ def _edges(text, space=SPACE, transition=TRANSITION):
     ],
 )
 def test_policy_text_gives_expected_graph(text, graph):
-    edges = _edges(text)
+    edges = _list_edges(text)
     assert edges == graph.edge_array().tolist()
     assert edges
 
@@ -81,11 +81,11 @@ def test_transition_without_model_raises():
 def test_graph_file_accepts_states_or_names(tmp_path):
     path = tmp_path / "policy.json"
     PolicyGraph.from_edges(SPACE.size, [(0, 1), (2, 5)]).to_json(path)
-    assert _edges(f"graph:{path}") == [[0, 1], [2, 5]]
+    assert _list_edges(f"graph:{path}") == [[0, 1], [2, 5]]
     stops = Places(["home", "work", "gym"], [45.0, 45.01, 45.02], [7.0, 7.0, 7.0])
     graph = {"nodes": [{"id": "home"}, {"id": "gym"}], "edges": [{"source": "home", "target": "gym"}]}
     path.write_text(json.dumps(graph))
-    assert _edges(f"graph:{path}", stops) == [[0, 2]]
+    assert _list_edges(f"graph:{path}", stops) == [[0, 2]]
     with pytest.raises(PolicyError, match=r"'home'.*rename it"):
         parse_policy(f"graph:{path}", SPACE)
     path.write_text("[1, 2]")
@@ -98,7 +98,7 @@ def test_layer_text_can_select_property(tmp_path):
     feature = {"type": "Feature", "properties": {"zone": "all"}, "geometry": square}
     path = tmp_path / "zones.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    assert _edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edge_array().tolist()
+    assert _list_edges(f"categorical:{path}@zone") == PolicyGraph.complete(SPACE.size).edge_array().tolist()
     with pytest.raises(DataFileError, match=r"feature 1 .*'kind'"):
         parse_policy(f"categorical:{path}@kind", SPACE)
     with pytest.raises(DataFileError, match="no such file"):
@@ -127,7 +127,7 @@ def test_policy_without_edges_raises(tmp_path):
     for text in (f"graph:{path} & utility:500m", "transition", "transition & complete"):
         with pytest.raises(PolicyError, match="none of the 30 states"):
             parse_policy(text, SPACE, still)
-    assert _edges(f"graph:{path} | transition", transition=still) == [[0, SPACE.size - 1]]
+    assert _list_edges(f"graph:{path} | transition", transition=still) == [[0, SPACE.size - 1]]
 
 
 def test_single_state_space_accepts_every_policy():
@@ -151,7 +151,7 @@ def test_removed_edges_are_those_of_set_difference(tmp_path):
     rng = np.random.default_rng(11)
     path = tmp_path / "removed.json"
     for text in ("complete", "utility:1km", "transition | centres:1km", "complete & utility:1km"):
-        edges = {tuple(edge) for edge in _edges(text)}
+        edges = {tuple(edge) for edge in _list_edges(text)}
         removed = [tuple(edge) for edge in rng.permutation(sorted(edges))[: 1 + len(edges) // 3].tolist()]
         added = [(0, SPACE.size - 1), removed[0]]
         expected = edges - set(removed)
@@ -171,7 +171,7 @@ def test_removed_edges_are_those_of_set_difference(tmp_path):
             assert restricted.components().tolist() == reference.components(possible).tolist()
             hulls = [each.hull(Measurements.from_values(SPACE.points)) for each in (restricted, reference)]
             assert hulls[0].volume == pytest.approx(hulls[1].volume)
-        both = {tuple(edge) for edge in _edges(edit_edges(text, added, removed))}
+        both = {tuple(edge) for edge in _list_edges(edit_edges(text, added, removed))}
         assert both == expected | set(added)
         assert edit_edges(text, [], []) == text
         hashes = {canonicalize_policy(policy) for policy in (text, edited, edit_edges(text, added, []))}

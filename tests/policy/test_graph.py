@@ -21,7 +21,7 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.policy import cliques
 from dphmm.policy import edges as listed
 from dphmm.policy.graph_text import format_policy_text
-from tests.running_example import F, graph, states
+from tests.running_example import F, build_graph, mask_states
 
 
 @st.composite
@@ -195,8 +195,8 @@ def test_connects_and_connected_match_edges(case):
 
 
 def test_figure_3_edges_connect_states_of_equal_category():
-    assert graph().edge_array().tolist() == [[1, 2], [3, 4], [3, 5], [4, 5]]
-    assert graph().restrict(states(2, 3, 5)).edge_array().tolist() == [[1, 2]]
+    assert build_graph().edge_array().tolist() == [[1, 2], [3, 4], [3, 5], [4, 5]]
+    assert build_graph().restrict(mask_states(2, 3, 5)).edge_array().tolist() == [[1, 2]]
 
 
 def test_labels_can_be_names_and_missing_labels_mean_no_category():
@@ -253,9 +253,9 @@ def test_large_dense_graph_answers_without_edge_list():
 
 
 def test_node_link_json_round_trips(tmp_path):
-    graph().to_json(tmp_path / "policy.json")
+    build_graph().to_json(tmp_path / "policy.json")
     again = PolicyGraph.from_json(tmp_path / "policy.json")
-    np.testing.assert_array_equal(again.edge_array(), graph().edge_array())
+    np.testing.assert_array_equal(again.edge_array(), build_graph().edge_array())
     data = json.loads((tmp_path / "policy.json").read_text())
     assert nx.node_link_graph(data, edges="edges").number_of_edges() == 4
 
@@ -309,7 +309,7 @@ def test_invalid_policy_raises(make, message):
 @pytest.mark.parametrize("constraint", [[True], np.zeros(6, dtype=bool), [0, 1, 0, 1, 1, 1]])
 def test_invalid_constraint_raises(constraint):
     with pytest.raises(ConstraintError, match="constraint"):
-        graph().restrict(constraint)
+        build_graph().restrict(constraint)
 
 
 @pytest.mark.parametrize("text", ["", "<?xml version='1.0'?><graphml/>", "{}", "[1, 2]", '{"nodes": 3, "edges": []}'])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dphmm import PolicyGraph, exposed_states, protect
 from tests.policy.instances import build_hulls, build_small_instance, find_best_value, get_objective
-from tests.running_example import F, graph, states
-from tests.sizes import fewer
+from tests.running_example import F, build_graph, mask_states
+from tests.sizes import choose_count
 
 OBJECTIVES = ["volume", "error"]
 
@@ -31,7 +31,7 @@ def check_exact(f, policy, mask, objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=fewer(40, 20))
+@settings(max_examples=choose_count(40, 20))
 @given(seed=st.integers(0, 10**6))
 def test_exact_repair_matches_exhaustive_search(objective, seed):
     f, policy, mask = build_small_instance(seed)
@@ -41,7 +41,7 @@ def test_exact_repair_matches_exhaustive_search(objective, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=fewer(30, 15))
+@settings(max_examples=choose_count(30, 15))
 @given(st.integers(0, 10**6), st.sampled_from([(1.0, 1.0), (1.0, 4.2), (0.5, 0.1)]), st.booleans())
 def test_exact_repair_of_scattered_and_stretched_measurements(objective, seed, spacing, scattered):
     rng = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def test_further_edges_lower_the_error_in_space(f, num_connected):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=fewer(30, 15))
+@settings(max_examples=choose_count(30, 15))
 @given(seed=st.integers(0, 10**6), d=st.sampled_from([1, 3]))
 def test_repair_in_other_dimensions_matches_exhaustive_search(objective, seed, d):
     f = np.random.default_rng(seed).integers(0, 5, (6, d))
@@ -90,7 +90,7 @@ def test_repair_in_other_dimensions_matches_exhaustive_search(objective, seed, d
 def test_sequential_repair_takes_partner_of_least_volume_in_turn(objective):
     """The objective does not change it. States that the grown hull protects get no partner."""
     num_spared = 0
-    for seed in range(fewer(40, 20)):
+    for seed in range(choose_count(40, 20)):
         f, policy, mask = build_small_instance(seed)
         if mask.sum() < 2:
             continue
@@ -131,24 +131,26 @@ def test_number_of_added_edges_is_at_most_number_of_exposed_states(f, joined, wi
 
 @pytest.mark.parametrize(("partner", "area", "error"), [(4, 14, 54), (5, 16, 47), (6, 20, 50)])
 def test_smallest_area_differs_from_smallest_error_in_running_example(partner, area, error):
-    hull = protect(graph().with_edges([(2, partner - 1)]), F, states(3, 4, 5, 6)).hull
+    hull = protect(build_graph().with_edges([(2, partner - 1)]), F, mask_states(3, 4, 5, 6)).hull
     assert (hull.volume, hull.squared_error) == pytest.approx((area, error))
 
 
 def test_error_repair_takes_s5_and_volume_repair_takes_s4():
-    minimum = {objective: protect(graph(), F, states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES}
+    minimum = {
+        objective: protect(build_graph(), F, mask_states(3, 4, 5, 6), objective=objective) for objective in OBJECTIVES
+    }
     assert [minimum[objective].added for objective in OBJECTIVES] == [((2, 3),), ((2, 4),)]
     assert [minimum[objective].objective_value for objective in OBJECTIVES] == pytest.approx([14, 47])
 
 
-def isolated_grid(count: int, seed: int, side: int = 20):
+def build_isolated_grid(count: int, seed: int, side: int = 20):
     cells = np.random.default_rng(seed).permutation(side * side)[:count]
     return PolicyGraph.from_edges(count, []), np.stack(np.divmod(cells, side), axis=1)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_redundant_edges_are_used_if_they_lower_error(seed):
-    none, f = isolated_grid(14, seed)
+    none, f = build_isolated_grid(14, seed)
     error, volume = (protect(none, f, objective=objective) for objective in ("error", "volume"))
     greedy = protect(none, f, method="greedy")
     assert error.is_optimal
@@ -177,7 +179,7 @@ def test_interrupted_search_returns_best_repair_and_proven_gap(objective, d):
 
 
 def test_bound_covers_partners_outside_candidate_list(monkeypatch):
-    none, f = isolated_grid(14, 1)
+    none, f = build_isolated_grid(14, 1)
     whole = protect(none, f, objective="error")
     monkeypatch.setattr("dphmm.policy.hull_repair._MAX_CANDIDATES", 30)
     monkeypatch.setattr("dphmm.policy.hull_repair._MIN_PARTNERS", 3)

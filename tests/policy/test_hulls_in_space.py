@@ -12,7 +12,7 @@ from dphmm.geometry.hull import CrossPolytope
 KINDS = ("complete", "categorical", "utility", "listed", "union", "intersection", "transition")
 
 
-def instance(kind: str, dimension: int, seed: int, whole: bool) -> tuple[PolicyGraph, np.ndarray]:
+def build_instance(kind: str, dimension: int, seed: int, whole: bool) -> tuple[PolicyGraph, np.ndarray]:
     rng, size = np.random.default_rng(seed), 40 if dimension < 5 else 20
     f = rng.integers(0, 9, (size, dimension)).astype(float) if whole else rng.normal(size=(size, dimension))
     radius = float(np.median(np.linalg.norm(f[:, None] - f[None], axis=2)))
@@ -46,7 +46,7 @@ def count_qhull_calls(monkeypatch) -> list[int]:
 @pytest.mark.parametrize("dimension", [3, 4, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_hull_matches_all_differences_with_one_qhull_call(kind, dimension, whole, monkeypatch):
-    graph, f = instance(kind, dimension, dimension, whole)
+    graph, f = build_instance(kind, dimension, dimension, whole)
     measurements = Measurements(f)
     for constraint in (None, np.random.default_rng(1).random(graph.size) < 0.7):
         restricted = graph if constraint is None else graph.restrict(constraint)
@@ -109,6 +109,6 @@ def test_cross_polytope_noise_needs_no_hull(noise_scope, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("dimension", [3, 4])
 def test_degrees_agree_for_both_membership_methods_in_space(dimension):
-    graph, f = instance("listed", dimension, 7, True)
+    graph, f = build_instance("listed", dimension, 7, True)
     expected = degree_of_protection(graph, f)
     np.testing.assert_array_equal(degree_of_protection(graph, f, membership="qp"), expected)

@@ -13,35 +13,35 @@ from dphmm import PolicyGraph, SensitivityHull, degree_of_protection, exposed_st
 from dphmm.errors import InvalidInputError, SingletonConstraintError
 from dphmm.policy.repair_objective import find_minimum
 from tests.policy.instances import build_small_instance
-from tests.running_example import F, graph, states
-from tests.sizes import fewer
+from tests.running_example import F, build_graph, mask_states
+from tests.sizes import choose_count
 
 
 @pytest.mark.parametrize("membership", ["halfspace", "qp"])
 @pytest.mark.parametrize(
     ("constraint", "area", "degrees"),
     [
-        (states(1, 2, 3, 4, 5, 6), 11.0, [4, 6, 3, 5, 4, 4]),
-        (states(2, 4, 5, 6), 9.0, [0, 3, 0, 4, 4, 3]),
-        (states(3, 4, 5, 6), 9.0, [0, 0, 1, 3, 3, 3]),
-        (states(2, 3, 5), 0.0, [0, 2, 2, 0, 1, 0]),
+        (mask_states(1, 2, 3, 4, 5, 6), 11.0, [4, 6, 3, 5, 4, 4]),
+        (mask_states(2, 4, 5, 6), 9.0, [0, 3, 0, 4, 4, 3]),
+        (mask_states(3, 4, 5, 6), 9.0, [0, 0, 1, 3, 3, 3]),
+        (mask_states(2, 3, 5), 0.0, [0, 2, 2, 0, 1, 0]),
     ],
     ids=["whole", "figure-9a", "figure-9b", "example-5.2"],
 )
 def test_running_example_areas_and_degrees(constraint, area, degrees, membership):
-    assert SensitivityHull(graph().restrict(constraint).differences(F)).volume == area
-    assert degree_of_protection(graph(), F, constraint, membership=membership).tolist() == degrees
+    assert SensitivityHull(build_graph().restrict(constraint).differences(F)).volume == area
+    assert degree_of_protection(build_graph(), F, constraint, membership=membership).tolist() == degrees
 
 
 def test_example_5_2_exposes_s5_and_figure_9b_exposes_s3():
-    assert exposed_states(graph(), F, states(2, 3, 5)).tolist() == [4]
-    assert exposed_states(graph(), F, states(3, 4, 5, 6)).tolist() == [2]
-    assert exposed_states(graph(), F, states(2, 4, 5, 6)).tolist() == []
+    assert exposed_states(build_graph(), F, mask_states(2, 3, 5)).tolist() == [4]
+    assert exposed_states(build_graph(), F, mask_states(3, 4, 5, 6)).tolist() == [2]
+    assert exposed_states(build_graph(), F, mask_states(2, 4, 5, 6)).tolist() == []
 
 
 @pytest.mark.parametrize(("partner", "area"), [(4, 14.0), (5, 16.0), (6, 20.0)])
 def test_example_6_1_area_of_each_partner_of_s3(partner, area):
-    repaired = graph().restrict(states(3, 4, 5, 6)).with_edges([(2, partner - 1)])
+    repaired = build_graph().restrict(mask_states(3, 4, 5, 6)).with_edges([(2, partner - 1)])
     assert SensitivityHull(repaired.differences(F)).volume == area
 
 
@@ -50,14 +50,14 @@ def test_example_6_1_area_of_each_partner_of_s3(partner, area):
     [("greedy", ((2, 4),), 16.0), ("sequential", ((2, 3),), 14.0), ("exact", ((2, 3),), 14.0)],
 )
 def test_example_6_1_repairs_by_each_method(method, added, area):
-    repaired = protect(graph(), F, states(3, 4, 5, 6), method, "volume")
+    repaired = protect(build_graph(), F, mask_states(3, 4, 5, 6), method, "volume")
     assert (repaired.added, repaired.hull.volume) == (added, area)
     assert repaired.diameter == pytest.approx(2.0)
     assert repaired.is_optimal == (method == "exact")
 
 
 def test_example_5_2_has_a_repair_of_area_6():
-    repaired = protect(graph(), F, states(2, 3, 5), objective="volume")
+    repaired = protect(build_graph(), F, mask_states(2, 3, 5), objective="volume")
     assert (repaired.hull.volume, repaired.objective_value, repaired.lower_bound, repaired.optimality_gap) == (
         6.0,
         6.0,
@@ -81,7 +81,7 @@ def test_sequential_algorithm_3_is_not_optimal_for_two_exposed_states():
 
 @pytest.mark.parametrize("body", ["hull", "cross-polytope", "disc"])
 @pytest.mark.parametrize("method", ["greedy", "sequential", "exact"])
-@settings(max_examples=fewer(30, 15))
+@settings(max_examples=choose_count(30, 15))
 @given(seed=st.integers(0, 10**6), scale=st.sampled_from([1.0, 0.34]))
 def test_no_state_is_exposed_after_any_repair(method, body, seed, scale):
     f, policy, mask = build_small_instance(seed)
@@ -95,7 +95,7 @@ def test_no_state_is_exposed_after_any_repair(method, body, seed, scale):
     assert repaired.lower_bound <= repaired.objective_value * (1 + 1e-12)
 
 
-@settings(max_examples=fewer(40, 20))
+@settings(max_examples=choose_count(40, 20))
 @given(seed=st.integers(0, 10**6), spacing=st.sampled_from([(1, 1), (0.5, 0.1), (1.0, 4.2)]))
 def test_ball_repair_has_smallest_sufficient_radius(seed, spacing):
     f, labelled, mask = build_small_instance(seed)
@@ -133,10 +133,10 @@ def test_exposure_depends_on_noise_body():
     assert degree_of_protection(policy, f, body="disc").tolist() == [3, 3, 3, 2, 2]
 
 
-@pytest.mark.parametrize("constraint", [states(3), states(1)])
+@pytest.mark.parametrize("constraint", [mask_states(3), mask_states(1)])
 def test_single_possible_state_raises(constraint):
     with pytest.raises(SingletonConstraintError, match="only state of the constraint set"):
-        protect(graph(), F, constraint)
+        protect(build_graph(), F, constraint)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_single_possible_state_raises(constraint):
 )
 def test_invalid_options_raise(options, refused):
     with pytest.raises(InvalidInputError, match=refused):
-        protect(graph(), F, **options)
+        protect(build_graph(), F, **options)
 
 
 def test_repair_on_a_line_has_zero_volume():

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import PolicyGraph, parse_policy
 from dphmm.space import Grid
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 GRID = Grid.over((39.87, 116.29, 39.97, 116.46), cell_km=0.5)
 
@@ -49,7 +49,7 @@ def test_places_within_radius_are_in_equal_or_adjacent_cells():
     assert compute_share_of_adjacent_pairs("centres:1km") < 0.9, "the papers' rule connects less than 90 % of the pairs"
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(24), 8))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(24), 8))
 def test_edges_components_and_hulls_match_all_pairs(seed):
     rng = np.random.default_rng(seed)
     mask = rng.random((int(rng.integers(1, 9)), int(rng.integers(2, 9)))) < rng.choice([0.3, 0.7, 1.0])

@@ -10,7 +10,7 @@ from dphmm.policy import PolicyGraph, parse_policy, protect
 from dphmm.space import Grid, LocalProjection
 
 
-def _rms_error(points, edges):
+def _compute_rms_error(points, edges):
     """Return the RMS error of K-norm noise at epsilon one, from integrals over triangles."""
     differences = np.array([points[i] - points[j] for i, j in edges])
     hull = shapely.convex_hull(shapely.MultiPoint(np.concatenate([differences, -differences])))
@@ -22,7 +22,7 @@ def _rms_error(points, edges):
     return np.sqrt(12 * integral / hull.area)
 
 
-def _grid_with_island(distance):
+def _build_grid_with_island(distance):
     points = np.array([[x, y] for x in range(4) for y in range(4)] + [[3 + distance, 1]], float)
     near = np.argwhere(np.linalg.norm(points[:, None] - points[None], axis=2) <= 1.5)
     return points, [(i, j) for i, j in near.tolist() if i < j]
@@ -30,18 +30,18 @@ def _grid_with_island(distance):
 
 @pytest.mark.parametrize("distance", [2.0, 4.0, 9.0])
 def test_effect_of_one_island_matches_integrals_over_hulls(distance):
-    points, edges = _grid_with_island(distance)
+    points, edges = _build_grid_with_island(distance)
     effect = protect(PolicyGraph.from_edges(len(points), edges), points).effect
     island = len(points) - 1
     assert effect.edge[0] == island
     assert effect.edge_length == pytest.approx(np.linalg.norm(points[island] - points[effect.edge[1]]))
-    assert effect.error_without == pytest.approx(_rms_error(points, edges))
-    assert effect.error == pytest.approx(_rms_error(points, [*edges, effect.edge]))
+    assert effect.error_without == pytest.approx(_compute_rms_error(points, edges))
+    assert effect.error == pytest.approx(_compute_rms_error(points, [*edges, effect.edge]))
     assert effect.is_large
 
 
 def test_effect_names_the_edge_that_raises_the_error_most():
-    points, edges = _grid_with_island(2.0)
+    points, edges = _build_grid_with_island(2.0)
     points = np.concatenate([points, [[-9.0, 1.0]]])
     effect = protect(PolicyGraph.from_edges(len(points), edges), points).effect
     assert len(effect.added) == 2
@@ -58,14 +58,14 @@ def test_repair_that_hardly_extends_the_hull_is_not_large():
 
 
 def test_graph_without_exposed_states_has_no_effect():
-    points, edges = _grid_with_island(1.0)
+    points, edges = _build_grid_with_island(1.0)
     assert protect(PolicyGraph.from_edges(len(points), edges), points).effect is None
 
 
 @pytest.mark.parametrize("noise_scope", ["graph", "component"])
 def test_graph_in_which_every_state_is_exposed_has_no_effect(noise_scope):
     """There is no error without the repair to compare with."""
-    points, _ = _grid_with_island(2.0)
+    points, _ = _build_grid_with_island(2.0)
     repaired = protect(PolicyGraph.from_edges(4, []), points[:4], noise_scope=noise_scope)
     assert repaired.added
     assert repaired.effect is None
@@ -83,8 +83,8 @@ def test_effect_by_component_is_weighted_by_prior(weight):
     effect = protect(graph, points, noise_scope="component", prior=prior).effect
     assert effect.edge[0] == 8
     partner = effect.edge[1]
-    unchanged = _rms_error(points, corners)
-    grown = _rms_error(points, [(i + 4, j + 4) for i, j in corners] + [(8, partner)])
+    unchanged = _compute_rms_error(points, corners)
+    grown = _compute_rms_error(points, [(i + 4, j + 4) for i, j in corners] + [(8, partner)])
     masses = prior[:4].sum(), prior[4:8].sum()
     assert effect.error_without == pytest.approx(unchanged)
     assert effect.error == pytest.approx(np.sqrt(np.average([unchanged**2, grown**2], weights=masses)))

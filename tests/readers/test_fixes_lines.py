@@ -11,7 +11,7 @@ from dphmm.errors import DataFileError
 from dphmm.readers import data_sets
 from dphmm.readers import fixes as lines
 from dphmm.readers.fixes import Fixes, ReadOptions
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 PLT = b"39.984702,116.318417,0,492,39744.1201851852,2008-10-23,02:53:04\r\n"
 SNAP = b"7\t2010-10-21T00:03:50Z\t34.0430230998\t-118.2671570778\t14637\n"
@@ -39,7 +39,7 @@ timestamps = st.one_of(
 )
 
 
-def plt_parsers(user="u"):
+def make_plt_parsers(user="u"):
     return (
         lambda block, source: data_sets._parse_geolife_block(block, source, user),
         lambda text, collector: data_sets._parse_geolife_line(text, collector, user),
@@ -66,7 +66,7 @@ def parse_both_ways(data, parse_block, parse_line):
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(300, 90))
+@settings(max_examples=choose_count(300, 90))
 @given(
     st.lists(st.tuples(plain, plain, timestamps, st.sampled_from(["\n", "\r\n", ",x\n", "\n\n"])), max_size=4),
     st.booleans(),
@@ -74,12 +74,12 @@ def parse_both_ways(data, parse_block, parse_line):
 def test_both_forms_of_plt_agree(records, ended):
     text = "".join(f"{a},{b},0,-777,39744.1,{day},{clock}{end}" for a, b, (day, clock), end in records)
     data = text.encode() if ended else text.removesuffix("\n").encode()
-    fast, slow = parse_both_ways(data, *plt_parsers())
+    fast, slow = parse_both_ways(data, *make_plt_parsers())
     assert fast == slow
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(300, 90))
+@settings(max_examples=choose_count(300, 90))
 @given(
     st.lists(
         st.tuples(
@@ -123,7 +123,7 @@ def test_invalid_number_after_valid_one_raises(first, odd):
 
 
 def test_valid_blocks_use_array_form():
-    parse_block, _ = plt_parsers()
+    parse_block, _ = make_plt_parsers()
     block = parse_block(PLT * 3, "f")
     assert block.times.tolist() == [np.datetime64("2008-10-23T02:53:04", "us").tolist()] * 3
     block = data_sets._parse_checkin_block(SNAP * 2, "f")
@@ -134,15 +134,15 @@ def test_line_numbers_continue_over_blocks(monkeypatch):
     monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
     data = PLT * 50 + b"\r\n" + b"broken\r\n" + PLT * 3
     with pytest.raises(DataFileError, match="line 58"):
-        list(lines.parse_lines(data, "f", 7, *plt_parsers(), ReadOptions()))
-    blocks = list(lines.parse_lines(data, "f", 7, *plt_parsers(), ReadOptions(True)))
+        list(lines.parse_lines(data, "f", 7, *make_plt_parsers(), ReadOptions()))
+    blocks = list(lines.parse_lines(data, "f", 7, *make_plt_parsers(), ReadOptions(True)))
     fixes, skipped = list_rows(blocks)
     assert len(blocks) > 5
     assert (len(fixes), skipped) == (53, 1)
 
 
 def test_empty_data_gives_no_fixes():
-    assert list(lines.parse_lines(b"", "f", 1, *plt_parsers(), ReadOptions())) == []
+    assert list(lines.parse_lines(b"", "f", 1, *make_plt_parsers(), ReadOptions())) == []
 
 
 def test_compensating_delimiter_errors_raise():

@@ -232,7 +232,7 @@ def test_column_parsing_matches_row_parsing(monkeypatch, kind):
             assert (getattr(trajectory, name) == getattr(other, name)).all()
 
 
-def town_columns() -> dict[str, list]:
+def read_town_columns() -> dict[str, list]:
     tracks = read("data/sample/geolife").trajectories
     return {
         "user": [track.user for track in tracks for _ in range(len(track))],
@@ -245,7 +245,7 @@ def town_columns() -> dict[str, list]:
 def build_forms() -> dict[str, object]:
     """The sample as every form that a job accepts."""
     duckdb, polars, pyarrow = (pytest.importorskip(name) for name in ("duckdb", "polars", "pyarrow"))
-    columns = town_columns()
+    columns = read_town_columns()
     pandas_frame = pd.DataFrame(columns).assign(time=pd.DatetimeIndex(columns["time"], tz="UTC"))
     arrow = pyarrow.table({**columns, "time": pyarrow.array(columns["time"], pyarrow.timestamp("us", "UTC"))})
     frame = polars.from_arrow(arrow)

@@ -24,11 +24,11 @@ def read(tmp_path, text, name="a.csv", encoding="utf-8", **options):
     return dphmm.read(path, **options)
 
 
-def seconds(trajectory):
+def get_seconds(trajectory):
     return ((trajectory.times - NOON) / np.timedelta64(1, "s")).tolist()
 
 
-def places(trajectory):
+def list_places(trajectory):
     return list(zip(trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True))
 
 
@@ -40,12 +40,12 @@ def test_decimal_commas_are_read_with_any_separator(tmp_path):
     for mark in ";\t":
         text = "\n".join(mark.join(row) for row in [("time", "lat", "lon"), *rows])
         (track,) = read(tmp_path, text).trajectories
-        assert places(track) == PLACES[:2]
+        assert list_places(track) == PLACES[:2]
     quoted = "time,lat,lon\n" + "".join(f'{time},"{lat}","{lon}"\n' for time, lat, lon in rows)
-    assert places(read(tmp_path, quoted).trajectories[0]) == PLACES[:2]
+    assert list_places(read(tmp_path, quoted).trajectories[0]) == PLACES[:2]
     unnamed = "\n".join(";".join(row) for row in rows)
     columns = {"time": "1", "latitude": "2", "longitude": "3"}
-    assert places(read(tmp_path, unnamed, columns=columns).trajectories[0]) == PLACES[:2]
+    assert list_places(read(tmp_path, unnamed, columns=columns).trajectories[0]) == PLACES[:2]
 
 
 @pytest.mark.parametrize("first", ["sep=;\n", 'sep=";"\n', "\ufeffsep=;\r\n"])
@@ -132,7 +132,7 @@ NUMBERS = {"user": "1", "time": "2", "latitude": "3", "longitude": "4"}
 def test_numbered_columns_read_tables_with_and_without_header(tmp_path):
     for header in ("", "who;when;north;east\n"):
         (track,) = read(tmp_path, header + UNNAMED, columns=NUMBERS).trajectories
-        assert (track.user, places(track), seconds(track)) == ("ann", PLACES[:2], [0.0, 20.0])
+        assert (track.user, list_places(track), get_seconds(track)) == ("ann", PLACES[:2], [0.0, 20.0])
 
 
 def test_table_without_header_or_with_wrong_numbers_raises(tmp_path):
@@ -156,7 +156,7 @@ def test_t_drive_is_read_without_options(tmp_path, outliers):
     )
     (track,) = read(tmp_path, text, "7.txt", time_zone="UTC").trajectories
     expected = [60.0 * (outliers + at) for at in range(3)]
-    assert (track.user, places(track), seconds(track)) == (
+    assert (track.user, list_places(track), get_seconds(track)) == (
         "7",
         [(lat, pytest.approx(lon)) for lat, lon in far],
         expected,
@@ -175,7 +175,7 @@ def test_taxi_of_t_drive_without_a_fix_is_read(tmp_path, count):
     (tmp_path / "1.txt").write_text("1,2024-03-07 12:00:00,116.50000,39.90000\n", encoding="utf-8")
     (tmp_path / "2.txt").write_text("2,2024-03-07 12:00:00,0.00000,-0.0\n" * count, encoding="utf-8")
     (track,) = dphmm.read(tmp_path, time_zone="UTC").trajectories
-    assert (track.user, places(track)) == ("1", [(39.9, 116.5)])
+    assert (track.user, list_places(track)) == ("1", [(39.9, 116.5)])
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 101, 102, 300])
@@ -201,7 +201,7 @@ def test_points_of_trips_in_porto_are_15_s_apart(tmp_path):
         tmp_path / "train.csv", [[1, "C", 20000580, start, "False", line], [2, "C", 20000581, start, "False", "[]"]]
     )
     (track,) = dphmm.read(tmp_path / "train.csv").trajectories
-    assert (track.user, places(track), seconds(track)) == ("20000580", PLACES, [0.0, 15.0, 30.0])
+    assert (track.user, list_places(track), get_seconds(track)) == ("20000580", PLACES, [0.0, 15.0, 30.0])
     (track,) = dphmm.read(tmp_path / "train.csv", columns={"user": "TRIP_ID"}).trajectories
     assert track.user == "1"
 
@@ -231,10 +231,10 @@ FOURSQUARE = (
 
 def test_check_ins_of_foursquare_are_read_in_latin_1_and_with_a_header(tmp_path):
     (track,) = read(tmp_path, FOURSQUARE, "dataset_TSMC2014_NYC.txt", "latin-1").trajectories
-    assert (track.user, places(track), seconds(track)) == ("470", PLACES[:1], [0.0])
+    assert (track.user, list_places(track), get_seconds(track)) == ("470", PLACES[:1], [0.0])
     header = "userId,venueId,venueCategory,latitude,longitude,timezoneOffset,utcTimestamp\n"
     row = "470,49bb,Bar,45.0,-30.02,-240,Thu Mar 07 12:00:00 +0000 2024\n"
-    assert places(read(tmp_path, header + row).trajectories[0]) == PLACES[:1]
+    assert list_places(read(tmp_path, header + row).trajectories[0]) == PLACES[:1]
 
 
 ENDS = "pickup_longitude,pickup_latitude,dropoff_longitude,dropoff_latitude"
@@ -251,7 +251,7 @@ def test_ride_of_a_taxi_in_new_york_is_its_start_and_its_end(tmp_path, kind):
     owner = "A1,B2" if kind == "medallions" else "1"
     row = f"{owner},2024-03-07 07:00:00,2024-03-07 07:10:00,-30.02,45.0,-30.0197,45.00005"
     (track,) = read(tmp_path, f"{RIDES[kind]}\n{row}\n", time_zone="-05:00").trajectories
-    assert (places(track), seconds(track)) == (PLACES[:2], [0.0, 600.0])
+    assert (list_places(track), get_seconds(track)) == (PLACES[:2], [0.0, 600.0])
     assert track.user == ("A1" if kind == "medallions" else "a")
 
 
@@ -272,7 +272,7 @@ def test_movebank_is_read_and_outliers_and_rows_without_location_are_named(tmp_p
         read(tmp_path, text)
     result = read(tmp_path, text, skip_bad=True)
     (track,) = result.trajectories
-    assert (track.user, places(track), sum(result.refused.values())) == ("Vega", PLACES[:1], 1)
+    assert (track.user, list_places(track), sum(result.refused.values())) == ("Vega", PLACES[:1], 1)
 
 
 def test_check_ins_without_location_raise_with_the_option_that_skips_them(tmp_path):

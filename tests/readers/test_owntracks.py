@@ -11,12 +11,12 @@ from dphmm.errors import DataFileError
 from dphmm.readers import read
 
 
-def record(kind="location", **fields):
+def format_record(kind="location", **fields):
     values = {"_type": kind, "tst": 1709283789, "lat": 52.225, "lon": 13.332, "alt": 36, "vel": 5, "cog": 98} | fields
     return json.dumps({key: value for key, value in values.items() if value is not ...})
 
 
-def line(text, separator="\t"):
+def format_line(text, separator="\t"):
     return f"2024-03-01T09:03:09Z{separator}*{separator}{text}\n"
 
 
@@ -29,7 +29,7 @@ def write(tmp_path, text, name="2024-03.rec"):
 @pytest.mark.parametrize("separator", ["\t", "                  \t", "   "])
 def test_only_location_records_are_read_with_their_own_time(tmp_path, separator):
     text = "".join(
-        line(record(**fields), separator)
+        format_line(format_record(**fields), separator)
         for fields in [
             {"tst": 1709283799, "lat": 52.3},
             {},
@@ -48,8 +48,8 @@ def test_only_location_records_are_read_with_their_own_time(tmp_path, separator)
 
 def test_user_comes_from_topic_file_name_or_caller(tmp_path):
     with_topic, without_topic = (
-        line(record(topic="owntracks/ada/iPhone 12 Pro")),
-        line(record()) + line(record(topic="odd")),
+        format_line(format_record(topic="owntracks/ada/iPhone 12 Pro")),
+        format_line(format_record()) + format_line(format_record(topic="odd")),
     )
     assert [t.user for t in read(write(tmp_path, with_topic)).trajectories] == ["ada"]
     result = read(write(tmp_path, without_topic, "grace.rec"))
@@ -61,27 +61,32 @@ def test_user_comes_from_topic_file_name_or_caller(tmp_path):
 
 
 def test_time_as_string_is_read(tmp_path):
-    assert read(write(tmp_path, line(record(tst="1709283789")))) == read(write(tmp_path, line(record())))
+    assert read(write(tmp_path, format_line(format_record(tst="1709283789")))) == read(
+        write(tmp_path, format_line(format_record()))
+    )
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (line(record(tst=...)), "tst must be an integer number of seconds since 1970, got no value"),
-        (line(record(tst=1.5)), "tst must be an integer number of seconds since 1970, got '1.5'"),
-        (line(record(tst=10**15)), "tst must be an integer number of seconds since 1970, got '1000000000000000'"),
-        (line(record(tst=True)), "tst must be an integer number of seconds since 1970, got 'True'"),
-        (line(record(lat=...)), "lat must be a decimal number, got no value"),
-        (line(record(lat="52")), "lat must be a decimal number, got '52'"),
-        (line(record(lon=float("nan"))), "longitude must be in [-180, 180], got nan"),
-        (line(record(lat=400.17)), "latitude must be in [-90, 90], got 400.17"),
-        (line(record())[:-9] + "\n", "invalid JSON object"),
+        (format_line(format_record(tst=...)), "tst must be an integer number of seconds since 1970, got no value"),
+        (format_line(format_record(tst=1.5)), "tst must be an integer number of seconds since 1970, got '1.5'"),
+        (
+            format_line(format_record(tst=10**15)),
+            "tst must be an integer number of seconds since 1970, got '1000000000000000'",
+        ),
+        (format_line(format_record(tst=True)), "tst must be an integer number of seconds since 1970, got 'True'"),
+        (format_line(format_record(lat=...)), "lat must be a decimal number, got no value"),
+        (format_line(format_record(lat="52")), "lat must be a decimal number, got '52'"),
+        (format_line(format_record(lon=float("nan"))), "longitude must be in [-180, 180], got nan"),
+        (format_line(format_record(lat=400.17)), "latitude must be in [-90, 90], got 400.17"),
+        (format_line(format_record())[:-9] + "\n", "invalid JSON object"),
         ("half a li\n", "a record must be a time, a type and a JSON object, got 'half a li'"),
-        (record() + "\n", "a record must be a time, a type and a JSON object"),
+        (format_record() + "\n", "a record must be a time, a type and a JSON object"),
     ],
 )
 def test_malformed_line_raises_or_is_counted(tmp_path, bad, message):
-    path = write(tmp_path, line(record()) + bad + line(record(tst=1709283799)))
+    path = write(tmp_path, format_line(format_record()) + bad + format_line(format_record(tst=1709283799)))
     with pytest.raises(DataFileError) as caught:
         read(path, "owntracks")
     assert str(caught.value).startswith(f"{path}, line 2: ")
@@ -92,7 +97,7 @@ def test_malformed_line_raises_or_is_counted(tmp_path, bad, message):
 
 def test_file_without_locations_raises(tmp_path):
     with pytest.raises(DataFileError, match="type location"):
-        read(write(tmp_path, line(record(kind="lwt"))))
+        read(write(tmp_path, format_line(format_record(kind="lwt"))))
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_packed_file_is_read(tmp_path, suffix):
     packers = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
     if suffix == "zst":
         packers["zst"] = pytest.importorskip("zstandard").compress
-    packed = packers[suffix](recordings.gpx())
+    packed = packers[suffix](recordings.make_gpx())
     (track,) = read(write(tmp_path, f"walk.gpx.{suffix}", packed)).trajectories
     assert (track.user, len(track)) == ("walk", 30)
     with pytest.raises(DataFileError, match="truncated or damaged"):
@@ -115,7 +115,7 @@ def test_packed_file_is_read(tmp_path, suffix):
 @pytest.mark.slow
 def test_zstandard_frames_are_joined_and_bounded(tmp_path, monkeypatch):
     library = pytest.importorskip("zstandard")
-    data = recordings.gpx()
+    data = recordings.make_gpx()
     path = write(tmp_path, "r.gpx.zst", library.compress(data[:700]) + library.compress(data[700:]))
     assert read(path).points == 30
     monkeypatch.setattr(unpacking, "MIN_LIMIT_BYTES", 1 << 20)
@@ -132,10 +132,10 @@ def test_archive_of_several_formats_is_read_and_names_other_files(tmp_path, capl
     path = tmp_path / "export.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("activities.csv", "Activity ID,Activity Date,Name\n1,2,3\n")
-        archive.writestr("activities/1.gpx", recordings.gpx())
-        archive.writestr("activities/2.tcx.gz", gzip.compress(recordings.tcx()))
+        archive.writestr("activities/1.gpx", recordings.make_gpx())
+        archive.writestr("activities/2.tcx.gz", gzip.compress(recordings.make_tcx()))
         archive.writestr("media/a.jpg", b"\xff\xd8\xff\xe0")
-        archive.writestr("places.zip", recordings.kmz())
+        archive.writestr("places.zip", recordings.make_kmz())
     result = read(path, user="ann")
     assert result.points == 30
     assert result.merged == 60
@@ -146,7 +146,7 @@ def test_archive_of_several_formats_is_read_and_names_other_files(tmp_path, capl
 
 
 def test_table_without_columns_among_tables_raises(tmp_path):
-    write(tmp_path, "a.csv", recordings.csv())
+    write(tmp_path, "a.csv", recordings.make_csv())
     write(tmp_path, "b.csv", b"when,where\n1,2\n")
     with pytest.raises(DataFileError, match=r"b\.csv: has no column of times"):
         read(tmp_path, user="ann")
@@ -231,7 +231,7 @@ def test_file_without_positions_names_the_reason(tmp_path):
 
 def test_encrypted_archive_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "r.zip", "w") as archive:
-        archive.writestr("r.gpx", recordings.gpx())
+        archive.writestr("r.gpx", recordings.make_gpx())
     data = bytearray((tmp_path / "r.zip").read_bytes())
     data[6] |= 1  # the flag of encryption, in both headers
     data[data.rfind(b"PK\1\2") + 8] |= 1
@@ -248,14 +248,14 @@ def test_text_in_utf16_is_read(tmp_path, encoding):
 
 
 def test_table_is_read_though_its_extension_is_that_of_json(tmp_path):
-    assert read(write(tmp_path, "r.json", recordings.csv())).points == 30
+    assert read(write(tmp_path, "r.json", recordings.make_csv())).points == 30
 
 
 def test_features_of_owntracks_with_unknown_elevation_are_read(tmp_path):
     features = [
         {
             "type": "Feature",
-            "properties": {"tst": 1, "isotst": recordings.iso(time)},
+            "properties": {"tst": 1, "isotst": recordings.format_iso(time)},
             "geometry": {"type": "Point", "coordinates": [lon, lat, None]},
         }
         for time, lat, lon in recordings.POINTS
@@ -280,26 +280,26 @@ def test_hemispheres_in_columns_raise(tmp_path):
 
 
 def test_spaces_before_the_declaration_of_xml_are_ignored(tmp_path):
-    assert read(write(tmp_path, "r.gpx", b"  \n " + recordings.gpx())).points == 30
+    assert read(write(tmp_path, "r.gpx", b"  \n " + recordings.make_gpx())).points == 30
 
 
 def test_table_of_five_columns_is_not_taken_for_check_ins(tmp_path):
-    rows = (f"{recordings.iso(time)}\t{lat}\t{lon}\t3\ta" for time, lat, lon in recordings.POINTS)
+    rows = (f"{recordings.format_iso(time)}\t{lat}\t{lon}\t3\ta" for time, lat, lon in recordings.POINTS)
     path = write(tmp_path, "r.txt", "\n".join(["time\tlat\tlon\televation\tname", *rows]).encode())
     assert read(path).points == 30
-    checkins = "".join(f"7\t{recordings.iso(time)}\t{lat}\t{lon}\tp\n" for time, lat, lon in recordings.POINTS)
+    checkins = "".join(f"7\t{recordings.format_iso(time)}\t{lat}\t{lon}\tp\n" for time, lat, lon in recordings.POINTS)
     path = write(tmp_path, "c.txt", f"7\t\t\t\t\n{checkins}".encode())
     assert recognise(path) == "checkins"
     assert read(path, skip_bad=True).points == 30
 
 
 def test_hide_passes_over_rows_without_a_position(tmp_path):
-    path = write(tmp_path, "r.csv", recordings.csv() + b"2024-03-09T11:00:00Z,,,\n")
+    path = write(tmp_path, "r.csv", recordings.make_csv() + b"2024-03-09T11:00:00Z,,,\n")
     recording = read_recording(path)
     assert (len(recording), recording.dropped) == (30, ("records without a position",))
     with pytest.raises(DataFileError, match=r"line 32: latitude must be a decimal number, got ''.*--skip-bad"):
         read(path)
-    path = write(tmp_path, "r.csv", recordings.csv() + b"2024-03-09T11:00:00Z,95,1,\n")
+    path = write(tmp_path, "r.csv", recordings.make_csv() + b"2024-03-09T11:00:00Z,95,1,\n")
     with pytest.raises(DataFileError, match=r"latitude must be in \[-90, 90\], got 95.0$"):  # hide has no --skip-bad
         read_recording(path)
 
@@ -337,17 +337,17 @@ def test_any_bytes_are_identified_without_error(data):
     ["2024-03-09T10:00:00,000Z", "2024-03-09T10:00:00 UTC", "2024-03-09 10:00:00", " 2024-03-09T11:00:00+01:00 "],
 )
 def test_variants_of_times_are_read(tmp_path, text):
-    data = recordings.gpx().replace(recordings.iso(recordings.START).encode(), text.encode())
+    data = recordings.make_gpx().replace(recordings.format_iso(recordings.START).encode(), text.encode())
     assert np.array_equal(read(write(tmp_path, "r.gpx", data)).trajectories[0].times, recordings.INSTANTS)
 
 
 def test_missing_time_is_unknown_for_hide_and_invalid_time_is_named(tmp_path):
-    first = recordings.iso(recordings.START).encode()
-    path = write(tmp_path, "null.gpx", recordings.gpx().replace(first, b"null"))
+    first = recordings.format_iso(recordings.START).encode()
+    path = write(tmp_path, "null.gpx", recordings.make_gpx().replace(first, b"null"))
     assert np.isnat(read_recording(path).segments[0].times).tolist() == [True] + 29 * [False]
     with pytest.raises(DataFileError, match="track 1, segment 1, point 1: has no time"):
         read(path)
-    path = write(tmp_path, "odd.gpx", recordings.gpx().replace(first, b"9 March"))
+    path = write(tmp_path, "odd.gpx", recordings.make_gpx().replace(first, b"9 March"))
     for reader in (read, read_recording):
         with pytest.raises(DataFileError, match=r"track 1, segment 1, point 1: time must be ISO 8601 .*9 March"):
             reader(path)
@@ -365,7 +365,8 @@ def test_route_is_hidden_but_not_a_trajectory(tmp_path):
 
 def test_line_of_kml_has_times_at_its_ends(tmp_path):
     places = " ".join(f"{lon},{lat}" for _, lat, lon in recordings.POINTS)
-    span = f"<begin>{recordings.iso(recordings.START)}</begin><end>{recordings.iso(recordings.TIMES[-1])}</end>"
+    begin, end = map(recordings.format_iso, (recordings.START, recordings.TIMES[-1]))
+    span = f"<begin>{begin}</begin><end>{end}</end>"
     line = f"<LineString><coordinates>{places}</coordinates></LineString>"
     data = f"<kml><Placemark><TimeSpan>{span}</TimeSpan>{line}</Placemark></kml>"
     result = read(write(tmp_path, "r.kml", data.encode()))
@@ -380,12 +381,12 @@ def test_line_of_kml_has_times_at_its_ends(tmp_path):
 
 def test_fit_with_undeclared_fields_of_developers_is_read(tmp_path):
     pytest.importorskip("fitdecode")
-    assert read(write(tmp_path, "r.fit", recordings.fit(is_extended=True))).points == 30
+    assert read(write(tmp_path, "r.fit", recordings.make_fit(is_extended=True))).points == 30
 
 
 def test_fit_that_is_damaged_or_without_library_raises(tmp_path, monkeypatch):
     pytest.importorskip("fitdecode")
-    data = recordings.fit()
+    data = recordings.make_fit()
     for damaged in (data[:-30], data[:100] + bytes([data[100] ^ 255]) + data[101:], data[:20]):
         with pytest.raises(DataFileError, match="damaged or cut off"):
             read(write(tmp_path, "r.fit", damaged))
@@ -467,15 +468,15 @@ def tracks(draw):
     for _ in range(draw(st.integers(1, 3))):
         size = draw(st.integers(1, 5))
 
-        def numbers(low, high, size=size):
+        def draw_numbers(low, high, size=size):
             return np.array(draw(st.lists(st.integers(low, high), min_size=size, max_size=size)))
 
-        times = (second + np.cumsum(numbers(1, 4000))).astype("datetime64[s]")
+        times = (second + np.cumsum(draw_numbers(1, 4000))).astype("datetime64[s]")
         second = int(times[-1].astype(int))
-        latitude, longitude = (numbers(-899_999_999, 899_999_999) / 1e7 for _ in range(2))
-        heart_rate = numbers(0, 220).astype(float)
+        latitude, longitude = (draw_numbers(-899_999_999, 899_999_999) / 1e7 for _ in range(2))
+        heart_rate = draw_numbers(0, 220).astype(float)
         sensors = {"hr": np.where(heart_rate < 30, np.nan, heart_rate)}
-        height = numbers(-4000, 80000) / 10
+        height = draw_numbers(-4000, 80000) / 10
         segments.append(Segment(latitude, longitude, times.astype("datetime64[us]"), height, sensors))
     return Recording(tuple(segments))
 

@@ -22,7 +22,7 @@ from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes, count_parquet_rows
 from dphmm.tables import binary_files
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 csv = pytest.importorskip("pyarrow.csv")
@@ -267,7 +267,7 @@ for most in (int(sys.argv[1]), 10**9):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_memory_does_not_grow_with_file_size(tmp_path):
     """Reading all users in one call needs about twice as much memory here."""
-    rows = fewer(600_000, 300_000)
+    rows = choose_count(600_000, 300_000)
     pq.write_table(build_table(rows, 500), tmp_path / "all.parquet", row_group_size=rows // 12)
     pq.write_table(build_table(3000, 5), tmp_path / "few.parquet", row_group_size=1000)
     done = subprocess.run(

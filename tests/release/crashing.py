@@ -49,7 +49,7 @@ class LoggedReleaser(Releaser):
         return super().draw(step, state)
 
 
-def engine() -> LoggedReleaser:
+def make_engine() -> LoggedReleaser:
     policy = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
     if "scheduled" in sys.argv:
         model = MarkovModel(np.eye(6) * 0.88 + 0.02, np.full(6, 1 / 6), step_seconds=3600.0)
@@ -98,12 +98,12 @@ def answer_early(log: Log) -> None:
     whole = SessionStore.append
 
     def append(store, session, progress, slot, draw):
-        def early():
+        def draw_and_answer():
             drawn = draw()
             log("got", slot, drawn.record.to_json())
             return drawn
 
-        return whole(store, session, progress, slot, early)
+        return whole(store, session, progress, slot, draw_and_answer)
 
     SessionStore.append = append
 
@@ -111,7 +111,7 @@ def answer_early(log: Log) -> None:
 def run_session(store: str, log: Log, asked_slots: list[int], rng: random.Random, at_statement: int | None) -> None:
     """Ask again for the last interrupted slot and an earlier one, then continue."""
     first = max(asked_slots, default=0)
-    with Session.open(store, "user", engine()) as session:
+    with Session.open(store, "user", make_engine()) as session:
         if at_statement is not None:
             die_at_statement(session, at_statement)
         for slot in [*asked_slots[:1], first, *(first + 1 + k for k in range(3))]:
@@ -134,7 +134,7 @@ def fork(work) -> int:
 
 
 def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None) -> None:
-    Session.open(store, "user", engine()).close()
+    Session.open(store, "user", make_engine()).close()
     begun = time.monotonic()
     os.waitpid(fork(lambda: run_session(store, log, [], random.Random(0), None)), 0)
     life = time.monotonic() - begun
@@ -161,12 +161,12 @@ def crash(store: str, log: Log, runs: int, rng: random.Random, twin: str | None)
         log("end", "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
 
 
-def storm(store: str, log: Log, requests: int, rng: random.Random, _: str | None) -> None:
-    Session.open(store, "user", engine()).close()
+def run_concurrently(store: str, log: Log, requests: int, rng: random.Random, _: str | None) -> None:
+    Session.open(store, "user", make_engine()).close()
 
     def work(seed: float) -> None:
         choose = random.Random(seed)
-        with Session.open(store, "user", engine()) as session:
+        with Session.open(store, "user", make_engine()) as session:
             for slot in range(requests // 8):
                 log("got", slot, session.release(choose.randrange(6), slot).to_json())
 
@@ -185,9 +185,9 @@ def ask_until_refused(session: Session, log: Log) -> None:
         log("error", type(problem).__name__, problem)
 
 
-def limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -> None:
+def run_limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -> None:
     """Run a session while no file may grow beyond a size."""
-    releaser = engine()
+    releaser = make_engine()
     releaser.log = log
     with Session.open(store, "user", releaser) as session:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -197,9 +197,9 @@ def limited(store: str, log: Log, size: int, _: random.Random, __: str | None) -
         log("later", session.release(0, 5_000).to_json() != "")
 
 
-def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) -> None:
+def run_readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) -> None:
     """Run a session as a user without write permission for the file."""
-    releaser = engine()
+    releaser = make_engine()
     releaser.log = log
     if os.getuid() == 0:
         os.setuid(user)
@@ -213,14 +213,14 @@ def readonly(store: str, log: Log, user: int, _: random.Random, __: str | None) 
 def run_mode(words: list[str], standard_error: str) -> None:
     os.dup2(os.open(standard_error, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
     sys.argv[1:] = words
-    engine().release(0)  # again, because this type of engine needs more libraries
+    make_engine().release(0)  # again, because this type of engine needs more libraries
     mode, store, log, number, seed, *more = words
-    modes = {"crash": crash, "storm": storm, "limited": limited, "readonly": readonly}
+    modes = {"crash": crash, "storm": run_concurrently, "limited": run_limited, "readonly": run_readonly}
     modes[mode](store, Log(log), int(number), random.Random(int(seed)), more[0] if more else None)
 
 
 if __name__ == "__main__":
-    engine().release(0)  # forks then inherit every imported library
+    make_engine().release(0)  # forks then inherit every imported library
     (standard_error,) = sys.argv[2:]
     for line in sys.stdin:
         child = fork(lambda line=line: run_mode(json.loads(line), standard_error))

@@ -8,14 +8,16 @@ import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.release.noise import StepNoise
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 STICKY = np.full((6, 6), 0.04) + 0.76 * np.eye(6)
 
 
-def engine(rng=None, *, kind=Releaser, matrix=STICKY, policy=None, f=F, epsilon=0.5, step=None, initial=None, **more):
+def make_engine(
+    rng=None, *, kind=Releaser, matrix=STICKY, policy=None, f=F, epsilon=0.5, step=None, initial=None, **more
+):
     start = np.full(6, 1 / 6) if initial is None else np.array(initial)
-    return kind(MarkovModel(matrix, start, step_seconds=step), f, policy or graph(), epsilon, rng=rng, **more)
+    return kind(MarkovModel(matrix, start, step_seconds=step), f, policy or build_graph(), epsilon, rng=rng, **more)
 
 
 class CountingReleaser(Releaser):

@@ -17,8 +17,8 @@ from dphmm.release import ReleaseRecord, StepPlan, release_trajectory
 from dphmm.release.engine import draw_together, prepare_together
 from dphmm.space import Grid
 from dphmm.space.trajectory import SlottedTrajectory
-from tests.running_example import F, graph
-from tests.sizes import few_every_day
+from tests.running_example import F, build_graph
+from tests.sizes import mark_rest_slow
 
 STAY = np.eye(6) * 0.4 + 0.1
 THERE = Presence([2], 1, 4)
@@ -28,16 +28,18 @@ CAPS = (Cap(THERE, Q),)
 TIGHT = (Cap(THERE, 0.3735),)
 
 
-def engine(seed=0, caps=CAPS, epsilon=3.0, **more) -> Releaser:
+def make_engine(seed=0, caps=CAPS, epsilon=3.0, **more) -> Releaser:
     start = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
-    return Releaser(MarkovModel(STAY, start), F, graph(), epsilon, "lattice", rng=seed, spacing=1, caps=caps, **more)
+    return Releaser(
+        MarkovModel(STAY, start), F, build_graph(), epsilon, "lattice", rng=seed, spacing=1, caps=caps, **more
+    )
 
 
 def logit(probability: float) -> float:
     return float(np.log(probability / (1 - probability)))
 
 
-def outputs() -> np.ndarray:
+def list_outputs() -> np.ndarray:
     return np.stack(np.meshgrid(np.arange(-12, 17), np.arange(-12, 15)), axis=-1).reshape(-1, 2)
 
 
@@ -60,10 +62,10 @@ def draw_place(releaser: Releaser, step: StepPlan, place, truth: int = 2) -> Rel
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", few_every_day(range(3), 1))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(3), 1))
 def test_cap_holds_for_every_output_at_every_step(seed):
     """Check every possible output before each draw. Half of the draws are the worst output."""
-    releaser, rng = engine(seed), np.random.default_rng(seed)
+    releaser, rng = make_engine(seed), np.random.default_rng(seed)
     odds = EventOdds(STAY, releaser.model.initial, THERE)
     since = 1
     bound = 0.0
@@ -73,7 +75,7 @@ def test_cap_holds_for_every_output_at_every_step(seed):
             since += 1
             continue
         after = []
-        for place in outputs():
+        for place in list_outputs():
             updated = odds.copy()
             updated.update(releaser.log_likelihood(step, place), since)
             after.append(updated.log_odds)
@@ -81,7 +83,7 @@ def test_cap_holds_for_every_output_at_every_step(seed):
         assert step.max_event_probabilities[0] <= Q
         if step.epsilon < 3.0:
             bound = max(bound, (max(after) - odds.log_odds) / (logit(Q) - odds.log_odds))
-        worst = outputs()[int(np.argmax(after))]
+        worst = list_outputs()[int(np.argmax(after))]
         record = draw_place(releaser, step, worst) if rng.random() < 0.5 else releaser.draw(step, 2)
         odds.update(releaser.log_likelihood(step, record.released), since)
         assert record.max_event_probabilities == step.max_event_probabilities
@@ -90,10 +92,10 @@ def test_cap_holds_for_every_output_at_every_step(seed):
 
 
 def test_cap_is_exceeded_by_some_output_without_caps():
-    releaser = engine(caps=())
+    releaser = make_engine(caps=())
     step = releaser.prepare()
     odds = EventOdds(STAY, releaser.model.initial, THERE)
-    worst = max(outputs().tolist(), key=lambda place: releaser.log_likelihood(step, place)[2])
+    worst = max(list_outputs().tolist(), key=lambda place: releaser.log_likelihood(step, place)[2])
     for steps in range(4):
         odds.update(releaser.log_likelihood(releaser.prepare(), worst), steps)
     assert odds.log_odds > logit(Q)
@@ -104,7 +106,7 @@ def test_budgets_and_records_do_not_depend_on_true_state():
     """Fix the outputs and vary the true state: budgets, records and withheld steps are equal."""
     budgets = []
     for truth in (0, 2, 5):
-        releaser, steps = engine(1), []
+        releaser, steps = make_engine(1), []
         for place in ([3, 0], [2, 1], [3, 0], [3, 0], [3, 0]):
             step = releaser.prepare()
             record = releaser.draw(step, truth) if step.withheld else draw_place(releaser, step, place, truth)
@@ -114,7 +116,7 @@ def test_budgets_and_records_do_not_depend_on_true_state():
 
 
 def test_withheld_step_releases_prediction_and_keeps_event_bounds():
-    releaser, start = engine(0, TIGHT), np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
+    releaser, start = make_engine(0, TIGHT), np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
     first, second = releaser.release(2), releaser.release(4)
     for record, belief in ((first, start), (second, start @ STAY)):
         assert (record.withheld, record.withheld_reason, record.released, record.epsilon) == (True, "caps", None, 0)
@@ -124,7 +126,7 @@ def test_withheld_step_releases_prediction_and_keeps_event_bounds():
 
 
 def test_spawned_and_restarted_engines_start_with_initial_odds():
-    releaser = engine()
+    releaser = make_engine()
     first = releaser.prepare().epsilon
     for _ in range(3):
         releaser.release(2)
@@ -140,13 +142,13 @@ WEEKDAYS_BY_NAME = np.array([[1], [0], [0], [2], [2], [2]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", few_every_day(range(3), 1))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(3), 1))
 def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
     """Check every pair of outputs. Half of the draws are the worst output.
 
     The budget of the second query depends on the output of the first.
     """
-    first, rng = engine(seed), np.random.default_rng(seed)
+    first, rng = make_engine(seed), np.random.default_rng(seed)
     second = first.for_query(WEEKDAYS_BY_NAME)
     odds = EventOdds(STAY, first.model.initial, THERE)
     chosen = []
@@ -154,7 +156,7 @@ def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
     original = type(first)._draw_validated
 
     def draw_worst(engine: Releaser, step: StepPlan, used: int) -> ReleaseRecord:
-        places = outputs() if engine is first else np.arange(-12, 15)[:, np.newaxis]
+        places = list_outputs() if engine is first else np.arange(-12, 15)[:, np.newaxis]
         since = step.steps
         after = []
         for place in places:
@@ -179,7 +181,7 @@ def test_joint_queries_keep_cap_after_each_answer(seed, monkeypatch):
     assert first.filter_state.cap_tracker.splits[0].log_odds == pytest.approx(odds.split().log_odds)
 
 
-@pytest.mark.parametrize("seed", few_every_day(range(20), 6))
+@pytest.mark.parametrize("seed", mark_rest_slow(range(20), 6))
 def test_joint_queries_share_constraint_set_with_delta_and_caps(seed):
     """Keep one constraint set, although the set of mass 0.9 may shrink after the first draw.
 
@@ -199,7 +201,7 @@ def test_joint_queries_share_constraint_set_with_delta_and_caps(seed):
 
 
 def test_joint_queries_with_different_caps_raise():
-    releaser = engine()
+    releaser = make_engine()
     with pytest.raises(InvalidInputError, match="same event caps"):
         releaser.release_together(2, releaser.for_query(WEEKDAYS_BY_NAME, caps=[]))
 
@@ -208,7 +210,7 @@ def test_joint_queries_with_different_caps_raise():
 @pytest.mark.parametrize("seed", range(2))
 def test_tables_keep_cap_on_every_output_and_use_most_of_it(mechanism, seed):
     start = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
-    releaser = Releaser(MarkovModel(STAY, start), F, graph(), 3.0, mechanism, rng=seed, caps=[Cap(THERE, 0.5)])
+    releaser = Releaser(MarkovModel(STAY, start), F, build_graph(), 3.0, mechanism, rng=seed, caps=[Cap(THERE, 0.5)])
     odds = EventOdds(STAY, start, THERE)
     bound = 0.0
     rng = np.random.default_rng(seed)
@@ -244,7 +246,7 @@ def release_with_restarts(path, names: list[str], slots=range(12), seed=5) -> li
     records, source = [], np.random.default_rng(seed)
     for number, slot in enumerate(slots):
         name = names[number % len(names)]
-        releaser = engine(source)
+        releaser = make_engine(source)
         with Session.open(path, name, releaser) as session:
             records.append(session.release(2, slot))
     return records
@@ -253,14 +255,14 @@ def release_with_restarts(path, names: list[str], slots=range(12), seed=5) -> li
 @pytest.mark.slow
 def test_reopened_session_gives_same_releases_as_uninterrupted_one(tmp_path):
     source, whole = np.random.default_rng(5), []
-    with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
+    with Session.open(tmp_path / "whole.db", "ann", make_engine(source)) as session:
         for slot in range(12):
             whole.append(session.release(2, slot))
     assert min(record.epsilon for record in whole) < 3.0
     assert release_with_restarts(tmp_path / "again.db", ["ann"]) == whole
 
 
-def optimal_engine(seed: int) -> Releaser:
+def make_optimal_engine(seed: int) -> Releaser:
     """Return an engine with tables, of which a smaller budget may reveal more about an event."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((9, 9)) ** 6 + np.eye(9)
@@ -274,9 +276,9 @@ def optimal_engine(seed: int) -> Releaser:
 @pytest.mark.parametrize("seed", [3, 5])
 def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
     """Neither plans that are not sampled nor processes that replay the releases change it."""
-    once = optimal_engine(seed)
-    twice = optimal_engine(seed)
-    source = optimal_engine(seed).source
+    once = make_optimal_engine(seed)
+    twice = make_optimal_engine(seed)
+    source = make_optimal_engine(seed).source
     records = []
     again = []
     replayed = []
@@ -285,7 +287,7 @@ def test_capped_epsilon_depends_on_releases_only(tmp_path, seed):
         plans = [twice.prepare(), twice.prepare(4.0), twice.prepare()]
         assert plans[0].epsilon == plans[2].epsilon
         again.append(twice.draw(plans[2], state))
-        engine = optimal_engine(seed)
+        engine = make_optimal_engine(seed)
         engine.source = source
         with Session.open(tmp_path / "s.db", "ann", engine) as session:
             replayed.append(session.release(state, slot))
@@ -303,13 +305,13 @@ def test_capped_epsilon_does_not_depend_on_cells_of_earlier_releases(monkeypatch
     model = MarkovModel(near / near.sum(axis=1, keepdims=True), np.full(36, 1 / 36))
     caps = [Cap(Presence([14], 4, 8), 0.4)]
 
-    def new_engine() -> Releaser:
+    def make_new_engine() -> Releaser:
         policy = PolicyGraph.utility(points, 1.5)
         return Releaser(model, points, policy, 2.0, "lattice", caps=caps, rng=1, spacing=1)
 
-    whole, epsilons = new_engine(), []
+    whole, epsilons = make_new_engine(), []
     for state in (0, 1, 7, 8, 14, 14, 15, 21, 21):
-        resumed = new_engine()
+        resumed = make_new_engine()
         resumed.restore(whole.checkpoint())
         epsilons.append((whole.prepare().epsilon, resumed.prepare().epsilon))
         whole.release(state)
@@ -318,7 +320,7 @@ def test_capped_epsilon_does_not_depend_on_cells_of_earlier_releases(monkeypatch
 
 
 def test_withheld_slot_never_gets_release(tmp_path):
-    with Session.open(tmp_path / "s.db", "ann", engine(2, TIGHT)) as session:
+    with Session.open(tmp_path / "s.db", "ann", make_engine(2, TIGHT)) as session:
         record = session.release(2, 7)
         assert record.withheld
         assert [session.release(0, 7), session.find(7), session.omit(7)] == [record] * 3
@@ -327,16 +329,16 @@ def test_withheld_slot_never_gets_release(tmp_path):
 
 
 def test_session_with_different_caps_raises(tmp_path):
-    with Session.open(tmp_path / "s.db", "ann", engine(0)):
+    with Session.open(tmp_path / "s.db", "ann", make_engine(0)):
         pass
     with pytest.raises(SessionMismatchError, match="began with caps"):
-        Session.open(tmp_path / "s.db", "ann", engine(0, caps=(Cap(THERE, 0.9),)))
+        Session.open(tmp_path / "s.db", "ann", make_engine(0, caps=(Cap(THERE, 0.9),)))
     with pytest.raises(SessionMismatchError, match="began with caps"):
-        Session.open(tmp_path / "s.db", "ann", engine(0, caps=()))
+        Session.open(tmp_path / "s.db", "ann", make_engine(0, caps=()))
 
 
 def test_ledger_sums_budgets_reduced_by_caps(tmp_path):
-    with Session.open(tmp_path / "s.db", "ann", engine(0), Limits(epsilon=100)) as session:
+    with Session.open(tmp_path / "s.db", "ann", make_engine(0), Limits(epsilon=100)) as session:
         records = [session.release(2, 0), session.release(2, 1)]
         assert session.ledger().epsilon == pytest.approx(sum(record.epsilon for record in records))
         assert records[1].epsilon < records[0].epsilon <= 3.0
@@ -347,14 +349,14 @@ def test_ledger_sums_budgets_reduced_by_caps(tmp_path):
 GRID = Grid.over((44.985, -30.02, 45.015, -29.98), cell_km=1.0)
 
 
-def town(**settings) -> Releaser:
+def build_town_engine(**settings) -> Releaser:
     size = GRID.size
     near = np.exp(-2 * np.linalg.norm(GRID.points[:, None] - GRID.points, axis=2))
     model = MarkovModel(near / near.sum(axis=1, keepdims=True), np.full(size, 1 / size), GRID, 3600.0)
     return ReleaseSettings(policy="utility:1km", epsilon=2.0, **settings).engine(model, 3)
 
 
-def day(start: str, hours: int) -> SlottedTrajectory:
+def make_day(start: str, hours: int) -> SlottedTrajectory:
     first = int(np.datetime64(start, "h").astype(np.int64))
     place = GRID.latlon([5])[0]
     return SlottedTrajectory(
@@ -364,14 +366,14 @@ def day(start: str, hours: int) -> SlottedTrajectory:
 
 def test_event_dates_are_relative_to_first_release_of_each_user():
     text = "at:5,6 on 2024-03-04 any day 9-12 from the first release"
-    releaser = town(caps=[Cap(text, 0.35)])
+    releaser = build_town_engine(caps=[Cap(text, 0.35)])
     for start in ("2024-03-04T06:00", "2024-03-04T10:00"):
-        releases = list(release_trajectory(releaser, GRID, day(start, 8)))
+        releases = list(release_trajectory(releaser, GRID, make_day(start, 8)))
         assert min(release.record.epsilon for release in releases) < 2.0
         first = int(np.datetime64(start, "h").astype(np.int64))
         event = releaser.settings.caps[0].event.resolve(GRID, Clock(3600.0, first))
         odds, last = EventOdds(releaser.model.transition, releaser.model.initial, event), None
-        again = town()
+        again = build_town_engine()
         for release in releases:
             slot = int(release.time.astype("datetime64[h]").astype(np.int64))
             steps = 1 if last is None else slot - last
@@ -386,26 +388,26 @@ def test_event_dates_are_relative_to_first_release_of_each_user():
         EventError,
         match=r"user ann: window 'on 2024-03-04 any day 9-12 from .*' must contain a step from the first release on",
     ):
-        list(release_trajectory(releaser, GRID, day("2024-03-05T06:00", 3)))
+        list(release_trajectory(releaser, GRID, make_day("2024-03-05T06:00", 3)))
 
 
 def test_event_with_date_raises_if_first_slot_is_unknown():
-    releaser = town(caps=[Cap("at:5 on 2024-03-04", 0.6)])
+    releaser = build_town_engine(caps=[Cap("at:5 on 2024-03-04", 0.6)])
     with pytest.raises(EventError, match="first must be set for an event with dates"):
         releaser.release(5)
-    assert town(caps=[Cap("at:5 between 0 and 3", 0.6)]).release(5).epsilon <= 2.0
+    assert build_town_engine(caps=[Cap("at:5 between 0 and 3", 0.6)]).release(5).epsilon <= 2.0
 
 
 @pytest.mark.parametrize("sign", ["|", "&"])
 def test_first_step_depends_on_date_in_any_order_of_events(sign):
     steps, dated = "at:5 between 0 and 3", "at:10 on 2024-03-04 any day 9-12 from the first release"
     for text in (f"{steps} {sign} {dated}", f"{dated} {sign} {steps}"):
-        assert not town(caps=[Cap(text, 0.9)]).first_step_is_user_independent
-    assert town(caps=[Cap(f"{steps} {sign} at:10 between 1 and 2", 0.9)]).first_step_is_user_independent
+        assert not build_town_engine(caps=[Cap(text, 0.9)]).first_step_is_user_independent
+    assert build_town_engine(caps=[Cap(f"{steps} {sign} at:10 between 1 and 2", 0.9)]).first_step_is_user_independent
 
 
 def test_cap_below_prior_probability_raises_before_draw():
-    releaser = town(caps=[Cap("at:5 between 0 and 3", 0.05)])
+    releaser = build_town_engine(caps=[Cap("at:5 between 0 and 3", 0.05)])
     with pytest.raises(EventError, match=r"must be above its probability .* before the first release.*got 0\.05"):
         releaser.release(5)
     assert releaser.belief is None
@@ -418,7 +420,10 @@ NEAR_SHARES = {5: 0.3, 10: 0.7}
 def test_caps_hold_for_every_prior_of_table(tmp_path):
     path = tmp_path / "priors.csv"
     path.write_text("state,near\n" + "".join(f"{state},{share}\n" for state, share in NEAR_SHARES.items()))
-    alone, both = (town(caps=[Cap("at:5 between 0 and 3", 0.6)], event_cap_priors=table) for table in (None, str(path)))
+    alone, both = (
+        build_town_engine(caps=[Cap("at:5 between 0 and 3", 0.6)], event_cap_priors=table)
+        for table in (None, str(path))
+    )
     steps = [engine.prepare() for engine in (alone, both)]
     assert steps[1].epsilon < steps[0].epsilon
     prior = np.zeros(GRID.size)

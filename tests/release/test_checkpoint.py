@@ -222,7 +222,7 @@ def test_other_bytes_raise():
         engine.restore("text")
 
 
-def _engine(**changes) -> Releaser:
+def _make_engine(**changes) -> Releaser:
     values = {
         "model": np.full((6, 6), 1 / 6),
         "f": F,
@@ -246,7 +246,7 @@ def _engine(**changes) -> Releaser:
     ],
 )
 def test_checkpoint_of_other_engine_raises(part, changes):
-    engine, other = _engine(), _engine(**changes)
+    engine, other = _make_engine(), _make_engine(**changes)
     release(engine, 2)
     with pytest.raises(
         InvalidInputError, match=r"checkpoint must be of an engine with the same \w+, .*, got"

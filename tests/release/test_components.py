@@ -15,7 +15,7 @@ from dphmm.errors import GuaranteeError
 from dphmm.random import RandomSource
 from dphmm.release.noise import StepNoise
 from dphmm.release.noise_builder import NoiseBuilder
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 NINE = np.array([[x, y] for y in range(3) for x in range(3)])
@@ -23,21 +23,21 @@ NINE = np.array([[x, y] for y in range(3) for x in range(3)])
 ZONED = PolicyGraph.from_groups(9, [[0, 1, 3]]) | PolicyGraph.from_edges(9, [[5, 8]])
 
 
-def model(size: int) -> MarkovModel:
+def build_model(size: int) -> MarkovModel:
     start = np.arange(1.0, size + 1)
     return MarkovModel(np.full((size, size), 1 / size), start / start.sum())
 
 
-def untouchable(_: int) -> bytes:
+def refuse_drawing(_: int) -> bytes:
     raise AssertionError("something was drawn")
 
 
-def engine(policy: PolicyGraph, f=NINE, mechanism="lattice", rng=1, **settings) -> Releaser:
+def make_engine(policy: PolicyGraph, f=NINE, mechanism="lattice", rng=1, **settings) -> Releaser:
     settings = {"noise_scope": "component", "spacing": 1} | settings
-    return Releaser(model(policy.size), f, policy, 1.0, mechanism, rng=rng, **settings)
+    return Releaser(build_model(policy.size), f, policy, 1.0, mechanism, rng=rng, **settings)
 
 
-def norm(vector, differences) -> Fraction | None:
+def compute_norm(vector, differences) -> Fraction | None:
     """Compute the norm of an integer vector in the symmetric hull of integer differences.
 
     The result is a fraction, or None outside their span. It is the least sum of ``|a| + |b|`` with ``a u + b v`` the
@@ -68,7 +68,9 @@ def enumerate_exponents(policy: PolicyGraph, f, added, reach: int = 40):
     for part in nx.connected_components(repaired):
         differences = [f[a] - f[b] for a, b in repaired.subgraph(part).edges()]
         window = range(-reach, reach + 1)
-        exponents = {(x, y): value for x in window for y in window if (value := norm((x, y), differences)) is not None}
+        exponents = {
+            (x, y): value for x in window for y in window if (value := compute_norm((x, y), differences)) is not None
+        }
         for state in part:
             px, py = map(int, f[state])
             table[state] = {(x + px, y + py): value for (x, y), value in exponents.items()}
@@ -85,7 +87,7 @@ POLICIES = {
 @pytest.fixture(scope="module", params=POLICIES)
 def case(request):
     policy = POLICIES[request.param]
-    releaser = engine(policy)
+    releaser = make_engine(policy)
     step = releaser.prepare()
     table, repaired = enumerate_exponents(policy, NINE, step.protection.added)
     return releaser, step, table, repaired
@@ -134,7 +136,7 @@ def test_belief_after_release_matches_bayes_rule(case):
 
 def test_shared_normalizer_gives_different_likelihoods():
     """Check that the two tests above would detect a shared normalizer."""
-    releaser = engine(POLICIES["zones"])
+    releaser = make_engine(POLICIES["zones"])
     step = releaser.prepare()
     z = (2, 0)
     log_likelihood = releaser.log_likelihood(step, z)
@@ -154,7 +156,7 @@ def test_shared_normalizer_gives_different_likelihoods():
 def test_distant_components_are_unaffected_by_zone():
     far = PolicyGraph.from_edges(9, [[5, 8]])
     rest = [0, 1, 2, 3, 4, 6, 7]
-    alone, zoned = engine(far.with_open(rest)), engine(ZONED.with_open([2, 4, 6, 7]))
+    alone, zoned = make_engine(far.with_open(rest)), make_engine(ZONED.with_open([2, 4, 6, 7]))
     steps = alone.prepare(), zoned.prepare()
     for z in itertools.product(range(-3, 6), repeat=2):
         first, two = (releaser.log_likelihood(step, z) for releaser, step in zip((alone, zoned), steps, strict=True))
@@ -170,7 +172,7 @@ def test_draws_match_stated_probabilities():
     """
     from scipy.stats import chi2
 
-    releaser = engine(POLICIES["zones"], rng=3)
+    releaser = make_engine(POLICIES["zones"], rng=3)
     step = releaser.prepare()
     for state in (0, 5, 2):
         drawn = [tuple(step.noise.draw(state, releaser.source).tolist()) for _ in range(4000)]
@@ -190,7 +192,7 @@ def test_log_densities_match_log_density_of_each_output(mechanism):
 
     Real-valued noise of these types has no common reference measure.
     """
-    noise = engine(POLICIES["zones"], mechanism=mechanism).prepare().noise
+    noise = make_engine(POLICIES["zones"], mechanism=mechanism).prepare().noise
     assert len({part.rank for part in noise.parts}) > 1
     states = np.array([5, 0, 2, 8])
     outputs = noise.sample(states, np.random.default_rng(4))
@@ -204,7 +206,7 @@ def test_log_densities_match_log_density_of_each_output(mechanism):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unprotected_state_is_released_exactly_and_protected_state_with_noise(mechanism):
     for noise_scope in ("component", "graph"):
-        releaser = engine(POLICIES["open"], mechanism=mechanism, noise_scope=noise_scope)
+        releaser = make_engine(POLICIES["open"], mechanism=mechanism, noise_scope=noise_scope)
         record = releaser.release(4)
         assert (record.released, record.is_unprotected, record.component_num_states, record.component_error) == (
             (1, 1),
@@ -228,7 +230,7 @@ def test_record_depends_on_release_and_public_data_only(mechanism, monkeypatch):
     policy = POLICIES["zones"]
     seen = {}
     for state in range(9):
-        releaser = engine(policy, mechanism=mechanism)
+        releaser = make_engine(policy, mechanism=mechanism)
         fixed = np.array([2, 1]) if mechanism == "lattice" else np.array([2.25, 1.5])
         monkeypatch.setattr(StepNoise, "draw", lambda *_, fixed=fixed: fixed)
         record = releaser.release(state)
@@ -237,7 +239,7 @@ def test_record_depends_on_release_and_public_data_only(mechanism, monkeypatch):
 
 
 def test_record_component_is_most_probable_and_has_its_posterior():
-    releaser = engine(POLICIES["zones"], rng=8)
+    releaser = make_engine(POLICIES["zones"], rng=8)
     for state in (0, 5, 2, 8, 1, 4):
         record = releaser.release(state)
         assert 0 < record.component_posterior <= 1
@@ -250,20 +252,20 @@ def test_record_component_is_most_probable_and_has_its_posterior():
 def test_withheld_timestep_is_not_unprotected():
     """Nothing is released there, whether or not the first state is open."""
     for opened in (0, 8):
-        releaser = engine(PolicyGraph.from_groups(9, [[1, 3, 4]]).with_open([0, 2, 5, 6, 7, 8]))
+        releaser = make_engine(PolicyGraph.from_groups(9, [[1, 3, 4]]).with_open([0, 2, 5, 6, 7, 8]))
         assert releaser.release(opened).is_unprotected
         plan = releaser.build_plan(releaser.belief.predict(releaser.model, 1), 0.0, 1, "budget")
         assert not releaser.draw(plan, opened).is_unprotected
 
 
 def test_expected_error_averages_over_prior():
-    releaser = engine(graph(), F)
+    releaser = make_engine(build_graph(), F)
     record = releaser.release(4)
-    prior = model(6).initial
-    step = engine(graph(), F).prepare()
+    prior = build_model(6).initial
+    step = make_engine(build_graph(), F).prepare()
     squared = np.array([step.noise.get_mechanism(state).squared_error for state in range(6)])
     assert record.expected_error == pytest.approx(np.sqrt(prior @ squared), rel=1e-12)
-    real = engine(graph(), F, "k-norm").prepare()
+    real = make_engine(build_graph(), F, "k-norm").prepare()
     assert real.noise.mean_squared_error(prior) == pytest.approx(real.protection.objective_value, rel=1e-12)
 
 
@@ -278,7 +280,7 @@ def assert_draw_raises(releaser: Releaser, step, match: str, state: int = 0) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_edge_across_noise_parts_raises(mechanism):
-    releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
+    releaser = make_engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(refuse_drawing))
     step = releaser.prepare()
     releaser.soundness(step)  # a plan equal to it is not verified again
     noise = step.noise
@@ -291,7 +293,7 @@ def test_edge_across_noise_parts_raises(mechanism):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unprotected_noise_for_clique_raises(mechanism):
     """Break the plan: connected states get the noise of an unprotected one."""
-    releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
+    releaser = make_engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(refuse_drawing))
     step = releaser.prepare()
     noise = step.noise
     open_part = int(noise.part_of[2])
@@ -302,7 +304,7 @@ def test_unprotected_noise_for_clique_raises(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_protected_state_without_noise_raises(mechanism):
-    releaser = engine(ZONED, mechanism=mechanism, rng=RandomSource(untouchable))
+    releaser = make_engine(ZONED, mechanism=mechanism, rng=RandomSource(refuse_drawing))
     step = releaser.prepare()
     policy = ZONED.with_open([2, 4, 6, 7])
     protection = protect(policy, releaser.measurements, noise_scope="component")
@@ -314,8 +316,8 @@ def test_protected_state_without_noise_raises(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unprotected_states_with_noise_raise(mechanism):
-    releaser = engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(untouchable))
-    shared = engine(PolicyGraph.complete(9), mechanism=mechanism, noise_scope="graph")
+    releaser = make_engine(ZONED.with_open([2, 4]), mechanism=mechanism, rng=RandomSource(refuse_drawing))
+    shared = make_engine(PolicyGraph.complete(9), mechanism=mechanism, noise_scope="graph")
     step = shared.prepare()
     assert_draw_raises(
         releaser, replace(releaser.prepare(), noise=step.noise), "unprotected states would be released with"
@@ -327,7 +329,7 @@ def test_unprotected_states_with_noise_raise(mechanism):
 
 @pytest.mark.slow
 def test_joint_queries_split_budget_with_component_noise():
-    place = engine(ZONED.with_open([2, 4]), rng=2)
+    place = make_engine(ZONED.with_open([2, 4]), rng=2)
     kind = place.for_query(np.arange(9).reshape(-1, 1) % 4, mechanism="lattice")
     for state in range(9):
         records = place.release_together(state, kind, epsilon=1.0).records
@@ -336,7 +338,7 @@ def test_joint_queries_split_budget_with_component_noise():
 
 
 def test_state_outside_location_set_uses_noise_of_its_surrogate():
-    releaser = engine(POLICIES["open"], delta=0.2)
+    releaser = make_engine(POLICIES["open"], delta=0.2)
     step = releaser.prepare()
     assert not step.constraint.all()
     outside = int(np.flatnonzero(~step.constraint)[0])

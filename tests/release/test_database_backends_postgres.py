@@ -21,7 +21,7 @@ from dphmm.release.session_store import SessionStore
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def engine():
+def make_engine():
     f = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]])
     model = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
     return Releaser(model, f, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), epsilon=0.5)
@@ -29,10 +29,10 @@ def engine():
 
 @pytest.mark.slow
 def test_reopened_session_repeats_releases_and_keeps_limits(postgres):
-    with Session.open(postgres, "ann", engine(), Limits(epsilon=2)) as session:
+    with Session.open(postgres, "ann", make_engine(), Limits(epsilon=2)) as session:
         first = [session.release(4, slot) for slot in range(3)]
         assert session.omit(3) is None
-    with Session.open(postgres, "ann", engine()) as session:
+    with Session.open(postgres, "ann", make_engine()) as session:
         assert [session.release(0, slot) for slot in range(3)] == first
         with pytest.raises(TimeOrderError):
             session.release(0, 3)
@@ -46,15 +46,15 @@ def test_reopened_session_repeats_releases_and_keeps_limits(postgres):
 
 @pytest.mark.slow
 def test_error_in_transaction_leaves_no_release(postgres):
-    with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(postgres) as store, Session.open(store, "ann", make_engine()) as session:
         session.release(1, 0)
         progress = store.progress(session.number)
 
-        def fails():
+        def raise_error():
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            store.append(session.number, progress, 1, fails)
+            store.append(session.number, progress, 1, raise_error)
         assert store.progress(session.number).count == 1
         session.release(1, 1)
 
@@ -87,7 +87,7 @@ def test_eight_clients_agree_on_one_value_per_slot(postgres):
     def ask(number):
         """Ask for every slot, from a different true state."""
         values = {}
-        with Session.open(postgres, "ann", engine()) as session:
+        with Session.open(postgres, "ann", make_engine()) as session:
             for slot in range(12):
                 try:
                     values[slot] = session.release(number % 6, slot).to_json()
@@ -99,12 +99,12 @@ def test_eight_clients_agree_on_one_value_per_slot(postgres):
         answers = list(clients.map(ask, range(8)))
     for slot in range(12):
         assert len({values[slot] for values in answers if slot in values}) == 1
-    with Session.open(postgres, "ann", engine()) as session:
+    with Session.open(postgres, "ann", make_engine()) as session:
         assert session.ledger().epsilon == 6
 
 
 def _release_endlessly(url, answered):
-    with Session.open(url, "ann", engine()) as session:
+    with Session.open(url, "ann", make_engine()) as session:
         slot = len(session.releases())
         while True:
             answered.send((slot, session.release(slot % 6, slot).to_json()))
@@ -131,7 +131,7 @@ def test_killed_client_loses_no_answered_release(postgres):
             except EOFError:
                 break
             assert seen.setdefault(slot, answer) == answer
-    with Session.open(postgres, "ann", engine()) as session:
+    with Session.open(postgres, "ann", make_engine()) as session:
         last_epsilon = -1.0
         # The server may still commit the last statement of a killed client.
         while last_epsilon != session.ledger().epsilon:
@@ -155,7 +155,7 @@ def terminate_connection(store, server):
 
 @pytest.mark.slow
 def test_lost_connection_is_reopened_and_counted_again(postgres):
-    with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(postgres) as store, Session.open(store, "ann", make_engine()) as session:
         assert store.database.count_processes() == 1
         assert store.database.try_lock("ann")
         first = session.release(4, 0)
@@ -174,7 +174,7 @@ def test_lost_connection_is_reopened_and_counted_again(postgres):
 
 @pytest.mark.slow
 def test_draw_is_rolled_back_if_connection_is_lost(postgres):
-    with SessionStore(postgres) as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(postgres) as store, Session.open(store, "ann", make_engine()) as session:
         session.release(4, 0)
         progress = store.progress(session.number)
         with pytest.raises(OutputError, match="database refused"):
@@ -193,12 +193,12 @@ def test_unreachable_server_is_retried_with_backoff(postgres, monkeypatch):
     with SessionStore(postgres) as store:
         real, tries = store.database._connect, []
 
-        def away(timeout):
+        def refuse_connection(timeout):
             tries.append(now)
             raise psycopg.OperationalError("connection refused")
 
         terminate_connection(store, postgres)
-        monkeypatch.setattr(store.database, "_connect", away)
+        monkeypatch.setattr(store.database, "_connect", refuse_connection)
         for step in range(1000):
             now = step / 10
             with pytest.raises(OutputError, match="cannot be reached"):
@@ -229,12 +229,12 @@ def test_changed_tables_raise_on_one_line(postgres, statement, error, message):
     """Some follow from restoring a dump twice or without its keys."""
     import psycopg
 
-    with Session.open(postgres, "ann", engine()) as session, Session.open(postgres, "bob", engine()):
+    with Session.open(postgres, "ann", make_engine()) as session, Session.open(postgres, "bob", make_engine()):
         session.release(1, 0)
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("DELETE FROM progress WHERE session = 2")
         connection.execute(statement)
-    with pytest.raises(error, match=message) as raised, Session.open(postgres, "ann", engine()) as session:
+    with pytest.raises(error, match=message) as raised, Session.open(postgres, "ann", make_engine()) as session:
         session.release(1, 1)
     assert "\n" not in str(raised.value)
     assert "released" not in str(raised.value), "a release is not to appear in a log"
@@ -245,7 +245,7 @@ def test_waiting_time_of_less_than_a_millisecond_is_not_unlimited(postgres, wait
     # PostgreSQL's lock_timeout of 0 means no limit.
     with (
         SessionStore(postgres) as holder,
-        Session.open(postgres, "ann", engine(), wait_seconds=wait_seconds) as session,
+        Session.open(postgres, "ann", make_engine(), wait_seconds=wait_seconds) as session,
         holder.database.begin_transaction(),
     ):
         assert session._store.database.execute("SHOW lock_timeout") == [("1ms",)]
@@ -258,7 +258,7 @@ def test_dump_that_is_restored_twice_is_accepted(postgres):
     """Only the table of the format has no key that refuses the rows."""
     with SessionStore(postgres) as store:
         store.database.execute("INSERT INTO dphmm_format SELECT * FROM dphmm_format")
-    with Session.open(postgres, "ann", engine()) as session:
+    with Session.open(postgres, "ann", make_engine()) as session:
         session.release(1, 0)
 
 
@@ -269,7 +269,7 @@ def test_release_that_waits_for_an_export_sees_that_the_store_was_closed(postgre
     with (
         SessionStore(postgres) as closing,
         ThreadPoolExecutor(1) as other,
-        Session.open(url, "ann", engine()) as session,
+        Session.open(url, "ann", make_engine()) as session,
     ):
         session.release(4, 0)
         with closing.database.begin_transaction():

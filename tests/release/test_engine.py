@@ -34,8 +34,8 @@ from dphmm.errors import (
 )
 from dphmm.geometry.measurements import _build_polygon_forms
 from dphmm.release.noise import StepNoise
-from tests.running_example import F, graph
-from tests.sizes import fewer, slow
+from tests.running_example import F, build_graph
+from tests.sizes import choose_count, mark_slow
 
 WALK = np.array(
     [
@@ -51,23 +51,23 @@ START = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 
 
-def running_model() -> MarkovModel:
+def build_running_model() -> MarkovModel:
     return MarkovModel(WALK, np.full(6, 1 / 6))
 
 
 def test_lattice_releases_and_measurements_are_multiples_of_spacing():
-    releaser = Releaser(running_model(), 0.34 * F, graph(), 1.0, "lattice", rng=15)
+    releaser = Releaser(build_running_model(), 0.34 * F, build_graph(), 1.0, "lattice", rng=15)
     for _ in range(20):
         released = np.array(releaser.release(3).released)
         np.testing.assert_allclose(released * 1000, np.rint(released * 1000), atol=1e-9)
-    rounded = Releaser(running_model(), F + np.array([1e-5, 2e-4]), graph(), 1.0)
+    rounded = Releaser(build_running_model(), F + np.array([1e-5, 2e-4]), build_graph(), 1.0)
     assert rounded.query.values.tolist() == (1000 * F).tolist()
     with pytest.raises(CoordinateError, match=r"1/1000.*smaller spacing"):
-        Releaser(running_model(), np.vstack([F[:5], F[0] + 1e-5]), graph(), 1.0)
+        Releaser(build_running_model(), np.vstack([F[:5], F[0] + 1e-5]), build_graph(), 1.0)
 
 
 def test_stale_step_raises_when_drawn_again():
-    releaser = Releaser(running_model(), F, graph(), 1.0)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0)
     step, other = releaser.prepare(), releaser.prepare(0.5)
     releaser.draw(other, 3)
     for again in (step, other):
@@ -81,7 +81,9 @@ def test_stale_step_raises_when_drawn_again():
 
 
 def test_lattice_and_k_norm_give_same_plan():
-    real, exact = (Releaser(running_model(), 0.34 * F, graph(), 1.0, name, rng=1) for name in ("k-norm", "lattice"))
+    real, exact = (
+        Releaser(build_running_model(), 0.34 * F, build_graph(), 1.0, name, rng=1) for name in ("k-norm", "lattice")
+    )
     a, b = real.release(3), exact.release(3)
     assert (a.num_possible_states, a.min_degree_of_protection, a.added_edges) == (
         b.num_possible_states,
@@ -93,7 +95,7 @@ def test_lattice_and_k_norm_give_same_plan():
     assert a.expected_error == pytest.approx(b.expected_error, rel=1e-4)
 
 
-def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
+def compute_literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
     """Compute one step of Algorithm 2 with plain arrays.
 
     The steps are the constraint set, the repaired graph, the hull of every edge, and Bayes' rule.
@@ -132,12 +134,14 @@ def literal_step(prior, policy, released, mechanism_name, epsilon, delta=None):
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("delta", [None, 0.05])
 def test_releases_match_literal_algorithm_2(mechanism, delta):
-    releaser = Releaser(running_model(), F, graph(), 0.8, mechanism, delta=delta, rng=1)
-    prior = running_model().initial
+    releaser = Releaser(build_running_model(), F, build_graph(), 0.8, mechanism, delta=delta, rng=1)
+    prior = build_running_model().initial
     for step, state in enumerate([0, 3, 4, 2, 2, 1, 4, 5]):
         record = releaser.release(state)
         prior = prior if step == 0 else prior @ WALK
-        constraint, repaired, posterior = literal_step(prior, graph(), record.released, mechanism, 0.8, delta)
+        constraint, repaired, posterior = compute_literal_step(
+            prior, build_graph(), record.released, mechanism, 0.8, delta
+        )
         assert record.num_possible_states == constraint.sum()
         edges = repaired.edge_array()
         assert record.hull_volume == pytest.approx(SensitivityHull(F[edges[:, 0]] - F[edges[:, 1]]).volume, rel=1e-12)
@@ -150,7 +154,7 @@ def test_releases_match_literal_algorithm_2(mechanism, delta):
 def test_density_ratio_is_bounded_on_every_edge_of_repaired_graph(mechanism):
     epsilon = 0.6
     releaser = Releaser(
-        MarkovModel(WALK, START), F, graph(), epsilon, mechanism, rng=2, allow_singleton=True, spacing=1
+        MarkovModel(WALK, START), F, build_graph(), epsilon, mechanism, rng=2, allow_singleton=True, spacing=1
     )
     outputs = np.stack(np.meshgrid(np.linspace(-9, 13, 45), np.linspace(-8, 10, 37)), axis=-1).reshape(-1, 2)
     outputs = np.concatenate([outputs if mechanism != "lattice" else np.rint(outputs), F])
@@ -168,7 +172,7 @@ def test_density_ratio_is_bounded_on_every_edge_of_repaired_graph(mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_constrained_factor_is_maximum_over_possible_states(mechanism):
-    releaser = Releaser(running_model(), F, graph(), 0.6, mechanism, rng=2, spacing=1)
+    releaser = Releaser(build_running_model(), F, build_graph(), 0.6, mechanism, rng=2, spacing=1)
     record = releaser.release(3)
     (drawn,) = releaser.build_plan(Belief.from_probabilities(releaser.model.initial), 1.0).noise.parts
     worst = max(drawn.privacy_loss(F, place).max() for place in F)
@@ -181,7 +185,7 @@ def test_record_depends_on_true_state_through_draw_only(name, draw, monkeypatch)
     # A fixed draw replaces the noise: the records are then equal for all true states.
     records = []
     for state in range(6):
-        releaser = Releaser(running_model(), F, graph(), 1.0, name)
+        releaser = Releaser(build_running_model(), F, build_graph(), 1.0, name)
         monkeypatch.setattr(StepNoise, "draw", lambda *_: np.array(draw))
         records.append([releaser.release(state), releaser.release((state + 1) % 6), releaser.release(state)])
     assert all(record == records[0] for record in records)
@@ -196,7 +200,7 @@ def test_example_10_8_hull_does_not_reveal_true_state():
     assert len(vertices) == 3
     plans = []
     for state in (3, 4, 5):
-        releaser = Releaser(MarkovModel(WALK, start), F, graph(), 1.0, rng=3)
+        releaser = Releaser(MarkovModel(WALK, start), F, build_graph(), 1.0, rng=3)
         record = releaser.release(state)
         assert record.dimension == 2
         plans.append(releaser.last[1].protection.hull.vertices.tolist())
@@ -207,7 +211,7 @@ def test_example_10_8_hull_does_not_reveal_true_state():
 def test_no_state_is_exposed_on_long_walk():
     rng = np.random.default_rng(4)
     for mechanism in MECHANISMS:
-        releaser = Releaser(MarkovModel(WALK, START), F, graph(), 0.5, mechanism, rng=5, allow_singleton=True)
+        releaser = Releaser(MarkovModel(WALK, START), F, build_graph(), 0.5, mechanism, rng=5, allow_singleton=True)
         state = 0
         for _ in range(40):
             record = releaser.release(state)
@@ -219,7 +223,7 @@ def test_no_state_is_exposed_on_long_walk():
 def test_segment_hull_restricts_posterior_to_its_line():
     # With constraint set {s2, s3} the hull is a segment. Only states on the line through the release remain.
     start = np.array([0, 0.5, 0.5, 0, 0, 0])
-    releaser = Releaser(MarkovModel(np.eye(6), start), F, graph(), 1.0, rng=6)
+    releaser = Releaser(MarkovModel(np.eye(6), start), F, build_graph(), 1.0, rng=6)
     record = releaser.release(1)
     assert (record.dimension, record.hull_volume, record.constrained_dp_factor) == (1, 0.0, 1.0)
     assert record.released[0] + record.released[1] == pytest.approx(3.0)
@@ -230,7 +234,7 @@ def test_segment_hull_restricts_posterior_to_its_line():
 
 def test_impossible_true_state_is_replaced_by_surrogate():
     start = np.array([0.5, 0.5, 0, 0, 0, 0])
-    possible = [Releaser(MarkovModel(np.eye(6), start), F, graph(), 1.0, rng=7) for _ in range(2)]
+    possible = [Releaser(MarkovModel(np.eye(6), start), F, build_graph(), 1.0, rng=7) for _ in range(2)]
     public = [releaser.release(state) for releaser, state in zip(possible, (1, 2), strict=True)]
     assert public[0] == public[1]
     private = [releaser.private_diagnostics(state) for releaser, state in zip(possible, (1, 2), strict=True)]
@@ -239,7 +243,9 @@ def test_impossible_true_state_is_replaced_by_surrogate():
 
 
 def test_record_has_no_private_field():
-    names = {field.name for field in dataclasses.fields(Releaser(running_model(), F, graph(), 1.0).release(0))}
+    names = {
+        field.name for field in dataclasses.fields(Releaser(build_running_model(), F, build_graph(), 1.0).release(0))
+    }
     assert not names & {
         "true_state",
         "released_state",
@@ -251,12 +257,12 @@ def test_record_has_no_private_field():
 
 
 def test_private_diagnostics_match_definitions():
-    releaser = Releaser(running_model(), F, graph(), 1.0, rng=8)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0, rng=8)
     record = releaser.release(4)
     diagnostics = releaser.private_diagnostics(4)
     assert diagnostics.error == pytest.approx(np.linalg.norm(np.array(record.released) - F[4]))
     assert diagnostics.estimate_error == pytest.approx(np.linalg.norm(np.array(record.estimate) - F[4]))
-    assert diagnostics.degree_of_protection == degree_of_protection(graph(), F)[4]
+    assert diagnostics.degree_of_protection == degree_of_protection(build_graph(), F)[4]
     place = F[4] + [30.0, 40.0]
     away = releaser.private_diagnostics(4, place)
     assert away.error == pytest.approx(np.linalg.norm(np.array(record.released) - place))
@@ -270,7 +276,7 @@ def test_private_diagnostics_match_definitions():
 def test_posterior_mean_has_smaller_mean_squared_error_than_release():
     # 600 releases of a walk, seed 9: the ratio of mean squared errors is below one half.
     rng = np.random.default_rng(9)
-    releaser = Releaser(running_model(), F, graph(), 0.5, rng=10)
+    releaser = Releaser(build_running_model(), F, build_graph(), 0.5, rng=10)
     state, errors = 0, []
     for _ in range(600):
         releaser.release(state)
@@ -284,9 +290,9 @@ def test_posterior_mean_has_smaller_mean_squared_error_than_release():
 @pytest.mark.slow
 def test_expected_error_is_root_mean_square_of_noise():
     # 4,000 releases, 1,200 in the fast tests, seed 11: within five standard errors of the mean square.
-    releaser = Releaser(running_model(), F, graph(), 1.0, rng=11)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0, rng=11)
     squares = []
-    for _ in range(fewer(4000, 1200)):
+    for _ in range(choose_count(4000, 1200)):
         releaser.restart()
         record = releaser.release(3)
         squares.append(((np.array(record.released) - F[3]) ** 2).sum())
@@ -295,7 +301,7 @@ def test_expected_error_is_root_mean_square_of_noise():
 
 
 def test_steps_propagate_belief():
-    jumped = Releaser(MarkovModel(WALK, START), F, graph(), 1.0, rng=12, allow_singleton=True)
+    jumped = Releaser(MarkovModel(WALK, START), F, build_graph(), 1.0, rng=12, allow_singleton=True)
     jumped.release(0)
     prior = jumped.predict(3)
     np.testing.assert_allclose(prior.probabilities, np.linalg.matrix_power(WALK, 3)[0], rtol=1e-12)
@@ -305,14 +311,14 @@ def test_steps_propagate_belief():
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_record_states_whether_noise_is_exact(mechanism):
-    releaser = Releaser(running_model(), F, graph(), 1.0, mechanism)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0, mechanism)
     record = releaser.release(0)
     assert record.is_exact is releaser.settings.is_exact is (mechanism == "lattice")
     assert f'"is_exact": {"true" if mechanism == "lattice" else "false"}' in record.to_json()
 
 
 def test_epsilon_can_be_set_per_step():
-    releaser = Releaser(running_model(), F, graph(), 1.0, rng=13)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0, rng=13)
     assert [releaser.release(0).epsilon, releaser.release(0, epsilon=0.25).epsilon] == [1.0, 0.25]
 
 
@@ -342,13 +348,13 @@ def test_random_models_and_policies_have_no_exposed_state(seed):
 
 def test_singleton_constraint_raises_unless_allowed():
     with pytest.raises(SingletonConstraintError, match="only state of the constraint set"):
-        Releaser(MarkovModel(WALK, START), F, graph(), 1.0).release(0)
-    record = Releaser(MarkovModel(WALK, START), F, graph(), 1.0, allow_singleton=True).release(4)
+        Releaser(MarkovModel(WALK, START), F, build_graph(), 1.0).release(0)
+    record = Releaser(MarkovModel(WALK, START), F, build_graph(), 1.0, allow_singleton=True).release(4)
     assert (record.is_singleton, record.released, record.min_degree_of_protection) == (True, (1.0, 0.0), 1)
 
 
 def test_refused_step_leaves_engine_unchanged():
-    releaser = Releaser(running_model(), F, graph(), 1.0, rng=14)
+    releaser = Releaser(build_running_model(), F, build_graph(), 1.0, rng=14)
     releaser.release(0)
     before = releaser.belief
     for bad in (
@@ -366,36 +372,36 @@ def test_refused_step_leaves_engine_unchanged():
 @pytest.mark.parametrize("state", [-1, 6, 2.5, "1"])
 def test_unknown_state_raises(state):
     with pytest.raises(StateError, match=f"state must be an integer from 0 to 5, got {state!r}$"):
-        Releaser(running_model(), F, graph(), 1.0).release(state)
+        Releaser(build_running_model(), F, build_graph(), 1.0).release(state)
 
 
 @pytest.mark.parametrize("epsilon", [0, -1, np.inf, np.nan])
 def test_invalid_epsilon_raises(epsilon):
     with pytest.raises(BudgetError, match="epsilon"):
-        Releaser(running_model(), F, graph(), epsilon)
+        Releaser(build_running_model(), F, build_graph(), epsilon)
 
 
 def test_inconsistent_engine_arguments_raise():
-    model = running_model()
+    model = build_running_model()
     with pytest.raises(PolicyError, match="f must have one row for each of 6 states of the policy, got 5"):
-        Releaser(model, F[:5], graph(), 1.0)
+        Releaser(model, F[:5], build_graph(), 1.0)
     with pytest.raises(StateError, match="model and policy must have the same number of states, got 6 and 3"):
         Releaser(model, F[:3], PolicyGraph.complete(3), 1.0)
     with pytest.raises(InvalidInputError, match="mechanism must be one of"):
-        Releaser(model, F, graph(), 1.0, "magic")
+        Releaser(model, F, build_graph(), 1.0, "magic")
     with pytest.raises(InvalidInputError, match="mechanism 'planar-laplace' cannot be combined with 1-dimensional"):
-        Releaser(model, F[:, :1], graph(), 1.0, "planar-laplace")
+        Releaser(model, F[:, :1], build_graph(), 1.0, "planar-laplace")
     with pytest.raises(InvalidInputError, match="delta"):
-        Releaser(model, F, graph(), 1.0, delta=1.0)
+        Releaser(model, F, build_graph(), 1.0, delta=1.0)
     with pytest.raises(InvalidInputError, match="no release yet"):
-        Releaser(model, F, graph(), 1.0).private_diagnostics(0)
+        Releaser(model, F, build_graph(), 1.0).private_diagnostics(0)
 
 
 @pytest.mark.parametrize(
     ("kind", "mechanism"),
     [("utility", mechanism) for mechanism in MECHANISMS]
     + [("transition", "lattice"), ("complete", "lattice")]
-    + [slow(kind, mechanism) for kind in ("transition", "complete") for mechanism in MECHANISMS[1:]],
+    + [mark_slow(kind, mechanism) for kind in ("transition", "complete") for mechanism in MECHANISMS[1:]],
 )
 def test_caches_do_not_change_releases(kind, mechanism):
     """Compare engines with and without caches byte by byte.

@@ -29,18 +29,18 @@ CLIPPED = " from the first release"
 WATCHED = "state:2 between 2024-03-08T19:00Z and 2024-03-09T00:00Z"
 
 
-def chain(seed: int) -> np.ndarray:
+def sample_chain(seed: int) -> np.ndarray:
     matrix = np.random.default_rng(seed).random((3, 3)) + 2 * np.eye(3)
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
 def build_stationary_model() -> MarkovModel:
-    return MarkovModel(chain(1), compute_stationary_distribution(chain(1)), step_seconds=3600.0)
+    return MarkovModel(sample_chain(1), compute_stationary_distribution(sample_chain(1)), step_seconds=3600.0)
 
 
 def build_cyclostationary_model() -> MarkovModel:
     """Build a model with a matrix per hour and the hourly distribution that repeats daily."""
-    matrices, classes = [chain(seed) for seed in range(24)], TimeClasses.from_name("hour", 3600.0)
+    matrices, classes = [sample_chain(seed) for seed in range(24)], TimeClasses.from_name("hour", 3600.0)
     begun, starts = np.full(3, 1 / 3), np.zeros((24, 3))
     for slot in range(24 * 50):  # the chain forgets its start within a day
         begun = begun @ matrices[classes.get_class(slot)]
@@ -79,10 +79,10 @@ def release_and_audit(folder, text: str, seed: int) -> tuple[np.ndarray, float]:
     """
     model, f = build_stationary_model(), np.array([[0, 0], [1, 0], [3, 0]])
 
-    def engine(caps=()) -> Releaser:
+    def make_engine(caps=()) -> Releaser:
         return Releaser(model, f, PolicyGraph.complete(3), 6.0, spacing=1, rng=seed, caps=caps)
 
-    with Session.open(folder / f"{len(text)}-{seed}.db", "ann", engine([Cap(text, 0.9)])) as session:
+    with Session.open(folder / f"{len(text)}-{seed}.db", "ann", make_engine([Cap(text, 0.9)])) as session:
         records = [session.release(2, FIRST + step) for step in range(2)]
     drawn = [record.released is not None for record in records]
     sequence = ReleasedSequence(
@@ -96,11 +96,11 @@ def release_and_audit(folder, text: str, seed: int) -> tuple[np.ndarray, float]:
         np.array([record.constrained_dp_factor for record in records]),
         first_slot=FIRST,
     )
-    rows = np.array([replay.log_likelihood for replay in replay_sequence(engine(), sequence)])
+    rows = np.array([replay.log_likelihood for replay in replay_sequence(make_engine(), sequence)])
     paths_of_chain, weights = enumerate_lead_paths(model, 3, 2)
     seen = compute_joint(paths_of_chain, weights, rows, [3, 4])
     probability = seen[:, (paths_of_chain == 2).any(axis=1)].sum(axis=1) / seen.sum(axis=1)
-    (audit,) = audit_events(engine(), sequence, [(WATCHED, parse_event(WATCHED))])
+    (audit,) = audit_events(make_engine(), sequence, [(WATCHED, parse_event(WATCHED))])
     np.testing.assert_allclose(audit.probability, probability, rtol=1e-9)
     np.testing.assert_allclose(audit.smoothed_occurred[-1], probability[-1], rtol=1e-9)
     assert audit.lead_steps == 3
@@ -120,7 +120,7 @@ def test_cap_holds_for_full_event_and_is_exceeded_with_clipped_window(tmp_path):
 
 @pytest.mark.parametrize("initial", [[0.2, 0.3, 0.5], [0.98, 0.01, 0.01]], ids=repr)
 def test_earlier_event_raises_without_stationary_start_unless_clipped(tmp_path, initial):
-    model = MarkovModel(chain(1), initial, step_seconds=3600.0)
+    model = MarkovModel(sample_chain(1), initial, step_seconds=3600.0)
     clock, sooner = Clock(3600.0, FIRST), make_earlier_start(model, FIRST)
     for text in (event_text for event_text, _ in TEXTS[:2]):
         with pytest.raises(EventError, match="'from the first release'"):

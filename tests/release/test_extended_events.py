@@ -10,7 +10,7 @@ from dphmm.audit.realized_leakage import audit_events
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.events import Cap, EventOdds, Pattern, Presence, compute_smoothed_probability
 from dphmm.events.chain_start import make_chain
-from tests.release.test_extended_models import FIRST, F, _model, begun, list_paths
+from tests.release.test_extended_models import FIRST, F, _build_model, extend_starts, list_paths
 
 EVENTS = [Presence([2], 1, 3), Pattern([[0, 1], [2]], 2), Presence([1], 0, 4)]
 
@@ -29,7 +29,7 @@ def _happens(event, model, path):
 @pytest.mark.parametrize("varies", [False, True])
 @pytest.mark.parametrize("event", EVENTS, ids=str)
 def test_odds_splits_and_smoothed_probabilities_match_enumeration(varies, event):
-    model, tables = _model(np.random.default_rng(3), varies, zeros=True)
+    model, tables = _build_model(np.random.default_rng(3), varies, zeros=True)
     law = list_paths(model, tables, FIRST + np.arange(5))
     logs = np.log(np.random.default_rng(4).random((4, 3)))
     times = [0, 1, 3, 4]
@@ -52,18 +52,18 @@ def test_odds_splits_and_smoothed_probabilities_match_enumeration(varies, event)
 
 
 def test_odds_with_initial_prior_match_enumeration():
-    model, tables = _model(np.random.default_rng(5), True)
+    model, tables = _build_model(np.random.default_rng(5), True)
     moves, start = make_chain(model, FIRST)
     prior = np.array([0.7, 0.2, 0.1])
     other = EventOdds(moves, start, EVENTS[0]).with_initial(prior)
-    law = list_paths(model, (begun(np.tile(prior, (len(tables[0]), 1))), tables[1]), FIRST + np.arange(5))
+    law = list_paths(model, (extend_starts(np.tile(prior, (len(tables[0]), 1))), tables[1]), FIRST + np.arange(5))
     yes = sum(mass for path, mass in law.items() if _happens(EVENTS[0], model, path))
     assert other.prior == pytest.approx(np.log(yes / (1 - yes)), abs=1e-12)
 
 
 @pytest.mark.slow
 def test_cap_holds_in_audit_of_releases():
-    model, _ = _model(np.random.default_rng(6), True)
+    model, _ = _build_model(np.random.default_rng(6), True)
     cap = Cap(EVENTS[0], 0.8)
     releaser = Releaser(model, F, PolicyGraph.complete(3), 4.0, rng=2, caps=[cap])
     releaser.restart(first=FIRST)

@@ -22,7 +22,7 @@ BORDER = [1, 2]
 SHARE = np.array([0.3, 0.6])
 
 
-def _model(rng, varies=True, zeros=False):
+def _build_model(rng, varies=True, zeros=False):
     """Build a model with three states and two outside states, and its tables by class.
 
     The tables are the distribution of the first context and the transition matrix of each class.
@@ -30,18 +30,18 @@ def _model(rng, varies=True, zeros=False):
     time_classes = TimeClasses(tuple(h % 24 // 3 % 4 for h in range(168)), HOUR, "Asia/Kolkata") if varies else None
     count = time_classes.count if time_classes else 1
 
-    def rows(*shape):
+    def sample_rows(*shape):
         raw = rng.random(shape) + 0.05
         if zeros:
             raw[..., 2] *= rng.random(shape[:-1]) > 0.5
         return raw / raw.sum(axis=-1, keepdims=True)
 
-    starts, moves = rows(count, 3), rows(count, 5, 5)
+    starts, moves = sample_rows(count, 3), sample_rows(count, 5, 5)
     away = OutsideStates(3, BORDER, [1.0, 2.0], [1.5, 5.0], SHARE)
-    return MarkovModel(list(moves), starts, None, HOUR, time_classes, away), (begun(starts), moves)
+    return MarkovModel(list(moves), starts, None, HOUR, time_classes, away), (extend_starts(starts), moves)
 
 
-def begun(starts):
+def extend_starts(starts):
     """Convert distributions of the first state to distributions of the first context."""
     distribution = np.concatenate([starts, starts[:, BORDER] * SHARE], axis=1)
     distribution[:, BORDER] *= 1 - SHARE
@@ -61,7 +61,7 @@ def list_paths(model, tables, slots):
     return masses_by_path
 
 
-def _posterior(model, tables, slots, logs):
+def _compute_posterior(model, tables, slots, logs):
     """Compute ``p(s_t | z_1..t)`` at the last slot by enumeration.
 
     ``logs`` contains the log densities of the slots with a release.
@@ -77,7 +77,7 @@ def _posterior(model, tables, slots, logs):
 @pytest.mark.parametrize("varies", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_belief_after_each_release_matches_enumeration(seed, varies):
-    model, tables = _model(np.random.default_rng(seed), varies)
+    model, tables = _build_model(np.random.default_rng(seed), varies)
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=seed)
     releaser.restart(first=FIRST)
     logs, at = {}, 0
@@ -86,7 +86,7 @@ def test_belief_after_each_release_matches_enumeration(seed, varies):
         step = releaser.prepare(steps=steps)
         record = releaser.draw(step, (seed + t) % 3)
         logs[at] = releaser.log_likelihood(step, record.released)
-        expected = _posterior(model, tables, FIRST + np.arange(at + 1), logs)
+        expected = _compute_posterior(model, tables, FIRST + np.arange(at + 1), logs)
         assert releaser.belief.probabilities == pytest.approx(expected, abs=1e-12)
         assert record.estimate == pytest.approx(expected @ F, abs=1e-12)
 
@@ -96,7 +96,7 @@ def test_guarantee_covers_states_and_outside_state_protects_no_state():
 
     If contexts were states, they would protect each other.
     """
-    model, _ = _model(np.random.default_rng(1), varies=False)
+    model, _ = _build_model(np.random.default_rng(1), varies=False)
     policy = PolicyGraph.from_edges(3, [[0, 1]])
     releaser = Releaser(model, F, policy, 1.0, rng=0)
     releaser.release(0)
@@ -113,7 +113,7 @@ def test_guarantee_covers_states_and_outside_state_protects_no_state():
 
 
 def test_all_contexts_of_edge_states_keep_likelihood_ratio():
-    model, _ = _model(np.random.default_rng(2))
+    model, _ = _build_model(np.random.default_rng(2))
     releaser = Releaser(model, F, PolicyGraph.from_edges(3, [[0, 1], [1, 2]]), 0.7, rng=0)
     releaser.restart(first=FIRST)
     releaser.release(0)
@@ -126,7 +126,7 @@ def test_all_contexts_of_edge_states_keep_likelihood_ratio():
 
 
 def test_time_dependent_model_requires_first_slot_and_plain_model_ignores_it():
-    model, _ = _model(np.random.default_rng(3))
+    model, _ = _build_model(np.random.default_rng(3))
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=0)
     with pytest.raises(ConfigurationError, match=r"releaser.restart\(first=slot\)"):
         releaser.release(0)
@@ -140,17 +140,17 @@ def test_time_dependent_model_requires_first_slot_and_plain_model_ignores_it():
 
 @pytest.mark.parametrize("varies", [False, True])
 def test_reopened_session_continues_like_uninterrupted_one(tmp_path, varies):
-    model, _ = _model(np.random.default_rng(4), varies)
+    model, _ = _build_model(np.random.default_rng(4), varies)
     moments, states = [FIRST, FIRST + 1, FIRST + 5, FIRST + 40], [0, 2, 1, 1]
 
-    def engine(seed):
+    def make_engine(seed):
         return Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=np.random.default_rng(seed))
 
     whole = []
-    with Session.open(tmp_path / "a", "me", engine(1)) as session:
+    with Session.open(tmp_path / "a", "me", make_engine(1)) as session:
         whole = [session.release(state, moment) for state, moment in zip(states, moments, strict=True)]
         belief = session.belief
-    replayed = engine(2)
+    replayed = make_engine(2)
     released = np.array([record.released for record in whole])
     steps = np.diff(moments, prepend=moments[0])
     sequence = ReleasedSequence("me", released, np.ones(4), steps, first_slot=FIRST)
@@ -170,7 +170,7 @@ def test_reopened_session_continues_like_uninterrupted_one(tmp_path, varies):
 
 
 def test_audit_matches_enumeration_and_depends_on_first_slot():
-    model, tables = _model(np.random.default_rng(6))
+    model, tables = _build_model(np.random.default_rng(6))
     releaser = Releaser(model, F, PolicyGraph.complete(3), 1.0, rng=3)
     releaser.restart(first=FIRST)
     records = [releaser.release(k) for k in (0, 1, 2, 2)]
@@ -188,14 +188,14 @@ def test_audit_matches_enumeration_and_depends_on_first_slot():
             releaser, ReleasedSequence("me", released, np.ones(4), np.ones(4, dtype=int), first_slot=FIRST)
         )
     ]
-    expected = _posterior(model, tables, FIRST + np.arange(4), dict(enumerate(rows)))
+    expected = _compute_posterior(model, tables, FIRST + np.arange(4), dict(enumerate(rows)))
     assert sequence_audit.filtering.filtered[-1].probabilities == pytest.approx(expected, abs=1e-12)
     assert sequence_audit.smoothed[-1].probabilities == pytest.approx(expected, abs=1e-12)
     assert np.abs(audit(FIRST + 5).filtering.filtered[-1].probabilities - expected).max() > 1e-6
 
 
 def test_context_belief_with_state_model_raises():
-    model, _ = _model(np.random.default_rng(7), varies=False)
+    model, _ = _build_model(np.random.default_rng(7), varies=False)
     belief = Belief.initial(model).predict(model, 2)
     again = Belief.from_bytes(belief.to_bytes()).predict(model, 0)
     np.testing.assert_array_equal(again.probabilities, belief.probabilities)

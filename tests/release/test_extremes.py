@@ -11,7 +11,7 @@ from dphmm import MarkovModel, Measurements, PolicyGraph, Releaser
 from dphmm.errors import BudgetError, CoordinateError, DphmmError
 from dphmm.random import RandomSource
 from tests.release.test_engine import MECHANISMS
-from tests.sizes import fewer, slow
+from tests.sizes import choose_count, mark_slow
 
 
 class WatchedBytes:
@@ -58,21 +58,23 @@ FLAT = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("kind", [slow(kind) if kind in ("axis", "turned lattice") else kind for kind in FLAT])
+@pytest.mark.parametrize("kind", [mark_slow(kind) if kind in ("axis", "turned lattice") else kind for kind in FLAT])
 def test_flat_hulls_never_fail_after_draw(mechanism, kind):
     # None may fail after a draw.
     rng, ended = np.random.default_rng(31), 0
-    for number in range(fewer(75, 30) if mechanism in {"lattice", "k-norm", "planar-isotropic"} else fewer(25, 20)):
+    for number in range(
+        choose_count(75, 30) if mechanism in {"lattice", "k-norm", "planar-isotropic"} else choose_count(25, 20)
+    ):
         t = rng.normal(size=6) if number % 2 else np.arange(6.0)
         offset = np.array([[0.0, 0.0], [1234.5678, -77.7], [1e6, 3e5], [1e9, -1e9], [1e12, 1e12]][number % 5])
         f = FLAT[kind](t, rng.uniform(0, np.pi)) * [1.0, 1e-3, 1e3][number % 3] + offset
         edges = [(0, 1), (2, 3)], [], [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
         policy = PolicyGraph.complete(6) if number % 4 == 3 else PolicyGraph.from_edges(6, edges[number % 4])
         ended += release_sequence(rng, 2, f, policy, mechanism, repair="greedy", spacing=1e-4)
-    assert ended >= fewer(15, 12), "only inputs outside the range of floats raise"
+    assert ended >= choose_count(15, 12), "only inputs outside the range of floats raise"
 
 
-def measurements(rng: np.random.Generator) -> tuple[object, int]:
+def sample_measurements(rng: np.random.Generator) -> tuple[object, int]:
     """Return random planar measurements of a few states.
 
     They are integer, far from the origin, tiny, wide, rational or on a lattice.
@@ -100,7 +102,7 @@ def measurements(rng: np.random.Generator) -> tuple[object, int]:
     return kinds[rng.integers(len(kinds))](), size
 
 
-def policy_over(rng: np.random.Generator, size: int) -> PolicyGraph:
+def sample_policy(rng: np.random.Generator, size: int) -> PolicyGraph:
     pairs = [(a, b) for a in range(size) for b in range(a) if rng.random() < 0.3]
     kinds = [
         lambda: PolicyGraph.complete(size),
@@ -117,8 +119,8 @@ def policy_over(rng: np.random.Generator, size: int) -> PolicyGraph:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_unusual_measurements_never_fail_after_draw_or_with_foreign_error(mechanism):
     rng, ended = np.random.default_rng(32), 0
-    for _ in range(fewer(80, 40)):
-        f, size = measurements(rng)
+    for _ in range(choose_count(80, 40)):
+        f, size = sample_measurements(rng)
         epsilon = float(rng.choice([1e-308, 1e-30, 1e-9, 0.1, 1.0, 1.0, 10.0, 1e6, 1e30, 1e308]))
         settings = {
             "repair": str(rng.choice(["exact", "greedy", "sequential"])),
@@ -126,8 +128,8 @@ def test_unusual_measurements_never_fail_after_draw_or_with_foreign_error(mechan
             "delta": float(rng.choice([0.0, 0.5])),
             "spacing": float(rng.choice([1e-9, 1e-3, 1.0])),
         }
-        ended += release_sequence(rng, 3, f, policy_over(rng, size), mechanism, epsilon, **settings)
-    assert ended >= fewer(20, 10)
+        ended += release_sequence(rng, 3, f, sample_policy(rng, size), mechanism, epsilon, **settings)
+    assert ended >= choose_count(20, 10)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

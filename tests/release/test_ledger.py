@@ -19,7 +19,7 @@ TEMPLATE = Releaser(
 entries = st.lists(st.tuples(st.integers(1, 5), st.floats(0.01, 3), st.floats(0, 4)), max_size=12)
 
 
-def ledger(drawn) -> Ledger:
+def make_ledger(drawn) -> Ledger:
     return Ledger.from_records(
         [
             dataclasses.replace(TEMPLATE, index=i, steps=gap if i else 0, epsilon=e, constrained_dp_factor=k)
@@ -33,7 +33,7 @@ def ledger(drawn) -> Ledger:
 @example([(1, 0.1, 4.0)] * 10, 10)
 @example([(1, 1e15, 1.0), (1, 0.1, 1.0)], 1)
 def test_totals_and_windows_are_exact_sums_rounded_once(drawn, width):
-    book = ledger(drawn)
+    book = make_ledger(drawn)
     times, now = [], 0
     for i, (gap, _, _) in enumerate(drawn):
         now += gap if i else 0
@@ -50,7 +50,7 @@ def test_totals_and_windows_are_exact_sums_rounded_once(drawn, width):
 
 def test_empty_window_raises():
     with pytest.raises(InvalidInputError, match="steps must be a positive integer"):
-        ledger([]).compute_max_window_epsilon(0)
+        make_ledger([]).compute_max_window_epsilon(0)
 
 
 def test_budgets_are_summed_as_decimals():

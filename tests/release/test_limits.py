@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
 from dphmm.release.ledger import Account, Limits, constrained_cost
 from dphmm.release.session import Session
-from tests.release.engines import engine
+from tests.release.engines import make_engine
 
 
 @pytest.mark.parametrize("name", ["epsilon", "constrained_epsilon", "window_epsilon"])
@@ -31,9 +31,9 @@ def test_non_positive_or_fractional_window_steps_raise(steps):
 
 def test_numbers_of_numpy_are_stored_in_sessions(tmp_path):
     path = tmp_path / "a.db"
-    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=np.int64(3))) as session:
+    with Session.open(path, "ann", make_engine(), Limits(window_epsilon=2, window_steps=np.int64(3))) as session:
         session.release(0, 1)
-    with Session.open(path, "ann", engine(), Limits(window_epsilon=2, window_steps=3)) as session:
+    with Session.open(path, "ann", make_engine(), Limits(window_epsilon=2, window_steps=3)) as session:
         assert session.account.epsilon == 0.5
 
 

@@ -31,15 +31,15 @@ from dphmm.policy import graph_text, parse_policy
 from dphmm.policy.expression import canonicalize_policy, describe_policy, format_policy_label
 from dphmm.policy.graph_text import format_policy_text
 from dphmm.space import Places
-from tests.certificate.certificates import town
+from tests.certificate.certificates import build_town
 
-TOWN = town()
+TOWN = build_town()
 SPACE = TOWN.space
 POINTS = SPACE.points
 PATH = [0, 1, 7, 8, 8, 12]
 
 
-def near(radius: float = 0.51, order: int = 0, opened=()) -> nx.Graph:
+def connect_near(radius: float = 0.51, order: int = 0, opened=()) -> nx.Graph:
     """Connect the cells of the town with centres at most a radius apart.
 
     The graph is built in a shuffled order, which must not matter.
@@ -64,14 +64,14 @@ def near(radius: float = 0.51, order: int = 0, opened=()) -> nx.Graph:
     return graph
 
 
-def listed(graph: nx.Graph) -> PolicyGraph:
+def list_policy(graph: nx.Graph) -> PolicyGraph:
     """Return the same policy, edge by edge, without `from_networkx`."""
     policy = PolicyGraph.from_edges(SPACE.size, sorted(tuple(sorted(edge)) for edge in graph.edges))
     opened = sorted(node for node, is_open in graph.nodes(data="open") if is_open)
     return policy.with_open(opened) if opened else policy
 
 
-def records(engine: Releaser, path=PATH) -> list[str]:
+def release_records(engine: Releaser, path=PATH) -> list[str]:
     engine.restart()
     return [engine.release(state).to_json() for state in path]
 
@@ -86,10 +86,10 @@ def without_hash(texts: list[str]) -> list[dict]:
 MASK = np.isin(np.arange(SPACE.size), [0, 1, 5, 6, 11, 18, 24])
 
 
-def same(first, second) -> bool:
+def are_same(first, second) -> bool:
     """Return whether two results agree in all public values."""
     if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(same, first, second))
+        return len(first) == len(second) and all(map(are_same, first, second))
     if isinstance(first, np.ndarray):
         return np.array_equal(first, second)
     return repr(first) == repr(second)
@@ -108,42 +108,49 @@ def same(first, second) -> bool:
         lambda policy: [audit.bodies for audit in audit_constraints(policy, POINTS, [MASK, ~MASK])],
         lambda policy: select_hardest_edges(policy, POINTS, 3),
         lambda policy: compare_noise(TOWN, ReleaseSettings("complete", 1.0), [[0, 1, 7]], policy=policy),
-        lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, rng=5)),
-        lambda policy: records(Releaser(TOWN, POINTS, policy, 1.0, "laplace", rng=5, delta=0.1)),
-        lambda policy: records(ReleaseSettings("complete", 1.0).engine(TOWN, 5, policy)),
-        lambda policy: records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)),
-        lambda policy: records(ReleaseSettings(policy, 1.0, noise_scope="component").engine(TOWN, 5)),
-        lambda policy: records(ReleaseSettings(policy, 1.0, "graph-exponential").engine(TOWN, 5)),
-        lambda policy: records(ReleaseSettings(policy, 1.0, schedule=Schedule(0.8)).engine(TOWN, 5)),
+        lambda policy: release_records(Releaser(TOWN, POINTS, policy, 1.0, rng=5)),
+        lambda policy: release_records(Releaser(TOWN, POINTS, policy, 1.0, "laplace", rng=5, delta=0.1)),
+        lambda policy: release_records(ReleaseSettings("complete", 1.0).engine(TOWN, 5, policy)),
+        lambda policy: release_records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)),
+        lambda policy: release_records(ReleaseSettings(policy, 1.0, noise_scope="component").engine(TOWN, 5)),
+        lambda policy: release_records(ReleaseSettings(policy, 1.0, "graph-exponential").engine(TOWN, 5)),
+        lambda policy: release_records(ReleaseSettings(policy, 1.0, schedule=Schedule(0.8)).engine(TOWN, 5)),
         lambda policy: ReleaseSettings(policy, 1.0).content_hash,
         lambda policy: parse_policy(policy, SPACE).content_hash,
     ],
 )
 def test_networkx_graph_gives_the_result_of_the_policy_graph(call):
-    assert same(call(near()), call(listed(near())))
-    assert same(call(near(order=3)), call(listed(near())))
-    assert not same(call(near(radius=1.6)), call(listed(near())))  # a different graph gives a different result
+    assert are_same(call(connect_near()), call(list_policy(connect_near())))
+    assert are_same(call(connect_near(order=3)), call(list_policy(connect_near())))
+    assert not are_same(
+        call(connect_near(radius=1.6)), call(list_policy(connect_near()))
+    )  # a different graph gives a different result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise_scope", ["graph", "component"])
 def test_open_nodes_are_unprotected_states(noise_scope):
     opened = [20, 21, 22]
-    graph = near(0.72, opened=opened)
-    for policy in (graph, listed(graph)):
+    graph = connect_near(0.72, opened=opened)
+    for policy in (graph, list_policy(graph)):
         engine = ReleaseSettings(policy, 1.0, noise_scope=noise_scope).engine(TOWN, 5)
         assert engine.policy.open.nonzero()[0].tolist() == opened
-    assert records(ReleaseSettings(graph, 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]) == records(
-        ReleaseSettings(listed(graph), 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]
+    assert release_records(
+        ReleaseSettings(graph, 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]
+    ) == release_records(
+        ReleaseSettings(list_policy(graph), 1.0, noise_scope=noise_scope).engine(TOWN, 5), [0, 6, 12, 16, 21]
     )
-    entries = [audit_entries(policy, POINTS, TOWN) for policy in (graph, listed(graph))]
+    entries = [audit_entries(policy, POINTS, TOWN) for policy in (graph, list_policy(graph))]
     assert entries[0].entries == entries[1].entries
     assert entries[0].entries
 
 
 def test_listed_edges_release_as_the_radius_text():
     """The edges of the centre rule, listed by definition, release what the string releases."""
-    record_lists = [records(ReleaseSettings(policy, 1.0).engine(TOWN, 5)) for policy in (near(1.01), "centres:1.01km")]
+    record_lists = [
+        release_records(ReleaseSettings(policy, 1.0).engine(TOWN, 5))
+        for policy in (connect_near(1.01), "centres:1.01km")
+    ]
     assert without_hash(record_lists[0]) == without_hash(record_lists[1])
 
 
@@ -152,31 +159,31 @@ def test_listed_edges_release_as_the_radius_text():
 
 @pytest.mark.slow
 def test_settings_with_graph_round_trip():
-    settings = ReleaseSettings(near(opened=[24]), 0.7, delta=0.05)
+    settings = ReleaseSettings(connect_near(opened=[24]), 0.7, delta=0.05)
     for again in (
         ReleaseSettings.from_json(settings.to_json()),
         ReleaseSettings.from_toml(settings.to_toml()),
         ReleaseSettings.from_dict(json.loads(json.dumps(settings.to_dict()))),
-        ReleaseSettings(near(order=8, opened=[24]), 0.7, delta=0.05),
+        ReleaseSettings(connect_near(order=8, opened=[24]), 0.7, delta=0.05),
     ):
         assert again == settings
         assert hash(again) == hash(settings)
         assert again.content_hash == settings.content_hash
-        assert records(again.engine(TOWN, 3)) == records(settings.engine(TOWN, 3))
+        assert release_records(again.engine(TOWN, 3)) == release_records(settings.engine(TOWN, 3))
     assert tomllib.loads(settings.to_toml())["policy"] == settings.policy
 
 
 @pytest.mark.parametrize("order", range(1, 6))
 def test_settings_hash_does_not_depend_on_insertion_order(order):
-    settings = ReleaseSettings(near(), 1.0)
-    other = ReleaseSettings(near(order=order), 1.0)
-    assert list(near(order=order).nodes) != list(near().nodes)
+    settings = ReleaseSettings(connect_near(), 1.0)
+    other = ReleaseSettings(connect_near(order=order), 1.0)
+    assert list(connect_near(order=order).nodes) != list(connect_near().nodes)
     assert (other, other.content_hash) == (settings, settings.content_hash)
-    assert ReleaseSettings(listed(near()), 1.0).content_hash == settings.content_hash
+    assert ReleaseSettings(list_policy(connect_near()), 1.0).content_hash == settings.content_hash
 
 
 def test_settings_hash_differs_if_an_edge_or_open_state_differs():
-    base = near(opened=[24])
+    base = connect_near(opened=[24])
     hashes = {ReleaseSettings(base, 1.0).content_hash}
     more = base.copy()
     fewer = base.copy()
@@ -197,10 +204,12 @@ def test_isolated_nodes_and_self_loops_do_not_change_the_hash():
 
 
 def test_text_is_node_link_json_of_networkx_and_of_policy_files(tmp_path):
-    text = format_policy_text(near(opened=[24]))
+    text = format_policy_text(connect_near(opened=[24]))
     (tmp_path / "policy.json").write_text(text.removeprefix("graph:"))
     read = nx.node_link_graph(json.loads(text.removeprefix("graph:")), edges="edges")
-    assert {tuple(sorted(edge)) for edge in read.edges} == {tuple(sorted(edge)) for edge in near(opened=[24]).edges}
+    assert {tuple(sorted(edge)) for edge in read.edges} == {
+        tuple(sorted(edge)) for edge in connect_near(opened=[24]).edges
+    }
     from_file, from_text = (parse_policy(policy_spec, SPACE) for policy_spec in (f"graph:{tmp_path}/policy.json", text))
     assert from_file.content_hash == from_text.content_hash
 
@@ -209,7 +218,7 @@ def test_graph_text_combines_with_other_terms():
     text = f"{format_policy_text(nx.Graph([(0, 24), (0, 1)]))} & complete | centres:0.51km | open:nowhere"
     text = text.removesuffix(" | open:nowhere")
     policy = parse_policy(text, SPACE)
-    assert set(policy.edges) == {tuple(sorted(edge)) for edge in near().edges} | {(0, 24), (0, 1)}
+    assert set(policy.edges) == {tuple(sorted(edge)) for edge in connect_near().edges} | {(0, 24), (0, 1)}
     assert format_policy_label(text) == "graph of 2 edges & complete | centres:0.51km"
     assert describe_policy(text) == (
         "locations that the graph connects and are arbitrary, or that belong to states with points within 0.51 km"
@@ -228,7 +237,9 @@ def test_state_names_may_contain_policy_operators():
     by_number = nx.Graph([(0, 1), (2, 3), (4, 5)])
     for policy in (graph, by_number, nx.Graph([(0, names[1]), (names[2], 3), (4, 5)])):
         engines = [settings.engine(model, 2), ReleaseSettings(policy, 1.0).engine(model, 2)]
-        assert without_hash(records(engines[0], [0, 1, 2])) == without_hash(records(engines[1], [0, 1, 2]))
+        assert without_hash(release_records(engines[0], [0, 1, 2])) == without_hash(
+            release_records(engines[1], [0, 1, 2])
+        )
         assert Releaser(model, places.points, policy, 1.0).policy.content_hash == engines[0].policy.content_hash
     with pytest.raises(PolicyError, match=r"'Marks & Spencer'.*'home'"):
         ReleaseSettings(nx.Graph([("home", "é")])).engine(model)
@@ -238,20 +249,20 @@ def test_states_missing_from_the_graph_have_no_edges():
     engine = ReleaseSettings(nx.Graph([(0, 1), (1, 5)]), 1.0).engine(TOWN, 5)
     assert engine.policy.size == SPACE.size
     assert engine.policy.find_connected_states().nonzero()[0].tolist() == [0, 1, 5]
-    assert records(engine) == records(engine.settings.engine(TOWN, 5, nx.Graph([(0, 1), (1, 5)])))
+    assert release_records(engine) == release_records(engine.settings.engine(TOWN, 5, nx.Graph([(0, 1), (1, 5)])))
 
 
 @pytest.mark.slow
 def test_settings_with_more_edges_than_the_limit_raise(monkeypatch, tmp_path):
-    monkeypatch.setattr(graph_text, "MAX_TEXT_EDGES", near().number_of_edges())
-    assert ReleaseSettings(near()).build_graph(TOWN).number_of_edges() == near().number_of_edges()
-    larger = near(0.72)
-    for policy in (larger, listed(larger), PolicyGraph.complete(SPACE.size)):
+    monkeypatch.setattr(graph_text, "MAX_TEXT_EDGES", connect_near().number_of_edges())
+    assert ReleaseSettings(connect_near()).build_graph(TOWN).number_of_edges() == connect_near().number_of_edges()
+    larger = connect_near(0.72)
+    for policy in (larger, list_policy(larger), PolicyGraph.complete(SPACE.size)):
         with pytest.raises(PolicyError, match=r"settings, got \d+.*PolicyGraph\.to_json"):
             ReleaseSettings(policy)
     PolicyGraph.from_networkx(larger).to_json(tmp_path / "larger.json")
     engine = ReleaseSettings(f"graph:{tmp_path}/larger.json", 1.0).engine(TOWN, 5)
-    assert records(engine) == records(engine.settings.engine(TOWN, 5, larger))
+    assert release_records(engine) == release_records(engine.settings.engine(TOWN, 5, larger))
 
 
 def test_edge_limit_is_documented():
@@ -271,7 +282,7 @@ REFUSED = {
     ),
     "unknown isolated state": (nx.Graph([(0, 1), (99, 99)]), "30 states 0 to 29, got node 99: remove it"),
     "name": (nx.Graph([("a", "b")]), "30 states 0 to 29, got node 'a': remove it, or rename it"),
-    "open with an edge": (near(opened=[]), "open state must not have an edge, got state 3"),
+    "open with an edge": (connect_near(opened=[]), "open state must not have an edge, got state 3"),
 }
 REFUSED["open with an edge"][0].nodes[3]["open"] = True
 
@@ -349,24 +360,24 @@ def test_policy_graph_over_other_number_of_states_raises():
 
 
 def test_session_continues_under_equal_graph_only(tmp_path):
-    path, settings = tmp_path / "s.db", ReleaseSettings(near(), 1.0)
+    path, settings = tmp_path / "s.db", ReleaseSettings(connect_near(), 1.0)
     with Session.open(path, "ann", settings.engine(TOWN), Limits(epsilon=9)) as session:
         session.release(0, 5_700_000)
-    again = ReleaseSettings(near(order=4), 1.0)
+    again = ReleaseSettings(connect_near(order=4), 1.0)
     with Session.open(path, "ann", again.engine(TOWN)) as session:
         session.release(1, 5_700_001)
     (content,) = read_sessions(path)
     assert content.session.terms["main"].settings == settings
     assert [stored.record.index for stored in content.releases] == [0, 1]
-    more = near()
+    more = connect_near()
     more.add_edge(0, 24)
     with pytest.raises(SessionMismatchError, match="policy"):
         Session.open(path, "ann", ReleaseSettings(more, 1.0).engine(TOWN))
 
 
 def test_constraints_and_further_queries_take_networkx_graphs():
-    graph = near(0.72)
-    for policy in (graph, listed(graph)):
+    graph = connect_near(0.72)
+    for policy in (graph, list_policy(graph)):
         engine = Releaser(TOWN, POINTS, policy, 1.0, rng=5)
         second_query = engine.for_query(POINTS[:, :1], epsilon=0.5)
         assert second_query.policy is engine.policy

@@ -13,10 +13,10 @@ from dphmm.errors import InvalidInputError
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, PlanarLaplaceMechanism
 from dphmm.release.noise_builder import compute_posterior_mean_error
-from tests.mechanisms.test_noise_tables_values import _posterior_error, build_grid
+from tests.mechanisms.test_noise_tables_values import _simulate_posterior_error, build_grid
 
 
-def engine(points, edges, epsilon=1.0, **settings):
+def make_engine(points, edges, epsilon=1.0, **settings):
     count = len(points)
     policy = PolicyGraph.from_edges(count, edges)
     even = MarkovModel(np.full((count, count), 1 / count), np.full(count, 1 / count))
@@ -43,7 +43,7 @@ def test_error_of_posterior_mean_matches_sampled_error_in_plane():
     """20,000 releases, seed 4: the standard error of the root mean square is about 0.5 %."""
     points, edges = build_grid(5, 2)
     noise = KNormMechanism(SensitivityHull(points[edges[:, 0]] - points[edges[:, 1]]), 1.0)
-    drawn = _posterior_error(noise, points, np.random.default_rng(4), 20_000)
+    drawn = _simulate_posterior_error(noise, points, np.random.default_rng(4), 20_000)
     assert compute_posterior_mean_error(noise, points, np.ones(25)) ** 0.5 == pytest.approx(drawn, rel=0.03)
     disc = PlanarLaplaceMechanism(1.0, 0.5)
     assert compute_posterior_mean_error(disc, points, np.eye(25)[3]) == 0.0
@@ -51,10 +51,10 @@ def test_error_of_posterior_mean_matches_sampled_error_in_plane():
 
 def test_record_gain_is_negligible_on_homogeneous_policy_and_large_on_mixed_policy():
     """The gain is within 5 % on homogeneous policies at epsilon 1, and large on a mixed one."""
-    even = engine(*build_grid(5, 0)).release(3)
+    even = make_engine(*build_grid(5, 0)).release(3)
     assert abs(even.table_gain) < 0.05
     assert even.table_has_no_gain
-    mixed = engine(*build_grid(6, 4)).release(3)
+    mixed = make_engine(*build_grid(6, 4)).release(3)
     assert mixed.table_gain > 0.1
     assert not mixed.table_has_no_gain
     for record in (even, mixed):
@@ -78,11 +78,11 @@ def test_errors_average_over_components_by_probability():
 
 def test_error_bound_is_missing_without_linear_program():
     points, edges = build_grid(3, 0)
-    fallen = engine(points, edges, optimal_max_states=4, optimal_fallback="graph-exponential").release(0)
+    fallen = make_engine(points, edges, optimal_max_states=4, optimal_fallback="graph-exponential").release(0)
     assert fallen.table_error_bound is None
     assert fallen.table_gain < 0
     for mechanism in ("lattice", "graph-exponential"):
-        record = engine(points, edges, mechanism=mechanism).release(0)
+        record = make_engine(points, edges, mechanism=mechanism).release(0)
         assert (record.table_error_bound, record.knorm_estimate_error, record.table_gain) == (None, None, None)
         assert not record.table_has_no_gain
     for name in vars(record).keys() - {"soundness"}:  # records of registered mechanisms have it

@@ -16,8 +16,8 @@ from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model import Belief
 from dphmm.release.engine import prepare_together
 from dphmm.release.schedule import BudgetEffects, Scheduler
-from tests.mechanisms.test_noise_tables_values import _exp_below
-from tests.sizes import slow
+from tests.mechanisms.test_noise_tables_values import _bound_exp
+from tests.sizes import mark_slow
 
 F = np.array([[1, 0], [2, 1], [3, 0], [0, 1], [4, 2], [1, 2]], dtype=float)
 POLICY = PolicyGraph.categorical([0, 1, 1, 2, 2, 2])
@@ -45,7 +45,7 @@ def enumerate_table(step, f):
 def test_tables_keep_exact_ratio_on_every_edge_and_repair_exposed_state(mechanism):
     releaser = make_releaser(mechanism)
     step = releaser.prepare()
-    table, limit = enumerate_table(step, F), _exp_below(1.0)
+    table, limit = enumerate_table(step, F), _bound_exp(1.0)
     edges = step.protection.graph.edge_array().tolist()
     assert sorted({state for edge in edges for state in edge}) == list(range(6)), "s1 has a partner"
     assert len(step.protection.added) == 1
@@ -118,22 +118,22 @@ def test_invalid_table_raises_before_draw():
     step = releaser.prepare()
     (as_is, good), parts = step.noise.parts, step.noise.part_of
 
-    def refused(table, match, members=parts):
+    def assert_refused(table, match, members=parts):
         noise = replace(step.noise, part_of=members, parts=(as_is, table))
         with pytest.raises(GuaranteeError, match=match):
             releaser.draw(replace(step, noise=noise), 0)
 
     edges = step.protection.graph.edge_array()
     lacking = TableMechanism.optimal(F, [edge for edge in edges.tolist() if edge != [0, 1]], 1.0)
-    refused(lacking, "must be at most epsilon, got more in a table")
+    assert_refused(lacking, "must be at most epsilon, got more in a table")
     over = TableMechanism.optimal(F, edges, 1.0 + 1e-3)
-    refused(over, "must be at most epsilon, got more in a table")
+    assert_refused(over, "must be at most epsilon, got more in a table")
     weights = good.weights.copy()
     weights[0, 0] += 1
     bad = TableMechanism.optimal(F, edges, 1.0)
     bad.weights = weights
-    refused(bad, "is not a probability distribution over the locations")
-    refused(
+    assert_refused(bad, "is not a probability distribution over the locations")
+    assert_refused(
         TableMechanism.optimal(F[:5], [(0, 1), (1, 2), (2, 4), (0, 3)], 1.0),
         "is not a probability distribution over the locations",
     )
@@ -221,18 +221,18 @@ def test_predicted_error_of_tables_matches_enumeration(mechanism):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", [slow(Schedule(1.1)), Schedule(0.9, 6.0, 10 * 3600)])
+@pytest.mark.parametrize("schedule", [mark_slow(Schedule(1.1)), Schedule(0.9, 6.0, 10 * 3600)])
 def test_schedule_with_tables_continues_after_restart(tmp_path, schedule):
-    def engine(source):
+    def make_engine(source):
         return make_releaser("optimal", model=SLOW, schedule=schedule, rng=source)
 
     source, records = np.random.default_rng(5), []
-    with Session.open(tmp_path / "whole.db", "ann", engine(source)) as session:
+    with Session.open(tmp_path / "whole.db", "ann", make_engine(source)) as session:
         whole = [session.release(slot % 6, slot) for slot in range(16)]
     source = np.random.default_rng(5)
     for slot in range(16):
         if slot % 5 == 0:
-            handle = Session.open(tmp_path / "parts.db", "ann", engine(source))
+            handle = Session.open(tmp_path / "parts.db", "ann", make_engine(source))
         records.append(handle.release(slot % 6, slot))
         if slot % 5 == 4 or slot == 15:
             handle.close()

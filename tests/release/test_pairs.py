@@ -26,7 +26,7 @@ from dphmm.model import Belief, TimeClasses
 from dphmm.model.outside_states import OutsideStates
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space import LocalProjection, Places
-from tests.pairs import FEATURES, REFUSED, page
+from tests.pairs import FEATURES, REFUSED, build_page
 
 N = 5
 STEP = 3600.0
@@ -58,11 +58,11 @@ class Tables:
         self.reach = np.zeros(N) if away is None else np.r_[np.zeros(N), away.mean_distances]
         size = len(self.last)
 
-        def rows(*shape):
+        def sample_rows(*shape):
             raw = rng.random(shape) ** 3 + 0.01
             return raw / raw.sum(axis=-1, keepdims=True)
 
-        self.starts, self.moves = rows(count, N), rows(count, size, size)
+        self.starts, self.moves = sample_rows(count, N), sample_rows(count, size, size)
         self.moves[:, 0, 4] = self.moves[:, 4, 0] = 0.0
         self.moves /= self.moves.sum(axis=-1, keepdims=True)
         matrices = [csr_array(matrix) for matrix in self.moves]
@@ -121,11 +121,11 @@ class OracleBelief:
         return float(later.mass[1].sum() / later.mass.sum())
 
 
-def engine(features, tables, policy=POLICY, f=F, epsilon=EPSILON):
+def make_engine(features, tables, policy=POLICY, f=F, epsilon=EPSILON):
     return Releaser(tables.model, f, policy, epsilon, rng=3, **build_settings(features, tables))
 
 
-def calibrated(features, tables, folder):
+def calibrate_budget(features, tables, folder):
     """Return the largest budget that bounds all odds ratios by `ODDS` under each policy."""
     epsilons = []
     for policy in (POLICY, OTHER) if "zones changed" in features else (POLICY,):
@@ -164,13 +164,13 @@ def run(features, folder):
     release.
     """
     tables, path = Tables(features), folder / "a.session"
-    epsilon = calibrated(features, tables, folder) if "calibrate" in features else EPSILON
+    epsilon = calibrate_budget(features, tables, folder) if "calibrate" in features else EPSILON
     slots = [FIRST + t + (40 if "gaps" in features and t > 2 else 0) for t in range(len(PATH))]
 
-    def opened(policy, anew=None):
-        engines_by_query = engine(features, tables, policy, F, epsilon)
+    def open_session(policy, anew=None):
+        engines_by_query = make_engine(features, tables, policy, F, epsilon)
         if "several queries" in features:
-            engines_by_query = {"a": engines_by_query, "b": engine(features, tables, policy, EAST, epsilon)}
+            engines_by_query = {"a": engines_by_query, "b": make_engine(features, tables, policy, EAST, epsilon)}
         query = "b" if isinstance(engines_by_query, dict) else MAIN_QUERY
         listeners = (lambda *_: {"late": query} if listening else {}) if "pauses" in features else None
         return Session.open(path, "ann", engines_by_query, amendment_note=anew, find_partial_recipients=listeners)
@@ -178,16 +178,16 @@ def run(features, folder):
     listening = False
     policy = POLICY
     answers = {}
-    session = opened(policy)
+    session = open_session(policy)
     for t, (slot, state) in enumerate(zip(slots, PATH, strict=True)):
         listening = t not in (0, 1, 2)
         if "restarts" in features:
             session.close()
-            session = opened(policy)
+            session = open_session(policy)
         if "zones changed" in features and t == 3:
             session.close()
             policy = OTHER
-            session = opened(policy, anew="drawn")
+            session = open_session(policy, anew="drawn")
         if "omitted timesteps" in features and t == 2:
             session.omit(slot)
         elif "several queries" in features:
@@ -227,7 +227,7 @@ def examine(features, run_result, used_features=None):
         policy = OTHER if agreed[number] and "zones changed" in used_features else POLICY
         key = id(policy), query
         if key not in engines:
-            new_engine = engine(
+            new_engine = make_engine(
                 used_features, tables, policy, EAST if query == "b" and "several queries" in used_features else F
             )
             new_engine.restart(FIRST)
@@ -367,4 +367,4 @@ def test_oracle_without_feature_finds_fault(feature, alone, tmp_path):
 
 
 def test_documentation_page_lists_every_pair():
-    assert page() == Path("docs/reference/together.md").read_text(encoding="utf-8")
+    assert build_page() == Path("docs/reference/together.md").read_text(encoding="utf-8")

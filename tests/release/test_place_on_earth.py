@@ -37,7 +37,7 @@ def test_tiny_epsilon_gives_nan_coordinates_without_error():
     assert isnan(locate_release("u", np.datetime64(0, "us"), releaser.release(0), SPACE).latitude)
 
 
-def horseshoe(tmp_path):
+def build_horseshoe(tmp_path):
     """Build an engine over a region that is bent around a hole."""
     ring = [[0, 0], [0.06, 0], [0.06, 0.06], [0.04, 0.06], [0.04, 0.02], [0.02, 0.02], [0.02, 0.06], [0, 0.06], [0, 0]]
     shape = {"type": "Polygon", "coordinates": [[[7 + x, 45 + y] for x, y in ring]]}
@@ -57,7 +57,7 @@ def test_estimates_are_moved_into_bent_region(tmp_path):
 
     Its error increases by the distance of the move.
     """
-    engine = horseshoe(tmp_path)
+    engine = build_horseshoe(tmp_path)
     space, moved = engine.model.space, []
     for _ in range(40):
         release = locate_release("u", np.datetime64(0, "us"), engine.release(0), space)
@@ -73,7 +73,7 @@ def test_estimates_are_moved_into_bent_region(tmp_path):
 
 def test_batch_placement_matches_single_placement(tmp_path):
     """Include draws beyond the plane, withheld timesteps and estimates outside the region."""
-    engine = horseshoe(tmp_path)
+    engine = build_horseshoe(tmp_path)
     space, records = engine.model.space, []
     for number in range(45):
         record = engine.release(0)

@@ -12,16 +12,16 @@ from dphmm.errors import InvalidInputError, StateError
 from dphmm.events.outputs import OddsBounds
 from dphmm.model import Belief
 from dphmm.release.planning import Planner, StepPlan, as_state, check_steps
-from tests.running_example import F, graph
-from tests.sizes import slow
+from tests.running_example import F, build_graph
+from tests.sizes import mark_slow
 
 UNIFORM = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 FIRST = Belief.from_probabilities(np.array([0.3, 0.1, 0.2, 0.2, 0.1, 0.1]))
 SECOND = Belief.from_probabilities(np.array([0.1, 0.3, 0.1, 0.1, 0.2, 0.2]))
 FEWER = Belief.from_probabilities(np.array([0.0, 0.3, 0.2, 0.1, 0.2, 0.2]))
 # State 1 of the running example is exposed, and no state is if it is adjacent to state 2.
-REPAIRED = graph()
-UNREPAIRED = graph().with_edges([(0, 1)])
+REPAIRED = build_graph()
+UNREPAIRED = build_graph().with_edges([(0, 1)])
 
 
 def make_planner(policy: PolicyGraph, mechanism: str = "k-norm", **settings) -> Planner:
@@ -47,7 +47,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", [slow(name) if "table" in name else name for name in SETTINGS])
+@pytest.mark.parametrize("name", [mark_slow(name) if "table" in name else name for name in SETTINGS])
 def test_planner_with_earlier_plans_matches_new_one(name):
     """Beliefs, budgets, and edges that are added before the repair change separately."""
     policy, mechanism, settings = SETTINGS[name]
@@ -177,7 +177,7 @@ def make_plan_with_surrogates(mechanism: str) -> tuple[Planner, StepPlan, np.nda
     return planner, plan, np.where(plan.constraint, np.arange(8), surrogates)
 
 
-def largest_odds(bounds: OddsBounds, odds: float, densities: np.ndarray) -> float:
+def compute_max_odds(bounds: OddsBounds, odds: float, densities: np.ndarray) -> float:
     """Return the largest odds over some outputs, ``(c, N)`` densities in each state."""
     without = bounds.against[:, 0] / odds
     with_event = bounds.plus[:, 0] - bounds.minus[:, 0] + bounds.against[:, 0]
@@ -235,7 +235,7 @@ def test_bounds_of_outputs_hold_with_surrogates_in_several_parts(mechanism):
         odds = float(np.exp(rng.uniform(-1, 4)))
         with np.errstate(divide="ignore"):
             bounds = OddsBounds.from_masses(*np.log(masses), np.log([odds]))
-        largest = largest_odds(bounds, odds, densities)
+        largest = compute_max_odds(bounds, odds, densities)
         check = outputs.check(bounds, 1.0)
         num_certain += check.is_certain
         if mechanism == "k-norm":
@@ -244,7 +244,7 @@ def test_bounds_of_outputs_hold_with_surrogates_in_several_parts(mechanism):
                 case % 2 and part[with_state] == part[without_state] and largest < odds / 2
             ):  # the check need not be tight
                 assert check.is_certain
-            reached = largest_odds(bounds, odds, at_places)
+            reached = compute_max_odds(bounds, odds, at_places)
             assert check.max_log_odds[0] == pytest.approx(np.log(reached), abs=1e-9)
         else:
             assert check.is_certain == (largest <= odds)

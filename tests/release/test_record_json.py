@@ -15,10 +15,10 @@ from hypothesis.extra.numpy import arrays
 from dphmm import Belief, ReleaseRecord
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.release.session import bound_record_width
-from tests.release.engines import engine
+from tests.release.engines import make_engine
 from tests.running_example import F
 
-RECORD = engine(1).release(4)
+RECORD = make_engine(1).release(4)
 floats = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -58,12 +58,12 @@ def test_record_round_trips_exactly_within_record_width(places, number, whole, a
 @pytest.mark.parametrize("spacing", [1, "1/2", 0.001])
 @pytest.mark.parametrize("coordinates", [np.int64, np.float64])
 def test_text_of_record_is_restored_bit_for_bit(spacing, coordinates):
-    releaser = engine(1, f=np.array(F, dtype=coordinates), spacing=spacing)
+    releaser = make_engine(1, f=np.array(F, dtype=coordinates), spacing=spacing)
     texts = [releaser.release(state).to_json() for state in range(6)]
     assert [ReleaseRecord.from_json(text).to_json() for text in texts] == texts
 
 
-def _with(**changes):
+def _format_changed(**changes):
     return json.dumps(vars(RECORD) | changes)
 
 
@@ -76,26 +76,32 @@ def _with(**changes):
             "{}",
             "{",
             '{"index": 1}',
-            _with(true_state=4),
-            _with(index=True),
-            _with(index=-1),
-            _with(steps=1.5),
+            _format_changed(true_state=4),
+            _format_changed(index=True),
+            _format_changed(index=-1),
+            _format_changed(steps=1.5),
         ),
         *(
-            _with(possible=2**63),
-            _with(steps=1.5),
-            _with(released=[1.0, None]),
-            _with(released=3),
-            _with(estimate=[inf, 1.0]),
+            _format_changed(possible=2**63),
+            _format_changed(steps=1.5),
+            _format_changed(released=[1.0, None]),
+            _format_changed(released=3),
+            _format_changed(estimate=[inf, 1.0]),
         ),
         *(
-            _with(epsilon="1"),
-            _with(epsilon_total="1"),
-            _with(epsilon=float("nan")),
-            _with(expected_error=-1.0),
-            _with(constrained_dp_factor=None),
+            _format_changed(epsilon="1"),
+            _format_changed(epsilon_total="1"),
+            _format_changed(epsilon=float("nan")),
+            _format_changed(expected_error=-1.0),
+            _format_changed(constrained_dp_factor=None),
         ),
-        *(_with(added=[[1]]), _with(added=[[1, -2]]), _with(added={}), _with(mechanism=7), _with(certified=1)),
+        *(
+            _format_changed(added=[[1]]),
+            _format_changed(added=[[1, -2]]),
+            _format_changed(added={}),
+            _format_changed(mechanism=7),
+            _format_changed(certified=1),
+        ),
         *("[" * 100_000, json.dumps(vars(RECORD)).replace('"k-norm"', '"\\ud800"').replace("lattice", "\\ud800")),
     ],
 )
@@ -133,22 +139,33 @@ def test_belief_with_other_format_raises(number):
         Belief.from_bytes(data)
 
 
-def _belief(*logs, count=None):
+def _encode_belief(*logs, count=None):
     header = (1).to_bytes(8, "little") + (len(logs) if count is None else count).to_bytes(8, "little")
     return header + np.array(logs, dtype="<f8").tobytes()
 
 
 def test_handwritten_bytes_are_valid_belief():
-    assert Belief.from_bytes(_belief(np.log(0.75), -inf, np.log(0.25))).support.tolist() == [True, False, True]
+    assert Belief.from_bytes(_encode_belief(np.log(0.75), -inf, np.log(0.25))).support.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        *(_belief(), _belief(0.0)[:8], _belief(0.0)[:16], Belief.from_probabilities(np.ones(3) / 3).to_bytes()[:-1]),
-        *(_belief(0.0, 0.0), _belief(-1.0, -inf), _belief(1e300, -1.0), _belief(inf, 0.0), _belief(-inf, -inf)),
-        *(_belief(0.0, np.nan), _belief(0.0, -inf, count=1), _belief(0.0, -inf, count=3)),
-        *(_belief(0.0, -inf, count=2**64 - 1), _belief(0.0, -inf) + b"\0" * 8),
+        *(
+            _encode_belief(),
+            _encode_belief(0.0)[:8],
+            _encode_belief(0.0)[:16],
+            Belief.from_probabilities(np.ones(3) / 3).to_bytes()[:-1],
+        ),
+        *(
+            _encode_belief(0.0, 0.0),
+            _encode_belief(-1.0, -inf),
+            _encode_belief(1e300, -1.0),
+            _encode_belief(inf, 0.0),
+            _encode_belief(-inf, -inf),
+        ),
+        *(_encode_belief(0.0, np.nan), _encode_belief(0.0, -inf, count=1), _encode_belief(0.0, -inf, count=3)),
+        *(_encode_belief(0.0, -inf, count=2**64 - 1), _encode_belief(0.0, -inf) + b"\0" * 8),
     ],
 )
 def test_invalid_belief_bytes_raise(data):

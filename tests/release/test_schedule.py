@@ -22,29 +22,29 @@ from dphmm.release.schedule import (
     Scheduler,
     _choose_representatives,
 )
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 STAY = np.eye(6) * 0.88 + 0.02
 START = np.array([0.3, 0.3, 0.1, 0.1, 0.1, 0.1])
 HOUR = 3600.0
 
 
-def engine(schedule, seed=0, epsilon=6.0, kind=Releaser, **more):
+def make_engine(schedule, seed=0, epsilon=6.0, kind=Releaser, **more):
     model = MarkovModel(STAY, START, step_seconds=HOUR)
-    return kind(model, F, graph(), epsilon, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
+    return kind(model, F, build_graph(), epsilon, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
 
 
 LINE = np.array([0, 1, 20, 21])
 
 
-def line_engine(schedule, seed=0, epsilon=6.0):
+def make_line_engine(schedule, seed=0, epsilon=6.0):
     """Return an engine for two distant pairs of states, which small budgets distinguish."""
     policy = PolicyGraph.from_edges(4, [(0, 1), (2, 3)])
     model = MarkovModel(np.eye(4) * 0.4 + 0.15, np.full(4, 0.25), step_seconds=HOUR)
     return Releaser(model, LINE[:, None], policy, epsilon, "lattice", rng=seed, spacing=1, schedule=schedule)
 
 
-def away(belief, points=F):
+def compute_mean_distance(belief, points=F):
     """Compute the expected distance from the mean directly."""
     mean = sum(p * point for p, point in zip(belief, points, strict=True))
     return sum(p * np.linalg.norm(point - mean) for p, point in zip(belief, points, strict=True))
@@ -93,43 +93,43 @@ AIMS = [Schedule(0.9), Schedule(window_epsilon=12), Schedule(0.7, 20, 8 * HOUR)]
 @pytest.mark.parametrize("schedule", AIMS)
 def test_records_do_not_depend_on_true_states_for_fixed_draws(schedule):
     walks = [np.random.default_rng(seed).integers(0, 6, 30) for seed in range(4)]
-    first, *others = (get_records(engine(schedule), walk, PLACES) for walk in walks)
+    first, *others = (get_records(make_engine(schedule), walk, PLACES) for walk in walks)
     assert all(other == first for other in others)
     assert {record.withheld for record in first} == {True, False}
 
 
 def test_schedule_that_uses_true_state_fails_independence():
     walks = [np.full(30, state) for state in (0, 4)]
-    first, second = (get_records(engine(None, kind=Peeking), walk, PLACES) for walk in walks)
+    first, second = (get_records(make_engine(None, kind=Peeking), walk, PLACES) for walk in walks)
     assert first != second
 
 
 def test_withheld_step_releases_prediction():
-    releaser = engine(Schedule(100.0))
+    releaser = make_engine(Schedule(100.0))
     for steps, belief in ((1, START), (3, START @ np.linalg.matrix_power(STAY, 3))):
         record = releaser.release(2, steps=steps)
         assert (record.withheld, record.withheld_reason, record.released, record.epsilon) == (True, "target", None, 0)
         assert (record.num_possible_states, record.min_degree_of_protection, record.constrained_epsilon) == (6, 6, 0)
         assert not record.is_singleton
         np.testing.assert_allclose(record.estimate, belief @ F, rtol=1e-12)
-        assert record.expected_estimate_error == pytest.approx(away(belief), rel=1e-12)
+        assert record.expected_estimate_error == pytest.approx(compute_mean_distance(belief), rel=1e-12)
         assert (record.epsilon_total, record.epsilon_24h) == (0, 0)
     assert np.isnan(releaser.private_diagnostics(2).error)
 
 
 def test_step_is_withheld_if_and_only_if_prediction_is_within_target():
-    releaser, rng = engine(Schedule(0.9), 3), np.random.default_rng(3)
+    releaser, rng = make_engine(Schedule(0.9), 3), np.random.default_rng(3)
     for _ in range(60):
-        predicted = away(releaser.predict().probabilities)
+        predicted = compute_mean_distance(releaser.predict().probabilities)
         assert releaser.release(int(rng.integers(6))).withheld == (predicted <= 0.9)
 
 
 # ---- predicted errors of draws ---------------------------------------------------------------------------------------
 
 
-def enumerated(prior, epsilon):
+def enumerate_error(prior, epsilon):
     """Sum the expected error after a draw with the running example's hull over nearby outputs."""
-    hull = engine(None).planner.build_plan(Belief.from_probabilities(START)).protection.hull
+    hull = make_engine(None).planner.build_plan(Belief.from_probabilities(START)).protection.hull
     reach = int(12 / epsilon) * 4 + 6
     z = np.stack(np.meshgrid(*[np.arange(-reach, reach + 1)] * 2), axis=-1).reshape(-1, 2)
     norms = np.stack([hull.norm(z - point) for point in F], axis=1)
@@ -138,7 +138,7 @@ def enumerated(prior, epsilon):
     total = 0.0
     for joint in likelihood * prior:
         if joint.sum() > 1e-15:
-            total += joint.sum() * away(joint / joint.sum())
+            total += joint.sum() * compute_mean_distance(joint / joint.sum())
     return total
 
 
@@ -147,18 +147,18 @@ def enumerated(prior, epsilon):
 def test_predicted_error_matches_enumeration(epsilon):
     """Quadrature with 96 nodes is coarse, with 20,000 fine. The nodes are fixed."""
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
-    exact, releaser = enumerated(prior, epsilon), engine(Schedule(0.9))
-    for nodes, close in ((96, 0.04 * away(prior)), (20_000, 0.004 * away(prior))):
+    exact, releaser = enumerate_error(prior, epsilon), make_engine(Schedule(0.9))
+    for nodes, close in ((96, 0.04 * compute_mean_distance(prior)), (20_000, 0.004 * compute_mean_distance(prior))):
         scheduler = Scheduler(Schedule(0.9), releaser.model, F, num_nodes=nodes)
         plan = releaser.planner.build_plan(Belief.from_probabilities(prior))
-        outlook = BudgetEffects(scheduler, plan, releaser.planner, away(prior)).compute_effect(epsilon)
+        outlook = BudgetEffects(scheduler, plan, releaser.planner, compute_mean_distance(prior)).compute_effect(epsilon)
         assert outlook.error == pytest.approx(exact, abs=close)
 
 
 @pytest.mark.slow
 def test_half_budget_fails_error_comparison():
     prior = np.array([0.4, 0.05, 0.2, 0.2, 0.1, 0.05])
-    assert enumerated(prior, 4.0) != pytest.approx(enumerated(prior, 2.0), rel=0.12)
+    assert enumerate_error(prior, 4.0) != pytest.approx(enumerate_error(prior, 2.0), rel=0.12)
 
 
 @pytest.mark.parametrize("rung", [3, 8, 9])
@@ -166,14 +166,14 @@ def test_target_budget_is_smallest_that_lowers_error_to_six_tenths(rung):
     """The target lies between the errors of a budget and of the next lower one."""
     budgets = [compute_rung_budget(6.0, 8 * k) for k in range(11)]
 
-    def enumerated_on_line(epsilon):
+    def enumerate_error_on_line(epsilon):
         likelihood = np.exp(-epsilon * np.abs(np.arange(-200, 222)[:, None] - LINE))
         joint = likelihood / likelihood.sum(axis=0) / 4
         estimates = joint @ LINE / joint.sum(axis=1)
         return (joint * np.abs(LINE - estimates[:, None])).sum()
 
-    target = np.mean([enumerated_on_line(budget) for budget in budgets[rung : rung + 2]]) / 0.6
-    assert line_engine(Schedule(target)).release(0).epsilon == budgets[rung]
+    target = np.mean([enumerate_error_on_line(budget) for budget in budgets[rung : rung + 2]]) / 0.6
+    assert make_line_engine(Schedule(target)).release(0).epsilon == budgets[rung]
 
 
 @given(st.integers(0, 10_000))
@@ -210,13 +210,13 @@ def test_search_ends_early_only_if_timestep_is_withheld(seed):
 @pytest.mark.slow
 def test_few_outputs_reject_only_insufficient_budgets():
     """Few outputs are far from a goal only if all exceed it. 300 beliefs, seed 4."""
-    releaser = engine(Schedule(0.9))
+    releaser = make_engine(Schedule(0.9))
     scheduler = Scheduler(Schedule(0.9), releaser.model, F)
     rng, num_rejected = np.random.default_rng(4), 0
     for prior in rng.dirichlet(np.ones(6), 300):
         plan = releaser.planner.build_plan(Belief.from_probabilities(prior))
-        effects = BudgetEffects(scheduler, plan, releaser.planner, away(prior))
-        epsilon, goal = float(rng.choice([0.5, 1.0, 2.0])), rng.uniform(0.3, 1.0) * away(prior)
+        effects = BudgetEffects(scheduler, plan, releaser.planner, compute_mean_distance(prior))
+        epsilon, goal = float(rng.choice([0.5, 1.0, 2.0])), rng.uniform(0.3, 1.0) * compute_mean_distance(prior)
         if effects.is_far_from(goal, epsilon):
             num_rejected += 1
             assert effects.compute_effect(epsilon).error > goal
@@ -243,7 +243,7 @@ def test_large_belief_is_represented_by_subset_of_equal_spread():
 def test_error_growth_matches_matrix_powers():
     model = MarkovModel(STAY, np.full(6, 1 / 6))
     powers = [np.linalg.matrix_power(STAY, steps) for steps in range(8)]
-    wanted = np.array([[away(power[state]) for state in range(6)] for power in powers])
+    wanted = np.array([[compute_mean_distance(power[state]) for state in range(6)] for power in powers])
     errors = ErrorGrowth.from_model(model, F).errors[:8]
     assert (wanted.min(axis=1) - 1e-12 <= errors).all()
     assert (errors <= wanted.max(axis=1) + 1e-12).all()
@@ -261,7 +261,7 @@ def test_growth_is_extrapolated_linearly_and_never_negative():
 # ---- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def worst_window(slots, budgets, window):
+def compute_max_window(slots, budgets, window):
     """Return the largest sum within ``window`` consecutive steps, in exact arithmetic."""
     exact = [Fraction(repr(budget)) for budget in budgets]
     return max(
@@ -279,10 +279,10 @@ def worst_window(slots, budgets, window):
     st.integers(0, 5),
 )
 def test_no_window_exceeds_its_budget(gaps, budget, window, seed):
-    releaser = engine(Schedule(window_epsilon=budget, window_seconds=window * HOUR), seed, 2.5)
+    releaser = make_engine(Schedule(window_epsilon=budget, window_seconds=window * HOUR), seed, 2.5)
     records = [releaser.release(state % 6, steps=gap) for state, gap in enumerate(gaps)]
     slots = np.cumsum([record.steps for record in records]).tolist()
-    assert worst_window(slots, [record.epsilon for record in records], window) <= Fraction(repr(budget))
+    assert compute_max_window(slots, [record.epsilon for record in records], window) <= Fraction(repr(budget))
 
 
 @pytest.mark.parametrize("num_reports", [0.0, 24.0, 1e9])
@@ -290,23 +290,23 @@ def test_no_window_exceeds_its_budget_with_any_reporting_rate(monkeypatch, num_r
     """Accounts that lack earlier timesteps have a wrong rate."""
     monkeypatch.setattr(ReportingRate, "expected_count", lambda *_: num_reports)
     monkeypatch.setattr(ReportingRate, "num_served", lambda *_: 1e9)
-    releaser = engine(Schedule(window_epsilon=10.0, window_seconds=24 * HOUR), 3, 2.5)
+    releaser = make_engine(Schedule(window_epsilon=10.0, window_seconds=24 * HOUR), 3, 2.5)
     records = [releaser.release(index % 6) for index in range(96)]
-    spent = worst_window(list(range(96)), [record.epsilon for record in records], 24)
+    spent = compute_max_window(list(range(96)), [record.epsilon for record in records], 24)
     assert 5 < spent <= 10
 
 
 @pytest.mark.parametrize("target", [None, 4.0])
 def test_window_budget_below_one_is_spent_and_not_exceeded(target):
-    releaser = line_engine(Schedule(target, 0.3, 11 * HOUR), 1, 2.5)
+    releaser = make_line_engine(Schedule(target, 0.3, 11 * HOUR), 1, 2.5)
     budgets = [releaser.release(index % 4).epsilon for index in range(60)]
-    assert 0 < worst_window(range(60), budgets, 11) <= Fraction("0.3")
+    assert 0 < compute_max_window(range(60), budgets, 11) <= Fraction("0.3")
 
 
 @pytest.mark.parametrize(("target", "maximum"), [(None, 9.0), (0.1, 2.1)])
 def test_maximum_above_window_budget_has_no_effect(target, maximum):
     """No release can spend more than the window, whatever the maximum of one release."""
-    releasers = [line_engine(Schedule(target, 1.0, 6 * HOUR), 1, epsilon) for epsilon in (1.0, maximum)]
+    releasers = [make_line_engine(Schedule(target, 1.0, 6 * HOUR), 1, epsilon) for epsilon in (1.0, maximum)]
     first, second = ([releaser.release(index % 4) for index in range(14)] for releaser in releasers)
     assert [(record.epsilon, record.released) for record in first] == [
         (record.epsilon, record.released) for record in second
@@ -316,7 +316,7 @@ def test_maximum_above_window_budget_has_no_effect(target, maximum):
 
 def test_window_budget_is_spread_over_day():
     """Every sixth of the days has a draw, and the total is at least two thirds of the maximum."""
-    releaser = engine(Schedule(window_epsilon=30.0), 5)
+    releaser = make_engine(Schedule(window_epsilon=30.0), 5)
     budgets = np.array([releaser.release(2).epsilon for _ in range(48)])
     assert (budgets.reshape(8, 6).sum(axis=1) > 0).all()
     assert 20 <= budgets.sum() <= 60
@@ -345,7 +345,7 @@ def simulate_spending(reports, budget, days, seed, **more):
     """
     rng, model = np.random.default_rng(seed), MarkovModel(STAY, START, step_seconds=600.0)
     schedule = Schedule(window_epsilon=budget)
-    releaser = Releaser(model, F, graph(), budget, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
+    releaser = Releaser(model, F, build_graph(), budget, "lattice", rng=seed, spacing=1, schedule=schedule, **more)
     slots = np.concatenate(
         [144 * day + np.sort(rng.choice(np.arange(42, 132), int(rng.choice(reports)), False)) for day in range(days)]
     )
@@ -365,7 +365,7 @@ def test_user_with_20_to_40_daily_reports_spends_most_of_budget(budget):
     for seed in range(3):
         slots, spent = simulate_spending([20, 30, 40], budget, 7, seed)
         assert spent[slots >= 144].sum() > 0.85 * 6 * budget
-        assert worst_window(slots.tolist(), spent.tolist(), 144) <= Fraction(repr(budget))
+        assert compute_max_window(slots.tolist(), spent.tolist(), 144) <= Fraction(repr(budget))
 
 
 @pytest.mark.slow
@@ -378,7 +378,7 @@ def test_plan_for_report_at_every_step_spends_less(monkeypatch):
 def compute_largest_window_loss(releaser, window, moments, seed):
     """Return the largest log-likelihood ratio of any window for two random adjacent paths."""
     rng = np.random.default_rng(seed)
-    edges = np.concatenate([graph().edge_array(), graph().edge_array()[:, ::-1]])
+    edges = np.concatenate([build_graph().edge_array(), build_graph().edge_array()[:, ::-1]])
     paths = edges[rng.integers(len(edges), size=moments)]
     logs = []
     for first, second in paths:
@@ -397,9 +397,11 @@ def test_log_ratio_of_adjacent_paths_is_bounded_by_window_budget():
     """
     for seed in range(3):
         assert (
-            0 < compute_largest_window_loss(engine(Schedule(window_epsilon=5.0), seed, 5.0), 24, 96, seed) <= 5.0 + 1e-9
+            0
+            < compute_largest_window_loss(make_engine(Schedule(window_epsilon=5.0), seed, 5.0), 24, 96, seed)
+            <= 5.0 + 1e-9
         )
-        assert compute_largest_window_loss(engine(None, seed, 5.0), 24, 96, seed) > 5.0
+        assert compute_largest_window_loss(make_engine(None, seed, 5.0), 24, 96, seed) > 5.0
 
 
 @pytest.mark.slow
@@ -410,7 +412,7 @@ def test_target_spends_less_than_constant_budget_of_equal_error():
     """
 
     def walk(schedule, epsilon, seed):
-        rng, releaser = np.random.default_rng(seed), engine(schedule, seed, epsilon)
+        rng, releaser = np.random.default_rng(seed), make_engine(schedule, seed, epsilon)
         state = 0
         radii = []
         spent = 0.0
@@ -433,8 +435,8 @@ def test_target_spends_less_than_constant_budget_of_equal_error():
 
 def test_window_budget_raises_without_step_seconds_or_account():
     with pytest.raises(ConfigurationError, match="step_seconds"):
-        Releaser(MarkovModel(STAY, START), F, graph(), 1.0, schedule=Schedule(window_epsilon=3))
-    releaser = engine(Schedule(window_epsilon=30.0))
+        Releaser(MarkovModel(STAY, START), F, build_graph(), 1.0, schedule=Schedule(window_epsilon=3))
+    releaser = make_engine(Schedule(window_epsilon=30.0))
     releaser.release(2)
     releaser.resume(releaser.belief, 1)
     with pytest.raises(InvalidInputError, match="earlier releases"):
@@ -442,7 +444,7 @@ def test_window_budget_raises_without_step_seconds_or_account():
 
 
 def test_joint_queries_with_schedule_raise():
-    releaser = engine(Schedule(0.9))
+    releaser = make_engine(Schedule(0.9))
     with pytest.raises(InvalidInputError, match="schedule cannot be combined with queries answered together"):
         releaser.release_together(2, releaser.for_query(F))
 
@@ -461,7 +463,7 @@ def release_with_restarts(path, opened, slots=range(30), seed=5):
         if number % opened == 0:
             for handle in handles:
                 handle.close()
-            handles = [Session.open(path, "ann", engine(BOTH, source), Limits(epsilon=1000)) for _ in range(2)]
+            handles = [Session.open(path, "ann", make_engine(BOTH, source), Limits(epsilon=1000)) for _ in range(2)]
         records.append(handles[number % 2].release(number % 6, slot))
     for handle in handles:
         handle.close()
@@ -471,20 +473,20 @@ def release_with_restarts(path, opened, slots=range(30), seed=5):
 @pytest.mark.slow
 def test_session_with_schedule_continues_after_restarts_and_alongside_others(tmp_path):
     source = np.random.default_rng(5)
-    with Session.open(tmp_path / "whole.db", "ann", engine(BOTH, source), Limits(epsilon=1000)) as session:
+    with Session.open(tmp_path / "whole.db", "ann", make_engine(BOTH, source), Limits(epsilon=1000)) as session:
         whole = [session.release(number % 6, slot) for number, slot in enumerate(range(30))]
         again = [session.release(0, slot) for slot in range(30)]
     assert again == whole
     assert {record.withheld for record in whole} == {True, False}
     for opened in (30, 7, 1):
         assert release_with_restarts(tmp_path / f"{opened}.db", opened) == whole
-    assert worst_window(list(range(30)), [record.epsilon for record in whole], 10) <= 14
+    assert compute_max_window(list(range(30)), [record.epsilon for record in whole], 10) <= 14
 
 
 def test_session_limits_apply_with_schedule(tmp_path):
     from dphmm.errors import BudgetExceededError
 
-    with Session.open(tmp_path / "s.db", "ann", engine(Schedule(0.3), 1), Limits(epsilon=9)) as session:
+    with Session.open(tmp_path / "s.db", "ann", make_engine(Schedule(0.3), 1), Limits(epsilon=9)) as session:
         refused = 0
         for slot in range(50):
             try:
@@ -496,10 +498,10 @@ def test_session_limits_apply_with_schedule(tmp_path):
 
 
 def test_session_with_different_schedule_raises(tmp_path):
-    with Session.open(tmp_path / "s.db", "ann", engine(BOTH)):
+    with Session.open(tmp_path / "s.db", "ann", make_engine(BOTH)):
         pass
     with pytest.raises(SessionMismatchError, match="began with schedule"):
-        Session.open(tmp_path / "s.db", "ann", engine(None))
+        Session.open(tmp_path / "s.db", "ann", make_engine(None))
 
 
 # ---- settings --------------------------------------------------------------------------------------------------------

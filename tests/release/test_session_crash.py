@@ -22,8 +22,8 @@ from dphmm.release.ledger import Ledger
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
-from tests.release.crashing import F, engine
-from tests.sizes import slow
+from tests.release.crashing import F, make_engine
+from tests.sizes import mark_slow
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -43,7 +43,7 @@ def run(tmp_path_factory) -> Iterator[Callable[..., list[list[str]]]]:
         text=True,
     ) as server:
 
-        def ran(mode: str, store: Path, log: Path, number: int, seed: int, *more: str) -> list[list[str]]:
+        def run_mode(mode: str, store: Path, log: Path, number: int, seed: int, *more: str) -> list[list[str]]:
             words = [mode, *map(str, (store, log, number, seed)), *more]
             print(json.dumps(words), file=server.stdin, flush=True)
             ended = server.stdout.readline()
@@ -51,11 +51,11 @@ def run(tmp_path_factory) -> Iterator[Callable[..., list[list[str]]]]:
             assert not error_file.read_text()
             return [line.split(" ", 2) for line in log.read_text().splitlines()]
 
-        yield ran
+        yield run_mode
         server.stdin.close()
 
 
-def stored(path: Path) -> dict[int, ReleaseRecord]:
+def read_stored(path: Path) -> dict[int, ReleaseRecord]:
     with SessionStore(path, readonly=True) as store:
         session = store.session("user")
         assert session is not None
@@ -64,7 +64,7 @@ def stored(path: Path) -> dict[int, ReleaseRecord]:
         return {release.slot: release.record for release in releases}
 
 
-def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[str]:
+def find_violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[str]:
     """Find violations of session guarantees by comparing answers with the file."""
     answers: dict[int, set[str]] = {}
     for words in log:
@@ -86,11 +86,11 @@ def violations(log: list[list[str]], records: dict[int, ReleaseRecord]) -> list[
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lives", [42, slow(126)])
+@pytest.mark.parametrize("lives", [42, mark_slow(126)])
 def test_kills_at_any_instant_lose_no_release_and_repeat_no_slot(run, tmp_path, lives):
     log = run("crash", tmp_path / "s", tmp_path / "log", lives, 7)
-    records = stored(tmp_path / "s")
-    assert violations(log, records) == []
+    records = read_stored(tmp_path / "s")
+    assert find_violations(log, records) == []
     ends = Counter(words[1] for words in log if words[0] == "end")
     assert ends["killed"] >= lives * 2 // 3
     assert set(ends) <= {"killed", "0"}
@@ -104,7 +104,7 @@ def test_kills_at_any_instant_lose_no_release_and_repeat_no_slot(run, tmp_path, 
 @pytest.mark.slow
 def test_partially_checkpointed_log_loses_no_release(tmp_path):
     """The header then states more pages than the file contains. The log contains the rest."""
-    with Session.open(tmp_path / "s", "user", engine()) as session:
+    with Session.open(tmp_path / "s", "user", make_engine()) as session:
         for slot in range(60):
             session.release(0, slot)
         for name in ("s", "s-wal"):
@@ -114,18 +114,18 @@ def test_partially_checkpointed_log_loses_no_release(tmp_path):
     assert len(begun) < len(whole)
     assert int.from_bytes(whole[16:18]) == page
     (tmp_path / "cut-s").write_bytes(whole[:page] + begun[page:])
-    assert len(stored(tmp_path / "cut-s")) == 60
-    with Session.open(tmp_path / "cut-s", "user", engine()) as again:
+    assert len(read_stored(tmp_path / "cut-s")) == 60
+    with Session.open(tmp_path / "cut-s", "user", make_engine()) as again:
         again.release(0, 60)
-    assert len(stored(tmp_path / "cut-s")) == 61
+    assert len(read_stored(tmp_path / "cut-s")) == 61
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "number"), [("crash", 30), ("storm", 320)])
 def test_window_budget_holds_under_kills_and_concurrency(run, tmp_path, mode, number):
     log = run(mode, tmp_path / "s", tmp_path / "log", number, 7, "scheduled")
-    records = stored(tmp_path / "s")
-    assert violations(log, records) == []
+    records = read_stored(tmp_path / "s")
+    assert find_violations(log, records) == []
     assert {record.withheld for record in records.values()} == {True, False}
     budgets = {slot: Fraction(repr(record.epsilon)) for slot, record in records.items()}
     for end in budgets:
@@ -136,8 +136,8 @@ def test_window_budget_holds_under_kills_and_concurrency(run, tmp_path, mode, nu
 def test_recomputed_tables_match_released_ones_after_kills(run, tmp_path):
     """The records determine each table and estimate, even after processes were killed."""
     log = run("crash", tmp_path / "s", tmp_path / "log", 24, 7, "tables")
-    records = stored(tmp_path / "s")
-    assert violations(log, records) == []
+    records = read_stored(tmp_path / "s")
+    assert find_violations(log, records) == []
     assert len(records) > 10
     model = MarkovModel(np.eye(6) * 0.4 + 0.1, np.full(6, 1 / 6))
     replay = Releaser(model, F, PolicyGraph.categorical([0, 1, 1, 2, 2, 2]), 0.5, "optimal")
@@ -152,21 +152,21 @@ def test_recomputed_tables_match_released_ones_after_kills(run, tmp_path):
 @pytest.mark.slow
 def test_answer_before_commit_is_detected(run, tmp_path):
     log = run("crash", tmp_path / "s", tmp_path / "log", 42, 7, "early-answer")
-    assert violations(log, stored(tmp_path / "s"))
+    assert find_violations(log, read_stored(tmp_path / "s"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_slots", [50, slow(125)])
+@pytest.mark.parametrize("num_slots", [50, mark_slow(125)])
 def test_eight_processes_agree_on_one_value_per_slot(run, tmp_path, num_slots):
     log = run("storm", tmp_path / "s", tmp_path / "log", 8 * num_slots, 3)
-    records = stored(tmp_path / "s")
+    records = read_stored(tmp_path / "s")
     assert sum(words[0] == "got" for words in log) == 8 * num_slots
     assert [words[1] for words in log if words[0] == "end"] == ["0"] * 8
-    assert violations(log, records) == []
+    assert find_violations(log, records) == []
     assert sorted(records) == list(range(num_slots))
 
 
-@pytest.mark.parametrize("size", [100_000, slow(200_001)])
+@pytest.mark.parametrize("size", [100_000, mark_slow(200_001)])
 def test_full_disk_raises_and_costs_no_budget(run, tmp_path, size):
     log = run("limited", tmp_path / "s", tmp_path / "log", size, 1)
     counts = Counter(words[0] for words in log)
@@ -178,7 +178,7 @@ def test_full_disk_raises_and_costs_no_budget(run, tmp_path, size):
     assert [words[0] for words in log].index("error") == 3 * counts["got"] + 2
     kept = next(words for words in log if words[0] == "stored")
     assert len(json.loads(" ".join(kept[1:]))) == counts["got"]
-    assert violations([words for words in log if words[0] != "later"], stored(tmp_path / "s")) == [
+    assert find_violations([words for words in log if words[0] != "later"], read_stored(tmp_path / "s")) == [
         "slot 5000 was never asked for"
     ]
 
@@ -187,7 +187,7 @@ def test_full_disk_raises_and_costs_no_budget(run, tmp_path, size):
 def test_missing_write_permission_raises_before_draw(run, file_mode, folder_mode):
     folder = Path(tempfile.mkdtemp())
     try:
-        with Session.open(folder / "s", "user", engine()) as session:
+        with Session.open(folder / "s", "user", make_engine()) as session:
             session.release(0, 0)
         (folder / "log").touch()
         (folder / "log").chmod(0o666)

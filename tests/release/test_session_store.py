@@ -16,7 +16,7 @@ from dphmm.errors import DataFileError, OutputError
 from dphmm.release.database_backends import APPLICATION, Database, get_format
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
-from tests.release.engines import engine
+from tests.release.engines import make_engine
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def path(tmp_path):
     """Write a file with two sessions and forty releases."""
     path = tmp_path / "store"
     for name in ("a", "b"):
-        with Session.open(path, name, engine()) as session:
+        with Session.open(path, name, make_engine()) as session:
             for slot in range(20):
                 session.release(slot % 6, slot)
     return path
@@ -95,7 +95,7 @@ def test_foreign_or_damaged_file_raises_and_stays_unchanged(path, harm):
     harm(path)
     before = read_folder(path)
     with pytest.raises(DataFileError):
-        Session.open(path, "a", engine())
+        Session.open(path, "a", make_engine())
     with pytest.raises(DataFileError):
         read_everything(path)
     assert read_folder(path) == before
@@ -199,7 +199,7 @@ def test_chunked_reading_matches_and_detects_changed_record(path, monkeypatch, a
 @pytest.mark.slow
 def test_reopening_store_in_use_keeps_locks(path):
     # Closing any handle to a file drops the process's locks on it. SQLite could then assume exclusive use.
-    with Session.open(path, "a", engine()) as session:
+    with Session.open(path, "a", make_engine()) as session:
         for slot in range(20, 30):
             SessionStore(path).close()
             read_everything(path)
@@ -224,7 +224,7 @@ def test_server_url_as_path_raises_without_password():
 def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_path, change):
     aside = tmp_path / "aside"
     shutil.copyfile(path, tmp_path / "older")
-    with Session.open(path, "a", engine()) as session:
+    with Session.open(path, "a", make_engine()) as session:
         answered = {20: session.release(1, 20)}
         if change != "log deleted":
             path.rename(aside)
@@ -240,7 +240,7 @@ def test_release_is_not_answered_if_the_file_is_no_longer_in_place(path, tmp_pat
             aside.rename(path)
             answered |= {slot: session.release(2, slot) for slot in (22, 23)}
     if change in ("moved", "log deleted"):
-        with Session.open(path, "a", engine()) as session:
+        with Session.open(path, "a", make_engine()) as session:
             assert {slot: session.release(3, slot) for slot in answered} == answered
 
 
@@ -249,7 +249,7 @@ def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
     """A link leads to a file in use in a writable folder, with its last release in the log."""
     folder, writable = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     shutil.copyfile(path, writable / "store")
-    with Session.open(writable / "store", "a", engine()) as session:
+    with Session.open(writable / "store", "a", make_engine()) as session:
         if is_linked:
             session.release(1, 20)
             (folder / "store").symlink_to(writable / "store")
@@ -278,7 +278,7 @@ def test_file_in_a_folder_that_is_not_writable_can_be_read(path, is_linked):
 
 def test_release_is_not_answered_if_a_linked_file_is_moved(path, tmp_path):
     (tmp_path / "link").symlink_to(path)
-    with Session.open(tmp_path / "link", "a", engine()) as session:
+    with Session.open(tmp_path / "link", "a", make_engine()) as session:
         session.release(1, 20)
         path.rename(tmp_path / "aside")
         with pytest.raises(OutputError, match="must stay in place"):
@@ -288,7 +288,7 @@ def test_release_is_not_answered_if_a_linked_file_is_moved(path, tmp_path):
 @pytest.mark.parametrize("name", ["store", "link"])
 def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tmp_path, name):
     """The first page was moved already: its number of pages is that of the log."""
-    with Session.open(path, "a", engine()) as session:
+    with Session.open(path, "a", make_engine()) as session:
         for slot in range(20, 60):
             session.release(slot % 6, slot)
         before = read_everything(path)
@@ -299,7 +299,7 @@ def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tm
     shutil.move(log, f"{path}-wal")
     (tmp_path / "link").symlink_to(path)
     assert read_everything(tmp_path / name) == before
-    with Session.open(tmp_path / name, "a", engine()) as session:
+    with Session.open(tmp_path / name, "a", make_engine()) as session:
         assert session.release(0, 59).index == 59
 
 
@@ -314,7 +314,7 @@ def test_file_of_a_process_that_was_killed_while_moving_the_log_is_read(path, tm
 )
 def test_deleted_record_is_not_released_again_by_a_process_that_is_running(tmp_path, statement):
     path = tmp_path / "queries"
-    with Session.open(path, "a", {"place": engine(), "coarse": engine(epsilon=0.25)}) as session:
+    with Session.open(path, "a", {"place": make_engine(), "coarse": make_engine(epsilon=0.25)}) as session:
         for slot in range(11):
             for query in ("place", "coarse"):
                 session.release(1, slot, query=query)
@@ -332,12 +332,12 @@ def test_rows_of_an_earlier_time_raise_an_error_of_the_package(path):
     with closing(sqlite3.connect(path)) as connection, connection:
         query = "SELECT count, slot, head, belief, omitted, amended, digest FROM progress WHERE session = 1"
         earlier = connection.execute(query).fetchone()
-        with Session.open(path, "a", engine()) as session:
+        with Session.open(path, "a", make_engine()) as session:
             session.release(1, 20)
         columns = "count = ?, slot = ?, head = ?, belief = ?, omitted = ?, amended = ?, digest = ?"
         connection.execute(f"UPDATE progress SET {columns} WHERE session = 1", earlier)
     connection.close()
-    with Session.open(path, "a", engine()) as session, pytest.raises(DataFileError, match="damaged"):
+    with Session.open(path, "a", make_engine()) as session, pytest.raises(DataFileError, match="damaged"):
         session.release(1, 21)
 
 
@@ -347,5 +347,5 @@ def test_damaged_identity_raises(path, name, value):
         connection.execute("INSERT INTO identity VALUES (?, ?)", (name, value))
     connection.close()
     message = f"damaged at the row '{name}' of its identity"
-    with pytest.raises(DataFileError, match=message), Session.open(path, "a", engine()) as session:
+    with pytest.raises(DataFileError, match=message), Session.open(path, "a", make_engine()) as session:
         session._store.get_kept_clock()

@@ -39,7 +39,7 @@ from dphmm.release.session_transfer import export_store, import_store, migrate_s
 from dphmm.release.settings import Schedule
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
-from tests.release.engines import STICKY, engine
+from tests.release.engines import STICKY, make_engine
 
 STEP = 300
 NOW = 1_709_802_000
@@ -67,7 +67,7 @@ def run(*words):
 
 
 def release(where, name, slots, state=3, limits=LIMITS, releaser=None):
-    with Session.open(where, name, releaser or engine(step=STEP), limits) as session:
+    with Session.open(where, name, releaser or make_engine(step=STEP), limits) as session:
         return {slot: session.release(state, slot) for slot in slots}
 
 
@@ -92,7 +92,7 @@ def fill(where):
         execute("INSERT INTO login VALUES ('c', 't', 's', 6)")
         execute("INSERT INTO identity VALUES ('relay', 'name')")
         opened.set_partial_belief(1, "r1", 4, None)
-    with Session.open(where, "bob", engine(step=STEP)) as session:
+    with Session.open(where, "bob", make_engine(step=STEP)) as session:
         session.omit(SLOT - 1)
     return values
 
@@ -107,7 +107,7 @@ def test_moved_store_continues_exactly_and_the_old_one_is_closed(tmp_path, store
     values = fill(store)
     before = read_rows(store)
     file, moved = tmp_path / "everything", tmp_path / "moved.db"
-    with Session.open(store, "ann", engine(step=STEP)) as running:  # as by a relay that was not stopped
+    with Session.open(store, "ann", make_engine(step=STEP)) as running:  # as by a relay that was not stopped
         done = run("session", "export", store, "--everything", "-o", file)
         assert done.exit_code == 0, done.output
         for refused in (lambda: running.release(3, SLOT), lambda: running.omit(SLOT)):
@@ -125,7 +125,7 @@ def test_moved_store_continues_exactly_and_the_old_one_is_closed(tmp_path, store
     assert release(moved, "ann", range(SLOT - 30, SLOT - 20), state=0) == values["ann"]
     with pytest.raises(TimeOrderError):
         release(moved, "bob", [SLOT - 2])
-    with Session.open(moved, "ann", engine(step=STEP)) as session:
+    with Session.open(moved, "ann", make_engine(step=STEP)) as session:
         assert session.release(0, SLOT - 20).epsilon_total == values["ann"][SLOT - 21].epsilon_total + 0.5
     for again in (tmp_path / "second.db", store, moved):
         done = run("session", "import", file, again)
@@ -357,7 +357,7 @@ def test_restored_copy_gives_no_second_value_for_the_largest_clock_skew_of_a_rel
     step = 2 * 3600
     begin = NOW // step * step
     monkeypatch.setattr(session_transfer, "clock", lambda: begin + 0.5)
-    release_ann = partial(release, name="ann", releaser=engine(step=step))
+    release_ann = partial(release, name="ann", releaser=make_engine(step=step))
     release_ann(store, slots=[begin // step - 1])
     export_store(store, tmp_path / "copy", backup=True)
     slot = -(-(begin + 1 + skew) // step)  # the timestep that contains the fix
@@ -379,7 +379,7 @@ def test_copy_that_may_lack_releases_is_refused_where_guarantees_need_all_of_the
     export_store(tmp_path / "b.db", tmp_path / "b", backup=True)
     import_store(tmp_path / "b", tmp_path / "new.db", withhold=True)
     with pytest.raises(SessionMismatchError, match="length of a timestep"):
-        Session.open(tmp_path / "new.db", "eve", engine())
+        Session.open(tmp_path / "new.db", "eve", make_engine())
 
 
 @STORES

@@ -55,7 +55,7 @@ settings_strategy = st.builds(
 )
 
 
-def uniform(space) -> MarkovModel:
+def build_uniform(space) -> MarkovModel:
     return MarkovModel(
         np.full((space.size, space.size), 1 / space.size), np.full(space.size, 1 / space.size), space, 60
     )
@@ -178,20 +178,20 @@ def test_settings_are_frozen():
 
 
 def test_hash_depends_on_policy_content_not_wording_or_file_name(tmp_path):
-    def of(policy: str) -> str:
+    def compute_hash(policy: str) -> str:
         return ReleaseSettings(policy=policy).content_hash
 
-    assert of("utility:1km&complete") == of(" utility: 1000m &complete ")
-    assert of("utility:1km") != of("utility:2km")
+    assert compute_hash("utility:1km&complete") == compute_hash(" utility: 1000m &complete ")
+    assert compute_hash("utility:1km") != compute_hash("utility:2km")
     graph = PolicyGraph.from_edges(4, [(0, 1)])
     for name in ("one.json", "two.json"):
         graph.to_json(tmp_path / name)
-    first, two = (of(f"graph:{tmp_path / name}") for name in ("one.json", "two.json"))
+    first, two = (compute_hash(f"graph:{tmp_path / name}") for name in ("one.json", "two.json"))
     assert first == two
     PolicyGraph.from_edges(4, [(0, 2)]).to_json(tmp_path / "two.json")
-    assert of(f"graph:{tmp_path / 'two.json'}") != first
+    assert compute_hash(f"graph:{tmp_path / 'two.json'}") != first
     with pytest.raises(DataFileError, match=r"gone\.json"):
-        of(f"graph:{tmp_path / 'gone.json'}")
+        compute_hash(f"graph:{tmp_path / 'gone.json'}")
 
 
 def test_hash_depends_on_content_of_file_of_event_cap(tmp_path):
@@ -206,7 +206,7 @@ def test_hash_depends_on_content_of_file_of_event_cap(tmp_path):
 @pytest.mark.parametrize("mechanism", NOISES)
 def test_engine_keeps_epsilon_on_every_edge_for_any_space(space, mechanism):
     # On every edge of the protectable graph the loss is at most epsilon for the mechanism's true values.
-    engine = ReleaseSettings(policy="utility:600m", epsilon=0.7, mechanism=mechanism).engine(uniform(space), 1)
+    engine = ReleaseSettings(policy="utility:600m", epsilon=0.7, mechanism=mechanism).engine(build_uniform(space), 1)
     step = engine.prepare()
     edges = step.protection.graph.edge_array()
     loss = step.noise.parts[0].privacy_loss(engine.query.values[edges[:, 0]], engine.query.values[edges[:, 1]])
@@ -220,14 +220,14 @@ def test_engine_keeps_epsilon_on_every_edge_for_any_space(space, mechanism):
 
 def test_measurements_are_rounded_to_spacing():
     for spacing in ("1/1000", "0.01", 0.25):
-        engine = ReleaseSettings(policy="complete", spacing=spacing).engine(uniform(STOPS))
+        engine = ReleaseSettings(policy="complete", spacing=spacing).engine(build_uniform(STOPS))
         step = float(engine.settings.spacing)
         assert np.abs(engine.query.values * step - STOPS.points).max() <= step / 2 * (1 + 1e-12)
         assert engine.query.values.dtype == np.int64
 
 
 def test_engine_from_settings_matches_engine_from_parts():
-    model = uniform(GRID)
+    model = build_uniform(GRID)
     settings = ReleaseSettings(policy="centres:1km", epsilon=0.5, mechanism="k-norm")
     engine = settings.engine(model, 3)
     other = Releaser(model, GRID.points, PolicyGraph.utility(GRID.points, 1.0), 0.5, "k-norm", rng=3)
@@ -243,7 +243,7 @@ def test_engine_with_graph_has_distinct_settings_that_cannot_build_engines():
                (PolicyGraph.complete(3), PolicyGraph.from_edges(3, [(0, 1)]))]  # fmt: skip
     assert engines[0].settings.content_hash != engines[1].settings.content_hash
     with pytest.raises(ConfigurationError, match="graph"):
-        engines[0].settings.engine(uniform(GRID))
+        engines[0].settings.engine(build_uniform(GRID))
     assert SensitivityHull(PolicyGraph.complete(3).differences(f)).dimension == 2
 
 

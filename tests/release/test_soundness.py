@@ -21,18 +21,18 @@ from dphmm.random import RandomSource
 from dphmm.release import near_states, soundness
 from dphmm.release.near_states import NearStates
 from dphmm.release.soundness import SoundnessCheck
-from tests.running_example import F, graph, states
+from tests.running_example import F, build_graph, mask_states
 
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
 MODEL = MarkovModel(np.full((6, 6), 1 / 6), np.full(6, 1 / 6))
 
 
-def untouchable(_: int) -> bytes:
+def refuse_drawing(_: int) -> bytes:
     raise AssertionError("something was drawn")
 
 
-def engine(mechanism: str, policy: PolicyGraph | None = None, **settings) -> Releaser:
-    return Releaser(MODEL, F, policy or graph(), 1.0, mechanism, rng=RandomSource(untouchable), **settings)
+def make_engine(mechanism: str, policy: PolicyGraph | None = None, **settings) -> Releaser:
+    return Releaser(MODEL, F, policy or build_graph(), 1.0, mechanism, rng=RandomSource(refuse_drawing), **settings)
 
 
 def scale_noise(noise, share):
@@ -53,7 +53,7 @@ def scale_mechanism(mechanism, share):
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("share", [0.5, 0.999, 1 - 1e-7])
 def test_noise_with_too_small_scale_raises(name, share):
-    releaser = engine(name)
+    releaser = make_engine(name)
     step = releaser.prepare()
     releaser.soundness(step)
     with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [12]\.?\d* times"):
@@ -63,14 +63,14 @@ def test_noise_with_too_small_scale_raises(name, share):
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_noise_with_larger_scale_is_accepted(name):
-    releaser = Releaser(MODEL, F, graph(), 1.0, name, rng=1)
+    releaser = Releaser(MODEL, F, build_graph(), 1.0, name, rng=1)
     step = releaser.prepare()
     assert releaser.draw(replace(step, noise=scale_noise(step.noise, 1.25)), 3).index == 0
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_smaller_recorded_epsilon_raises(name):
-    releaser = engine(name)
+    releaser = make_engine(name)
     step = releaser.prepare()
     releaser.soundness(step)
     with pytest.raises(GuaranteeError, match="times epsilon"):
@@ -79,15 +79,15 @@ def test_smaller_recorded_epsilon_raises(name):
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_possible_state_outside_constraint_set_raises(name):
-    releaser = engine(name)
-    constraint = states(1, 2, 3, 4, 5)
-    step = replace(releaser.prepare(), constraint=constraint, protection=protect(graph(), F, constraint))
+    releaser = make_engine(name)
+    constraint = mask_states(1, 2, 3, 4, 5)
+    step = replace(releaser.prepare(), constraint=constraint, protection=protect(build_graph(), F, constraint))
     with pytest.raises(GuaranteeError, match="state 5 is possible but not in the constraint set"):
         releaser.draw(step, 3)
 
 
 def test_location_set_with_too_small_mass_raises():
-    releaser = engine("k-norm", delta=0.4)
+    releaser = make_engine("k-norm", delta=0.4)
     step = releaser.prepare()
     likely = Belief.from_probabilities(np.array([0.05, 0.05, 0.05, 0.05, 0.4, 0.4]))
     with pytest.raises(GuaranteeError, match=r"state \d is possible but not in the constraint set"):
@@ -98,7 +98,7 @@ def test_location_set_with_too_small_mass_raises():
 def test_missing_repair_raises(name):
     # Without edges no state is protected. With the noise of a distant edge, state 3 (the third) is exposed.
     for policy in (PolicyGraph.from_edges(6, []), PolicyGraph.from_edges(6, [(0, 1)])):
-        releaser = engine(name, policy)
+        releaser = make_engine(name, policy)
         step = releaser.prepare()
         assert step.protection is not None
         hull = SensitivityHull(policy.differences(F) * (1000 if name == "lattice" else 1))
@@ -110,7 +110,7 @@ def test_missing_repair_raises(name):
 
 def test_state_beyond_noise_body_raises():
     """All states but the fifth have another state within two blocks. The fifth within three."""
-    releaser = engine("k-norm", PolicyGraph.from_edges(6, []))
+    releaser = make_engine("k-norm", PolicyGraph.from_edges(6, []))
     step = releaser.prepare()
     unrepaired = replace(step.protection, added=())
     for blocks, message in (
@@ -124,8 +124,8 @@ def test_state_beyond_noise_body_raises():
 
 
 def test_possible_state_without_noise_raises():
-    releaser = engine("k-norm")
-    step = releaser.build_plan(Belief.from_probabilities(states(1, 2, 3, 4, 6) / 5), 1.0)
+    releaser = make_engine("k-norm")
+    step = releaser.build_plan(Belief.from_probabilities(mask_states(1, 2, 3, 4, 6) / 5), 1.0)
     releaser.soundness(step)
     with pytest.raises(GuaranteeError, match="different noise mechanisms"):
         releaser.draw(replace(step, prior=releaser.predict(), constraint=np.ones(6, dtype=bool)), 3)
@@ -142,7 +142,7 @@ def test_likelihood_ratio_limit_is_exact(epsilon):
 
 
 def test_added_edge_outside_noise_body_raises():
-    releaser = engine("k-norm")
+    releaser = make_engine("k-norm")
     step = releaser.prepare()
     releaser.soundness(step)
     repaired = replace(step.protection, added=((0, 4),))
@@ -151,13 +151,13 @@ def test_added_edge_outside_noise_body_raises():
 
 
 def test_missing_protection_raises():
-    releaser = engine("k-norm", allow_singleton=True)
+    releaser = make_engine("k-norm", allow_singleton=True)
     plan = replace(releaser.build_plan(releaser.predict(), 0.0, 1, "target"), reason="", epsilon=1.0)
     with pytest.raises(GuaranteeError, match="no noise is added although the states"):
         releaser.draw(plan, 3)
     with pytest.raises(GuaranteeError, match=r"loss on an edge must be at most epsilon, got [0-9.]+(e[+]\d+)? times"):
         releaser.draw(replace(plan, noise=releaser.planner.build_noise(plan, 1.0)), 3)
-    sure = Releaser(MODEL, F, graph(), 1.0, "k-norm")
+    sure = Releaser(MODEL, F, build_graph(), 1.0, "k-norm")
     singleton = Belief.from_probabilities(np.eye(6)[2])
     plan = sure.build_plan(singleton, 0.0, 1, "target")
     alone = replace(plan, reason="", epsilon=1.0, noise=sure.planner.build_noise(plan, 1.0))
@@ -173,7 +173,7 @@ def test_merged_measurements_raise(name, monkeypatch):
     merged = lambda column: axis(np.round(column, -1))  # noqa: E731
     monkeypatch.setattr(lattices, "_find_lattice_axis", merged)
     model = MarkovModel(np.full((2, 2), 1 / 2), np.full(2, 1 / 2))
-    releaser = Releaser(model, f, PolicyGraph.complete(2), 1.0, name, rng=RandomSource(untouchable))
+    releaser = Releaser(model, f, PolicyGraph.complete(2), 1.0, name, rng=RandomSource(refuse_drawing))
     with pytest.raises(GuaranteeError, match=r"times epsilon|among no other"):
         releaser.release(0)
 
@@ -183,13 +183,13 @@ def test_hull_that_drops_direction_raises():
     f = np.array([[0.0, 0.0], [1e9 + 0.1234, 0.0371], [1e9 + 7.1234, 0.5389]])
     model = MarkovModel(np.full((3, 3), 1 / 3), np.full(3, 1 / 3))
     policy = PolicyGraph.from_edges(3, [(0, 1), (1, 2)])
-    releaser = Releaser(model, f, policy, 1.0, "k-norm", rng=RandomSource(untouchable))
+    releaser = Releaser(model, f, policy, 1.0, "k-norm", rng=RandomSource(refuse_drawing))
     with pytest.raises(GuaranteeError, match="times epsilon"):
         releaser.release(0)
 
 
 def test_sound_step_and_body_are_checked_once():
-    releaser = Releaser(MODEL, F, graph(), 1.0, "k-norm", rng=2)
+    releaser = Releaser(MODEL, F, build_graph(), 1.0, "k-norm", rng=2)
     calls = []
     policy = releaser.soundness._policy
     widest = policy.compute_max_gauge
@@ -224,7 +224,7 @@ def test_check_is_repeated_for_additional_states():
 def test_only_state_of_a_part_is_exposed(make):
     """The repair omits one isolated state. Its noise is a point, which no other state shares."""
     path = PolicyGraph.from_edges(6, [(0, 1), (1, 2), (2, 3), (3, 4)])
-    releaser = engine("lattice" if make is LatticeKNormMechanism else "k-norm", path, noise_scope="component")
+    releaser = make_engine("lattice" if make is LatticeKNormMechanism else "k-norm", path, noise_scope="component")
     plan = releaser.prepare()
     point = make(SensitivityHull(np.zeros((0, 2))), 1.0)
     noise = replace(plan.noise, parts=(plan.noise.parts[0], point), part_of=np.array([0, 0, 0, 0, 0, 1]))

@@ -9,14 +9,14 @@ import pytest
 
 from dphmm import MarkovModel, Releaser, Session
 from dphmm.release.ledger import Account, steps_per_day
-from tests.running_example import F, graph
+from tests.running_example import F, build_graph
 
 START = np.full(6, 1 / 6)
 MOVES = np.full((6, 6), 0.1) + 0.4 * np.eye(6)
 
 
-def engine(step_seconds: float | None = 3600.0) -> Releaser:
-    return Releaser(MarkovModel(MOVES, START, step_seconds=step_seconds), F, graph(), 0.1, rng=3)
+def make_engine(step_seconds: float | None = 3600.0) -> Releaser:
+    return Releaser(MarkovModel(MOVES, START, step_seconds=step_seconds), F, build_graph(), 0.1, rng=3)
 
 
 def sum_budgets(steps: list[int], epsilons: list[float], day: int) -> list[tuple[float, float]]:
@@ -29,7 +29,7 @@ def sum_budgets(steps: list[int], epsilons: list[float], day: int) -> list[tuple
 
 
 def test_records_contain_total_and_24h_epsilon():
-    rng, releaser = np.random.default_rng(1), engine()
+    rng, releaser = np.random.default_rng(1), make_engine()
     steps, epsilons = [0, *rng.integers(1, 9, size=60).tolist()], rng.choice([0.1, 0.2, 0.7], size=61).tolist()
     records = [releaser.release(2, e, max(1, s)) for s, e in zip(steps, epsilons, strict=True)]
     totals = [(record.epsilon_total, record.epsilon_24h) for record in records]
@@ -39,7 +39,7 @@ def test_records_contain_total_and_24h_epsilon():
 
 def test_24h_epsilon_is_missing_without_step_seconds_and_total_without_account():
     assert [steps_per_day(step_seconds) for step_seconds in (None, 60.0, 7.0, 1e6)] == [None, 1440, 12343, 1]
-    releaser = engine(None)
+    releaser = make_engine(None)
     assert (releaser.release(0).epsilon_total, releaser.release(0).epsilon_24h) == (0.1, None)
     releaser.resume(releaser.belief, 2)
     assert releaser.release(0).epsilon_total is None, "the cost of two earlier releases is unknown"
@@ -52,7 +52,7 @@ def test_24h_epsilon_is_missing_without_step_seconds_and_total_without_account()
 @pytest.mark.parametrize(("first", "recent"), [(123, 0.35), (124, 0.1)])
 def test_24h_epsilon_after_restart_follows_slot_of_first_release(first, recent):
     """An earlier release at slot 100 counts for 24 hours."""
-    account, releaser = Account(), engine()
+    account, releaser = Account(), make_engine()
     account.add(100, 0.25, 1.0)
     releaser.restart(first)
     releaser.resume(None, 0, account=account)
@@ -65,16 +65,16 @@ def test_reopened_session_keeps_totals_after_lost_draw(tmp_path):
     slots = (1000 + np.cumsum(steps)).tolist()
     totals = []
     for slot, epsilon in zip(slots, epsilons, strict=True):
-        with Session.open(tmp_path / "a.session", "ann", engine()) as session:
+        with Session.open(tmp_path / "a.session", "ann", make_engine()) as session:
             append, lost = session._store.append, []
 
-            def failing(*arguments, append=append, lost=lost):
+            def append_or_fail(*arguments, append=append, lost=lost):
                 if not lost:
                     lost.append(arguments[-1]())  # a draw that is lost because the disk is full
                     raise OSError
                 return append(*arguments)
 
-            session._store.append = failing
+            session._store.append = append_or_fail
             with pytest.raises(OSError):
                 session.release(1, slot, epsilon)
             record = session.release(1, slot, epsilon)
@@ -83,7 +83,7 @@ def test_reopened_session_keeps_totals_after_lost_draw(tmp_path):
 
 
 def test_record_statistics_match_posterior_belief():
-    releaser = engine()
+    releaser = make_engine()
     for _ in range(8):
         record = releaser.release(4)
         p, points = releaser.belief.probabilities, releaser.measurements.points

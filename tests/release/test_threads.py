@@ -317,7 +317,7 @@ def test_forked_session_raises_although_another_thread_had_its_lock(tmp_path):
     holder.start()
     holds.wait()
 
-    def child(problems):
+    def release_in_child(problems):
         try:
             session.release(4, 0)
         except SessionBusyError as problem:
@@ -325,7 +325,7 @@ def test_forked_session_raises_although_another_thread_had_its_lock(tmp_path):
 
     context = multiprocessing.get_context("fork")
     problems = context.SimpleQueue()
-    process = context.Process(target=child, args=(problems,))
+    process = context.Process(target=release_in_child, args=(problems,))
     process.start()
     process.join(60)
     alive = process.is_alive()

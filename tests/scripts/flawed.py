@@ -12,7 +12,7 @@ from dphmm.errors import DphmmError
 from scripts.fuzzing.attempt import ACCEPTED, REFUSED, Target
 
 
-def _lines() -> None:
+def _raise_two_lines() -> None:
     class BrokenError(DphmmError):
         def __str__(self) -> str:
             return "two\nlines"
@@ -25,7 +25,7 @@ FLAWS = {
     "refused": lambda: (_ for _ in ()).throw(DphmmError("one line")),
     "a traceback": lambda: {}["no such key"],
     "a warning": lambda: warnings.warn("unexpected", stacklevel=1),
-    "two lines": _lines,
+    "two lines": _raise_two_lines,
     "memory": lambda: bytearray(8 << 30),
 }
 KINDS = {
@@ -41,14 +41,14 @@ KINDS = {
 def make_targets() -> dict[str, Target]:
     """Return a reader with every flaw except two, and one reader for each of those."""
 
-    def flawed(path: Path) -> None:
+    def raise_flaw(path: Path) -> None:
         FLAWS[path.read_text()]()
 
-    def target(use: Callable[[Path], object]) -> Target:
+    def make_target(use: Callable[[Path], object]) -> Target:
         return Target(lambda: [("flaw", b"")], lambda data, rng: rng.choice(list(FLAWS)).encode(), use)
 
     return {
-        "flawed": target(flawed),
-        "crashing": target(lambda path: ctypes.string_at(0)),
-        "hanging": target(lambda path: time.sleep(60)),
+        "flawed": make_target(raise_flaw),
+        "crashing": make_target(lambda path: ctypes.string_at(0)),
+        "hanging": make_target(lambda path: time.sleep(60)),
     }

@@ -12,7 +12,7 @@ from dphmm import MarkovModel
 from dphmm.model import Observations, filter, learn_from_releases, most_probable_path, smooth
 from scripts.benchmarks import peers
 from scripts.benchmarks.__main__ import STAGES, main
-from scripts.benchmarks.frontier import at_level, interval
+from scripts.benchmarks.frontier import compute_interval, interpolate_error
 
 pytestmark = pytest.mark.slow  # a tool of the project, not a feature
 
@@ -42,15 +42,15 @@ def test_small_run_prints_ratios_and_writes_its_output(stage, tmp_path, monkeypa
 def test_missing_peer_is_named(stage, module, names, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(f"scripts.benchmarks.{module}.find_spec", lambda _: None)
     for other in (
-        "spread",
-        "changing",
-        "delta_location_set",
-        "draws",
-        "gap",
-        "sparse",
+        "time_spread_masses",
+        "time_changing_sets",
+        "time_delta_location_set",
+        "time_draws",
+        "time_gap",
+        "time_sparse_filter",
         "measure_users",
-        "gaps",
-        "nights",
+        "time_yearly_gap",
+        "time_nights",
     ):
         monkeypatch.setattr(f"scripts.benchmarks.limits.{other}", lambda *_: None)
     main([stage, "--small"])
@@ -80,14 +80,14 @@ def test_at_level_interpolates_logarithmically_and_is_nan_outside():
     settings = np.array(
         [[400.0, 100.0], [1600.0, 900.0], [200.0, 50.0]]
     )  # errors of the filtered adversary and of an adversary with habit models
-    assert at_level(settings, 300.0) == pytest.approx(800.0)
-    assert at_level(settings, 100.0) == pytest.approx(400.0)
-    assert np.isnan(at_level(settings, 49.0))
-    assert np.isnan(at_level(settings, 901.0))
+    assert interpolate_error(settings, 300.0) == pytest.approx(800.0)
+    assert interpolate_error(settings, 100.0) == pytest.approx(400.0)
+    assert np.isnan(interpolate_error(settings, 49.0))
+    assert np.isnan(interpolate_error(settings, 901.0))
 
 
 def test_interval_contains_middle_of_resamples_and_is_nan_if_many_are_nan():
     values = np.arange(1000.0)
-    assert interval(values) == pytest.approx((25, 974), abs=1)
-    assert interval(np.append(values, np.full(40, np.nan))) == interval(values)
-    assert np.isnan(interval(np.append(values, np.full(60, np.nan)))).all()
+    assert compute_interval(values) == pytest.approx((25, 974), abs=1)
+    assert compute_interval(np.append(values, np.full(40, np.nan))) == compute_interval(values)
+    assert np.isnan(compute_interval(np.append(values, np.full(60, np.nan)))).all()

@@ -19,7 +19,7 @@ import dphmm
 from dphmm.readers.formats import FORMATS
 from scripts.fuzzing import changes
 from scripts.fuzzing.__main__ import main
-from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, hostile, start_processes, try_inputs
+from scripts.fuzzing.attempt import ACCEPTED, REFUSED, attempt, make_input, start_processes, try_inputs
 from scripts.fuzzing.commands import BASES, COMMANDS, SLOW
 from scripts.fuzzing.targets import TARGETS
 from tests.scripts.flawed import FLAWS, KINDS, make_targets
@@ -36,7 +36,7 @@ def test_hostile_files_are_read_or_raise_in_one_line(name, tmp_path):
     for file, data in target.seeds():
         assert attempt(target, file, data, tmp_path).kind == ACCEPTED, "valid files are accepted"
     for number in range(INPUTS):
-        outcome = attempt(target, *hostile(target, name, 0, number), tmp_path)
+        outcome = attempt(target, *make_input(target, name, 0, number), tmp_path)
         assert outcome.kind in (ACCEPTED, REFUSED), f"input {number}: {outcome.kind}\n{outcome.detail}"
 
 
@@ -117,7 +117,7 @@ def test_every_reader_of_package_gets_hostile_files(tmp_path):
 def test_commands_succeed_or_print_one_line_for_hostile_options(name, tmp_path):
     target = COMMANDS[name]
     for number in range(2):
-        outcome = attempt(target, *hostile(target, name, 0, number), tmp_path)
+        outcome = attempt(target, *make_input(target, name, 0, number), tmp_path)
         assert outcome.kind == ACCEPTED, f"input {number}: {outcome.kind}\n{outcome.detail}"
 
 
@@ -129,19 +129,19 @@ def test_fuzzer_is_short():
 
 def test_hostile_input_is_reproducible():
     for name in ("csv", "model", "parquet", "session"):
-        inputs = [[hostile(TARGETS[name], name, seed, 3) for _ in range(2)] for seed in (0, 1)]
+        inputs = [[make_input(TARGETS[name], name, seed, 3) for _ in range(2)] for seed in (0, 1)]
         assert inputs[0][0] == inputs[0][1]
         assert inputs[0][0] != inputs[1][0]
 
 
 def test_damaged_input_can_be_damaged_again():
     for number in range(20):
-        assert isinstance(changes.of_json(b'{"a": [1, }', Random(number)), bytes)
-        assert isinstance(changes.changed(b'{"a": ' * 2000 + b"1" + b"}" * 2000, Random(number)), bytes)
+        assert isinstance(changes.change_json(b'{"a": [1, }', Random(number)), bytes)
+        assert isinstance(changes.change_content(b'{"a": ' * 2000 + b"1" + b"}" * 2000, Random(number)), bytes)
 
 
 def test_each_flaw_is_detected_by_its_type():
-    flaw_counts = Counter(hostile(make_targets()["flawed"], "flawed", 0, number)[1].decode() for number in range(40))
+    flaw_counts = Counter(make_input(make_targets()["flawed"], "flawed", 0, number)[1].decode() for number in range(40))
     assert set(flaw_counts) == set(FLAWS)
     with start_processes(2, make_targets) as pool:
         tally = try_inputs(pool, "flawed", 0, range(40), seconds=60.0)

@@ -40,7 +40,7 @@ def read(name: str):
     return yaml.safe_load((ADDON / name).read_text(encoding="utf-8"))
 
 
-def flaws(config) -> list[str]:
+def find_flaws(config) -> list[str]:
     messages = [f"{key} is missing" for key in REQUIRED - config.keys()]
     for key, value in config.items():
         kind, wanted = SCHEMA.get(key, (None, None))
@@ -63,7 +63,7 @@ def flaws(config) -> list[str]:
 
 def test_configuration_is_valid_for_supervisor():
     config = read("config.yaml")
-    assert flaws(config) == []
+    assert find_flaws(config) == []
     assert {folder["type"] for folder in config["map"]} == {"addon_config"}
     assert config["options"].keys() == {name for name, kind in config["schema"].items() if "?" not in str(kind)}
     assert f"{config['ingress_port']}/tcp" in config["ports"]
@@ -75,7 +75,7 @@ def test_configuration_is_valid_for_supervisor():
     ids=["unknown key", "default value", "invalid slug", "invalid schema"],
 )
 def test_invalid_configuration_is_detected(change):
-    assert len(flaws(read("config.yaml") | change)) == 1
+    assert len(find_flaws(read("config.yaml") | change)) == 1
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

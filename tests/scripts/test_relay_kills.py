@@ -14,9 +14,9 @@ from dphmm.jobs import region
 from dphmm.serve.precision import PrecisionGrid
 from dphmm.tables import iso_time
 from scripts.relay import soak
-from scripts.relay.kills import PRECISION_M, REGION, START, STEP_S, Observations, find_flaws, run, running
+from scripts.relay.kills import PRECISION_M, REGION, START, STEP_S, Observations, find_flaws, run, run_server
 from scripts.relay.servers import Mosquitto, Postgres, find_program
-from tests.release.engines import engine, with_policy
+from tests.release.engines import make_engine, with_policy
 
 FIRST = START // STEP_S
 OTHERWISE = b'{"x_km": 99, "latitude": 45.01, "longitude": -30.02}'
@@ -26,7 +26,7 @@ OTHERWISE = b'{"x_km": 99, "latitude": 45.01, "longitude": -30.02}'
 def recorded_relay(tmp_path):
     """Return a store of four releases with changed settings after two, and all that was sent."""
     seen, grid = Observations(), PrecisionGrid(region(**REGION).projection, PRECISION_M)
-    for slots, maker in ((range(2), engine()), (range(2, 4), engine(policy=with_policy((0, 3))))):
+    for slots, maker in ((range(2), make_engine()), (range(2, 4), make_engine(policy=with_policy((0, 3))))):
         with Session.open(tmp_path / "s", "ann", maker, amendment_note="") as session:
             for slot in slots:
                 session.release(slot, FIRST + slot)
@@ -80,8 +80,8 @@ def test_kills_restarts_full_disk_and_clock_changes_cause_no_flaw(tmp_path, wher
         pytest.skip("PostgreSQL or Mosquitto is not installed")
     with (
         tempfile.TemporaryDirectory() as here,  # the database runs as another user, who needs access
-        running(Mosquitto, tmp_path / "b", True) as broker,
-        running(Postgres, Path(here) / "p", where == "server") as server,
+        run_server(Mosquitto, tmp_path / "b", True) as broker,
+        run_server(Postgres, Path(here) / "p", where == "server") as server,
     ):
         seen, store = run(5, 4, tmp_path, 60, 2, server, 2 if server else 1, broker)
         assert list(find_flaws(store, seen)) == []

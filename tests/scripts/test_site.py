@@ -13,10 +13,9 @@ import pytest
 pytest.importorskip("numpydoc")
 
 from scripts.site import commands, names
-from scripts.site.blocks import blocks
-from scripts.site.blocks import commands as commands_of
-from scripts.site.links import problems
-from scripts.site.look import flaws
+from scripts.site.blocks import parse_blocks, parse_commands
+from scripts.site.links import find_problems
+from scripts.site.look import find_flaws
 from scripts.site.pages import with_outputs
 from tests.documents import ROOT
 
@@ -116,12 +115,12 @@ def test_page_becomes_notebook_with_code_and_text_cells(tmp_path):
     pytest.importorskip("nbclient")
     from nbclient.exceptions import CellExecutionError
 
-    from scripts.site.notebook import notebook, run
+    from scripts.site.notebook import build_notebook, run
 
     page = tmp_path / "page.md"
     ask = "```console\n$ echo one \\\n  two\none two\n```\n<!-- not run: asks -->\n```console\n$ false\n```\n"
     page.write_text(f"# A [page](other.md)\n\n{ask}and\n```python\nprint(6 * 7)\n```\nends.\n", encoding="utf-8")
-    cells = notebook(page.read_text(encoding="utf-8")).cells
+    cells = build_notebook(page.read_text(encoding="utf-8")).cells
     assert [cell["cell_type"] for cell in cells] == ["markdown", "code", "markdown", "code", "markdown"]
     assert cells[0]["source"] == "# A page"
     assert "$ false" in cells[2]["source"]  # code that is not run stays text
@@ -137,7 +136,7 @@ def test_page_becomes_notebook_with_code_and_text_cells(tmp_path):
 
 
 def test_command_over_multiple_lines_is_one_command():
-    assert commands_of("$ one \\\n  two\nsaid\n$ three\n") == [("one \\\n  two", "said\n"), ("three", "")]
+    assert parse_commands("$ one \\\n  two\nsaid\n$ three\n") == [("one \\\n  two", "said\n"), ("three", "")]
 
 
 def test_page_for_r_runs_in_r(tmp_path):
@@ -159,13 +158,13 @@ def test_page_for_r_runs_in_r(tmp_path):
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.stem)
 def test_blocks_that_are_not_run_state_a_reason(page):
-    for block in blocks(page.read_text(encoding="utf-8")):
+    for block in parse_blocks(page.read_text(encoding="utf-8")):
         if block.language in ("console", "python") and not block.is_run:
             assert len(block.remark) > len("not run: ") + 10
 
 
 def test_every_command_and_key_has_an_entry():
-    pages = commands.pages()
+    pages = commands.build_pages()
     assert {f"commands/{name}.md" for name in commands.COMMANDS} < set(pages)
     assert "`-e, --epsilon" in pages["commands/release.md"] or "`--epsilon" in pages["commands/release.md"]
     assert "`repair_max_work`" in pages["commands/release.md"]
@@ -190,12 +189,12 @@ def test_key_without_description_raises():
         model_fields = {"key": Field()}  # noqa: RUF012
 
     with pytest.raises(LookupError, match=r"Undescribed\.key"):
-        list(commands._fields(Undescribed))
+        list(commands._list_fields(Undescribed))
 
 
 def test_every_public_name_is_on_page_of_its_stage():
-    pages = names.pages()
-    for stage, exported in names.exported().items():
+    pages = names.build_pages()
+    for stage, exported in names.list_exports().items():
         for name in exported:
             assert f":: dphmm.{stage}.{name}\n" in pages[f"api/{stage}.rst"]
 
@@ -203,11 +202,11 @@ def test_every_public_name_is_on_page_of_its_stage():
 def test_broken_links_and_external_resources_are_found(tmp_path):
     (tmp_path / "a.html").write_text('<a href="b.html#there">b</a><a href="https://example.org">out</a>')
     (tmp_path / "b.html").write_text('<p id="there"><a href="a.html">a</a><img src="data:image/png;base64,AA==">')
-    assert problems(tmp_path) == []
+    assert find_problems(tmp_path) == []
     (tmp_path / "c.html").write_text(
         '<a href="d.html"></a><a href="b.html#here"></a><img src="https://example.org/x.png">'
     )
-    assert len(problems(tmp_path)) == 3
+    assert len(find_problems(tmp_path)) == 3
 
 
 def test_wide_pages_and_external_requests_are_found(tmp_path):
@@ -223,7 +222,7 @@ def test_wide_pages_and_external_requests_are_found(tmp_path):
     }
     for name, text in pages.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    messages = flaws([tmp_path / name for name in pages])
+    messages = find_flaws([tmp_path / name for name in pages])
     assert [message for message in messages if message.startswith("good.html")] == []
     assert sum(message.startswith("wide.html at 420 pixels is 6") for message in messages) == 1
     assert sum("requests https://docs.invalid/x.js" in message for message in messages) == 2

@@ -10,23 +10,23 @@ from scipy.stats import binom
 
 from dphmm.readers.synthetic_city import build_city
 from scripts import street_adversary
-from scripts.make_sample import streets_geojson
-from scripts.street_adversary import Network, interval, main, reliability
+from scripts.make_sample import build_streets_geojson
+from scripts.street_adversary import Network, compute_interval, compute_reliability, main
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("networks")
-    (path / "town.geojson").write_text(json.dumps(streets_geojson(build_city(blocks=24))))
+    (path / "town.geojson").write_text(json.dumps(build_streets_geojson(build_city(blocks=24))))
     return path
 
 
 def test_interval_is_that_of_binomial_tails():
-    low, high = interval(7, 60)
+    low, high = compute_interval(7, 60)
     assert binom.sf(6, 60, low) == pytest.approx(0.025)
     assert binom.cdf(7, 60, high) == pytest.approx(0.025)
-    assert interval(0, 60)[0] == 0
-    assert interval(60, 60)[1] == 1
+    assert compute_interval(0, 60)[0] == 0
+    assert compute_interval(60, 60)[1] == 1
 
 
 def test_reliability_accepts_calibrated_and_rejects_overconfident_probabilities():
@@ -35,11 +35,11 @@ def test_reliability_accepts_calibrated_and_rejects_overconfident_probabilities(
     stated = rng.uniform(0, 0.6, 300)
     hits = rng.random(300) < stated
 
-    def num_misses(probabilities):
-        return sum(not low <= mean <= high for mean, _, low, high in reliability(probabilities, hits))
+    def count_misses(probabilities):
+        return sum(not low <= mean <= high for mean, _, low, high in compute_reliability(probabilities, hits))
 
-    assert num_misses(stated) <= 1
-    assert num_misses(np.minimum(2 * stated, 1)) >= 3
+    assert count_misses(stated) <= 1
+    assert count_misses(np.minimum(2 * stated, 1)) >= 3
 
 
 @pytest.mark.slow

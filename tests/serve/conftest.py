@@ -96,7 +96,7 @@ def serve_app(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
+def serve_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.Client]:
     """Yield a client of the relay over plain HTTP, since loading certificates takes long."""
     with (
         serve_app(make_app(config, accept_changes)) as url,
@@ -107,7 +107,7 @@ def relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[httpx.C
 
 @pytest.fixture
 def client(config: Callable[..., RelayConfig]) -> Iterator[httpx.Client]:
-    with relay(config()) as opened:
+    with serve_relay(config()) as opened:
         yield opened
 
 
@@ -196,7 +196,7 @@ def count_messages(client: httpx.Client, outcome: str) -> dict[str, int]:
     return {name.removeprefix(start)[:-1]: int(count) for name, count in counts if name.startswith(start)}
 
 
-def location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:
+def make_location(second: int = START, latitude: float = 45.0, longitude: float = -30.0) -> dict[str, Any]:
     """Return a message of OwnTracks, with the fields that the relay must drop."""
     return {
         "_type": "location", "BSSID": "b0:f2:8:45:94:33", "SSID": "Home Sweet Home", "acc": 4, "alt": 15, "batt": 51,

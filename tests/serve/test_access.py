@@ -13,9 +13,9 @@ from dphmm.release.session_store import SessionStore
 from dphmm.serve import RelayConfig, add_device, rotate_token
 from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
-from tests.serve.conftest import START, TOKEN, location, relay, wait_for
+from tests.serve.conftest import START, TOKEN, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP
-from tests.serve.test_endpoints import releases
+from tests.serve.test_endpoints import read_releases
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def get_tokens(lines):
 
 
 def post(client, user, token, step=0):
-    return client.post("/owntracks", json=location(START + STEP * step), auth=(user, token)).status_code
+    return client.post("/owntracks", json=make_location(START + STEP * step), auth=(user, token)).status_code
 
 
 @pytest.mark.slow
 def test_device_is_accepted_and_replaced_while_relays_run(path, inbox, postgres):
     config = RelayConfig.read(path)
-    with relay(config) as first, relay(config) as second:
+    with serve_relay(config) as first, serve_relay(config) as second:
         page, device = get_tokens(add_device(path, "ann"))
         for step, client in enumerate((first, second)):
             wait_for(lambda: post(client, "ann", device, step) == 200)  # noqa: B023 - it is waited for here
@@ -61,7 +61,7 @@ def test_device_is_accepted_and_replaced_while_relays_run(path, inbox, postgres)
         (new_page,) = get_tokens(rotate_token(path, "ann", page=True))
         wait_for(lambda: second.get("/page/state").status_code == 401, 20)
         assert second.post("/page/login", json={"token": new_page}).status_code == 200
-    assert len(releases(postgres)) == 3
+    assert len(read_releases(postgres)) == 3
     assert "[[device]]" not in path.read_text()
 
 
@@ -71,12 +71,12 @@ def test_recipients_of_users_in_the_database_change_with_the_file(path, inbox, p
     _, token = get_tokens(add_device(path, "ann"))
     config = RelayConfig.read(path)
     inbox.status = 503
-    with relay(config) as client:
+    with serve_relay(config) as client:
         assert post(client, "ann", token, 0) == 200
-    with relay(config.model_copy(update={"recipients": ()})):
+    with serve_relay(config.model_copy(update={"recipients": ()})):
         pass
     inbox.status = 200
-    with relay(config) as client:
+    with serve_relay(config) as client:
         assert post(client, "ann", token, 1) == 200  # a time of the past, by the wall clock
         wait_for(
             lambda: (

@@ -28,8 +28,17 @@ from dphmm.serve.delivery import POLL_INTERVAL_S
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.recipient_tables import RecipientTables
 from scripts.relay.servers import Postgres, find_program
-from tests.serve.conftest import START, TOKEN, count_messages, location, read_metrics, relay, serve_app, wait_for
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.conftest import (
+    START,
+    TOKEN,
+    count_messages,
+    make_location,
+    read_metrics,
+    serve_app,
+    serve_relay,
+    wait_for,
+)
+from tests.serve.test_endpoints import ANN, read_releases
 
 STEP = 300
 
@@ -69,13 +78,13 @@ class Mosquitto:
     def publish(self, *messages: tuple[str, object], retain: bool = False) -> None:
         aiomqtt = pytest.importorskip("aiomqtt")
 
-        async def all_of_them() -> None:
+        async def publish_messages() -> None:
             async with aiomqtt.Client("127.0.0.1", self.port) as phone:
                 for topic, message in messages:
                     body = message if isinstance(message, bytes) else json.dumps(message)
                     await phone.publish(topic, body, qos=1, retain=retain)
 
-        asyncio.run(all_of_them())
+        asyncio.run(publish_messages())
 
 
 @pytest.fixture
@@ -94,47 +103,47 @@ def short_waits(monkeypatch):
     monkeypatch.setattr(listening, "POLL_INTERVAL_S", 0.05)
 
 
-def at(step, **more):
-    return ("owntracks/ann/phone", location(START + STEP * step, **more))
+def make_message(step, **more):
+    return ("owntracks/ann/phone", make_location(START + STEP * step, **more))
 
 
 def is_listening(client):
     return client.get("/ready").json()["broker"] is True
 
 
-def steps(path):
-    return [release.slot - START // STEP for release in releases(path)]
+def list_steps(path):
+    return [release.slot - START // STEP for release in read_releases(path)]
 
 
 @pytest.mark.slow
 def test_published_and_retained_messages_are_not_read_as_fixes(config, mosquitto, tmp_path):
-    mosquitto.publish(at(0), retain=True)
+    mosquitto.publish(make_message(0), retain=True)
     out = [
         {"name": "family", "kind": "mqtt", "url": mosquitto.url},
         {"name": "house", "kind": "mqtt", "url": mosquitto.url, "content": "zone"},
     ]
-    with relay(config(recipient=out, mqtt={"url": mosquitto.url, "topic": "+/+/+"})) as client:
+    with serve_relay(config(recipient=out, mqtt={"url": mosquitto.url, "topic": "+/+/+"})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(at(1))
+        mosquitto.publish(make_message(1))
         wait_for(lambda: list(count_messages(client, "delivered").values()) == [1, 1])
-        other = ("owntracks/mallory/phone", location(START))
+        other = ("owntracks/mallory/phone", make_location(START))
         odd = [("owntracks/ann/phone", body) for body in (b"", b"\xff", b"[" * 5000)]
-        mosquitto.publish(other, *odd, ("a", b""), at(2))
+        mosquitto.publish(other, *odd, ("a", b""), make_message(2))
         wait_for(lambda: list(count_messages(client, "delivered").values()) == [2, 2])
         time.sleep(0.3)  # allow time for unexpected messages
-    assert steps(tmp_path / "users.db") == [1, 2]
-    assert releases(tmp_path / "users.db", "mallory") == []
+    assert list_steps(tmp_path / "users.db") == [1, 2]
+    assert read_releases(tmp_path / "users.db", "mallory") == []
 
 
 @pytest.mark.slow
 def test_messages_sent_while_relay_is_down_are_received_after_start(config, mosquitto, tmp_path):
     settings = config(mqtt={"url": mosquitto.url})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         wait_for(lambda: is_listening(client))
-    mosquitto.publish(*(at(k) for k in range(50)))
-    with relay(settings):
-        wait_for(lambda: len(steps(tmp_path / "users.db")) == 50)
-    assert steps(tmp_path / "users.db") == list(range(50))
+    mosquitto.publish(*(make_message(k) for k in range(50)))
+    with serve_relay(settings):
+        wait_for(lambda: len(list_steps(tmp_path / "users.db")) == 50)
+    assert list_steps(tmp_path / "users.db") == list(range(50))
 
 
 @pytest.mark.slow
@@ -142,23 +151,23 @@ def test_message_is_acknowledged_only_after_release(config, mosquitto, tmp_path,
     settings = config(mqtt={"url": mosquitto.url})
     with monkeypatch.context() as patch:
 
-        def full(*_):
+        def refuse_writing(*_):
             raise OutputError("no room")
 
-        patch.setattr(SessionStore, "append", full)
-        with relay(settings) as client:
+        patch.setattr(SessionStore, "append", refuse_writing)
+        with serve_relay(settings) as client:
             wait_for(lambda: is_listening(client))
-            mosquitto.publish(at(0), at(1))
+            mosquitto.publish(make_message(0), make_message(1))
             time.sleep(0.3)  # otherwise it would be acknowledged by now
-    assert steps(tmp_path / "users.db") == []
-    with relay(settings):
-        wait_for(lambda: len(steps(tmp_path / "users.db")) == 2)
+    assert list_steps(tmp_path / "users.db") == []
+    with serve_relay(settings):
+        wait_for(lambda: len(list_steps(tmp_path / "users.db")) == 2)
 
 
 def test_broker_keeps_session_and_may_send_all_messages_together(config):
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        with relay(config(mqtt={"url": url})), server.accept()[0] as connection:
+        with serve_relay(config(mqtt={"url": url})), server.accept()[0] as connection:
             packet = connection.recv(1000)
     header = packet.index(b"\x00\x04MQTT") + 6
     version, flags = packet[header : header + 2]
@@ -190,12 +199,12 @@ def test_large_message_does_not_delay_others(config, mosquitto, tmp_path, monkey
     parsed = []
     read = listening.read_owntracks
     monkeypatch.setattr(listening, "read_owntracks", lambda payload: parsed.append(len(payload)) or read(payload))
-    large = json.dumps(location(START) | {"x": [[]] * 12_000_000}).encode()
+    large = json.dumps(make_location(START) | {"x": [[]] * 12_000_000}).encode()
     assert len(large) > 48_000_000
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(("owntracks/ann/phone", large), at(1))
-        wait_for(lambda: client.get("/health").status_code == 200 and steps(tmp_path / "users.db") == [1])
+        mosquitto.publish(("owntracks/ann/phone", large), make_message(1))
+        wait_for(lambda: client.get("/health").status_code == 200 and list_steps(tmp_path / "users.db") == [1])
     assert max(parsed) < 1000
 
 
@@ -203,35 +212,35 @@ def test_large_message_does_not_delay_others(config, mosquitto, tmp_path, monkey
 def test_temporarily_full_store_delays_but_loses_no_messages(config, mosquitto, tmp_path, monkeypatch):
     real, fails = SessionStore.append, iter([True] * 2)
 
-    def full_at_first(*arguments):
+    def write_or_fail(*arguments):
         if next(fails, False):
             raise OutputError("no room")
         return real(*arguments)
 
     monkeypatch.setattr("dphmm.serve.delivery._FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(SessionStore, "append", full_at_first)
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    monkeypatch.setattr(SessionStore, "append", write_or_fail)
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(at(0), at(1))
-        wait_for(lambda: steps(tmp_path / "users.db") == [0, 1])
+        mosquitto.publish(make_message(0), make_message(1))
+        wait_for(lambda: list_steps(tmp_path / "users.db") == [0, 1])
 
 
 @pytest.mark.slow
 def test_failing_message_is_retried_and_then_skipped(config, mosquitto, tmp_path, monkeypatch):
     real, passing = SessionStore.append, iter([True] * (listening._MAX_ATTEMPTS - 1))
 
-    def fails(store, session, progress, slot, draw):
+    def append_or_fail(store, session, progress, slot, draw):
         step = slot - START // STEP
         if step == 1 or (step == 0 and next(passing, False)):
             raise ZeroDivisionError
         return real(store, session, progress, slot, draw)
 
     monkeypatch.setattr("dphmm.serve.delivery._FIRST_WAIT_S", 0.02)
-    monkeypatch.setattr(SessionStore, "append", fails)
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    monkeypatch.setattr(SessionStore, "append", append_or_fail)
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(*(at(k) for k in range(3)))
-        wait_for(lambda: steps(tmp_path / "users.db") == [0, 2])
+        mosquitto.publish(*(make_message(k) for k in range(3)))
+        wait_for(lambda: list_steps(tmp_path / "users.db") == [0, 2])
 
 
 @pytest.mark.slow
@@ -241,7 +250,7 @@ def test_refused_subscription_is_reported_and_repeated(config, caplog, monkeypat
     accepted = bytes([0x20, 0x03, 0x00, 0x00, 0x00])
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        with relay(config(mqtt={"url": url})) as client, server.accept()[0] as connection:
+        with serve_relay(config(mqtt={"url": url})) as client, server.accept()[0] as connection:
             connection.recv(1000)
             connection.sendall(accepted)
             for reason in (0x87, 0x87, 0x01):
@@ -267,25 +276,27 @@ def test_session_is_deleted_by_another_client_with_its_name(config, mosquitto, t
         pytest.skip("mosquitto_sub is not installed")
     caplog.set_level("INFO")
     settings = config(mqtt={"url": mosquitto.url})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         wait_for(lambda: is_listening(client))
-    mosquitto.publish(at(0))
+    mosquitto.publish(make_message(0))
     (line,) = [record.message for record in caplog.records if "session at the broker is" in record.message]
     words = ["-p", str(mosquitto.port), "-V", "5", "-i", line.split()[-1], "-t", "none", "-E"]
     subprocess.run([program, *words], check=True, timeout=60)
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(at(1))
-        wait_for(lambda: steps(tmp_path / "users.db") == [1])
+        mosquitto.publish(make_message(1))
+        wait_for(lambda: list_steps(tmp_path / "users.db") == [1])
 
 
 @pytest.mark.slow
 def test_ignored_posts_of_a_device_are_logged_once(config, mosquitto, tmp_path, caplog):
     caplog.set_level("INFO")
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(*((f"owntracks/ann/{name}", location(START)) for name in ("dphmm", "dphmm-x")), at(1))
-        wait_for(lambda: steps(tmp_path / "users.db") == [1])
+        mosquitto.publish(
+            *((f"owntracks/ann/{name}", make_location(START)) for name in ("dphmm", "dphmm-x")), make_message(1)
+        )
+        wait_for(lambda: list_steps(tmp_path / "users.db") == [1])
     messages = [record.message for record in caplog.records if "are ignored" in record.message]
     assert messages == ["messages of devices called dphmm are ignored, because relays publish on their topics"]
 
@@ -294,9 +305,9 @@ def test_ignored_posts_of_a_device_are_logged_once(config, mosquitto, tmp_path, 
 def test_user_with_the_name_of_a_share_is_released_while_another_process_listens(config, postgres, monkeypatch):
     monkeypatch.setattr(sessions, "_MAX_TURN_S", 1.0)
     settings = config(store=postgres, device=[{"user": "share 3", "token": TOKEN["ann"]}])
-    with SessionStore(postgres) as other, relay(settings) as client:
+    with SessionStore(postgres) as other, serve_relay(settings) as client:
         assert other.database.try_lock("share 3")
-        answer = client.post("/owntracks", json=location(), auth=("share 3", TOKEN["ann"]))
+        answer = client.post("/owntracks", json=make_location(), auth=("share 3", TOKEN["ann"]))
     assert answer.status_code == 200
 
 
@@ -356,20 +367,20 @@ def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monk
 
     real, fails = Client.ack, iter([True])
 
-    def ack(*arguments):
+    def acknowledge(*arguments):
         if next(fails, False):
             raise OSError
         return real(*arguments)
 
-    monkeypatch.setattr(Client, "ack", ack)
+    monkeypatch.setattr(Client, "ack", acknowledge)
     monkeypatch.setattr(listening, "POLL_INTERVAL_S", 0.5)
     status = lambda: client.get("/ready").json()["broker"]  # noqa: E731
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(status)
-        mosquitto.publish(at(0), at(1))
+        mosquitto.publish(make_message(0), make_message(1))
         wait_for(lambda: not status())
         assert status() is False
-        wait_for(lambda: steps(tmp_path / "users.db") == [0, 1])
+        wait_for(lambda: list_steps(tmp_path / "users.db") == [0, 1])
         wait_for(status)
 
 
@@ -377,24 +388,24 @@ def test_failed_listener_restarts_without_loss(config, mosquitto, tmp_path, monk
 def test_slow_releases_are_awaited(config, mosquitto, tmp_path, monkeypatch):
     real = SessionStore.append
 
-    def slowly(*arguments):
+    def delay(*arguments):
         time.sleep(0.15)  # longer than the listener waits for another message
         return real(*arguments)
 
-    monkeypatch.setattr(SessionStore, "append", slowly)
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    monkeypatch.setattr(SessionStore, "append", delay)
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(*(at(k) for k in range(25)))
-        wait_for(lambda: len(steps(tmp_path / "users.db")) == 25)
+        mosquitto.publish(*(make_message(k) for k in range(25)))
+        wait_for(lambda: len(list_steps(tmp_path / "users.db")) == 25)
 
 
 @pytest.mark.slow
 def test_restarted_broker_is_reconnected_and_its_messages_are_read(config, mosquitto, tmp_path):
     settings = config(mqtt={"url": mosquitto.url})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         wait_for(lambda: is_listening(client))
-        mosquitto.publish(at(0))
-        wait_for(lambda: len(steps(tmp_path / "users.db")) == 1)
+        mosquitto.publish(make_message(0))
+        wait_for(lambda: len(list_steps(tmp_path / "users.db")) == 1)
         mosquitto.stop()
         until = time.monotonic() + 2 * POLL_INTERVAL_S
         answers = []
@@ -406,8 +417,8 @@ def test_restarted_broker_is_reconnected_and_its_messages_are_read(config, mosqu
         assert [answer.status_code for answer in answers] == [503 if is_lost else 200 for is_lost in lost]
         assert client.get("/health").status_code == 200
         mosquitto.start()
-        mosquitto.publish(at(1))
-        wait_for(lambda: len(steps(tmp_path / "users.db")) == 2)
+        mosquitto.publish(make_message(1))
+        wait_for(lambda: len(list_steps(tmp_path / "users.db")) == 2)
         assert client.get("/ready").status_code == 200
 
 
@@ -420,7 +431,9 @@ def test_processes_divide_the_users_and_take_over_those_of_an_ended_one(config, 
     settings = config(store=postgres, mqtt={"url": mosquitto.url}, device=devices)
 
     def publish(*steps):
-        mosquitto.publish(*((f"owntracks/{name}/phone", location(START + STEP * k)) for k in steps for name in names))
+        mosquitto.publish(
+            *((f"owntracks/{name}/phone", make_location(START + STEP * k)) for k in steps for name in names)
+        )
 
     def are_released(count):
         with SessionStore(postgres, readonly=True) as store:
@@ -428,11 +441,11 @@ def test_processes_divide_the_users_and_take_over_those_of_an_ended_one(config, 
         assert [slot - START // STEP for _, slot in rows] == [number for number, _ in rows], "in order"
         return len(rows) == count * len(names)
 
-    with relay(settings) as first:
+    with serve_relay(settings) as first:
         wait_for(lambda: is_listening(first) and count_shares(postgres) == [NUM_SHARES])
         publish(0, 1)
         wait_for(lambda: are_released(2))
-        with relay(settings) as second:
+        with serve_relay(settings) as second:
             publish(2, 3)  # during the division
             wait_for(lambda: count_shares(postgres) == [NUM_SHARES // 2] * 2)
             wait_for(lambda: is_listening(first) and is_listening(second))
@@ -443,7 +456,7 @@ def test_processes_divide_the_users_and_take_over_those_of_an_ended_one(config, 
         publish(7)
         wait_for(lambda: are_released(8))
     publish(8)
-    with relay(settings):
+    with serve_relay(settings):
         wait_for(lambda: are_released(9))
 
 
@@ -521,19 +534,19 @@ def test_restarted_database_is_not_taken_for_another_relay(config, mosquitto, re
         clients = [stack.enter_context(httpx.Client(base_url=url, verify=False, timeout=60)) for url in urls]
         are_ready = lambda: all(map(is_listening, clients))  # noqa: E731
         wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES // 2] * 2 and are_ready())
-        mosquitto.publish(at(0), at(1))
-        wait_for(lambda: steps(restartable.url) == [0, 1])
+        mosquitto.publish(make_message(0), make_message(1))
+        wait_for(lambda: list_steps(restartable.url) == [0, 1])
         for step, app in ((2, apps[0]), (4, apps[1])):
             busy = app.state.sessions._thread.submit(time.sleep, 6)
             restartable.stop()
-            mosquitto.publish(at(step))
+            mosquitto.publish(make_message(step))
             restartable.start()
             wait_for(lambda: accepts_connections(restartable.url))
             wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES])
-            mosquitto.publish(at(step + 1))
+            mosquitto.publish(make_message(step + 1))
             busy.result()
             wait_for(lambda: count_shares(restartable.url) == [NUM_SHARES // 2] * 2 and are_ready())
-            wait_for(lambda: steps(restartable.url) == list(range(step + 2)))  # noqa: B023
+            wait_for(lambda: list_steps(restartable.url) == list(range(step + 2)))  # noqa: B023
         assert [client.get("/ready").json()["broker"] for client in clients] == [True, True]
     assert "is taken over" not in caplog.text
 
@@ -581,16 +594,16 @@ def test_messages_kept_in_the_session_of_all_users_are_released(config, mosquitt
     settings = config(store=postgres, mqtt={"url": mosquitto.url})
     with monkeypatch.context() as patch:
         patch.setattr(endpoints, "SharedListener", lambda *arguments: Listener(*arguments[:4]))
-        with relay(settings) as earlier:
+        with serve_relay(settings) as earlier:
             wait_for(lambda: is_listening(earlier))
-            mosquitto.publish(at(0))
-            wait_for(lambda: steps(postgres) == [0])
-    mosquitto.publish(at(1))
-    with relay(settings) as later:
-        wait_for(lambda: steps(postgres) == [0, 1])
+            mosquitto.publish(make_message(0))
+            wait_for(lambda: list_steps(postgres) == [0])
+    mosquitto.publish(make_message(1))
+    with serve_relay(settings) as later:
+        wait_for(lambda: list_steps(postgres) == [0, 1])
         wait_for(lambda: is_listening(later))
-        mosquitto.publish(at(2))
-        wait_for(lambda: steps(postgres) == [0, 1, 2])
+        mosquitto.publish(make_message(2))
+        wait_for(lambda: list_steps(postgres) == [0, 1, 2])
 
 
 @pytest.mark.slow
@@ -598,12 +611,12 @@ def test_messages_arrive_however_the_path_of_the_store_is_written(config, mosqui
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.db").symlink_to("users.db")
     paths = [str(tmp_path / "users.db"), "users.db", "./users.db", "link.db"]
-    with relay(config(mqtt={"url": mosquitto.url})) as client:
+    with serve_relay(config(mqtt={"url": mosquitto.url})) as client:
         wait_for(lambda: is_listening(client))
     for step, path in enumerate(paths):
-        mosquitto.publish(at(step))
-        with relay(config(store=path, mqtt={"url": mosquitto.url})):
-            wait_for(lambda: len(steps(tmp_path / "users.db")) == step + 1)  # noqa: B023
+        mosquitto.publish(make_message(step))
+        with serve_relay(config(store=path, mqtt={"url": mosquitto.url})):
+            wait_for(lambda: len(list_steps(tmp_path / "users.db")) == step + 1)  # noqa: B023
 
 
 @pytest.mark.slow
@@ -616,13 +629,13 @@ def test_relays_with_other_stores_have_other_sessions_at_a_broker(config, mosqui
             monkeypatch.chdir(tmp_path / family)
             device = [{"user": family, "token": family[0] * 40}]
             settings = config(store="users.db", device=device, mqtt={"url": mosquitto.url})
-            listening_relays.append(stack.enter_context(relay(settings)))
+            listening_relays.append(stack.enter_context(serve_relay(settings)))
             wait_for(lambda: is_listening(listening_relays[-1]))
         for step in range(20):
-            mosquitto.publish(at(step), ("owntracks/bob/phone", location(START + STEP * step)))
+            mosquitto.publish(make_message(step), ("owntracks/bob/phone", make_location(START + STEP * step)))
         for family in ("ann", "bob"):
             path = tmp_path / family / "users.db"
-            wait_for(lambda: len(releases(path, family)) == 20)  # noqa: B023
+            wait_for(lambda: len(read_releases(path, family)) == 20)  # noqa: B023
         assert all(map(is_listening, listening_relays))
 
 
@@ -630,14 +643,14 @@ def test_relays_with_other_stores_have_other_sessions_at_a_broker(config, mosqui
 def test_taken_over_session_is_reported(config, mosquitto, tmp_path, monkeypatch, caplog):
     """A relay with a copy of the store takes the session over, and keeps it."""
     settings = config(mqtt={"url": mosquitto.url})
-    with relay(settings) as first:
+    with serve_relay(settings) as first:
         wait_for(lambda: is_listening(first))
         with (
             closing(sqlite3.connect(tmp_path / "users.db")) as store,
             closing(sqlite3.connect(tmp_path / "copy.db")) as copy,
         ):
             store.backup(copy)
-        with relay(config(store=str(tmp_path / "copy.db"), mqtt={"url": mosquitto.url})) as second:
+        with serve_relay(config(store=str(tmp_path / "copy.db"), mqtt={"url": mosquitto.url})) as second:
             status = lambda: {client.get("/ready").json()["broker"] for client in (first, second)}  # noqa: E731
             wait_for(lambda: status() == {"taken over", True})
             time.sleep(2.5)
@@ -654,7 +667,7 @@ def test_disconnection_with_the_reason_of_a_takeover_is_reported(config, caplog)
     accepted = bytes([0x20, 0x03, 0x00, 0x00, 0x00])
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
-        with relay(config(mqtt={"url": url})) as client:
+        with serve_relay(config(mqtt={"url": url})) as client:
             with server.accept()[0] as connection:
                 connection.recv(1000)
                 connection.sendall(accepted + taken_over)
@@ -667,7 +680,7 @@ def test_disconnection_with_the_reason_of_a_takeover_is_reported(config, caplog)
 
 def test_store_without_identity_gets_one(config, tmp_path):
     """The table is added to a store of an earlier version when it is opened for writing."""
-    with relay(config()):
+    with serve_relay(config()):
         pass
     with closing(sqlite3.connect(tmp_path / "users.db")) as store:
         store.execute("DROP TABLE identity")
@@ -685,11 +698,11 @@ def test_store_without_identity_gets_one(config, tmp_path):
 def test_metrics_contain_status_latency_queues_broker_and_disk(config, inbox, tmp_path, mosquitto):
     inbox.status = 503
     recipient = {"name": 'a "b"', "kind": "webhook", "url": inbox.url}
-    with relay(config(recipient=[recipient], mqtt={"url": mosquitto.url})) as client:
+    with serve_relay(config(recipient=[recipient], mqtt={"url": mosquitto.url})) as client:
         label = 'recipient="a "b""'
-        client.post("/owntracks", json=location(), auth=("ann", "wrong"))
+        client.post("/owntracks", json=make_location(), auth=("ann", "wrong"))
         for step in range(3):
-            client.post("/owntracks", json=location(START + 300 * step), auth=ANN).raise_for_status()
+            client.post("/owntracks", json=make_location(START + 300 * step), auth=ANN).raise_for_status()
         wait_for(lambda: read_metrics(client)[f'dphmm_message_seconds_bucket le="20.0" {label}'] >= 1)
         wait_for(lambda: read_metrics(client)["dphmm_broker_connected"] == 1)
         metrics = read_metrics(client)
@@ -704,7 +717,7 @@ def test_metrics_contain_status_latency_queues_broker_and_disk(config, inbox, tm
         wait_for(lambda: read_metrics(client)[f"dphmm_waiting_messages {label}"] == 0)
         with SessionStore(tmp_path / "users.db") as store, store.database.begin_transaction():
             store.set_mark({"state": "moved"})
-        answer = client.post("/owntracks", json=location(START + 900), auth=ANN)
+        answer = client.post("/owntracks", json=make_location(START + 900), auth=ANN)
         assert answer.status_code == 503, "the phone keeps the message for the store that continues"
         wait_for(lambda: client.get("/ready").status_code == 503)
         mosquitto.stop()

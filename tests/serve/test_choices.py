@@ -14,10 +14,10 @@ from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
 from dphmm.serve.outgoing import Message
-from tests.serve.conftest import START, TOKEN, location, relay, wait_for
-from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
-from tests.serve.test_endpoints import ANN, releases
-from tests.serve.test_page import HOME, zones
+from tests.serve.conftest import START, TOKEN, make_location, serve_relay, wait_for
+from tests.serve.test_delivery import STEP, describe_recipient, log_in, post, read_messages
+from tests.serve.test_endpoints import ANN, read_releases
+from tests.serve.test_page import HOME, make_zones
 
 
 @pytest.fixture(autouse=True)
@@ -31,26 +31,26 @@ def read_inbox(inbox, name):
     return [json.loads(body) for _, headers, body in inbox.messages if headers.get("x-name") == name]
 
 
-def named_recipient(inbox, name, **more):
-    return recipient(inbox, **more) | {"name": name, "headers": {"X-Name": name}}
+def describe_named_recipient(inbox, name, **more):
+    return describe_recipient(inbox, **more) | {"name": name, "headers": {"X-Name": name}}
 
 
 @pytest.mark.slow
 def test_exhausted_budget_sends_prediction_or_nothing_as_configured(config, inbox, tmp_path):
     recipients = [
-        named_recipient(inbox, "family"), named_recipient(inbox, "quiet", when_withheld="nothing"),
-        named_recipient(inbox, "friends", precision="2km"),
-        named_recipient(inbox, "map", kind="owntracks"),
+        describe_named_recipient(inbox, "family"), describe_named_recipient(inbox, "quiet", when_withheld="nothing"),
+        describe_named_recipient(inbox, "friends", precision="2km"),
+        describe_named_recipient(inbox, "map", kind="owntracks"),
     ]  # fmt: skip
     settings = config(recipient=recipients, limits={"epsilon": 1.0})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, 0, 1, 2, 2)
         wait_for(lambda: all(len(read_inbox(inbox, name)) == 3 for name in ("family", "friends", "map")))
-    with relay(settings) as client:  # permanently: the same timestep again, after a restart
+    with serve_relay(settings) as client:  # permanently: the same timestep again, after a restart
         post(client, 2, 3)
         wait_for(lambda: len(read_inbox(inbox, "friends")) == len(read_inbox(inbox, "family")) == 4)
         assert 'dphmm_fixes_total{outcome="unreleased"} 2' in client.get("/metrics").text
-    records = [release.record for release in releases(tmp_path / "users.db")]
+    records = [release.record for release in read_releases(tmp_path / "users.db")]
     assert [record.withheld_reason for record in records] == ["", "", "budget", "budget"]
     assert records[-1].epsilon_total == 1.0
     for name in ("family", "friends"):
@@ -65,28 +65,28 @@ def test_every_post_that_can_have_a_message_wakes_the_senders(config, inbox, mon
     """Without it, the prediction of a withheld timestep would wait for the next release."""
     woken = []
     monkeypatch.setattr(delivery.Outbox, "wake", lambda _, user: woken.append(user))
-    with relay(config(recipient=[named_recipient(inbox, "family")], limits={"epsilon": 1.0})) as client:
+    with serve_relay(config(recipient=[describe_named_recipient(inbox, "family")], limits={"epsilon": 1.0})) as client:
         post(client, 0, 1, 2)
     assert woken == ["ann"] * 3
 
 
 @pytest.mark.slow
 def test_timestep_beyond_limit_has_no_record_without_predictions(config, inbox, tmp_path):
-    quiet = named_recipient(inbox, "quiet", when_withheld="nothing")
-    with relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:
+    quiet = describe_named_recipient(inbox, "quiet", when_withheld="nothing")
+    with serve_relay(config(recipient=[quiet], limits={"epsilon": 1.0})) as client:
         post(client, 0, 1, 2)
         assert 'dphmm_fixes_total{outcome="unreleased"} 1' in client.get("/metrics").text
-    assert len(releases(tmp_path / "users.db")) == 2
+    assert len(read_releases(tmp_path / "users.db")) == 2
 
 
 @pytest.mark.slow
 def test_zone_recipient_gets_only_name_of_zone_of_estimate(config, inbox):
-    recipients = [named_recipient(inbox, "house", content="zone"), named_recipient(inbox, "family")]
-    with relay(config(recipient=recipients)) as client:
+    recipients = [describe_named_recipient(inbox, "house", content="zone"), describe_named_recipient(inbox, "family")]
+    with serve_relay(config(recipient=recipients)) as client:
         log_in(client)
-        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        assert client.post("/page/zones", json=make_zones(HOME)).status_code == 200
         post(client, 0)
-        client.post("/owntracks", json=location(START + STEP, 45.025, -30.035), auth=ANN)
+        client.post("/owntracks", json=make_location(START + STEP, 45.025, -30.035), auth=ANN)
         wait_for(lambda: len(read_inbox(inbox, "house")) == len(read_inbox(inbox, "family")) == 2)
     for house, family in zip(read_inbox(inbox, "house"), read_inbox(inbox, "family"), strict=True):
         latitude, longitude = family["estimate_latitude"], family["estimate_longitude"]
@@ -100,20 +100,20 @@ def test_zone_recipient_gets_only_name_of_zone_of_estimate(config, inbox):
 @pytest.mark.slow
 def test_true_locations_are_sent_only_if_configured_and_never_stored_or_logged(config, inbox, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    true_places = named_recipient(inbox, "mine", true_locations_unprotected=True)
-    with relay(config(recipient=[true_places, named_recipient(inbox, "family")])) as client:
-        client.post("/owntracks", json=location(latitude=45.0123456, longitude=-30.0123456), auth=ANN)
+    true_places = describe_named_recipient(inbox, "mine", true_locations_unprotected=True)
+    with serve_relay(config(recipient=[true_places, describe_named_recipient(inbox, "family")])) as client:
+        client.post("/owntracks", json=make_location(latitude=45.0123456, longitude=-30.0123456), auth=ANN)
         wait_for(lambda: read_inbox(inbox, "mine") and read_inbox(inbox, "family"))
         inbox.status = 503
-        client.post("/owntracks", json=location(START + STEP, 45.0123456, -30.0123456), auth=ANN)
+        client.post("/owntracks", json=make_location(START + STEP, 45.0123456, -30.0123456), auth=ANN)
         wait_for(lambda: "recipient mine was not sent a location" in caplog.text)
         assert "mine" not in client.get("/metrics").text, "the answers of that server may depend on a true place"
         state = log_in(client)
         assert client.post("/page/pause", json={"recipient": "mine", "paused": True}).status_code == 200
-        client.post("/owntracks", json=location(START + 2 * STEP), auth=ANN)
+        client.post("/owntracks", json=make_location(START + 2 * STEP), auth=ANN)
     inbox.status = 200
-    with relay(
-        config(recipient=[true_places, named_recipient(inbox, "family")])
+    with serve_relay(
+        config(recipient=[true_places, describe_named_recipient(inbox, "family")])
     ) as client:  # the queue is cleared, and the recipient is paused
         post(client, 3)
         wait_for(lambda: len(read_inbox(inbox, "family")) == 4)
@@ -144,7 +144,7 @@ def test_recipients_of_true_locations_get_accuracy_and_validity_as_posted(config
 
     monkeypatch.setattr(delivery.MqttConnection, "publish", publish)
     recipients = [
-        named_recipient(inbox, kind, kind=kind, true_locations_unprotected=True)
+        describe_named_recipient(inbox, kind, kind=kind, true_locations_unprotected=True)
         | ({"url": "mqtt://127.0.0.1", "headers": {}} if kind == "mqtt" else {})
         for kind in ACCURACY_FIELDS
     ]
@@ -163,7 +163,7 @@ def test_recipients_of_true_locations_get_accuracy_and_validity_as_posted(config
         messages = list(map(json.loads, bodies))
         return [message["locations"][0]["properties"] for message in messages] if kind == "overland" else messages
 
-    with relay(config(recipient=recipients)) as client:
+    with serve_relay(config(recipient=recipients)) as client:
         client.post("/fix", json=fixes, headers={"Authorization": f"Bearer {TOKEN['ann']}"}).raise_for_status()
         wait_for(lambda: all(len(read(kind)) == len(posted) for kind in ACCURACY_FIELDS))
     for kind, field in ACCURACY_FIELDS.items():
@@ -186,12 +186,12 @@ def test_recipients_of_true_locations_get_accuracy_and_validity_as_posted(config
 )
 def test_conflicting_recipient_options_raise(config, inbox, keys, message):
     with pytest.raises(ValueError, match=message):
-        config(recipient=[recipient(inbox) | keys])
+        config(recipient=[describe_recipient(inbox) | keys])
 
 
 @pytest.mark.slow
 def test_messages_without_zones_have_no_zone(config, inbox):
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 0)
         wait_for(lambda: inbox.messages)
     assert "zone" not in read_messages(inbox)[0]
@@ -200,31 +200,33 @@ def test_messages_without_zones_have_no_zone(config, inbox):
 @pytest.mark.slow
 def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, clock):
     kinds = ("owntracks", "overland", "traccar", "home-assistant", "webhook")
-    settings = config(recipient=[named_recipient(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0})
+    settings = config(
+        recipient=[describe_named_recipient(inbox, kind, kind=kind) for kind in kinds], limits={"epsilon": 1.0}
+    )
 
-    def bodies(name):
+    def list_bodies(name):
         return [body for _, headers, body in inbox.messages if headers.get("x-name") == name]
 
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, 0, 1, 2, 300)
-        wait_for(lambda: all(len(bodies(name)) == 4 for name in kinds))
-    with relay(settings) as client:  # also if it is requested after a restart
+        wait_for(lambda: all(len(list_bodies(name)) == 4 for name in kinds))
+    with serve_relay(settings) as client:  # also if it is requested after a restart
         post(client, 301)
-        wait_for(lambda: all(len(bodies(name)) == 5 for name in kinds))
+        wait_for(lambda: all(len(list_bodies(name)) == 5 for name in kinds))
     last_known = START + STEP
     for at, step in ((2, 2), (3, 300), (4, 301)):
-        owntracks = json.loads(bodies("owntracks")[at])
+        owntracks = json.loads(list_bodies("owntracks")[at])
         assert (owntracks["tst"], owntracks["created_at"]) == (last_known, START + step * STEP)
-        (feature,) = json.loads(bodies("overland")[at])["locations"]
+        (feature,) = json.loads(list_bodies("overland")[at])["locations"]
         activity = f"last known {'' if step == 2 else '2024-03-07 '}09:05 UTC"
         assert feature["properties"]["activity"] == activity
         for kind, key in (("traccar", "prediction"), ("home-assistant", "activity")):
-            fields = {name: value for name, (value,) in parse_qs(bodies(kind)[at].decode()).items()}
+            fields = {name: value for name, (value,) in parse_qs(list_bodies(kind)[at].decode()).items()}
             assert fields[key] == activity
             assert fields.get("valid") == ("false" if kind == "traccar" else None)
             assert fields.get("provider") == (None if kind == "traccar" else "prediction")
-        assert json.loads(bodies("webhook")[at])["last_known"] == "2024-03-07T09:05:00Z"
-    release_message = json.loads(bodies("owntracks")[1])
+        assert json.loads(list_bodies("webhook")[at])["last_known"] == "2024-03-07T09:05:00Z"
+    release_message = json.loads(list_bodies("owntracks")[1])
     assert (release_message["tst"], release_message["created_at"], release_message["prediction"]) == (
         last_known,
         last_known,
@@ -232,7 +234,7 @@ def test_prediction_states_last_known_time_in_format_of_each_app(config, inbox, 
     )
     for kind in kinds:  # releases and predictions have equal keys, except for a webhook's row
         keys = [set(json.loads(body) if kind in ("owntracks", "overland", "webhook") else parse_qs(body.decode(), True))
-                for body in bodies(kind)]  # fmt: skip
+                for body in list_bodies(kind)]  # fmt: skip
         assert kind == "webhook" or all(keys_of_message == keys[0] for keys_of_message in keys)
 
 
@@ -253,9 +255,9 @@ def test_last_known_time_in_text_does_not_depend_on_time_zone_of_machine(monkeyp
 def test_accuracy_is_calibrated_radius_if_model_has_radii(config, inbox, clock, tmp_path):
     holding = load_model(config().model).with_calibrated_radii(CalibratedRadii((2.0, 2.0, 3.0, 4.0, 5.0), 30))
     holding.save(tmp_path / "holding.npz")
-    recipients = [named_recipient(inbox, "map", kind="owntracks")]
+    recipients = [describe_named_recipient(inbox, "map", kind="owntracks")]
     settings = config(model=str(tmp_path / "holding.npz"), recipient=recipients, limits={"epsilon": 1.5})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: read_inbox(inbox, "map"))

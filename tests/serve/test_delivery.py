@@ -22,8 +22,17 @@ from dphmm.serve import delivery
 from dphmm.serve.config import Recipient
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.recipient_tables import Lease
-from tests.serve.conftest import START, TOKEN, count_messages, get_page_token, location, relay, serve_app, wait_for
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.conftest import (
+    START,
+    TOKEN,
+    count_messages,
+    get_page_token,
+    make_location,
+    serve_app,
+    serve_relay,
+    wait_for,
+)
+from tests.serve.test_endpoints import ANN, read_releases
 
 STEP = 300
 
@@ -34,7 +43,7 @@ def short_waits(monkeypatch):
     monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.1)
 
 
-def recipient(inbox, kind="webhook", **more):
+def describe_recipient(inbox, kind="webhook", **more):
     return {"name": "family", "kind": kind, "url": inbox.url, "users": ["ann"], **more}
 
 
@@ -47,7 +56,7 @@ def log_in(client, user="ann"):
 
 def post(client, *steps):
     for k in steps:
-        assert client.post("/owntracks", json=location(START + STEP * k), auth=ANN).status_code == 200
+        assert client.post("/owntracks", json=make_location(START + STEP * k), auth=ANN).status_code == 200
 
 
 def read_messages(inbox):
@@ -56,11 +65,11 @@ def read_messages(inbox):
 
 @pytest.mark.slow
 def test_webhook_gets_answer_of_stream_only(config, inbox, tmp_path):
-    with relay(config(recipient=[recipient(inbox, headers={"X-Key": "k"})])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox, headers={"X-Key": "k"})])) as client:
         post(client, 0)
         wait_for(lambda: inbox.messages)
     (message,) = read_messages(inbox)
-    (release,) = releases(tmp_path / "users.db")
+    (release,) = read_releases(tmp_path / "users.db")
     assert message["released"] is True
     assert (message["user"], message["x_km"]) == ("ann", release.record.released[0])
     assert {"time", "latitude", "longitude", "estimate_latitude", "estimate_longitude"} <= set(message)
@@ -72,7 +81,7 @@ def test_messages_have_format_of_each_recipient(config, inbox):
     for kind in ("owntracks", "overland", "traccar", "home-assistant"):
         inbox.messages.clear()
         store = {"store": config().store + kind}
-        with relay(config(recipient=[recipient(inbox, kind)], **store)) as client:
+        with serve_relay(config(recipient=[describe_recipient(inbox, kind)], **store)) as client:
             post(client, 0)
             wait_for(lambda: inbox.messages)
         ((_, headers, body),) = inbox.messages
@@ -94,12 +103,12 @@ def test_messages_have_format_of_each_recipient(config, inbox):
 
 @pytest.mark.slow
 def test_outage_delays_messages_without_loss_and_keeps_order(config, inbox):
-    settings = config(recipient=[recipient(inbox)])
+    settings = config(recipient=[describe_recipient(inbox)])
     inbox.status = 503
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, 0, 1, 2)
         wait_for(lambda: count_messages(client, "failed")["family"] > 0)
-    with relay(settings) as client:  # restarted during the outage of the recipient
+    with serve_relay(settings) as client:  # restarted during the outage of the recipient
         post(client, 3)
         inbox.status = 200
         wait_for(lambda: len(inbox.messages) == 4)
@@ -110,7 +119,7 @@ def test_outage_delays_messages_without_loss_and_keeps_order(config, inbox):
 
 @pytest.mark.slow
 def test_permanently_rejected_message_is_skipped(config, inbox):
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         inbox.status = 422
         post(client, 0)
         wait_for(lambda: count_messages(client, "set_aside") == {"family": 1})
@@ -122,20 +131,20 @@ def test_permanently_rejected_message_is_skipped(config, inbox):
 
 @pytest.mark.slow
 def test_new_recipient_gets_no_earlier_releases_and_no_other_users(config, inbox):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0, 1)
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 2)
-        client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
+        client.post("/owntracks", json=make_location(), auth=("bob", TOKEN["bob"]))
         wait_for(lambda: inbox.messages)
     assert [(message["user"], message["time"]) for message in read_messages(inbox)] == [("ann", "2024-03-07T09:10:00Z")]
 
 
 @pytest.mark.slow
 def test_paused_recipient_never_gets_releases_of_the_pause(config, inbox):
-    with relay(config(recipient=[recipient(inbox, paused=True)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox, paused=True)])) as client:
         post(client, 0)
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 1)
         wait_for(lambda: inbox.messages)
     assert [message["time"] for message in read_messages(inbox)] == ["2024-03-07T09:05:00Z"]
@@ -145,7 +154,7 @@ def test_paused_recipient_never_gets_releases_of_the_pause(config, inbox):
 def test_message_repeated_after_crash_is_equal(config, inbox, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
-    settings = config(recipient=[recipient(inbox)])
+    settings = config(recipient=[describe_recipient(inbox)])
     with monkeypatch.context() as patch:
         run = Sessions.run
 
@@ -155,10 +164,10 @@ def test_message_repeated_after_crash_is_equal(config, inbox, monkeypatch):
             return await run(sessions, work, *arguments)
 
         patch.setattr(Sessions, "run", crash)
-        with relay(settings) as client:
+        with serve_relay(settings) as client:
             post(client, 0)
             wait_for(lambda: inbox.messages)
-    with relay(settings):
+    with serve_relay(settings):
         wait_for(lambda: len(inbox.messages) == 2)
     first, second = inbox.messages
     assert first[2] == second[2]
@@ -169,7 +178,7 @@ def test_permanently_failing_message_is_set_aside_and_does_not_block_others(conf
     poison = []
     inbox.answer = lambda body: 500 if json.loads(body)["time"] in poison else 200
     poison += ["2024-03-07T09:00:00Z", "2024-03-07T09:05:00Z"]
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 0, 1, 2, 3)
         wait_for(lambda: count_messages(client, "set_aside") == {"family": 2})
         wait_for(lambda: {message["time"][11:16] for message in read_messages(inbox)} == {"09:10", "09:15"})
@@ -197,7 +206,7 @@ def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inb
         return 200 if is_over.is_set() else 500
 
     attempts, inbox.answer = [], answer
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 0, 1)
         wait_for(lambda: {message["time"][11:16] for message in read_messages(inbox)} == {"09:00", "09:05"})
         assert len(attempts) > 8
@@ -208,11 +217,15 @@ def test_outage_that_ends_between_two_attempts_sets_no_message_aside(config, inb
 @pytest.mark.parametrize("user", ["Zoë", "李雷", "Алиса", "ann ", " ann", "ann: Zoë"])
 def test_user_names_that_headers_cannot_contain_reach_owntracks_recipients(config, inbox, user):
     settings = config(
-        device=[{"user": user, "token": TOKEN["ann"]}], recipient=[recipient(inbox, "owntracks") | {"users": [user]}]
+        device=[{"user": user, "token": TOKEN["ann"]}],
+        recipient=[describe_recipient(inbox, "owntracks") | {"users": [user]}],
     )
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         sent = client.post(
-            "/owntracks", json=location(), headers={"Authorization": basic(user, TOKEN["ann"])}, params={"u": user}
+            "/owntracks",
+            json=make_location(),
+            headers={"Authorization": format_basic(user, TOKEN["ann"])},
+            params={"u": user},
         )
         assert sent.status_code == 200
         wait_for(lambda: inbox.messages)
@@ -220,7 +233,7 @@ def test_user_names_that_headers_cannot_contain_reach_owntracks_recipients(confi
     assert json.loads(inbox.messages[0][2])["topic"] == f"owntracks/{user}/dphmm"
 
 
-def basic(user, token):
+def format_basic(user, token):
     return "Basic " + base64.b64encode(f"{user}:{token}".encode()).decode()
 
 
@@ -244,9 +257,9 @@ def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
     devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
     with serve_app(Starlette(routes=[Route("/in", take, methods=["POST"])])) as url:
         family = {"name": "family", "kind": "webhook", "url": f"{url}/in"}
-        with relay(config(device=devices, recipient=[family])) as client:
+        with serve_relay(config(device=devices, recipient=[family])) as client:
             for name in names:
-                client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+                client.post("/owntracks", json=make_location(), auth=(name, f"{name:x<40}")).raise_for_status()
             wait_for(lambda: now >= 3)
             time.sleep(0.2)
             taken.append(True)
@@ -256,9 +269,9 @@ def test_concurrent_messages_to_one_recipient_are_limited(config, monkeypatch):
 
 @pytest.mark.slow
 def test_releases_of_one_process_are_sent_by_another(config, inbox, postgres):
-    settings = config(store=postgres, recipient=[recipient(inbox)])
-    with relay(settings) as second:
-        with relay(settings) as first:
+    settings = config(store=postgres, recipient=[describe_recipient(inbox)])
+    with serve_relay(settings) as second:
+        with serve_relay(settings) as first:
             post(second, 0)
             post(first, 1)
             wait_for(lambda: len(inbox.messages) == 2)
@@ -288,7 +301,7 @@ def test_answer_of_one_gigabyte_does_not_grow_memory():
 
 
 @contextmanager
-def misbehaving_server(*parts, pause=0.05, repeat=b""):
+def serve_badly(*parts, pause=0.05, repeat=b""):
     """Serve connections that are sent these parts, and then one part over and over, slowly."""
     ended = threading.Event()
     connections = []
@@ -337,12 +350,12 @@ def test_misbehaving_recipient_holds_its_own_messages_only(config, inbox, monkey
     monkeypatch.setattr(delivery, "_ANSWER_TIMEOUT_S", 0.2)
     names = [f"p{k:02}" for k in range(10)]
     devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
-    with misbehaving_server(*parts, repeat=repeat) as (url, connections):
+    with serve_badly(*parts, repeat=repeat) as (url, connections):
         bad = {"name": "bad", "kind": "webhook", "url": url}
         good = {"name": "good", "kind": "webhook", "url": inbox.url}
-        with relay(config(device=devices, recipient=[bad, good])) as client:
+        with serve_relay(config(device=devices, recipient=[bad, good])) as client:
             for name in names:
-                client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+                client.post("/owntracks", json=make_location(), auth=(name, f"{name:x<40}")).raise_for_status()
             # On a busy machine an answer can exceed the short deadline, and its message is sent again.
             wait_for(lambda: len({body for _, _, body in inbox.messages}) == 10)
             count = 10 if outcome == "delivered" else 20
@@ -449,9 +462,9 @@ def test_recipients_at_one_broker_share_one_connection(config, broker, monkeypat
     names = [f"p{k:02}" for k in range(12)]
     devices = [{"user": name, "token": f"{name:x<40}"} for name in names]
     recipients = [{"name": name, "kind": "mqtt", "url": broker} for name in ("family", "friends")]
-    with relay(config(device=devices, recipient=recipients)) as client:
+    with serve_relay(config(device=devices, recipient=recipients)) as client:
         for name in names:
-            client.post("/owntracks", json=location(), auth=(name, f"{name:x<40}")).raise_for_status()
+            client.post("/owntracks", json=make_location(), auth=(name, f"{name:x<40}")).raise_for_status()
         wait_for(lambda: count_messages(client, "delivered") == {"family": 12, "friends": 12})
     assert len(opened) == 1
 
@@ -466,7 +479,7 @@ def test_recipients_at_one_broker_have_separate_topics(config, monkeypatch):
     monkeypatch.setattr(delivery.MqttConnection, "publish", publish)
     choices = {"family": {"precision": "5km"}, "mine": {}, "house": {"content": "zone"}}
     recipients = [{"name": name, "kind": "mqtt", "url": "mqtt://b"} | choice for name, choice in choices.items()]
-    with relay(config(recipient=recipients)) as client:
+    with serve_relay(config(recipient=recipients)) as client:
         post(client, 0, 1)
         wait_for(lambda: len(published) == 6)
     bodies = {topic: [body for other, body in published if other == topic] for topic, _ in published}
@@ -545,9 +558,9 @@ def test_failed_connections_to_a_broker_are_closed(config, monkeypatch):
     """A broker that accepts connections and never answers has at most two open ones."""
     monkeypatch.setattr(delivery, "_CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.05)
-    with misbehaving_server() as (url, connections):
+    with serve_badly() as (url, connections):
         family = {"name": "family", "kind": "mqtt", "url": url.replace("http", "mqtt").removesuffix("/in")}
-        with relay(config(recipient=[family])) as client:
+        with serve_relay(config(recipient=[family])) as client:
             post(client, 0)
             wait_for(lambda: len(connections) >= 8)
             assert sum(map(is_open, connections)) <= 2

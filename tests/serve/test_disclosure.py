@@ -16,7 +16,7 @@ from dphmm.release.ledger import Account
 from dphmm.release.settings import Schedule
 from dphmm.serve import delivery
 from dphmm.serve.page import TEXTS
-from tests.serve.conftest import START, relay, wait_for
+from tests.serve.conftest import START, serve_relay, wait_for
 from tests.serve.test_broker import mosquitto  # noqa: F401 - a fixture
 from tests.serve.test_delivery import STEP, log_in, post
 
@@ -95,7 +95,7 @@ def test_messages_of_each_recipient_have_one_form(config, inbox, clock, mosquitt
         post(client, *steps)
         wait_for(lambda: all(entry["num_waiting"] == 0 for entry in client.get("/page/state").json()["recipients"]))
 
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         for precision_m in (0, 2000):
             body = {"name": "Bea", "precision_m": precision_m, "ends": START + 999 * STEP}
@@ -108,10 +108,10 @@ def test_messages_of_each_recipient_have_one_form(config, inbox, clock, mosquitt
             client.post("/page/pause", json={"recipient": recipient["name"], "paused": False}).raise_for_status()
         links.append(client.post("/page/link", json=body).json()["token"])
         run(*range(9, 16))
-    with relay(config(release=release, recipient=absent)) as client:
+    with serve_relay(config(release=release, recipient=absent)) as client:
         log_in(client)
         run(17, 18)
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         run(*range(20, 26))
         trails = [client.get("/page/trail", params={"recipient": r["name"]}).json()["locations"] for r in recipients]

@@ -30,20 +30,20 @@ from dphmm.random import as_random_source
 from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import sessions
-from tests.serve.conftest import START, TOKEN, get_page_token, location, read_metrics, relay, wait_for
+from tests.serve.conftest import START, TOKEN, get_page_token, make_location, read_metrics, serve_relay, wait_for
 from tests.serve.test_incoming import OSMAND, OVERLAND, TRACCAR
 
 ANN = ("ann", TOKEN["ann"])
 BEARER = {"Authorization": f"Bearer {TOKEN['ann']}"}
 
 
-def releases(path: Path, user: str = "ann"):
+def read_releases(path: Path, user: str = "ann"):
     with SessionStore(path, readonly=True) as store:
         session = store.session(user)
         return [] if session is None else list(store.releases(session.number))
 
 
-def posts(client, second=START):
+def post_formats(client, second=START):
     """Post one position in every format, as each app does."""
     at = datetime.fromtimestamp(second, UTC).isoformat()
     feature = json.loads(json.dumps(OVERLAND["locations"][0]))
@@ -52,9 +52,9 @@ def posts(client, second=START):
     fields = OSMAND | {"id": TOKEN["ann"], "timestamp": str(second)}
     plain = {"time": at, "latitude": 45.0, "longitude": -30.0}
     return {
-        "owntracks": client.post("/owntracks", json=location(second), auth=ANN),
+        "owntracks": client.post("/owntracks", json=make_location(second), auth=ANN),
         "owntracks, named by a header": client.post(
-            "/owntracks", json=location(second), auth=("", TOKEN["ann"]), headers={"X-Limit-U": "ann"}
+            "/owntracks", json=make_location(second), auth=("", TOKEN["ann"]), headers={"X-Limit-U": "ann"}
         ),
         "overland": client.post("/overland", json={"locations": [feature]}, headers=BEARER),
         "osmand": client.get("/osmand", params=fields),
@@ -70,13 +70,13 @@ def posts(client, second=START):
 @pytest.mark.slow
 def test_timestep_has_one_release_for_any_app_and_number_of_posts(config, tmp_path):
     settings = config()
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         for _ in range(2):
-            for name, answer in posts(client).items():
+            for name, answer in post_formats(client).items():
                 assert answer.status_code == 200, name
-    with relay(settings) as client:  # after a restart
-        posts(client)
-    (only,) = releases(tmp_path / "users.db")
+    with serve_relay(settings) as client:  # after a restart
+        post_formats(client)
+    (only,) = read_releases(tmp_path / "users.db")
     assert only.slot * 300 == START
 
 
@@ -93,21 +93,21 @@ def test_time_dependent_first_releases_are_supported(config, tmp_path, depends_o
     else:
         cap = {"event": "at:0 on 2024-03-07 any day 9-12", "probability": 0.9}
         settings = config(release={"policy": "utility:1km", "epsilon": 0.5, "caps": [cap]})
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         for second in (START, START + 300):
-            assert client.post("/owntracks", json=location(second), auth=ANN).status_code == 200
-    assert [release.slot * 300 - START for release in releases(tmp_path / "users.db")] == [0, 300]
+            assert client.post("/owntracks", json=make_location(second), auth=ANN).status_code == 200
+    assert [release.slot * 300 - START for release in read_releases(tmp_path / "users.db")] == [0, 300]
 
 
 def test_apps_get_answers_that_clear_their_queues(client):
-    answers = posts(client)
+    answers = post_formats(client)
     assert answers["owntracks"].json() == []
     assert answers["overland"].json() == {"result": "ok"}
     for body in (b"", b"nonsense", b'{"_type": "dump"}', b'{"_type": "encrypted", "data": "x"}'):
         answer = client.post("/owntracks", content=body, auth=ANN)
         assert (answer.status_code, answer.json()) == (200, [])
-    late = client.post("/owntracks", json=location(START - 90_000), auth=ANN)
-    ahead = client.post("/owntracks", json=location(START + 10**9), auth=ANN)
+    late = client.post("/owntracks", json=make_location(START - 90_000), auth=ANN)
+    ahead = client.post("/owntracks", json=make_location(START + 10**9), auth=ANN)
     assert (late.status_code, ahead.status_code) == (200, 200)
     metrics = client.get("/metrics").text
     assert 'dphmm_fixes_total{outcome="unreleased"} 1' in metrics
@@ -120,34 +120,34 @@ def test_batch_of_unordered_points_is_released_in_time_order(config, tmp_path):
         feature = json.loads(json.dumps(OVERLAND["locations"][0]))
         feature["properties"]["timestamp"] = datetime.fromtimestamp(START + 300 * k, UTC).isoformat()
         features.append(feature)
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         for _ in range(2):
             assert client.post("/overland", json={"locations": features}, headers=BEARER).json() == {"result": "ok"}
-    slots = [release.slot for release in releases(tmp_path / "users.db")]
+    slots = [release.slot for release in read_releases(tmp_path / "users.db")]
     assert slots == [START // 300 + k for k in range(10)]
 
 
 def test_user_name_with_colons_posts_by_basic_authentication(config, tmp_path):
     user = "ann: the: first"
-    with relay(config(device=[{"user": user, "token": TOKEN["ann"]}])) as client:
-        assert client.post("/owntracks", json=location(), auth=(user, TOKEN["ann"])).status_code == 200
-        assert client.post("/owntracks", json=location(), auth=("ann", TOKEN["ann"])).status_code == 401
-    assert len(releases(tmp_path / "users.db", user)) == 1
+    with serve_relay(config(device=[{"user": user, "token": TOKEN["ann"]}])) as client:
+        assert client.post("/owntracks", json=make_location(), auth=(user, TOKEN["ann"])).status_code == 200
+        assert client.post("/owntracks", json=make_location(), auth=("ann", TOKEN["ann"])).status_code == 401
+    assert len(read_releases(tmp_path / "users.db", user)) == 1
 
 
 @pytest.mark.parametrize(
     ("path", "sent", "status"),
     [
-        ("/owntracks", {"json": location()}, 401),
-        ("/owntracks", {"json": location(), "auth": ("ann", "wrong")}, 401),
-        ("/owntracks", {"json": location(), "auth": ("bob", TOKEN["ann"])}, 401),
-        ("/owntracks", {"json": location(), "auth": ANN, "headers": {"X-Limit-U": "bob"}}, 401),
+        ("/owntracks", {"json": make_location()}, 401),
+        ("/owntracks", {"json": make_location(), "auth": ("ann", "wrong")}, 401),
+        ("/owntracks", {"json": make_location(), "auth": ("bob", TOKEN["ann"])}, 401),
+        ("/owntracks", {"json": make_location(), "auth": ANN, "headers": {"X-Limit-U": "bob"}}, 401),
         (
             "/owntracks",
-            {"json": location(), "headers": {"Authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}},
+            {"json": make_location(), "headers": {"Authorization": b"Basic " + base64.b64encode(b"\xff:\xff")}},
             401,
         ),
-        ("/owntracks", {"json": location(), "headers": {"Authorization": b"Basic \xff"}}, 401),
+        ("/owntracks", {"json": make_location(), "headers": {"Authorization": b"Basic \xff"}}, 401),
         ("/overland", {"json": OVERLAND}, 401),
         ("/overland?token=wrong", {"json": OVERLAND}, 401),
         ("/osmand", {"data": OSMAND}, 400),
@@ -164,16 +164,16 @@ def test_user_name_with_colons_posts_by_basic_authentication(config, tmp_path):
     ],
 )
 def test_invalid_posts_are_rejected_without_release(config, tmp_path, path, sent, status):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         assert client.post(path, **sent).status_code == status
-    assert releases(tmp_path / "users.db") == []
+    assert read_releases(tmp_path / "users.db") == []
 
 
 def test_true_locations_are_never_stored_logged_or_answered(config, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     latitude, longitude = 45.0123456, -30.0123456
-    sent = {**location(latitude=latitude, longitude=longitude), "SSID": "Home Sweet Home", "batt": 51}
-    with relay(config()) as client:
+    sent = {**make_location(latitude=latitude, longitude=longitude), "SSID": "Home Sweet Home", "batt": 51}
+    with serve_relay(config()) as client:
         seen = client.post("/owntracks", json=sent, auth=ANN).text
         fields = OSMAND | {"id": TOKEN["ann"], "lat": str(latitude), "lon": str(longitude), "timestamp": "x"}
         seen += client.get("/osmand", params=fields).text
@@ -194,13 +194,13 @@ def test_true_locations_are_never_stored_logged_or_answered(config, tmp_path, ca
     [OutputError("no room at 45.0123"), DataFileError("45.0123.db", "is damaged"), SessionMismatchError("45.0123")],
 )
 def test_unavailable_store_answers_503_and_repeated_post_succeeds(config, monkeypatch, problem):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         with monkeypatch.context() as patch:
             patch.setattr(SessionStore, "append", lambda *_: (_ for _ in ()).throw(problem))
-            answer = client.post("/owntracks", json=location(), auth=ANN)
+            answer = client.post("/owntracks", json=make_location(), auth=ANN)
             assert answer.status_code == 503
             assert "45.0123" not in answer.text
-        assert client.post("/owntracks", json=location(), auth=ANN).status_code == 200
+        assert client.post("/owntracks", json=make_location(), auth=ANN).status_code == 200
 
 
 # Timesteps of the fixes: new, repeated, late and far in the future.
@@ -220,9 +220,11 @@ def observe(config, places, caplog, monkeypatch):
     caplog.clear()
     with monkeypatch.context() as patched:
         patched.setattr(StepNoise, "draw", lambda self, state, _: real(self, 7, as_random_source(next(counter))))
-        with relay(config) as client:
+        with serve_relay(config) as client:
             for step, (latitude, longitude) in zip(STEPS, places, strict=True):
-                answer = client.post("/owntracks", json=location(START + 300 * step, latitude, longitude), auth=ANN)
+                answer = client.post(
+                    "/owntracks", json=make_location(START + 300 * step, latitude, longitude), auth=ANN
+                )
                 answers.append((answer.status_code, answer.text, sorted(answer.headers)))
             answers.append(client.get("/health").json())
             counted = {
@@ -231,7 +233,7 @@ def observe(config, places, caplog, monkeypatch):
                 if not name.startswith("dphmm_disk_free_bytes")  # of all files
             }
     logged = [log_record.getMessage() for log_record in caplog.records if log_record.name.startswith("dphmm")]
-    released = [(release.slot, release.record.released) for release in releases(Path(config.store))]
+    released = [(release.slot, release.record.released) for release in read_releases(Path(config.store))]
     return answers, counted, logged, released
 
 
@@ -260,26 +262,26 @@ def test_answers_metrics_and_logs_do_not_depend_on_being_outside_region(
 def test_limits_hold_and_phones_are_not_notified(config, tmp_path):
     from dphmm import Limits
 
-    with relay(config(limits={"epsilon": 1.0})) as client:
+    with serve_relay(config(limits={"epsilon": 1.0})) as client:
         for k in range(4):
-            assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).json() == []
+            assert client.post("/owntracks", json=make_location(START + 300 * k), auth=ANN).json() == []
         assert 'dphmm_fixes_total{outcome="unreleased"} 2' in client.get("/metrics").text
-    assert len(releases(tmp_path / "users.db")) == 2
+    assert len(read_releases(tmp_path / "users.db")) == 2
     assert Limits(epsilon=1.0).epsilon == 1.0
 
 
 def test_training_users_are_refused_without_notifying_phones(config, tmp_path):
     seen = [{"user": "001", "token": "c" * 40}]
-    with relay(config(device=seen)) as client:
-        assert client.post("/owntracks", json=location(), auth=("001", "c" * 40)).status_code == 200
+    with serve_relay(config(device=seen)) as client:
+        assert client.post("/owntracks", json=make_location(), auth=("001", "c" * 40)).status_code == 200
         assert 'dphmm_fixes_total{outcome="refused"} 1' in client.get("/metrics").text
-    assert releases(tmp_path / "users.db", "001") == []
+    assert read_releases(tmp_path / "users.db", "001") == []
 
 
 @pytest.mark.slow
 def test_endless_body_is_aborted(config, monkeypatch):
     monkeypatch.setattr("dphmm.serve.requests._BODY_TIMEOUT_S", 0.2)
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         host, port = client.base_url.host, client.base_url.port
         with socket.create_connection((host, port)) as slow:
             slow.sendall(
@@ -331,11 +333,11 @@ def answer_large(_):
 
 
 async def answer_large_in_parts(_):
-    async def parts():
+    async def iterate_parts():
         for _ in range(256):
             yield b"x" * (LARGE_ANSWER // 256)
 
-    return StreamingResponse(parts())
+    return StreamingResponse(iterate_parts())
 
 
 LARGE_ROUTES = [Route("/whole", answer_large), Route("/parts", answer_large_in_parts)]
@@ -441,16 +443,16 @@ def test_backlog_is_released_completely_despite_newer_posts(config, tmp_path):
         feature = json.loads(json.dumps(OVERLAND["locations"][0]))
         feature["properties"]["timestamp"] = datetime.fromtimestamp(START + 300 * k, UTC).isoformat()
         features.append(feature)
-    with relay(config()) as client, ThreadPoolExecutor(2) as pool:
+    with serve_relay(config()) as client, ThreadPoolExecutor(2) as pool:
         backlog = pool.submit(client.post, "/overland", json={"locations": features}, headers=BEARER, timeout=60)
-        wait_for(lambda: releases(tmp_path / "users.db"))
+        wait_for(lambda: read_releases(tmp_path / "users.db"))
         other = client.post(
-            "/owntracks", json=location(), auth=("bob", TOKEN["bob"])
+            "/owntracks", json=make_location(), auth=("bob", TOKEN["bob"])
         )  # other users are served meanwhile
         assert not backlog.done()
-        assert client.post("/owntracks", json=location(START + 300 * 200), auth=ANN, timeout=60).status_code == 200
+        assert client.post("/owntracks", json=make_location(START + 300 * 200), auth=ANN, timeout=60).status_code == 200
         assert (other.status_code, backlog.result().status_code) == (200, 200)
-    assert [release.slot for release in releases(tmp_path / "users.db")] == [START // 300 + k for k in range(201)]
+    assert [release.slot for release in read_releases(tmp_path / "users.db")] == [START // 300 + k for k in range(201)]
 
 
 def test_interrupted_backlog_answers_503_and_is_completed_on_repetition(config, tmp_path, monkeypatch):
@@ -460,32 +462,32 @@ def test_interrupted_backlog_answers_503_and_is_completed_on_repetition(config, 
     places = [{"time": time, "latitude": 45, "longitude": -30} for time in times]
     real, done = SessionStore.append, itertools.count()
 
-    def full_after_ten(*arguments):
+    def write_or_fail(*arguments):
         if next(done) == 10:
             raise OutputError("no room")
         return real(*arguments)
 
-    with relay(config()) as client:
-        monkeypatch.setattr(SessionStore, "append", full_after_ten)
+    with serve_relay(config()) as client:
+        monkeypatch.setattr(SessionStore, "append", write_or_fail)
         assert client.post("/fix", json=places, headers=BEARER).status_code == 503
-        assert len(releases(tmp_path / "users.db")) == 10
+        assert len(read_releases(tmp_path / "users.db")) == 10
         assert client.post("/fix", json=places, headers=BEARER).status_code == 200
-    assert len(releases(tmp_path / "users.db")) == 20
+    assert len(read_releases(tmp_path / "users.db")) == 20
 
 
 @pytest.mark.slow
 def test_messages_of_user_are_serialised_across_processes(config, postgres):
     settings = config(store=postgres)
-    places = [location(START + 300 * k) for k in range(60)]
+    places = [make_location(START + 300 * k) for k in range(60)]
     batch = {
         "locations": [{**OVERLAND["locations"][0], "properties": {"timestamp": message["tst"]}} for message in places]
     }
-    with relay(settings) as first, relay(settings) as second, ThreadPoolExecutor(2) as pool:
+    with serve_relay(settings) as first, serve_relay(settings) as second, ThreadPoolExecutor(2) as pool:
         backlog = pool.submit(first.post, "/overland", json=batch, headers=BEARER, timeout=60)
-        wait_for(lambda: releases(postgres))
-        assert second.post("/owntracks", json=location(START + 300 * 60), auth=ANN, timeout=60).status_code == 200
+        wait_for(lambda: read_releases(postgres))
+        assert second.post("/owntracks", json=make_location(START + 300 * 60), auth=ANN, timeout=60).status_code == 200
         assert backlog.result().status_code == 200
-    assert len(releases(postgres)) == 61
+    assert len(read_releases(postgres)) == 61
 
 
 @pytest.mark.slow
@@ -501,31 +503,31 @@ def test_lost_database_connection_is_restored(config, postgres, inbox):
             wait_for(lambda: other.execute(idle).fetchall() == [(True,)])
 
     settings = config(store=postgres, recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         for k in range(4):
-            assert client.post("/owntracks", json=location(START + 300 * k), auth=ANN).status_code == 200
+            assert client.post("/owntracks", json=make_location(START + 300 * k), auth=ANN).status_code == 200
             wait_for(lambda: len(inbox.messages) > k)  # noqa: B023 - it is waited for here
             lose()
         assert client.get("/ready").status_code == 200
         assert client.get("/health").status_code == 200
-    assert len(releases(postgres)) == 4
+    assert len(read_releases(postgres)) == 4
 
 
 def test_ready_reports_missing_store_and_health_does_not(config, monkeypatch):
     from dphmm.serve.sessions import Sessions
 
-    async def away(_):
+    async def report_unavailable(_):
         return False
 
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         assert client.get("/ready").json() == {"store": True, "broker": None, "oldest_message_s": 0.0}
-        monkeypatch.setattr(Sessions, "is_store_available", away)
+        monkeypatch.setattr(Sessions, "is_store_available", report_unavailable)
         assert client.get("/ready").status_code == 503
         assert client.get("/health").status_code == 200
 
 
 def test_outcome_of_posts_is_shown_on_page_and_not_to_app(config, clock, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         client.post("/page/login", json={"token": get_page_token("ann")})
         assert client.get("/page/state").json()["last_contact"] is None
         client.auth = ("", TOKEN["ann"])
@@ -536,17 +538,17 @@ def test_outcome_of_posts_is_shown_on_page_and_not_to_app(config, clock, tmp_pat
             (lambda: client.get("/gpslogger", params=fields | {"timestamp": "x"}), {"malformed": 1}),
             (lambda: client.get("/gpslogger", params=fields | {"timestamp": str(START)}), {"accepted": 1}),
             (
-                lambda: client.post("/owntracks", json=location(START + 300) | {"acc": 50_000}, auth=ANN),
+                lambda: client.post("/owntracks", json=make_location(START + 300) | {"acc": 50_000}, auth=ANN),
                 {"inaccurate": 1},
             ),
-            (lambda: client.post("/owntracks", json=location(START + 10**9), auth=ANN), {"ahead": 1}),
+            (lambda: client.post("/owntracks", json=make_location(START + 10**9), auth=ANN), {"ahead": 1}),
         ):
             assert sent().status_code == 200
             assert client.get("/page/state").json()["last_contact"] == [START, became]
         counted = client.get("/metrics").text
         assert all(f'outcome="{why}"}} 1' in counted for why in ("encrypted", "no_timezone", "malformed"))
         assert "inaccurate" not in counted
-    assert [release.slot for release in releases(tmp_path / "users.db")] == [START // 300]
+    assert [release.slot for release in read_releases(tmp_path / "users.db")] == [START // 300]
 
 
 @pytest.mark.parametrize(
@@ -560,20 +562,20 @@ def test_no_other_fix_of_a_message_replaces_a_fix_of_5_m(config, monkeypatch, ot
     taken = []
     take = RecordedReleaseStream.take
 
-    def seen(stream, user, time, *place):
+    def take_and_record(stream, user, time, *place):
         taken.append(place)
         return take(stream, user, time, *place)
 
-    monkeypatch.setattr(RecordedReleaseStream, "take", seen)
+    monkeypatch.setattr(RecordedReleaseStream, "take", take_and_record)
 
-    def feature(second, message):
+    def make_feature(second, message):
         place = {"type": "Point", "coordinates": [message["lon"], message["lat"]]}
         accuracy = {} if "acc" not in message else {"horizontal_accuracy": message["acc"]}
         return {"geometry": place, "properties": {"timestamp": START + second, **accuracy}}
 
-    with relay(config()) as client:
-        good = feature(-20, {"lat": 45.01, "lon": -30.0, "acc": 5})
-        bad = feature(-10, {"lat": 45.02, "lon": -30.0, **other})
+    with serve_relay(config()) as client:
+        good = make_feature(-20, {"lat": 45.01, "lon": -30.0, "acc": 5})
+        bad = make_feature(-10, {"lat": 45.02, "lon": -30.0, **other})
         answer = client.post("/overland", json={"locations": [good, bad]}, headers=BEARER)
         assert answer.json() == {"result": "ok"}
         assert taken == [(45.01, -30.0)]
@@ -584,17 +586,17 @@ def test_no_other_fix_of_a_message_replaces_a_fix_of_5_m(config, monkeypatch, ot
 
 
 def test_invalid_fix_is_refused_if_there_is_no_other(config, tmp_path):
-    with relay(config()) as client:
-        client.post("/owntracks", json=location(START) | {"acc": -1}, auth=ANN)
-        client.post("/owntracks", json=location(START) | {"lat": 0.0, "lon": 0.0}, auth=ANN)
+    with serve_relay(config()) as client:
+        client.post("/owntracks", json=make_location(START) | {"acc": -1}, auth=ANN)
+        client.post("/owntracks", json=make_location(START) | {"lat": 0.0, "lon": 0.0}, auth=ANN)
         client.get("/gpslogger", params={"token": TOKEN["ann"], "lat": "45", "lon": "-30", "valid": "false"})
-    assert releases(tmp_path / "users.db") == []
+    assert read_releases(tmp_path / "users.db") == []
 
 
 def test_inaccurate_fix_is_ignored_and_most_accurate_fix_of_message_is_used(config, tmp_path, monkeypatch):
     taken = []
 
-    def batch(*fixes):
+    def make_batch(*fixes):
         return {
             "locations": [
                 {
@@ -609,16 +611,16 @@ def test_inaccurate_fix_is_ignored_and_most_accurate_fix_of_message_is_used(conf
 
     take = RecordedReleaseStream.take
 
-    def seen(stream, user, time, *place):
+    def take_and_record(stream, user, time, *place):
         taken.append(place)
         return take(stream, user, time, *place)
 
-    monkeypatch.setattr(RecordedReleaseStream, "take", seen)
-    with relay(config()) as client:
-        client.post("/overland", json=batch((0, 45.4, 50_000)), headers=BEARER)
-        client.post("/overland", json=batch((-9, 45.01, 80), (-8, 45.02, 10), (-7, 45.03, 10)), headers=BEARER)
+    monkeypatch.setattr(RecordedReleaseStream, "take", take_and_record)
+    with serve_relay(config()) as client:
+        client.post("/overland", json=make_batch((0, 45.4, 50_000)), headers=BEARER)
+        client.post("/overland", json=make_batch((-9, 45.01, 80), (-8, 45.02, 10), (-7, 45.03, 10)), headers=BEARER)
     assert taken == [(45.03, -30.0)]
-    assert len(releases(tmp_path / "users.db")) == 1
+    assert len(read_releases(tmp_path / "users.db")) == 1
 
 
 def make_traccar_location(second):
@@ -645,26 +647,26 @@ def make_traccar_location(second):
 
 
 def test_both_protocols_of_traccar_client_are_accepted_at_both_paths(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         for step, path in enumerate(("/traccar", "/osmand")):
             first = START + 1800 * step
             body = {"location": make_traccar_location(first), "device_id": TOKEN["ann"]}
             assert client.post(path, json=body).status_code == 200
-            assert len(releases(tmp_path / "users.db")) == 3 * step + 1
+            assert len(read_releases(tmp_path / "users.db")) == 3 * step + 1
             batch = [make_traccar_location(first + 600), make_traccar_location(first + 601)]
             assert client.post(path, json={"location": batch, "device_id": TOKEN["ann"]}).status_code == 200
             query = OSMAND | {"id": TOKEN["ann"], "timestamp": str(first + 1200)}
             assert client.post(path, params=query).status_code == 200
             assert client.get(path, params=query).status_code == 200
-            assert len(releases(tmp_path / "users.db")) == 3 * step + 3
+            assert len(read_releases(tmp_path / "users.db")) == 3 * step + 3
             assert client.get(path, params=query | {"id": "wrong"}).status_code in (400, 404)
 
 
 def test_traccar_json_is_accepted_at_path_of_older_versions(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         assert client.post("/osmand", json=TRACCAR | {"device_id": TOKEN["ann"]}).status_code == 200
         assert client.post("/osmand", json=TRACCAR | {"device_id": "wrong"}).status_code == 400
-    assert len(releases(tmp_path / "users.db")) == 1
+    assert len(read_releases(tmp_path / "users.db")) == 1
 
 
 @contextmanager
@@ -682,10 +684,10 @@ def limit_file_size(path):
 def test_ready_is_what_a_post_gets_on_a_full_disk(config, tmp_path, monkeypatch):
     """Fill the disk, and make room again. Reading the store still works meanwhile."""
     monkeypatch.setattr(sessions, "_PROBE_INTERVAL_S", 0.0)
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
 
         def post(second):
-            return client.post("/owntracks", json=location(second), auth=ANN).status_code
+            return client.post("/owntracks", json=make_location(second), auth=ANN).status_code
 
         for step in range(3):
             assert (post(START + 300 * (2 * step)), client.get("/ready").status_code) == (200, 200)
@@ -694,12 +696,12 @@ def test_ready_is_what_a_post_gets_on_a_full_disk(config, tmp_path, monkeypatch)
                 assert client.get("/ready").json()["store"] is False
                 assert client.get("/page/state").status_code == 200
             assert client.get("/ready").status_code == 200
-    assert [release.slot - START // 300 for release in releases(tmp_path / "users.db")] == [0, 2, 4]
+    assert [release.slot - START // 300 for release in read_releases(tmp_path / "users.db")] == [0, 2, 4]
 
 
 def test_probes_of_the_store_do_not_grow_it(config, tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "_PROBE_INTERVAL_S", 0.0)
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         for _ in range(3):
             assert client.get("/ready").status_code == 200
         with closing(sqlite3.connect(tmp_path / "users.db")) as store:

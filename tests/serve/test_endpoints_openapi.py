@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from dphmm.serve.endpoints import load_openapi, make_app
 from dphmm.serve.incoming import _parse_plain_fix
 from dphmm.space.fix_quality import _NEGATIONS
-from tests.serve.conftest import TOKEN, get_page_token, relay, serve_app
-from tests.serve.test_endpoints import releases
-from tests.sizes import slow
+from tests.serve.conftest import TOKEN, get_page_token, serve_app, serve_relay
+from tests.serve.test_endpoints import read_releases
+from tests.sizes import mark_slow
 
 schemathesis = pytest.importorskip("schemathesis")
 PROFILE = settings(
@@ -51,7 +51,7 @@ def describe_operations(without=None):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("mode", "requests"), [("positive", 8), ("negative", 8), slow("positive", 40), slow("negative", 40)]
+    ("mode", "requests"), [("positive", 8), ("negative", 8), mark_slow("positive", 40), mark_slow("negative", 40)]
 )
 def test_responses_match_description_for_valid_and_invalid_requests(config, mode, requests):
     answers = set()
@@ -60,7 +60,7 @@ def test_responses_match_description_for_valid_and_invalid_requests(config, mode
     operation = describe_operations()["post /fix"]
     cases = operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode))
     relay_config = config()
-    with relay(relay_config) as client:
+    with serve_relay(relay_config) as client:
 
         def check(case, shown):
             case.headers = {**(case.headers or {}), "Authorization": f"Bearer {shown}"}
@@ -82,7 +82,7 @@ def test_responses_match_description_for_valid_and_invalid_requests(config, mode
     assert (401, False) in answers
     assert (STATUS[mode], True) in answers
     assert not any(status == 200 and not is_known for status, is_known in answers)
-    assert releases(relay_config.store, "bob") == []
+    assert read_releases(relay_config.store, "bob") == []
 
 
 def test_description_contains_all_fields_that_are_read():
@@ -114,12 +114,12 @@ def test_missing_response_in_description_is_detected(config):
     from schemathesis.core.failures import FailureGroup
 
     case = describe_operations("401")["post /fix"].Case(body=[], media_type="application/json")
-    with relay(config()) as client, pytest.raises(FailureGroup) as wrong:
+    with serve_relay(config()) as client, pytest.raises(FailureGroup) as wrong:
         case.validate_response(case.call(base_url=str(client.base_url)))
     assert "Undocumented status code" in str(wrong.value)
 
 
-def every_operation(app):
+def describe_app(app):
     """Return a minimal description of every path: any query and any body."""
     anything = {"content": {kind: {"schema": {}} for kind in ("application/json", "application/x-www-form-urlencoded")}}
     names = ("token", "id", "lat", "lon", "timestamp", "from", "epsilon", "recipient", "user", "u")
@@ -145,13 +145,13 @@ def every_operation(app):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("requests", [3, slow(20)])
+@pytest.mark.parametrize("requests", [3, mark_slow(20)])
 def test_no_endpoint_fails_or_releases_for_random_requests(config, inbox, requests):
     """This covers all paths of the relay, including future ones."""
     family = {"name": "family", "kind": "webhook", "url": inbox.url}
     relay_config = config(recipient=[family])
     app = make_app(relay_config)
-    schema = schemathesis.openapi.from_dict(every_operation(app))
+    schema = schemathesis.openapi.from_dict(describe_app(app))
     operations = [result.ok() for result in schema.get_all_operations()]
     assert {"/owntracks", "/osmand", "/fix", "/ready", "/page/pause"} <= {operation.path for operation in operations}
     with serve_app(app) as url, httpx.Client(base_url=url) as client:
@@ -175,4 +175,4 @@ def test_no_endpoint_fails_or_releases_for_random_requests(config, inbox, reques
 
             holds()
         assert client.get("/ready").status_code == 200
-    assert releases(relay_config.store) == []
+    assert read_releases(relay_config.store) == []

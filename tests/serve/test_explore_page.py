@@ -297,7 +297,7 @@ def open_page(browser, url, size=DESK, fragment="", wait=True, language="en-GB")
         assert errors == []
 
 
-def figure(page, name, panel=0):
+def read_figure(page, name, panel=0):
     return page.locator(".panel").nth(panel).locator(f"[data-figure={name}]").inner_text()
 
 
@@ -309,10 +309,10 @@ def set_field(page, name, text, panel=0):
 def test_settings_errors_and_undo(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         assert "token" not in page.url
-        error = figure(page, "noise_error")
+        error = read_figure(page, "noise_error")
         set_field(page, "epsilon", "0.5")
-        wait_for(lambda: figure(page, "epsilon_step") == "0.5")
-        assert figure(page, "noise_error") != error
+        wait_for(lambda: read_figure(page, "epsilon_step") == "0.5")
+        assert read_figure(page, "noise_error") != error
         # invalid input is answered next to its field, and nothing is lost
         page.fill("#policy-0", HOSTILE)
         page.fill("#delta-0", "2")
@@ -324,25 +324,25 @@ def test_settings_errors_and_undo(model, browser):
             assert page.get_attribute(f"#{name}-0", "aria-invalid") == "true"
             assert page.get_attribute(f"#{name}-0", "aria-describedby") == f"problem-{name}-0"
         assert page.input_value("#policy-0") == HOSTILE
-        assert figure(page, "epsilon_step") == "0.5"
+        assert read_figure(page, "epsilon_step") == "0.5"
         page.click("text=Undo")
         assert page.locator(".problem").count() == 0
         assert [page.input_value(f"#{name}-0") for name in ("policy", "delta", "epsilon")] == [
             *(DEFAULT_FIELDS[name] for name in ("policy", "delta")), "0.5",
         ]  # fmt: skip
         page.click("text=Undo")
-        wait_for(lambda: figure(page, "epsilon_step") == "1")
+        wait_for(lambda: read_figure(page, "epsilon_step") == "1")
         assert page.is_disabled("text=Undo")
         for name, choice in (("mechanism", "laplace"), ("noise_scope", "component"), ("repair", "greedy")):
             page.select_option(f"#{name}-0", choice)
             wait_for(lambda name=name, choice=choice: f"{name}='{choice}'" in page.text_content("[data-part=python]"))
         set_field(page, "target_error", "50km")
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 1)
-        assert "target error" in figure(page, "withheld")
+        assert "target error" in read_figure(page, "withheld")
         # The answer to the first of two quick changes may never arrive: only the second one's is waited for.
         set_field(page, "target_error", "")
         set_field(page, "window_epsilon", "0.25")
-        wait_for(lambda: "budget of 24 hours" in figure(page, "withheld"))
+        wait_for(lambda: "budget of 24 hours" in read_figure(page, "withheld"))
         set_field(page, "window_epsilon", "")
         wait_for(lambda: page.locator("[data-figure=withheld]").count() == 0)
 
@@ -379,7 +379,7 @@ def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, brows
         move_time(page, 5)
         wait_for(lambda: "those of timestep 1." in page.inner_text(scope))
         assert "6 of 6" in page.inner_text("#now")
-        assert figure(page, "epsilon_total") == "1"
+        assert read_figure(page, "epsilon_total") == "1"
         text = "".join(text for text, *_ in save_picture(page)[1])
         assert f"Policy: {DEFAULT_FIELDS['policy']}; " in text
         assert f"δ (empty: protect all possible states): {DEFAULT_FIELDS['delta']}; Mechanism: lattice" in text
@@ -387,7 +387,7 @@ def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, brows
         assert not any(wrong in text for wrong in ("complete", "abc", "6 of 6"))
         # With the fields valid again, by Undo or by typing, the timestep is that of the clock.
         page.click("text=Undo >> visible=true")
-        wait_for(lambda: figure(page, "epsilon_total") == "6")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "6")
         assert page.inner_text(scope) == ""
         set_field(page, "delta", "abc")
         page.wait_for_selector("#problem-delta-0")
@@ -399,16 +399,16 @@ def test_invalid_fields_leave_labels_of_shown_settings_and_timestep(model, brows
         wait_for(lambda: "those of timestep 6." in page.inner_text(scope))
         page.fill("#delta-0", DEFAULT_FIELDS["delta"])
         page.press("#delta-0", "Tab")
-        wait_for(lambda: figure(page, "epsilon_total") == "3")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "3")
         assert page.inner_text(scope) == ""
 
 
 def test_small_budget_has_significant_digits(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         set_field(page, "epsilon", "0.00001")
-        wait_for(lambda: figure(page, "epsilon_step") == "0.00001")
+        wait_for(lambda: read_figure(page, "epsilon_step") == "0.00001")
         move_time(page, 3)
-        wait_for(lambda: figure(page, "epsilon_total") == "0.00004")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "0.00004")
         formatted = page.evaluate(
             "import('./static/words.js').then(({ formatNumber: format }) =>"
             " [0, 0.1 + 0.2 - 0.3, 0.30000000000000004, 0.0123456, 1234.5678, 12345, -0.00012].map((n) => format(n)))"
@@ -420,14 +420,14 @@ def test_release_outside_view_of_map_is_stated(model, browser):
     """No mark shows such a release until the map is zoomed out to it."""
     with serve(model) as url, open_page(browser, url) as page:
         set_field(page, "epsilon", "50")
-        wait_for(lambda: figure(page, "epsilon_step") == "50")
-        assert "outside" not in figure(page, "released_error")
+        wait_for(lambda: read_figure(page, "epsilon_step") == "50")
+        assert "outside" not in read_figure(page, "released_error")
         set_field(page, "epsilon", "0.05")
-        wait_for(lambda: figure(page, "released_error").endswith(" km, outside the map's view"))
+        wait_for(lambda: read_figure(page, "released_error").endswith(" km, outside the map's view"))
         for _ in range(8):
             page.click(".leaflet-control-zoom-out")
             page.wait_for_timeout(400)
-        wait_for(lambda: "outside" not in figure(page, "released_error"))
+        wait_for(lambda: "outside" not in read_figure(page, "released_error"))
 
 
 def test_small_probabilities_are_not_shown_as_zero(model, browser):
@@ -438,10 +438,10 @@ def test_small_probabilities_are_not_shown_as_zero(model, browser):
     uniform = MarkovModel(np.full((size, size), 1 / size), np.full(size, 1 / size), places, 300)
     with serve(uniform) as url, open_page(browser, url) as page:
         set_field(page, "epsilon", "0.0001")
-        wait_for(lambda: figure(page, "epsilon_step") == "0.0001")
+        wait_for(lambda: read_figure(page, "epsilon_step") == "0.0001")
         page.select_option("#colour-0", "public")
         wait_for(lambda: page.inner_text("[data-part=high]") == "0.3%")
-        assert "(0.3%)" in figure(page, "public")
+        assert "(0.3%)" in read_figure(page, "public")
         formatted = page.evaluate(
             "import('./static/words.js').then(({ formatPercent: format }) =>"
             " [0, 0.0006, 0.0094, 0.014, 0.5, 1].map(format))"
@@ -534,14 +534,14 @@ def test_change_is_answered_by_shown_timestep_first(model, browser):
         held.append(route) if "before" not in body and body["fields"]["epsilon"] == "2" else route.continue_()
 
     with serve(model, num_steps=30) as url, open_page(browser, url, fragment=LATE) as page:
-        wait_for(lambda: figure(page, "epsilon_total") == "20")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "20")
         page.route("**/explore/view", hold)
         set_field(page, "epsilon", "2")
-        wait_for(lambda: figure(page, "epsilon_total") == "21")  # 19 earlier timesteps, and one under the change
+        wait_for(lambda: read_figure(page, "epsilon_total") == "21")  # 19 earlier timesteps, and one under the change
         assert "from timestep 20 on" in page.inner_text("[data-part=scope]")
         wait_for(lambda: held)
         held.pop().continue_()
-        wait_for(lambda: figure(page, "epsilon_total") == "40")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "40")
         assert page.inner_text("[data-part=scope]") == ""
         # settings that the shown timestep allows, and an earlier one does not
         page.unroute("**/explore/view")
@@ -549,7 +549,7 @@ def test_change_is_answered_by_shown_timestep_first(model, browser):
         set_field(page, "delta", "0.02")
         page.wait_for_selector("#problem-delta-0")
         assert "cannot be applied from the first" in page.inner_text("[data-part=scope]")
-        assert figure(page, "epsilon_total") == "40"
+        assert read_figure(page, "epsilon_total") == "40"
 
 
 def test_second_tab_does_not_stop_the_first(model, browser):
@@ -558,8 +558,8 @@ def test_second_tab_does_not_stop_the_first(model, browser):
         first.dispatch_event("#time", "input")
         first.wait_for_selector("[data-part=progress]:not([hidden])")
         with open_page(browser, url) as second:
-            assert figure(second, "epsilon_total") == "1"
-            wait_for(lambda: figure(first, "epsilon_total") == "5,000")
+            assert read_figure(second, "epsilon_total") == "1"
+            wait_for(lambda: read_figure(first, "epsilon_total") == "5,000")
             assert first.inner_text("#message") == ""
 
 
@@ -576,13 +576,13 @@ def test_time_and_two_settings_side_by_side(model, browser):
         page.focus("#time")
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
-        wait_for(lambda: figure(page, "epsilon_total") == "3")
+        wait_for(lambda: read_figure(page, "epsilon_total") == "3")
         assert "3 of 6" in page.get_attribute("#time", "aria-valuetext")
         page.click("text=Compare two settings")
         wait_for(lambda: page.locator("[data-figure=epsilon_total]").count() == 2)
         set_field(page, "epsilon", "2", panel=1)
-        wait_for(lambda: figure(page, "epsilon_total", 1) == "6")
-        assert figure(page, "epsilon_total", 0) == "3"
+        wait_for(lambda: read_figure(page, "epsilon_total", 1) == "6")
+        assert read_figure(page, "epsilon_total", 0) == "3"
         assert page.evaluate("document.documentElement.scrollWidth") <= DESK[0]
         before = page.evaluate("document.querySelector('.leaflet-overlay-pane canvas').toDataURL()")
         page.locator("text=Sample again").first.click()
@@ -609,7 +609,7 @@ def test_exposed_states_repair_and_neighbours(model, browser):
         errors = expected["repair"]["alternative"]["error_m"], expected["expected_error_m"]
         stated = re.findall(r"([\d.,]+) (k?)m\b", alternative)
         assert [float(number) * (1000 if kilo else 1) for number, kilo in stated] == pytest.approx(errors, abs=50)
-        assert figure(page, "exposed_states") == ", ".join(NAMES[state] for state in expected["exposed"])
+        assert read_figure(page, "exposed_states") == ", ".join(NAMES[state] for state in expected["exposed"])
         page.fill("#state-0", HOSTILE)
         page.press("#state-0", "Enter")
         wait_for(lambda: "1 neighbours" in page.inner_text("[data-part=state-shown]"))
@@ -667,7 +667,7 @@ def test_segments_of_streets_are_drawn_on_map_and_pointed_at(street_model, brows
     assert scene["segments"][1] == [[45.0, 7.0203], [45.002, 7.0203]]
     with serve_app(make_explore_app(explorer, TOKEN)) as url, open_page(browser, url, size) as page:
         set_field(page, "policy", "complete")
-        wait_for(lambda: figure(page, "exposed_states") == "none")
+        wait_for(lambda: read_figure(page, "exposed_states") == "none")
         assert "© Street <mappers>." in page.inner_text(".leaflet-control-attribution")
         area = page.locator("[data-part=map]")
         area.scroll_into_view_if_needed()
@@ -810,7 +810,7 @@ def test_hostile_zones_of_link_are_answered_next_to_them(model, browser):
 def test_picture_contains_map_legend_and_figures(model, browser, user, size, language):
     with serve(model, user) as url, open_page(browser, url, size, language=language) as page:
         words = EXPLORE_TEXTS[language[:2]]
-        error = figure(page, "noise_error")
+        error = read_figure(page, "noise_error")
         page.evaluate(RECORD_TEXTS)
         page.click(f"summary:text-is('{words['take_away']}')")
         with page.expect_download() as download:
@@ -995,13 +995,13 @@ def test_examples_are_chosen_and_own_settings_kept(model, browser):
             page.wait_for_function(
                 "count => document.querySelectorAll('[data-figure=exposed_states]').length === count", arg=len(exposed)
             )
-            wait_for(lambda: [figure(page, "exposed_states", k) for k in range(len(exposed))] == exposed)  # noqa: B023
+            wait_for(lambda: [read_figure(page, "exposed_states", k) for k in range(len(exposed))] == exposed)  # noqa: B023
             assert page.locator("#example-text").inner_text() == EXPLORE_TEXTS["en"][f"example_{name}_text"]
             assert page.locator("[data-part=commands]").first.is_hidden()
         page.select_option("#example", "")
         wait_for(lambda: page.locator(".panel").count() == 1 and page.input_value("#policy-0") == "utility:1.5km")
         page.wait_for_selector("[data-figure=constraint_set]")
-        assert "of 12 states" in figure(page, "constraint_set")
+        assert "of 12 states" in read_figure(page, "constraint_set")
         assert page.locator("#example-text").inner_text() == ""
 
 
@@ -1009,7 +1009,7 @@ def test_link_opens_example(model, browser):
     shown = {"example": "budget", "step": 9, "settings": [{**EXAMPLES["budget"].settings[0], "epsilon": "0.5"}]}
     with serve(model) as url, open_page(browser, url, fragment="#" + quote(json.dumps(shown))) as page:
         assert page.input_value("#example") == "budget"
-        assert figure(page, "epsilon_total") == "5"
+        assert read_figure(page, "epsilon_total") == "5"
         page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
         page.click("[data-part=link-button]")
         link = json.loads(unquote(page.input_value("#link-0").partition("#")[2]))

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from dphmm.jobs import load_model
-from tests.serve.conftest import START, location, relay, wait_for
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.conftest import START, make_location, serve_relay, wait_for
+from tests.serve.test_endpoints import ANN, read_releases
 
 SETTINGS = """\
 homeassistant:
@@ -80,7 +80,7 @@ def is_up(client: httpx.Client) -> bool:
         return False
 
 
-def webhook(home: httpx.Client) -> str:
+def create_webhook(home: httpx.Client) -> str:
     """Return the address of the GPSLogger integration."""
     flow = home.post("/api/config/config_entries/flow", json={"handler": "gpslogger"}).json()["flow_id"]
     webhook_flow = home.post(f"/api/config/config_entries/flow/{flow}", json={}).json()
@@ -88,16 +88,16 @@ def webhook(home: httpx.Client) -> str:
 
 
 def test_tracker_shows_estimate_with_its_radius(home, config, model, tmp_path):
-    home_recipient = {"name": "home", "kind": "home-assistant", "url": webhook(home), "users": ["ann"]}
-    with relay(config(recipient=[home_recipient])) as client:
+    home_recipient = {"name": "home", "kind": "home-assistant", "url": create_webhook(home), "users": ["ann"]}
+    with serve_relay(config(recipient=[home_recipient])) as client:
         for step in range(2):
-            assert client.post("/owntracks", json=location(START + 300 * step), auth=ANN).status_code == 200
-        last = list(releases(tmp_path / "users.db"))[-1].record
+            assert client.post("/owntracks", json=make_location(START + 300 * step), auth=ANN).status_code == 200
+        last = list(read_releases(tmp_path / "users.db"))[-1].record
         radius = round(1000 * last.expected_estimate_error)
-        wait_for(lambda: tracker(home).get("gps_accuracy") == radius)
+        wait_for(lambda: read_tracker(home).get("gps_accuracy") == radius)
     space = load_model(model).states
     ((latitude, longitude),) = space.projection.to_latlon(np.array([last.estimate]))
-    attributes = tracker(home)
+    attributes = read_tracker(home)
     assert (attributes["latitude"], attributes["longitude"]) == (
         pytest.approx(latitude, abs=1e-6),
         pytest.approx(longitude, abs=1e-6),
@@ -105,6 +105,6 @@ def test_tracker_shows_estimate_with_its_radius(home, config, model, tmp_path):
     assert attributes["source_type"] == "gps"
 
 
-def tracker(home: httpx.Client) -> dict[str, Any]:
+def read_tracker(home: httpx.Client) -> dict[str, Any]:
     """Return the attributes of Ann's tracker, which are empty before the first message."""
     return home.get("/api/states/device_tracker.ann").json().get("attributes", {})

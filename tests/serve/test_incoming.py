@@ -24,13 +24,13 @@ from dphmm.serve.incoming import (
     read_traccar,
 )
 from dphmm.space.fix_quality import MAX_ACCURACY_M
-from tests.serve.conftest import START, location
+from tests.serve.conftest import START, make_location
 
 PLACE = Fix(np.datetime64(START, "s").astype("datetime64[us]"), 45.0, -30.0)
 ISO = datetime.fromtimestamp(START, UTC).isoformat()
 
 
-def body(value: object) -> bytes:
+def encode_body(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
@@ -65,17 +65,17 @@ OSMAND = {
 @pytest.mark.parametrize(
     "received",
     [
-        read_owntracks(body(location())),
-        read_owntracks(body(location() | {"tst": str(START)})),
-        read_overland(body(OVERLAND)),
-        read_overland(body({"current": OVERLAND["locations"][0]})),
-        read_traccar(body(TRACCAR)),
+        read_owntracks(encode_body(make_location())),
+        read_owntracks(encode_body(make_location() | {"tst": str(START)})),
+        read_overland(encode_body(OVERLAND)),
+        read_overland(encode_body({"current": OVERLAND["locations"][0]})),
+        read_traccar(encode_body(TRACCAR)),
         read_osmand(OSMAND),
         read_osmand(OSMAND | {"timestamp": f"{START}000"}),
         read_osmand({"id": "t", "timestamp": ISO, "location": "45.0,-30.0"}),
         read_gpslogger({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4", "batt": "51"}),
         read_gpslogger({"latitude": "45.0", "longitude": "-30.0", "time": ISO, "device": "x", "battery": "3"}),
-        read_plain(body({"time": ISO, "latitude": 45.0, "longitude": -30})),
+        read_plain(encode_body({"time": ISO, "latitude": 45.0, "longitude": -30})),
     ],
     ids=[
         "owntracks",
@@ -98,16 +98,16 @@ def test_message_of_each_app_is_read_as_fix(received):
 def test_accuracy_of_each_app_is_read():
     message = {"type": "update_location", "data": {"gps": [45.0, -30.0], "gps_accuracy": 20}}
     for received, metres in (
-        (read_owntracks(body(location())), 4),
-        (read_overland(body(OVERLAND)), 30),
-        (read_traccar(body(TRACCAR)), 5),
-        (read_osmand(body(TRACCAR)), 5),
+        (read_owntracks(encode_body(make_location())), 4),
+        (read_overland(encode_body(OVERLAND)), 30),
+        (read_traccar(encode_body(TRACCAR)), 5),
+        (read_osmand(encode_body(TRACCAR)), 5),
         (read_osmand(OSMAND | {"accuracy": "12,5"}), 12.5),
         (read_gpslogger({"lat": "45.0", "lon": "-30.0", "timestamp": str(START), "acc": "4"}), 4),
-        (read_home_assistant(body(message)), 20),
-        (read_plain(body({"time": ISO, "latitude": 45.0, "longitude": -30, "accuracy": 7})), 7),
-        (read_owntracks(body(location() | {"acc": -1})), -1),
-        (read_owntracks(body(location() | {"acc": "unknown"})), None),
+        (read_home_assistant(encode_body(message)), 20),
+        (read_plain(encode_body({"time": ISO, "latitude": 45.0, "longitude": -30, "accuracy": 7})), 7),
+        (read_owntracks(encode_body(make_location() | {"acc": -1})), -1),
+        (read_owntracks(encode_body(make_location() | {"acc": "unknown"})), None),
     ):
         assert received.fixes[0].accuracy_m == metres
 
@@ -118,12 +118,12 @@ def test_decimal_commas_are_read_and_failures_have_reason():
     assert read_osmand(OSMAND | fields).fixes == (PLACE,)
     assert read_osmand(OSMAND | {"lat": "1,045,0"}).rejected == ("malformed",)
     assert read_gpslogger(fields | {"timestamp": "2024-03-07T09:00:00"}).rejected == ("no_timezone",)
-    assert read_owntracks(body({"_type": "encrypted", "data": "…"})).rejected == ("encrypted",)
+    assert read_owntracks(encode_body({"_type": "encrypted", "data": "…"})).rejected == ("encrypted",)
 
 
 def test_home_assistant_and_gpslogger_default_to_current_time():
     message = {"type": "update_location", "data": {"gps": [45.0, -30.0], "gps_accuracy": 20, "battery": 5, "speed": 0}}
-    for received in (read_home_assistant(body(message)), read_gpslogger({"lat": "45.0", "lon": "-30.0"})):
+    for received in (read_home_assistant(encode_body(message)), read_gpslogger({"lat": "45.0", "lon": "-30.0"})):
         (fix,) = received.fixes
         assert (fix.latitude, fix.longitude) == (45.0, -30.0)
         assert abs(fix.time - np.datetime64("now", "us")) < np.timedelta64(5, "s")
@@ -145,7 +145,7 @@ def test_home_assistant_and_gpslogger_default_to_current_time():
     ids=["transition", "waypoint", "waypoints", "lwt", "dump", "card", "list", "string", "null"],
 )
 def test_other_owntracks_messages_contain_no_fix(message):
-    assert read_owntracks(body(message)) == Received()
+    assert read_owntracks(encode_body(message)) == Received()
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_malformed_fix_is_counted_and_does_not_block_others(time, latitude, long
     with pytest.raises((ValueError, TypeError, AttributeError)):
         parse_fix(time, latitude, longitude)
     bad = {"geometry": {"type": "Point", "coordinates": [longitude, latitude]}, "properties": {"timestamp": time}}
-    received = read_overland(body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
+    received = read_overland(encode_body({"locations": [bad, *OVERLAND["locations"], {"geometry": None}, 7]}))
     assert received.fixes == (replace(PLACE, accuracy_m=30.0),)
     assert len(received.rejected) == 3
 
@@ -204,5 +204,5 @@ def test_recorded_messages_match_file_reader(real_data, name):
 
 
 def test_repr_of_fixes_contains_no_location():
-    message = read_owntracks(body(location(latitude=45.12345)))
+    message = read_owntracks(encode_body(make_location(latitude=45.12345)))
     assert "45.1" not in repr(message) + repr(message.fixes[0]) + str(message)

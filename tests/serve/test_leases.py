@@ -14,7 +14,7 @@ from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import recipient_tables
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
-from tests.release.engines import engine
+from tests.release.engines import make_engine
 from tests.serve.conftest import make_recipient
 
 
@@ -27,7 +27,7 @@ def add_waiting(store, num_sessions, recipients=("r0", "r1")):
     """Add sessions with one release each that waits for each recipient."""
     tables = RecipientTables(store)
     for number in range(num_sessions):
-        with Session.open(store, f"p{number:02}", engine()) as session:
+        with Session.open(store, f"p{number:02}", make_engine()) as session:
             tables.set_active_recipients(session.number, {key: make_recipient(key) for key in recipients})
             session.release(3, 0)
     return tables
@@ -86,7 +86,7 @@ def test_lease_of_a_dead_process_ends_and_its_late_progress_is_ignored(shared_st
         (lease,) = tables.claim("b", 9)
         assert tables.set_num_sent(lost, "a", 1) is None
         assert tables.get_state("r0", 1).num_sent == 0
-        with Session.open(store, "p00", engine()) as session:
+        with Session.open(store, "p00", make_engine()) as session:
             session.release(3, 1)
         assert tables.set_num_sent(lease, "b", 1) is True
         assert tables.claim("c", 9) == [], "it is extended"
@@ -114,7 +114,7 @@ def test_failures_are_counted_across_processes_and_delay_the_next_attempt(shared
 def test_message_that_is_not_sent_no_longer_waits(shared_store, change):
     with SessionStore(shared_store) as store:
         tables = add_waiting(store, 1, ("r0",))
-        with Session.open(store, "p00", engine()) as session:
+        with Session.open(store, "p00", make_engine()) as session:
             session.release(3, 1)
         (lease,) = tables.claim("a", 9)
         lease.failures, lease.errors = 3, 2
@@ -157,7 +157,7 @@ def test_claims_skip_links_pauses_other_sessions_and_given_recipients(shared_sto
         tables = add_waiting(store, 3)
         tables.set_active_recipients(3, {"r0": make_recipient("r0")})
         tables.add_link(1, "link", 0, FOREVER - 1)
-        with Session.open(store, "p00", engine()) as session:
+        with Session.open(store, "p00", make_engine()) as session:
             session.release(3, 1)
         assert tables.claim("a", 9, sessions=[3], recipients=["r1"]) == []
         assert sorted((lease.key, lease.session) for lease in tables.claim("a", 9, sessions=[1, 3])) == [

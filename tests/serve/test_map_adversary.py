@@ -30,12 +30,12 @@ from dphmm.serve.page import TEXTS
 from dphmm.serve.server import reload_relay
 from dphmm.serve.sessions import check_sessions
 from dphmm.space import Places
-from tests.serve.conftest import START, START_S, location, relay, wait_for
+from tests.serve.conftest import START, START_S, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP, log_in, post
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.test_endpoints import ANN, read_releases
 from tests.serve.test_operating import run_relay
-from tests.serve.test_page import HOME, zones
-from tests.serve.test_server import relay_file
+from tests.serve.test_page import HOME, make_zones
+from tests.serve.test_server import write_relay_file
 
 # West of the middle, where the location that is posted lies at the shore.
 LAKE = shapely.box(-30.1, 44.9, -30.003, 45.1)
@@ -129,7 +129,7 @@ def test_figures_are_those_of_plain_forward_filter_with_map(config, blank, lake,
     settings = {"policy": "utility:1km", "epsilon": 0.5, "mechanism": "k-norm"}
     relay_config = config(model=str(blank), release=settings, adversary_map=lake)
     model = load_model(blank)
-    with relay(relay_config) as client:
+    with serve_relay(relay_config) as client:
         log_in(client)
         assert client.get("/page/map_adversary").json()["num_releases"] == 0
         post(client, 0, 1, 2)
@@ -140,7 +140,7 @@ def test_figures_are_those_of_plain_forward_filter_with_map(config, blank, lake,
         assert state["adversary_map"]["name"] == "lake.geojson"
         trail = client.get("/page/trail").json()["locations"]
         assert read_figures(client, 4) == pytest.approx(figures[4:])
-    expected = filter_plainly(model, releases(tmp_path / "users.db"), 0.5, LAKE)
+    expected = filter_plainly(model, read_releases(tmp_path / "users.db"), 0.5, LAKE)
     check(figures, expected)
     # The public adversary does not pass the same check, neither by the page's figures nor by the same replay.
     public = np.array([(place["adversary_error_m"], place["max_posterior"]) for place in trail])
@@ -157,12 +157,12 @@ def test_figures_are_those_of_audit_with_gaps_zones_and_short_calls(
     monkeypatch.setattr(map_adversary, "_MAX_CALL_S", max_call_s)
     store = request.getfixturevalue("postgres") if where == "server" else str(tmp_path / "users.db")
     relay_config = config(adversary_map=lake, store=store)
-    with relay(relay_config) as client:
+    with serve_relay(relay_config) as client:
         log_in(client)
         post(client, 0, 1, 5)
         if max_call_s > 0:
             read_figures(client)
-        assert client.post("/page/zones", json=zones(HOME, elsewhere="policy")).status_code == 200
+        assert client.post("/page/zones", json=make_zones(HOME, elsewhere="policy")).status_code == 200
         post(client, 6, 7)
         computed = client.get("/page/map_adversary").json()["num_computed"]
         assert computed == (5 if max_call_s > 0 else 1)  # one release in a call that has no time
@@ -185,7 +185,7 @@ def test_releases_do_not_depend_on_the_map(config, lake, tmp_path, monkeypatch):
             StepNoise, "draw", lambda self, state, _, c=counter: real(self, state, as_random_source(next(c)))
         )
         store = tmp_path / f"{number}.db"
-        with relay(config(store=str(store), **changes)) as client:
+        with serve_relay(config(store=str(store), **changes)) as client:
             log_in(client)
             for k in range(6):
                 post(client, k)
@@ -194,7 +194,7 @@ def test_releases_do_not_depend_on_the_map(config, lake, tmp_path, monkeypatch):
         with SessionStore(store, readonly=True) as opened:
             session = opened.session("ann")
             belief = opened.progress(session.number).belief.to_bytes()
-            stored.append((releases(store), session.agreements, session.limits, belief))
+            stored.append((read_releases(store), session.agreements, session.limits, belief))
     assert stored[0] == stored[1] == stored[2]
 
 
@@ -209,7 +209,7 @@ def test_posts_are_answered_while_figures_are_computed(config, lake, monkeypatch
         return real(self, *arguments)
 
     monkeypatch.setattr(MapAdversary, "infer", infer)
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         log_in(client)
         post(client, 0)
         answers = []
@@ -217,7 +217,7 @@ def test_posts_are_answered_while_figures_are_computed(config, lake, monkeypatch
         asking.start()
         assert entered.wait(START_S)
         with httpx.Client(base_url=client.base_url, cookies=client.cookies) as other:
-            assert other.post("/owntracks", json=location(START + STEP), auth=ANN).status_code == 200
+            assert other.post("/owntracks", json=make_location(START + STEP), auth=ANN).status_code == 200
             assert other.get("/page/state").json()["num_releases"] == 2
         assert answers == []
         proceed.set()
@@ -227,7 +227,7 @@ def test_posts_are_answered_while_figures_are_computed(config, lake, monkeypatch
 
 @pytest.mark.slow
 def test_pruned_and_impossible_releases_are_refused_with_reason(config, lake, tmp_path, monkeypatch):
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         log_in(client)
         post(client, 0, 1, 2, 400, 401)
         figures = read_figures(client)
@@ -236,7 +236,7 @@ def test_pruned_and_impossible_releases_are_refused_with_reason(config, lake, tm
             assert store.prune(session, START // STEP + 399, STEP) == 3
         post(client, 402)  # computed before the records were removed: the replay continues
         assert read_figures(client)[:5] == pytest.approx(figures)
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         log_in(client)
         answer = client.get("/page/map_adversary", headers={"Accept-Language": "de"}).json()
         assert answer == {"problem": TEXTS["de"]["reason_pruned"].format(count=3)}
@@ -249,11 +249,11 @@ def test_pruned_and_impossible_releases_are_refused_with_reason(config, lake, tm
 def test_releases_that_a_model_excludes_raise_as_in_an_audit(config, tmp_path):
     relay_config = config()
     model = load_model(relay_config.model)
-    with relay(relay_config) as client:
+    with serve_relay(relay_config) as client:
         log_in(client)
-        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        assert client.post("/page/zones", json=make_zones(HOME)).status_code == 200
         for k in range(2):
-            outside = location(START + STEP * k, 44.975, -30.035)  # released exactly
+            outside = make_location(START + STEP * k, 44.975, -30.035)  # released exactly
             assert client.post("/owntracks", json=outside, auth=ANN).status_code == 200
     initial = np.zeros(model.size)
     initial[model.space.locate([45.025], [-29.965])] = 1.0
@@ -268,11 +268,11 @@ def test_releases_that_a_model_excludes_raise_as_in_an_audit(config, tmp_path):
 
 @pytest.mark.slow
 def test_figures_require_page_and_key(config, lake):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         assert client.get("/page/map_adversary").status_code == 401
         assert log_in(client)["adversary_map"] is None
         assert client.get("/page/map_adversary").status_code == 404
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         post(client, 0)
         log_in(client, "bob")
         assert client.get("/page/map_adversary?user=ann").status_code == 403
@@ -289,7 +289,7 @@ def test_unusable_map_raises_before_start(config, tmp_path, content, words):
         write_map(path, shapely.box(10, 10, 11, 11))
     elif content is not None:
         path.write_text(content)
-    for start in (check_sessions, lambda relay_config: relay(relay_config).__enter__()):
+    for start in (check_sessions, lambda relay_config: serve_relay(relay_config).__enter__()):
         with pytest.raises(ConfigurationError, match=f"^adversary_map: .*({words})"):
             start(config(adversary_map=str(path)))
 
@@ -302,11 +302,11 @@ def test_map_requires_a_grid(config, blank):
 
 
 def test_path_of_map_is_relative_to_the_file(model, tmp_path):
-    path, _ = relay_file(tmp_path, model, "users.db")
+    path, _ = write_relay_file(tmp_path, model, "users.db")
     for value, expected in (("lake.geojson", str(tmp_path / "lake.geojson")), ("coast", "coast")):
         path.write_text(f'adversary_map = "{value}"\n' + path.read_text().split("adversary_map", 1)[0])
         assert RelayConfig.read(path).adversary_map == expected
-        path, _ = relay_file(tmp_path, model, "users.db")
+        path, _ = write_relay_file(tmp_path, model, "users.db")
     assert RelayConfig.read(path).adversary_map is None
 
 
@@ -314,7 +314,7 @@ def test_path_of_map_is_relative_to_the_file(model, tmp_path):
 def test_restart_and_reload_add_change_and_remove_the_map(model, lake, tmp_path):
     """The figures of earlier releases follow from the store, whenever the key was added."""
     other = write_map(tmp_path / "other.geojson", shapely.box(-29.997, 44.9, -29.9, 45.1))
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     text = path.read_text()
     loaded = load_model(model)
     models = {source: build_map_model(RelayConfig.read(path).model_copy(update={"adversary_map": source}), loaded)
@@ -333,7 +333,7 @@ def test_restart_and_reload_add_change_and_remove_the_map(model, lake, tmp_path)
             nonlocal num_posted
             num_posted += 2
             for k in range(num_posted - 2, num_posted):
-                assert client.post("/owntracks", json=location(START + STEP * k), auth=ANN).status_code == 200
+                assert client.post("/owntracks", json=make_location(START + STEP * k), auth=ANN).status_code == 200
             if source is None:
                 assert client.get("/page/map_adversary").status_code == 404
                 return None

@@ -39,11 +39,11 @@ from dphmm.release.session_transfer import export_store, import_store
 from dphmm.release.settings import Schedule
 from dphmm.serve import RelayConfig, add_device, delivery, prune_relay, rotate_token, server, supervision
 from dphmm.serve.server import WorkerSupervisor, configure_logging, find_relay, get_lock_path, lock_relay
-from tests.serve.conftest import START, START_S, TOKEN, get_page_token, location, relay, wait_for
+from tests.serve.conftest import START, START_S, TOKEN, get_page_token, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP, post
-from tests.serve.test_endpoints import ANN, releases
-from tests.serve.test_server import ROOT, is_there, post_fix, relay_file
-from tests.sizes import fewer, slow
+from tests.serve.test_endpoints import ANN, read_releases
+from tests.serve.test_server import ROOT, is_there, post_fix, write_relay_file
+from tests.sizes import choose_count, mark_slow
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
@@ -84,7 +84,7 @@ def run(*words):
 
 @pytest.mark.slow
 def test_session_file_is_served_by_one_relay_only(model, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     with run_relay(path, url) as process:
         done = run("serve", path)
         assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
@@ -205,28 +205,28 @@ def receive_notifications(address):
 @pytest.mark.slow
 def test_relay_is_not_reloaded_while_its_store_accepts_no_release(model, tmp_path):
     store = tmp_path / "users.db"
-    path, url = relay_file(tmp_path, model, str(store))
+    path, url = write_relay_file(tmp_path, model, str(store))
 
-    def status():
-        return httpx.post(f"{url}/owntracks", json=location(), auth=("ann", TOKEN["ann"]), timeout=60).status_code
+    def post_location():
+        return httpx.post(f"{url}/owntracks", json=make_location(), auth=("ann", TOKEN["ann"]), timeout=60).status_code
 
     with run_relay(path, url) as process:
         store.rename(tmp_path / "elsewhere")
         os.kill(process.pid, signal.SIGHUP)
         wait_for(lambda: "configuration: the store accepts no release" in path.with_suffix(".log").read_text())
-        assert status() == 503
+        assert post_location() == 503
         assert not store.exists(), "no empty store takes its place"
         (tmp_path / "elsewhere").rename(store)
-        assert status() == 200
+        assert post_location() == 200
         assert process.poll() is None
-    assert len(releases(store)) == 1
+    assert len(read_releases(store)) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, slow(2)])
+@pytest.mark.parametrize("workers", [1, mark_slow(2)])
 def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, tmp_path, request, workers):
     store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
-    path, url = relay_file(tmp_path, model, store)
+    path, url = write_relay_file(tmp_path, model, store)
     path.write_text("# devices\n" + format_devices_as_tables(path))
 
     def post(**what):
@@ -236,8 +236,8 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         except httpx.TransportError:
             return None
 
-    def status(token, user="ann"):
-        return post(url=f"{url}/owntracks", json=location(), auth=(user, token))
+    def post_as(token, user="ann"):
+        return post(url=f"{url}/owntracks", json=make_location(), auth=(user, token))
 
     supervised = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000000"}
     with (
@@ -258,11 +258,11 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         assert "access token" not in done.output
         old = TOKEN["ann"]
         new = run("serve", "rotate", path, "ann").output.partition("access token ")[2].split()[0]
-        assert status(old) == 200
+        assert post_as(old) == 200
         assert run("serve", "reload", path).exit_code == 0
         # Workers are replaced one after another, and any of them may answer.
-        wait_for(lambda: all(status(old) == 401 and post(**posted) == 200 for _ in range(8)), START_S)
-        wait_for(lambda: status(new) == 200)
+        wait_for(lambda: all(post_as(old) == 401 and post(**posted) == 200 for _ in range(8)), START_S)
+        wait_for(lambda: post_as(new) == 200)
         wait_for(lambda: notified.count("READY=1") == 2, 60)
         assert {"RELOADING=1"} <= set(notified[: len(notified) - notified[::-1].index("READY=1")])
         for token, expected in ((zoe_page, 200), (ann_page, 200), (zoe, 401), (new, 401), (get_page_token("ann"), 401)):
@@ -276,7 +276,7 @@ def test_device_is_added_token_rotated_and_relay_reloaded_while_running(model, t
         wait_for(
             lambda: "the relay continues with its previous configuration" in path.with_suffix(".log").read_text(), 60
         )
-        wait_for(lambda: status(new) == 200)  # an invalid file changes nothing
+        wait_for(lambda: post_as(new) == 200)  # an invalid file changes nothing
         process.terminate()
         wait_for(lambda: "STOPPING=1" in notified)
     assert good.startswith("# devices\n")
@@ -291,7 +291,7 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
     if changed == "store" and where == "file":
         pytest.skip("another file has another lock")
     store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
-    path, _ = relay_file(tmp_path, model, store)
+    path, _ = write_relay_file(tmp_path, model, store)
     host, port = RelayConfig.read(path).address
     SessionStore(store).close()
     signals = []
@@ -316,7 +316,7 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
 
 
 def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkeypatch, caplog):
-    path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     SessionStore(str(tmp_path / "users.db")).close()
     signals = []
     monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
@@ -342,7 +342,7 @@ def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkey
 @pytest.mark.parametrize("where", ["file", "postgres"])
 def test_port_in_use_is_refused_with_its_address(model, tmp_path, request, where):
     store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
-    path, url = relay_file(tmp_path, model, store)
+    path, url = write_relay_file(tmp_path, model, store)
     address = url.removeprefix("http://")
     workers = ["--workers", "2"] if where == "postgres" else []
     with socket.create_server(RelayConfig.read(path).address):
@@ -367,7 +367,7 @@ def test_warning_of_the_command_is_logged_once(monkeypatch, capfd):
 @pytest.mark.parametrize("words", [("prune", "--older", "90d"), ("confirm-clock",)])
 def test_commands_for_a_store_do_not_create_one(model, tmp_path, request, where, words):
     store = request.getfixturevalue("postgres") if where == "postgres" else str(tmp_path / "users.db")
-    path, _ = relay_file(tmp_path, model, store)
+    path, _ = write_relay_file(tmp_path, model, store)
     done = run("serve", words[0], path, *words[1:])
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert ("contains no sessions" if where == "postgres" else f"{store}: must exist") in done.stderr
@@ -379,7 +379,7 @@ def test_commands_for_a_store_do_not_create_one(model, tmp_path, request, where,
 
 @pytest.mark.slow
 def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     path.write_text(format_devices_as_tables(path))
     script = tmp_path / "script.py"
     script.write_text(
@@ -392,7 +392,7 @@ def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
 
         def is_accepted():
             try:
-                return post_fix(url, location(), ("ann", new)).status_code == 200
+                return post_fix(url, make_location(), ("ann", new)).status_code == 200
             except httpx.TransportError:  # closed by the reload
                 return False
 
@@ -402,18 +402,18 @@ def test_relay_of_script_is_reloaded_without_script(model, tmp_path):
 
 @pytest.mark.slow
 def test_relay_reloaded_while_starting_continues_with_last_file(model, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     path.write_text(format_devices_as_tables(path))
     with run_relay(path, url):
         process = find_relay(RelayConfig.read(path))[0]
-        for _ in range(fewer(8, 5)):
+        for _ in range(choose_count(8, 5)):
             new = run("serve", "rotate", path, "ann").output.partition("access token ")[2].split()[0]
             os.kill(process, signal.SIGHUP)
             time.sleep(0.2)
 
         def is_accepted():
             try:
-                return post_fix(url, location(), ("ann", new)).status_code == 200
+                return post_fix(url, make_location(), ("ann", new)).status_code == 200
             except httpx.TransportError:  # closed by a reload: phones post again
                 return False
 
@@ -512,10 +512,10 @@ def test_missing_environment_variables_raise_at_start(config, inbox, monkeypatch
     for changes in ({"recipient": [keys]}, {"mqtt": {"url": "mqtt://127.0.0.1", "password": "env:DPHMM_TEST_KEY"}}):
         monkeypatch.delenv("DPHMM_TEST_KEY", raising=False)
         with pytest.raises(ConfigurationError, match="env:DPHMM_TEST_KEY"):
-            relay(config(**changes)).__enter__()
+            serve_relay(config(**changes)).__enter__()
     monkeypatch.setenv("DPHMM_TEST_KEY", "k")
-    with relay(config(recipient=[keys])) as client:
-        client.post("/owntracks", json=location(), auth=ANN)
+    with serve_relay(config(recipient=[keys])) as client:
+        client.post("/owntracks", json=make_location(), auth=ANN)
         wait_for(lambda: inbox.messages)
     assert inbox.messages[0][1]["authorization"] == "k"
 
@@ -548,7 +548,7 @@ def test_headers_that_cannot_be_sent_raise_at_start(config, tmp_path, monkeypatc
 
 def test_page_changes_nothing_in_a_store_that_continues_elsewhere(config, inbox, tmp_path):
     """The store to which it was moved would not have the pause, the link or its end."""
-    with relay(config(recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])) as client:
+    with serve_relay(config(recipient=[{"name": "family", "kind": "webhook", "url": inbox.url}])) as client:
         post(client, 0)
         client.post("/page/login", json={"token": get_page_token("ann")})
         headers = {"x-csrf-token": client.get("/page/state").json()["csrf"]}
@@ -572,7 +572,7 @@ def test_certificate_keeps_the_locks_of_the_running_relay(config, tmp_path):
     command = (
         "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM record').fetchone())"
     )
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0)
         client.post("/page/login", json={"token": get_page_token("ann")})
         assert client.get("/page/proof").status_code == 200
@@ -595,7 +595,7 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
     keys = {"model": settings.model, "store": store, "device": [{"user": u, "token": t} for u, t in TOKEN.items()]}
     path.write_text(tomli_w.dumps(keys))
     before_prune = {}
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, 0, 1, day + 2, day + 3)
         with SessionStore(store, readonly=True) as opened:
             number = opened.session("ann").number
@@ -617,11 +617,11 @@ def test_pruning_removes_old_records_and_keeps_guarantees_and_spent_epsilon(conf
         post(client, 0, day + 3, day + 4)  # the running relay continues; pruned timesteps get no new release
         client.post("/page/login", json={"token": get_page_token("ann")})
         assert len(client.get("/page/trail").json()["locations"]) == 3
-    with relay(settings) as client:  # also after a restart with the remaining records
+    with serve_relay(settings) as client:  # also after a restart with the remaining records
         post(client, day + 5)
         client.post("/page/login", json={"token": get_page_token("ann")})
         assert client.get("/page/state").json()["budget"]["spent"] == pytest.approx(3.0)
-    left = releases(store) if where == "file" else None
+    left = read_releases(store) if where == "file" else None
     assert left is None or [release.slot - START // 300 for release in left] == [day + k for k in (2, 3, 4, 5)]
     with SessionStore(store, readonly=True) as opened:
         assert opened.get_pruned_costs(number).count == 2
@@ -635,12 +635,12 @@ def test_page_of_new_recipient_opens_after_pruning(config, inbox, tmp_path):
     """All releases precede the recipient, so the page searches back to the first record."""
     recipients = [{"name": "f", "kind": "webhook", "url": inbox.url}]
     store = tmp_path / "users.db"
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, *range(0, 40 * 12, 12))
     with SessionStore(store) as opened:
         num_pruned = opened.prune(opened.session("ann"), 10**9, 300.0)
         assert 0 < num_pruned < 40
-    with relay(config(recipient=recipients)) as client:
+    with serve_relay(config(recipient=recipients)) as client:
         client.post("/page/login", json={"token": get_page_token("ann")})
         (recipient,) = client.get("/page/state").raise_for_status().json()["recipients"]
         assert recipient["last"] is None
@@ -696,7 +696,7 @@ def test_last_release_is_kept_for_predictions_after_pruning(tmp_path, model):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, workers):
     store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
-    path, url = relay_file(tmp_path, model, store)
+    path, url = write_relay_file(tmp_path, model, store)
     with SessionStore(store) as opened:
         change = "PRAGMA user_version={}" if workers == 1 else "UPDATE dphmm_format SET format = {}"
         opened.database.execute(change.format(get_format() + 1))
@@ -713,7 +713,7 @@ def test_store_of_other_format_raises_in_one_line(model, tmp_path, request, work
 
 
 @contextmanager
-def restored_signals():
+def restore_signals():
     """Restore the handlers of signals that a supervisor sets."""
     kept = {
         signal_number: signal.getsignal(signal_number)
@@ -781,7 +781,7 @@ def test_reload_of_workers_that_start_slowly_delays_nothing(tmp_path, monkeypatc
         finally:
             supervisor.should_exit.set()
 
-    with closing(manager), restored_signals(), config.bind_socket() as listening:
+    with closing(manager), restore_signals(), config.bind_socket() as listening:
         supervisor = WorkerSupervisor(config, [listening])
         actor = threading.Thread(target=act_and_end, args=(supervisor,))
         actor.start()
@@ -831,7 +831,7 @@ def test_workers_that_die_before_serving_cause_error(tmp_path, monkeypatch, capl
 
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config = uvicorn.Config("tests.serve.dying:app", factory=True, port=0, workers=2, log_config=None)
-    with restored_signals(), config.bind_socket() as listening:
+    with restore_signals(), config.bind_socket() as listening:
         supervisor = WorkerSupervisor(config, [listening])
         supervisor.run()
     assert supervisor.failed
@@ -845,7 +845,7 @@ def test_workers_start_with_a_tenth_of_processor_time(model, tmp_path, postgres)
 
     With uvicorn's timeout of five seconds they would be ended while they import.
     """
-    path, url = relay_file(tmp_path, model, postgres)
+    path, url = write_relay_file(tmp_path, model, postgres)
     with run_relay_slowly(path, url) as (process, slowly):
         began = time.monotonic()
         # A short timeout leaves the workers little time between two stops. A busy machine may need a longer one.
@@ -853,10 +853,10 @@ def test_workers_start_with_a_tenth_of_processor_time(model, tmp_path, postgres)
             assert process.poll() is None, path.with_suffix(".log").read_text()
             assert time.monotonic() < began + 200, path.with_suffix(".log").read_text()
             slowly()
-        assert post_fix(url, location()).status_code == 200
+        assert post_fix(url, make_location()).status_code == 200
     logged = path.with_suffix(".log").read_text()
     assert "ended" not in logged
-    assert len(releases(postgres)) == 1
+    assert len(read_releases(postgres)) == 1
 
 
 def is_ready(url, timeout):
@@ -871,7 +871,7 @@ def run_relay_slowly(path, url):
     command = [sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"]
     with path.with_suffix(".log").open("wb") as log, subprocess.Popen(command, env=ENVIRONMENT, stderr=log) as process:
 
-        def workers():
+        def list_workers():
             try:
                 children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
                 return [int(child) for child in children]
@@ -879,20 +879,20 @@ def run_relay_slowly(path, url):
                 return []
 
         def send_signal(sig):
-            for worker in workers():
+            for worker in list_workers():
                 try:
                     os.kill(worker, sig)
                 except ProcessLookupError:
                     continue
 
-        def slowly():
+        def slow_down():
             send_signal(signal.SIGSTOP)
             time.sleep(0.45)
             send_signal(signal.SIGCONT)
             time.sleep(0.05)
 
         try:
-            yield process, slowly
+            yield process, slow_down
         finally:
             send_signal(signal.SIGCONT)
             process.terminate()
@@ -900,7 +900,7 @@ def run_relay_slowly(path, url):
 
 
 @contextmanager
-def silent_server():
+def serve_silently():
     """Accept connections and never answer."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -911,25 +911,25 @@ def silent_server():
     ("scheme", "number"),
     [
         ("mqtt", signal.SIGTERM),
-        slow("mqtts", signal.SIGHUP),
-        slow("mqtts", signal.SIGTERM),
-        slow("https", signal.SIGHUP),
+        mark_slow("mqtts", signal.SIGHUP),
+        mark_slow("mqtts", signal.SIGTERM),
+        mark_slow("https", signal.SIGHUP),
     ],
 )
 def test_relay_stops_and_reloads_in_time_with_silent_recipients(model, tmp_path, broker, number, scheme):
     """Stop or reload a relay while messages wait for a recipient that does not answer."""
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
-    with silent_server() as address:
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    with serve_silently() as address:
         kind = "webhook" if scheme == "https" else "mqtt"
         recipients = [
             {"name": "silent", "kind": kind, "url": f"{scheme}://{address}"},
             {"name": "good", "kind": "mqtt", "url": broker},
         ]
         path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"recipient": recipients}))
-        for step in range(fewer(2, 1)):
+        for step in range(choose_count(2, 1)):
             with run_relay(path, url) as process:
                 for later in range(3):
-                    fix = location(START + STEP * (3 * step + later))
+                    fix = make_location(START + STEP * (3 * step + later))
                     assert post_fix(url, fix).status_code == 200
                 time.sleep(0.5)  # connections to recipients begin
                 began = time.monotonic()
@@ -953,7 +953,7 @@ serve(sys.argv[2])
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGHUP, signal.SIGTERM]])
 def test_relay_ends_in_time_although_the_store_hangs(model, tmp_path, numbers):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     command = [sys.executable, "-c", HANGING_STORE, "serve", str(path)]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -1022,10 +1022,10 @@ def test_clock_is_kept_without_posts_until_it_jumps(config, tmp_path, clock, mon
 
     def post_now():
         client.post("/page/login", json={"token": get_page_token("ann")}).raise_for_status()
-        client.post("/owntracks", json=location(clock.at), auth=ANN).raise_for_status()
+        client.post("/owntracks", json=make_location(clock.at), auth=ANN).raise_for_status()
         return client.get("/page/state").json()["phone"]["outcome"]
 
-    with relay(config()) as client, SessionStore(tmp_path / "users.db", readonly=True) as store:
+    with serve_relay(config()) as client, SessionStore(tmp_path / "users.db", readonly=True) as store:
         assert post_now() == "released"
         for _ in range(2):
             clock.at += 20 * 86400
@@ -1047,15 +1047,15 @@ def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock
 
     The variant without the last time kept must release in the wrong year.
     """
-    path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     settings = RelayConfig.read(path)
     year = 365 * 86400
     month = 31 * 86400
 
     def post_at(second, settings=settings):
-        with relay(settings) as client:
+        with serve_relay(settings) as client:
             client.post("/page/login", json={"token": get_page_token("ann")}).raise_for_status()
-            client.post("/owntracks", json=location(second), auth=ANN).raise_for_status()
+            client.post("/owntracks", json=make_location(second), auth=ANN).raise_for_status()
             return client.get("/page/state").json()["phone"]["outcome"]
 
     clock.at = START
@@ -1081,7 +1081,7 @@ def test_clock_that_starts_in_a_wrong_year_blocks_no_user(model, tmp_path, clock
     assert done.exit_code == 0, done.output
     clock.at += 86400
     assert post_at(clock.at) == "released"
-    values = [(release.slot, release.record) for release in releases(tmp_path / "users.db")]
+    values = [(release.slot, release.record) for release in read_releases(tmp_path / "users.db")]
     assert len(dict(values)) == len(values)
 
     new = settings.model_copy(update={"store": str(tmp_path / "new.db")})

@@ -28,16 +28,16 @@ from dphmm.serve.clock import get_current_second
 from dphmm.serve.page import STATIC, TEXTS
 from dphmm.serve.page_content import compute_policy_effects
 from dphmm.serve.sessions import Engines
-from tests.certificate.certificates import verifier
+from tests.certificate.certificates import load_verifier
 from tests.openstreetmap import write_extract
-from tests.serve.conftest import PATIENCE_S, START, TOKEN, get_page_token, location, relay, wait_for
-from tests.serve.test_delivery import log_in, post, read_messages, recipient
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.conftest import PATIENCE_S, START, TOKEN, get_page_token, make_location, serve_relay, wait_for
+from tests.serve.test_delivery import describe_recipient, log_in, post, read_messages
+from tests.serve.test_endpoints import ANN, read_releases
 
 HOME = [[-30.01, 44.99], [-29.99, 44.99], [-29.99, 45.01], [-30.01, 45.01], [-30.01, 44.99]]
 
 
-def zones(*rings, buffer_m=0, elsewhere="exact"):
+def make_zones(*rings, buffer_m=0, elsewhere="exact"):
     features = [
         {"type": "Feature", "properties": {"name": f"zone {k}"}, "geometry": {"type": "Polygon", "coordinates": [ring]}}
         for k, ring in enumerate(rings, 1)
@@ -61,7 +61,7 @@ def test_page_is_accessible_with_token_until_logout(client):
 
 
 def test_cookies_are_strict_and_not_stored(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         answer = client.post("/page/login", json={"token": get_page_token("ann")})
         cookie_header = answer.headers["set-cookie"].lower()
         secret = client.cookies["dphmm"].encode()
@@ -74,14 +74,14 @@ def test_cookies_are_strict_and_not_stored(config, tmp_path):
 
 @pytest.mark.slow
 def test_login_ends_with_token_and_with_time(config, monkeypatch):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         log_in(client)
         cookie = client.cookies["dphmm"]
     new = [{"user": "ann", "token": "n" * 40}]
-    with relay(config(page=new)) as client:
+    with serve_relay(config(page=new)) as client:
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").status_code == 401
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         client.cookies.set("dphmm", cookie)
         assert client.get("/page/state").json()["user"] == "ann"
         later = time.time() + 8 * 86400
@@ -94,15 +94,15 @@ def test_changes_require_csrf_token_and_reject_forms(client, path):
     log_in(client)
     for secret in ("", "wrong", "é"):
         headers = {"X-CSRF-Token": secret.encode()}
-        assert client.post(f"/page/{path}", json=zones(HOME), headers=headers).status_code == 403
-    form = client.post("/page/zones", content=json.dumps(zones(HOME)), headers={"Content-Type": "text/plain"})
+        assert client.post(f"/page/{path}", json=make_zones(HOME), headers=headers).status_code == 403
+    form = client.post("/page/zones", content=json.dumps(make_zones(HOME)), headers={"Content-Type": "text/plain"})
     assert form.status_code == 400
 
 
 @pytest.mark.slow
 def test_users_cannot_see_or_change_data_of_others(config, inbox):
-    with relay(config(recipient=[recipient(inbox)])) as client:
-        client.post("/owntracks", json=location(), auth=ANN)
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
+        client.post("/owntracks", json=make_location(), auth=ANN)
         state = log_in(client, "bob")
         assert (state["user"], state["num_releases"], state["recipients"]) == ("bob", 0, [])
         assert client.get("/page/trail").json()["locations"] == []
@@ -111,14 +111,14 @@ def test_users_cannot_see_or_change_data_of_others(config, inbox):
         assert client.get("/page/trail?user=ann").status_code == client.get("/page/state?user=ann").status_code == 403
         assert client.get("/page/trail?from=x").status_code == 400
     for path in ("state", "trail", "map_adversary", "proof", "basemap"):
-        with relay(config()) as client:
+        with serve_relay(config()) as client:
             client.cookies.set("dphmm", "made up")
             assert client.get(f"/page/{path}").status_code == 401
 
 
 @pytest.mark.slow
 def test_content_security_policy_allows_only_configured_tiles(config):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         for path in ("/", "/static/page.js", "/page/state", "/static/none", "/page/none"):
             policy = client.get(path).headers["content-security-policy"]
             assert "default-src 'none'" in policy
@@ -126,7 +126,7 @@ def test_content_security_policy_allows_only_configured_tiles(config):
             assert "unsafe" not in policy
         assert client.get("/static/../page.py").status_code == 404
         assert client.get("/static/%2e%2e/page.py").status_code == 404
-    with relay(config(tiles="https://tiles.example:8443/{z}/{x}/{y}.png")) as client:
+    with serve_relay(config(tiles="https://tiles.example:8443/{z}/{x}/{y}.png")) as client:
         assert "img-src 'self' data: https://tiles.example:8443;" in client.get("/").headers["content-security-policy"]
     wrong_ones = ("https://tiles.example/", "ftp://a/{z}/{x}/{y}", "https://a b/{z}/{x}/{y}", "https://a;b/{z}/{x}/{y}")
     for wrong in wrong_ones:
@@ -156,7 +156,9 @@ def test_page_uses_language_of_browser_and_contains_all_texts(client):
 
 @pytest.mark.slow
 def test_trail_equals_releases_and_is_rounded_for_recipient_with_precision(config, inbox, tmp_path):
-    with relay(config(recipient=[recipient(inbox), recipient(inbox, precision="2km") | {"name": "friends"}])) as client:
+    with serve_relay(
+        config(recipient=[describe_recipient(inbox), describe_recipient(inbox, precision="2km") | {"name": "friends"}])
+    ) as client:
         post(client, 0, 1, 2)
         state = log_in(client)
         fine = client.get("/page/trail").json()
@@ -165,7 +167,7 @@ def test_trail_equals_releases_and_is_rounded_for_recipient_with_precision(confi
         )  # sent after the answer
         coarse = client.get("/page/trail?recipient=friends").json()
         again = client.get("/page/trail?from=3").json()
-    records = [release.record for release in releases(tmp_path / "users.db")]
+    records = [release.record for release in read_releases(tmp_path / "users.db")]
     radii = [1000 * record.expected_estimate_error for record in records]
     assert [place["error_m"] for place in fine["locations"]] == pytest.approx(
         radii, abs=0.051
@@ -182,19 +184,19 @@ def test_trail_equals_releases_and_is_rounded_for_recipient_with_precision(confi
 
 @pytest.mark.slow
 def test_proof_is_valid_and_contains_only_requesting_user(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         log_in(client)
         assert client.get("/page/proof").json() == {"error": "no release yet"}
         for second in (START, START + 300, START + 7200):
-            client.post("/owntracks", json=location(second), auth=ANN)
-        client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"]))
+            client.post("/owntracks", json=make_location(second), auth=ANN)
+        client.post("/owntracks", json=make_location(), auth=("bob", TOKEN["bob"]))
         answer = client.get("/page/proof")
         assert answer.headers["content-disposition"] == 'attachment; filename="proof.jsonl"'
-        report = verifier().verify_releases(answer.content.splitlines(keepends=True))
+        report = load_verifier().verify_releases(answer.content.splitlines(keepends=True))
         assert (report["user_names"], report["steps"]) == ({"ann"}, 3)
-        client.post("/page/zones", json=zones(HOME))
-        client.post("/owntracks", json=location(START + 7500), auth=ANN)
-        report = verifier().verify_releases(client.get("/page/proof").content.splitlines(keepends=True))
+        client.post("/page/zones", json=make_zones(HOME))
+        client.post("/owntracks", json=make_location(START + 7500), auth=ANN)
+        report = load_verifier().verify_releases(client.get("/page/proof").content.splitlines(keepends=True))
         assert report["steps"] == 4
         client.cookies.clear()
         assert client.get("/page/proof").status_code == 401
@@ -203,7 +205,9 @@ def test_proof_is_valid_and_contains_only_requesting_user(config, tmp_path):
 @pytest.mark.slow
 def test_knowledge_of_recipients_matches_record_of_sent_release(config, inbox, tmp_path):
     inbox.status = 503
-    with relay(config(recipient=[recipient(inbox), recipient(inbox, users=["bob"]) | {"name": "other"}])) as client:
+    with serve_relay(
+        config(recipient=[describe_recipient(inbox), describe_recipient(inbox, users=["bob"]) | {"name": "other"}])
+    ) as client:
         post(client, 0)
         shown = log_in(client)["recipients"]
         assert [
@@ -214,7 +218,7 @@ def test_knowledge_of_recipients_matches_record_of_sent_release(config, inbox, t
         wait_for(lambda: client.get("/page/state").json()["recipients"][0]["last"])
         last = client.get("/page/state").json()["recipients"][0]["last"]
         assert last == client.get("/page/state").json()["last"]
-    (only,) = releases(tmp_path / "users.db")
+    (only,) = read_releases(tmp_path / "users.db")
     assert last["last_known"] == START
     assert last["inference"] == {
         "level": "quarter",
@@ -227,26 +231,26 @@ def test_knowledge_of_recipients_matches_record_of_sent_release(config, inbox, t
 @pytest.mark.parametrize(
     ("sent", "release", "became"),
     [
-        ([location()], {}, "released"),
-        ([location(), location()], {}, "duplicate"),
-        ([location(), location(START - 600)], {}, "late"),
-        ([location(latitude=50.0)], {"outside": "drop"}, "outside"),
-        ([location(latitude=50.0)], {}, "released"),
-        ([location(4 * 10**9)], {}, "ahead"),
-        ([location(), location(START + 300), location(START + 600)], {}, "limit"),
+        ([make_location()], {}, "released"),
+        ([make_location(), make_location()], {}, "duplicate"),
+        ([make_location(), make_location(START - 600)], {}, "late"),
+        ([make_location(latitude=50.0)], {"outside": "drop"}, "outside"),
+        ([make_location(latitude=50.0)], {}, "released"),
+        ([make_location(4 * 10**9)], {}, "ahead"),
+        ([make_location(), make_location(START + 300), make_location(START + 600)], {}, "limit"),
         ([{"_type": "encrypted", "data": "x"}], {}, "encrypted"),
-        ([location(), {"_type": "card"}], {}, "released"),
-        ([location() | {"acc": 50_000}], {}, "inaccurate"),
-        ([location() | {"acc": -1}], {}, "invalid"),
-        ([location() | {"lat": 0.0, "lon": 0.0}], {}, "invalid"),
-        ([location() | {"lat": "north"}], {}, "malformed"),
-        ([location() | {"tst": "2024-03-07T09:00:00"}], {}, "no_timezone"),
+        ([make_location(), {"_type": "card"}], {}, "released"),
+        ([make_location() | {"acc": 50_000}], {}, "inaccurate"),
+        ([make_location() | {"acc": -1}], {}, "invalid"),
+        ([make_location() | {"lat": 0.0, "lon": 0.0}], {}, "invalid"),
+        ([make_location() | {"lat": "north"}], {}, "malformed"),
+        ([make_location() | {"tst": "2024-03-07T09:00:00"}], {}, "no_timezone"),
     ],
 )
 def test_outcome_of_last_fix_is_visible_only_to_user(config, tmp_path, caplog, sent, release, became):
     caplog.set_level("DEBUG")
     changes = {"release": {"policy": "utility:1km", "epsilon": 0.5, **release}, "limits": {"epsilon": 1.0}}
-    with relay(config(**changes)) as client:
+    with serve_relay(config(**changes)) as client:
         assert set(log_in(client)["phone"]) == {"since"}
         for message in sent:
             assert client.post("/owntracks", json=message, auth=ANN).text == "[]"
@@ -265,7 +269,7 @@ def test_outcome_of_last_fix_is_visible_only_to_user(config, tmp_path, caplog, s
 
 @pytest.mark.slow
 def test_prediction_is_shown_with_last_known_time(config, inbox):
-    with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 1.0})) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)], limits={"epsilon": 1.0})) as client:
         post(client, 0, 1, 2, 3)
         wait_for(lambda: len(inbox.messages) == 4)
         state = log_in(client)
@@ -276,7 +280,7 @@ def test_prediction_is_shown_with_last_known_time(config, inbox):
 
 
 def test_household_page_requires_token_of_each_user(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0)
         state = log_in(client, "bob")
         assert [member["user"] for member in state["household"]] == ["bob"]
@@ -290,7 +294,7 @@ def test_household_page_requires_token_of_each_user(config, tmp_path):
         household = client.get("/page/state").json()["household"]
         assert [(member["user"], member["last"] is not None) for member in household] == [("bob", False), ("ann", True)]
         assert client.get("/page/state?user=ann").json()["num_releases"] == 1
-        assert client.post("/page/zones?user=ann", json=zones(HOME)).status_code == 200
+        assert client.post("/page/zones?user=ann", json=make_zones(HOME)).status_code == 200
         assert client.get("/page/state?user=bob").json()["zones"]["zones"]["features"] == []
         client.cookies.set("dphmm", before)
         assert client.get("/page/state").status_code == 401
@@ -304,7 +308,7 @@ def test_basemap_is_configured_file_or_world_map(config, tmp_path):
     pytest.importorskip("pyogrio")
     nodes = [(45.0, -30.02, {}), (45.0, -29.98, {}), (45.01, -30.0, {"place": "town", "name": "Angra"})]
     town = write_extract(tmp_path / "town.osm.pbf", nodes, [([0, 1], {"highway": "primary"})])
-    with relay(config(basemap=str(town))) as client:
+    with serve_relay(config(basemap=str(town))) as client:
         assert client.get("/page/basemap").status_code == 401
         log_in(client)
         ground = client.get("/page/basemap").json()
@@ -312,12 +316,12 @@ def test_basemap_is_configured_file_or_world_map(config, tmp_path):
         assert ground["names"][0][:3] == ["Angra", 45.01, -30.0]
         assert client.get("/page/basemap", headers={"Accept-Encoding": ""}).json() == ground
     with pytest.raises(DataFileError, match="region"):
-        relay(
-            config(basemap="data/home.geojson", model=elsewhere(tmp_path), store=str(tmp_path / "far.db"))
+        serve_relay(
+            config(basemap="data/home.geojson", model=write_far_model(tmp_path), store=str(tmp_path / "far.db"))
         ).__enter__()
 
 
-def elsewhere(folder):
+def write_far_model(folder):
     """Write a model of a region far from all data, and return its path."""
     path = folder / "far.npz"
     rows = "user,time,latitude,longitude\n" + "".join(
@@ -332,17 +336,17 @@ def elsewhere(folder):
 # ---- links -----------------------------------------------------------------------------------------------------------
 
 
-def link(client, **more):
+def create_link(client, **more):
     request = {"name": "Bea", "precision_m": 0, "ends": get_current_second() + 3600, **more}
     return client.post("/page/link", json=request)
 
 
 def test_link_shows_releases_from_its_start_until_its_end(config, clock):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0)
         clock.at = START
         log_in(client)
-        key = {"Authorization": f"Bearer {link(client).json()['token']}"}
+        key = {"Authorization": f"Bearer {create_link(client).json()['token']}"}
         client.cookies.clear()
         shared = client.get("/link/trail", headers=key).json()
         assert (shared["user"], shared["last"], shared["locations"]) == ("ann", None, [])
@@ -371,20 +375,20 @@ def test_link_shows_releases_from_its_start_until_its_end(config, clock):
 @pytest.mark.slow
 def test_unprotected_release_is_exact_with_its_posterior_also_for_a_link(config, clock, tmp_path):
     settings = config()
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
-        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
+        assert client.post("/page/zones", json=make_zones(HOME)).status_code == 200
         post(client, 0)  # in the zone
-        key = {"Authorization": f"Bearer {link(client).json()['token']}"}
+        key = {"Authorization": f"Bearer {create_link(client).json()['token']}"}
         clock.at = START + 300
-        client.post("/owntracks", json=location(START + 600, 45.02, -30.03), auth=ANN)
+        client.post("/owntracks", json=make_location(START + 600, 45.02, -30.03), auth=ANN)
         state = client.get("/page/state").json()
         shared = client.get("/link/trail", headers=key).json()
     assert "exact" not in json.dumps(shared)
     assert shared["last"]["inference"].keys() <= {"error_m", "town", "side", "within_m"}
     model = load_model(settings.model)
-    engine = Zones.from_page(zones(HOME)).apply_to(settings.release).engine(model)
-    first, second = releases(tmp_path / "users.db")
+    engine = Zones.from_page(make_zones(HOME)).apply_to(settings.release).engine(model)
+    first, second = read_releases(tmp_path / "users.db")
     belief = Belief.initial(model, first.slot)
     plan = engine.build_plan(belief, first.record.epsilon)
     belief = belief.update(engine.log_likelihood(plan, first.record.released)).predict(model, 2, first.slot)
@@ -400,10 +404,10 @@ def test_unprotected_release_is_exact_with_its_posterior_also_for_a_link(config,
 @pytest.mark.parametrize("early", [False, True])
 def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
     """An ended link is listed until it is removed, since its recipient keeps the releases."""
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         clock.at = START
         log_in(client)
-        key = {"Authorization": f"Bearer {link(client, ends=START + 1000).json()['token']}"}
+        key = {"Authorization": f"Bearer {create_link(client, ends=START + 1000).json()['token']}"}
         post(client, 1, 2)
         shared = client.get("/link/trail", headers=key).json()["last"]
         (shown,) = client.get("/page/state").json()["links"]
@@ -430,9 +434,9 @@ def test_page_still_shows_what_an_ended_link_disclosed(config, clock, early):
 )
 def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, end, after_s):
     """Set it back after the link was ended, the clock was kept, or the end was only seen."""
-    with relay(config(clock_skew_seconds=3600)) as client:
+    with serve_relay(config(clock_skew_seconds=3600)) as client:
         log_in(client)
-        key = {"Authorization": f"Bearer {link(client, ends=START + 300).json()['token']}"}
+        key = {"Authorization": f"Bearer {create_link(client, ends=START + 300).json()['token']}"}
         post(client, 1)
         (shown,) = client.get("/page/state").json()["links"]
         clock.at = START + after_s
@@ -462,11 +466,11 @@ def test_clock_that_is_set_back_does_not_open_an_ended_link(config, clock, end, 
     ids=str,
 )  # fmt: skip
 def test_invalid_link_raises_and_precision_is_stated(config, inbox, change):
-    with relay(config(recipient=[recipient(inbox, precision="2km")])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox, precision="2km")])) as client:
         log_in(client)
-        assert link(client, **change).status_code == 400
+        assert create_link(client, **change).status_code == 400
         assert client.post("/page/link", json={}, headers={"X-CSRF-Token": ""}).status_code == 403
-        assert link(client, precision_m=2000).status_code == 200
+        assert create_link(client, precision_m=2000).status_code == 200
         state = client.get("/page/state").json()
         assert ([shown_link["precision_m"] for shown_link in state["links"]], state["precisions"]) == (
             [2000],
@@ -478,7 +482,7 @@ def test_invalid_link_raises_and_precision_is_stated(config, inbox, change):
 
 
 def test_remaining_budget_is_that_of_limits(config):
-    with relay(config(limits={"epsilon": 2.0, "window_epsilon": 1.5, "window_steps": 2})) as client:
+    with serve_relay(config(limits={"epsilon": 2.0, "window_epsilon": 1.5, "window_steps": 2})) as client:
         post(client, 0, 1)
         budget = log_in(client)["budget"]
     assert (budget["spent"], budget["remaining"]) == (1.0, 1.0)
@@ -491,9 +495,9 @@ def test_remaining_budget_is_that_of_limits(config):
 def test_remaining_budget_contains_that_of_schedule(config, limits):
     """The last release is two steps ago, within the window of a day."""
     release = {"policy": "utility:1km", "epsilon": 0.5, "schedule": {"window_epsilon": 30.0}}
-    with relay(config(release=release, **({"limits": limits} if limits else {}))) as client:
+    with serve_relay(config(release=release, **({"limits": limits} if limits else {}))) as client:
         second = int(time.time()) - 600
-        client.post("/owntracks", json=location(second), auth=ANN)
+        client.post("/owntracks", json=make_location(second), auth=ANN)
         budget = log_in(client)["budget"]
     assert 0 < budget["spent"] == budget["spent_24h"] <= 0.5
     *others, window = budget["windows"]
@@ -506,18 +510,18 @@ def test_remaining_budget_contains_that_of_schedule(config, limits):
 
 @pytest.mark.slow
 def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
-    far = location(START + 300, 45.02, -30.03)
-    with relay(config()) as client:
-        client.post("/owntracks", json=location(), auth=ANN)
+    far = make_location(START + 300, 45.02, -30.03)
+    with serve_relay(config()) as client:
+        client.post("/owntracks", json=make_location(), auth=ANN)
         log_in(client)
-        assert client.post("/page/zones", json=zones(HOME)).status_code == 200
-        client.post("/owntracks", json=location(), auth=ANN)  # the earlier timestep again
+        assert client.post("/page/zones", json=make_zones(HOME)).status_code == 200
+        client.post("/owntracks", json=make_location(), auth=ANN)  # the earlier timestep again
         client.post("/owntracks", json=far, auth=ANN)
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         client.post("/owntracks", json=far | {"tst": START + 600}, auth=ANN)
         log_in(client)
-        assert client.get("/page/state").json()["zones"] == zones(HOME)
-    old, *new = (release.record for release in releases(tmp_path / "users.db"))
+        assert client.get("/page/state").json()["zones"] == make_zones(HOME)
+    old, *new = (release.record for release in read_releases(tmp_path / "users.db"))
     assert (old.is_unprotected, old.num_components) == (False, 1)
     assert all(record.is_unprotected for record in new)
     assert new[-1].expected_error < old.expected_error  # the previous location is known to be far away
@@ -537,7 +541,7 @@ def test_zones_apply_from_next_release_and_after_restart(config, tmp_path):
 @pytest.mark.slow
 def test_all_workers_show_the_last_message_of_the_phone(config, postgres, clock):
     settings = config(store=postgres)
-    with relay(settings) as first, relay(settings) as second:
+    with serve_relay(settings) as first, serve_relay(settings) as second:
         workers = {"first": first, "second": second}
         for client in workers.values():
             log_in(client)
@@ -559,32 +563,32 @@ def test_all_workers_show_the_last_message_of_the_phone(config, postgres, clock)
 @pytest.mark.slow
 def test_zones_belong_to_one_user_and_change_in_all_workers(config, postgres):
     settings = config(store=postgres)
-    with relay(settings) as first, relay(settings) as other:
+    with serve_relay(settings) as first, serve_relay(settings) as other:
         for client in (first, other):
-            client.post("/owntracks", json=location(), auth=ANN)
+            client.post("/owntracks", json=make_location(), auth=ANN)
         log_in(first)
-        assert first.post("/page/zones", json=zones(HOME)).status_code == 200
-        other.post("/owntracks", json=location(START + 300, 45.02, -30.03), auth=ANN)
-        other.post("/owntracks", json=location(START + 300, 45.02, -30.03), auth=("bob", TOKEN["bob"]))
-        assert releases(postgres)[1].record.is_unprotected
-        assert not releases(postgres, "bob")[0].record.is_unprotected
+        assert first.post("/page/zones", json=make_zones(HOME)).status_code == 200
+        other.post("/owntracks", json=make_location(START + 300, 45.02, -30.03), auth=ANN)
+        other.post("/owntracks", json=make_location(START + 300, 45.02, -30.03), auth=("bob", TOKEN["bob"]))
+        assert read_releases(postgres)[1].record.is_unprotected
+        assert not read_releases(postgres, "bob")[0].record.is_unprotected
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
         ({}, "in a GeoJSON file"),
-        (zones(HOME) | {"buffer_m": -1}, "buffer_m"),
-        (zones(HOME) | {"buffer_m": True}, "buffer_m"),
-        (zones(HOME) | {"elsewhere": "x"}, "elsewhere"),
-        (zones(), "no location would be protected"),
-        (zones(HOME[:2]), "polygon"),
-        (zones([[0, 0], [1, 0], [1, 1], [0, 0]]), "smaller than the cells"),
-        (zones(HOME, [[x + 0.005, y] for x, y in HOME]), "overlap"),
-        (zones([["a", "b"]] * 4), "polygon"),
+        (make_zones(HOME) | {"buffer_m": -1}, "buffer_m"),
+        (make_zones(HOME) | {"buffer_m": True}, "buffer_m"),
+        (make_zones(HOME) | {"elsewhere": "x"}, "elsewhere"),
+        (make_zones(), "no location would be protected"),
+        (make_zones(HOME[:2]), "polygon"),
+        (make_zones([[0, 0], [1, 0], [1, 1], [0, 0]]), "smaller than the cells"),
+        (make_zones(HOME, [[x + 0.005, y] for x, y in HOME]), "overlap"),
+        (make_zones([["a", "b"]] * 4), "polygon"),
         ({"zones": {"features": [{"type": "Feature", "geometry": {"type": "Polygon"}}]}}, "name"),
         ({"zones": {"features": [{"geometry": {"type": "Point"}}]}}, "at most 50 polygons"),
-        (zones(*[HOME] * 51), "at most 50"),
+        (make_zones(*[HOME] * 51), "at most 50"),
     ],
 )
 def test_invalid_zones_raise_in_a_line_without_file_names(client, tmp_path, body, message):
@@ -602,23 +606,23 @@ def test_isolated_zone_raises_and_is_repaired_next_to_another(client, model):
     corners = ((-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1))
     ring = [[longitude + 0.001 * x, latitude + 0.001 * y] for x, y in corners]
     log_in(client)
-    effects = client.post("/page/preview", json=zones(ring)).json()["error"]
+    effects = client.post("/page/preview", json=make_zones(ring)).json()["error"]
     assert "zone:YOURS' connects none" in effects
-    effects = client.post("/page/preview", json=zones(HOME, ring)).json()
+    effects = client.post("/page/preview", json=make_zones(HOME, ring)).json()
     assert (effects["num_exposed"], effects["num_added_edges"]) == (1, 1)
 
 
 def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
     layer = tmp_path / "home.geojson"
-    layer.write_text(json.dumps(zones(HOME)["zones"]), encoding="utf-8")
+    layer.write_text(json.dumps(make_zones(HOME)["zones"]), encoding="utf-8")
     settings = {"policy": f"zone:{layer} | utility:1km", "epsilon": 0.5}
-    with relay(config(release=settings)) as client:
+    with serve_relay(config(release=settings)) as client:
         chosen = log_in(client)["zones"]
         assert [feature["properties"]["name"] for feature in chosen["zones"]["features"]] == ["zone 1"]
         assert (chosen["elsewhere"], client.get("/page/state").json()["elsewhere"]) == (
             "policy", "locations within 1 km",
         )  # fmt: skip
-        assert client.post("/page/zones", json=zones(elsewhere="policy")).status_code == 200
+        assert client.post("/page/zones", json=make_zones(elsewhere="policy")).status_code == 200
         assert client.get("/page/state").json()["zones"]["zones"]["features"] == []
     with pytest.raises(DataFileError):
         build_default_zones(ReleaseSettings(policy="zone:none.geojson"))
@@ -629,26 +633,26 @@ def test_page_starts_with_zones_of_relay_policy(config, tmp_path):
 
 @pytest.mark.slow
 def test_changed_settings_apply_to_sessions_only_if_accepted(config, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0)
     changed = config(release={"policy": "utility:2km", "epsilon": 0.25})
     with pytest.raises(ConfigurationError, match="--accept-changes"):
-        relay(changed).__enter__()
+        serve_relay(changed).__enter__()
     from dphmm.serve.endpoints import make_app
     from tests.serve.conftest import serve_app
 
     with serve_app(make_app(changed, accept_changes=True)) as url, httpx.Client(base_url=url) as client:
         post(client, 1)
-    with relay(changed) as client:
+    with serve_relay(changed) as client:
         post(client, 2)
-    assert [release.record.epsilon for release in releases(tmp_path / "users.db")] == [0.5, 0.25, 0.25]
+    assert [release.record.epsilon for release in read_releases(tmp_path / "users.db")] == [0.5, 0.25, 0.25]
 
 
 def test_policy_effects_match_release_errors_and_exposed_states(model):
     learned = load_model(model)
     small = [[-30.004, 44.997], [-29.999, 44.997], [-29.999, 45.003], [-30.004, 45.003], [-30.004, 44.997]]
     for ring, elsewhere in ((HOME, "exact"), (small, "exact"), (HOME, "policy")):
-        chosen = Zones.from_page(zones(ring, elsewhere=elsewhere))
+        chosen = Zones.from_page(make_zones(ring, elsewhere=elsewhere))
         engine = chosen.apply_to(ReleaseSettings(policy="utility:1km", epsilon=0.5)).engine(learned)
         effects = compute_policy_effects(engine, chosen.policy_layer)
         expected = exposed_states(engine.policy, engine.measurements, noise_scope=engine.settings.noise_scope)
@@ -670,12 +674,12 @@ def test_policy_effects_match_release_errors_and_exposed_states(model):
 
 @pytest.mark.slow
 def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox, clock):
-    settings = config(recipient=[recipient(inbox)])
+    settings = config(recipient=[describe_recipient(inbox)])
 
     def pause(client, paused):
         assert client.post("/page/pause", json={"recipient": "family", "paused": paused}).status_code == 200
 
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: inbox.messages)
@@ -685,7 +689,7 @@ def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox
         pause(client, True)
         post(client, 2)
     inbox.status = 200
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 3)
         (shown,) = client.get("/page/state").json()["recipients"]
@@ -702,9 +706,9 @@ def test_recipient_paused_on_page_never_gets_releases_of_the_pause(config, inbox
 @pytest.mark.slow
 def test_estimate_after_pause_uses_only_releases_sent_to_recipient(config, inbox, tmp_path, clock):
     """Estimates after a pause and for new recipients equal Bayes' rule on their own releases."""
-    family = recipient(inbox, headers={"X-Name": "family"})
-    friends = recipient(inbox, headers={"X-Name": "friends"}, precision="1km") | {"name": "friends"}
-    late = recipient(inbox, headers={"X-Name": "late"}) | {"name": "late"}
+    family = describe_recipient(inbox, headers={"X-Name": "family"})
+    friends = describe_recipient(inbox, headers={"X-Name": "friends"}, precision="1km") | {"name": "friends"}
+    late = describe_recipient(inbox, headers={"X-Name": "late"}) | {"name": "late"}
 
     def read_inbox(name):
         return [json.loads(body) for _, headers, body in inbox.messages if headers["x-name"] == name]
@@ -714,7 +718,7 @@ def test_estimate_after_pause_uses_only_releases_sent_to_recipient(config, inbox
             answer = client.post("/page/pause", json={"recipient": name, "paused": paused})
             assert answer.status_code == 200
 
-    with relay(config(recipient=[family, friends])) as client:
+    with serve_relay(config(recipient=[family, friends])) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: read_inbox("family") and read_inbox("friends"))
@@ -722,13 +726,13 @@ def test_estimate_after_pause_uses_only_releases_sent_to_recipient(config, inbox
         post(client, 1, 2)
         clock.at = START + 600
         pause(client, False)
-    with relay(config(recipient=[family, friends, late])) as client:
+    with serve_relay(config(recipient=[family, friends, late])) as client:
         post(client, 3, 4)
         wait_for(lambda: len(read_inbox("family")) == len(read_inbox("friends")) == 3)
         wait_for(lambda: len(read_inbox("late")) == 2)
     settings, model = config().release, load_model(config().model)
     engine = settings.engine(model)
-    stored = releases(tmp_path / "users.db")
+    stored = read_releases(tmp_path / "users.db")
     first = stored[0].slot
     for name, sent_at in (("family", (0, 3, 4)), ("friends", (0, 3, 4)), ("late", (3, 4))):
         belief, slot = Belief.initial(model, first), first
@@ -761,7 +765,7 @@ def make_ring(num_corners):
 def test_number_of_corners_of_zones_is_limited(client, numbers, status):
     log_in(client)
     for path in ("preview", "zones"):
-        answer = client.post(f"/page/{path}", json=zones(*map(make_ring, numbers)))
+        answer = client.post(f"/page/{path}", json=make_zones(*map(make_ring, numbers)))
         if len(numbers) == 1 or status == 400:
             assert answer.status_code == status, answer.text
         if status == 400:
@@ -783,9 +787,9 @@ def test_saving_zones_does_not_delay_other_users(client, monkeypatch):
     log_in(client)
     monkeypatch.setattr(Engines, "build_settings", build_slowly)
     with ThreadPoolExecutor(1) as pool:
-        saved = pool.submit(client.post, "/page/zones", json=zones(HOME))
+        saved = pool.submit(client.post, "/page/zones", json=make_zones(HOME))
         assert began.wait(PATIENCE_S)
-        client.post("/owntracks", json=location(), auth=("bob", TOKEN["bob"])).raise_for_status()
+        client.post("/owntracks", json=make_location(), auth=("bob", TOKEN["bob"])).raise_for_status()
         assert not saved.done()
         is_answered.set()
         assert saved.result().status_code == 200
@@ -805,7 +809,7 @@ def test_each_token_has_one_purpose_and_is_not_accepted_in_addresses(config):
                 "fix": fresh.post("/fix", json=fix, headers=bearer),
                 "overland": fresh.post("/overland", json={"locations": []}, headers=bearer),
                 "gpslogger": fresh.post("/gpslogger", data=query, headers=bearer),
-                "owntracks": fresh.post("/owntracks", json=location(), auth=("ann", token)),
+                "owntracks": fresh.post("/owntracks", json=make_location(), auth=("ann", token)),
                 "osmand": fresh.get("/osmand", params=query | {"id": token}),
                 "home assistant": fresh.post(f"/home-assistant/{token}", json={"type": "x"}),
                 "page": fresh.post("/page/login", json={"token": token}),
@@ -818,7 +822,7 @@ def test_each_token_has_one_purpose_and_is_not_accepted_in_addresses(config):
             }
         return {name for name, answer in answers.items() if answer.status_code == 200}
 
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         log_in(client)
         body = {"name": "Bea", "precision_m": 0, "ends": int(time.time()) + 3600}
         reading = client.post("/page/link", json=body).json()["token"]

@@ -18,7 +18,7 @@ SIDES = {
 }
 
 
-def figures(east, north, radius, guess_off=1000.0, certainty=0.1, exact=None):
+def make_figures(east, north, radius, guess_off=1000.0, certainty=0.1, exact=None):
     return PosteriorSummary(north * KM, 10 + east * KM, radius, guess_off, certainty, exact)
 
 
@@ -34,7 +34,7 @@ def figures(east, north, radius, guess_off=1000.0, certainty=0.1, exact=None):
     ids=["north", "south-east", "west", "within 6 km", "within 200 m"],
 )
 def test_side_of_town_is_stated_if_confident_and_distance_otherwise(where, radius, statement):
-    knowledge = describe_inference(figures(*where, radius), [TOWN, PlaceName("Hamlet", 0.0, 10.01, 5.0)])
+    knowledge = describe_inference(make_figures(*where, radius), [TOWN, PlaceName("Hamlet", 0.0, 10.01, 5.0)])
     assert knowledge == {"level": "quarter", "error_m": radius, "town": "Town", **statement}
 
 
@@ -46,7 +46,7 @@ def test_side_of_town_is_stated_if_confident_and_distance_otherwise(where, radiu
     ],
 )  # fmt: skip
 def test_level_follows_error_and_confidence(guess_off, certainty, exact, level):
-    knowledge = describe_inference(figures(0, 0, 3000, guess_off, certainty, exact), [])
+    knowledge = describe_inference(make_figures(0, 0, 3000, guess_off, certainty, exact), [])
     assert (knowledge["level"], knowledge["town"]) == (level, None)
     assert knowledge.get("exact_posterior") == exact
     assert knowledge.get("max_posterior") == (certainty if certainty >= 0.5 and exact is None else None)
@@ -54,11 +54,11 @@ def test_level_follows_error_and_confidence(guess_off, certainty, exact, level):
 
 def test_distant_place_is_named_if_no_town_is_near():
     far, farther = PlaceName("Far", 0.3, 10.0, 10.0), PlaceName("Farther", -0.4, 10.0, 60.0)
-    assert describe_inference(figures(0, 0, 500), [farther, far])["town"] == "Far"
-    assert describe_inference(figures(0, 0, 500), [PlaceName("Lost", 1.0, 10.0, 60.0)])["town"] is None
+    assert describe_inference(make_figures(0, 0, 500), [farther, far])["town"] == "Far"
+    assert describe_inference(make_figures(0, 0, 500), [PlaceName("Lost", 1.0, 10.0, 60.0)])["town"] is None
 
 
-def min_probability(rounds=4000, seed=0):
+def compute_min_probability(rounds=4000, seed=0):
     """Return the smallest probability of a statement under random beliefs.
 
     The beliefs are clouds, or a few places far from many near ones.
@@ -71,7 +71,7 @@ def min_probability(rounds=4000, seed=0):
         masses = rng.dirichlet(np.full(len(points), rng.choice([0.1, 1.0, 5.0])))
         mean = masses @ points
         radius = 1000 * float(masses @ np.hypot(*(points - mean).T))
-        knowledge = describe_inference(figures(*mean, radius), [TOWN])
+        knowledge = describe_inference(make_figures(*mean, radius), [TOWN])
         if knowledge["town"] is None:
             continue
         if "side" in knowledge:
@@ -85,6 +85,6 @@ def min_probability(rounds=4000, seed=0):
 
 @pytest.mark.slow
 def test_statements_have_probability_of_at_least_two_thirds(monkeypatch):
-    assert min_probability() >= 2 / 3
+    assert compute_min_probability() >= 2 / 3
     monkeypatch.setattr(page_content, "_MARKOV_FACTOR", 0.5)  # with a lower threshold, statements are less probable
-    assert min_probability() < 2 / 3
+    assert compute_min_probability() < 2 / 3

@@ -27,13 +27,13 @@ from dphmm.serve.map_adversary import MapAdversary
 from dphmm.serve.page import TEXTS
 from dphmm.serve.server import reload_relay
 from tests.openstreetmap import write_extract
-from tests.serve.conftest import START, TOKEN, get_page_token, location, relay, serve_app, wait_for
-from tests.serve.test_delivery import log_in, post, recipient
-from tests.serve.test_endpoints import ANN, releases
+from tests.serve.conftest import START, TOKEN, get_page_token, make_location, serve_app, serve_relay, wait_for
+from tests.serve.test_delivery import describe_recipient, log_in, post
+from tests.serve.test_endpoints import ANN, read_releases
 from tests.serve.test_map_adversary import LAKE, write_map
 from tests.serve.test_operating import run_relay
-from tests.serve.test_page import HOME, zones
-from tests.serve.test_server import relay_file
+from tests.serve.test_page import HOME, make_zones
+from tests.serve.test_server import write_relay_file
 
 PHONE = (420, 800)
 DESK = (1280, 900)
@@ -84,13 +84,13 @@ PNG = base64.b64decode(
 def test_tiles_are_requested_only_from_configured_host(config, browser):
     referers = []
 
-    async def tile(request):
+    async def serve_tile(request):
         referers.append(request.headers.get("referer"))
         return Response(PNG, media_type="image/png")
 
-    with serve_app(Starlette(routes=[Route("/{z}/{x}/{y}.png", tile)])) as url:
+    with serve_app(Starlette(routes=[Route("/{z}/{x}/{y}.png", serve_tile)])) as url:
         settings = config(tiles=f"{url}/{{z}}/{{x}}/{{y}}.png", tiles_attribution="<b>somebody</b>")
-        with relay(settings) as client, open_page(browser, client, tiles=(url,)) as page:
+        with serve_relay(settings) as client, open_page(browser, client, tiles=(url,)) as page:
             page.wait_for_selector("img.leaflet-tile-loaded", state="attached")
             assert "<b>somebody</b>" in page.inner_text(".leaflet-control-attribution")
     assert referers
@@ -99,7 +99,7 @@ def test_tiles_are_requested_only_from_configured_host(config, browser):
 
 def test_page_opens_in_frame_of_same_origin_only(config, browser):
     """Home Assistant's ingress uses such a frame under a prefix and passes on all headers."""
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
 
         async def forward(request):
             kept = [(k, v) for k, v in request.headers.items() if k not in ("content-length", "accept-encoding")]
@@ -113,11 +113,11 @@ def test_page_opens_in_frame_of_same_origin_only(config, browser):
             ]
             return answer
 
-        async def around(request):
+        async def serve_frame(request):
             src = request.query_params.get("src", "/ingress/abc/")
             return HTMLResponse(f'<iframe src="{src}" width="1200" height="800"></iframe>')
 
-        routes = [Route("/", around), Route("/ingress/abc/{path:path}", forward, methods=["GET", "POST", "PUT"])]
+        routes = [Route("/", serve_frame), Route("/ingress/abc/{path:path}", forward, methods=["GET", "POST", "PUT"])]
         with serve_app(Starlette(routes=routes)) as url:
             page = browser.new_page(viewport={"width": 1240, "height": 840})
             page.goto(url)
@@ -131,14 +131,14 @@ def test_page_opens_in_frame_of_same_origin_only(config, browser):
             page.close()
 
 
-def shown_location(page):
+def read_location(page):
     return page.inner_text("#inference dt:has-text('Location shown') + dd")
 
 
 def test_page_does_not_state_that_an_unconfirmed_message_was_not_sent(config, browser, inbox):
     """The recipient stores each message, and answers with an error."""
     inbox.status = 503
-    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client, open_page(browser, client) as page:
         assert "Nothing has been sent since" in page.inner_text("#recipients")
         post(client, 0)
         page.wait_for_selector("#recipients small:has-text('1 waiting')")
@@ -148,7 +148,7 @@ def test_page_does_not_state_that_an_unconfirmed_message_was_not_sent(config, br
 
 def test_prediction_names_only_the_last_release_that_its_recipient_was_sent(config, browser, inbox, clock):
     """The second release was made during one recipient's pause and before the other's link."""
-    with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 1.0})) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)], limits={"epsilon": 1.0})) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: not client.get("/page/state").json()["recipients"][0]["num_waiting"])
@@ -172,13 +172,16 @@ def test_prediction_names_only_the_last_release_that_its_recipient_was_sent(conf
 
 
 def test_page_updates_and_zone_drawn_by_keyboard_applies_to_next_release(config, browser, inbox, tmp_path):
-    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client, PHONE) as page:
+    with (
+        serve_relay(config(recipient=[describe_recipient(inbox)])) as client,
+        open_page(browser, client, PHONE) as page,
+    ):
         assert "Nothing has been released yet" in page.inner_text("#inference")
         post(client, 0)
         page.wait_for_selector("#inference dt:has-text('Location shown')")
-        before = shown_location(page)
+        before = read_location(page)
         post(client, 1)
-        wait_for(lambda: shown_location(page) != before)
+        wait_for(lambda: read_location(page) != before)
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
 
         for key in ("ArrowRight", "ArrowDown", "ArrowLeft"):  # set a corner and move to the next one without a mouse
@@ -197,15 +200,15 @@ def test_page_updates_and_zone_drawn_by_keyboard_applies_to_next_release(config,
         page.focus("#save")
         page.keyboard.press("Enter")
         page.wait_for_selector("#message:has-text('from the next release on')")
-        client.post("/owntracks", json=location(START + 600, 44.975, -30.035), auth=ANN)
-        wait_for(lambda: "44.97" in shown_location(page))
-    *old, new = (release.record for release in releases(tmp_path / "users.db"))
+        client.post("/owntracks", json=make_location(START + 600, 44.975, -30.035), auth=ANN)
+        wait_for(lambda: "44.97" in read_location(page))
+    *old, new = (release.record for release in read_releases(tmp_path / "users.db"))
     assert new.is_unprotected
     assert not any(record.is_unprotected for record in old)
 
 
 def test_zones_are_drawn_by_mouse_imported_and_exported(config, browser, tmp_path):
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.click(".leaflet-pm-icon-rectangle")
         box = page.locator("#map").bounding_box()
         for share in (0.4, 0.55):
@@ -214,17 +217,17 @@ def test_zones_are_drawn_by_mouse_imported_and_exported(config, browser, tmp_pat
         page.wait_for_selector("#zones input")
         assert page.input_value("#zones input") == "zone 1"
         layer = tmp_path / "layer.geojson"
-        layer.write_text(json.dumps(zones(HOME)["zones"]), encoding="utf-8")
+        layer.write_text(json.dumps(make_zones(HOME)["zones"]), encoding="utf-8")
         page.set_input_files("#import", layer)
         page.fill("#buffer", "500")
         page.wait_for_selector("#effect p:has-text('“zone 1” contains')")
         with page.expect_download() as saved:
             page.click("#export")
-        assert json.loads(saved.value.path().read_text(encoding="utf-8")) == zones(HOME)["zones"]
+        assert json.loads(saved.value.path().read_text(encoding="utf-8")) == make_zones(HOME)["zones"]
         page.click("#save")
         page.wait_for_selector("#message:has-text('from the next release on')")
         kept = page.evaluate("fetch('page/state').then((one) => one.json()).then((one) => one.zones)")
-        assert kept == zones(HOME, buffer_m=500, elsewhere="policy")
+        assert kept == make_zones(HOME, buffer_m=500, elsewhere="policy")
         layer.write_text("no json", encoding="utf-8")
         page.set_input_files("#import", layer)
         page.wait_for_selector("#message.wrong:has-text('not a GeoJSON feature collection')")
@@ -234,10 +237,10 @@ def test_exposed_places_and_their_repair_are_shown_before_saving(config, browser
     latitude, longitude = load_model(model).space.latlon()[0]
     corners = ((-1, -1), (1, -1), (1, 1), (-1, 1), (-1, -1))
     one_place = [[longitude + 0.001 * x, latitude + 0.001 * y] for x, y in corners]
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.set_input_files(
             "#import",
-            {"name": "z.geojson", "mimeType": "", "buffer": json.dumps(zones(HOME, one_place)["zones"]).encode()},
+            {"name": "z.geojson", "mimeType": "", "buffer": json.dumps(make_zones(HOME, one_place)["zones"]).encode()},
         )
         page.select_option("#elsewhere", "exact")
         page.wait_for_selector("#preview dt:has-text('exposed without the repair') + dd:has-text('1')")
@@ -248,17 +251,17 @@ def test_exposed_places_and_their_repair_are_shown_before_saving(config, browser
 
 
 def test_pausing_recipients_and_logging_out_work_by_buttons(config, browser, inbox):
-    recipients = [recipient(inbox), recipient(inbox, precision="2km") | {"name": "friends"}]
-    with relay(config(recipient=recipients)) as client, open_page(browser, client) as page:
+    recipients = [describe_recipient(inbox), describe_recipient(inbox, precision="2km") | {"name": "friends"}]
+    with serve_relay(config(recipient=recipients)) as client, open_page(browser, client) as page:
         post(client, 0)
         page.wait_for_selector("#inference dt:has-text('Location shown')")
         page.wait_for_selector(
             "#recipients li:has-text('friends') p:has-text('the centre of a square with sides of 2')"
         )
-        fine = shown_location(page)
+        fine = read_location(page)
         assert "≤" not in page.inner_text("#figures")
         page.select_option("#recipient", "friends")
-        wait_for(lambda: shown_location(page) != fine)
+        wait_for(lambda: read_location(page) != fine)
         assert "best estimate" not in page.inner_text("#inference")  # which would follow from exact releases
         assert re.findall(r"(≤)?\s\d+ km", page.inner_text("#inference")) == ["≤"] * 3  # widened radii are bounds
         page.click("#new-link summary")
@@ -275,7 +278,7 @@ def test_pausing_recipients_and_logging_out_work_by_buttons(config, browser, inb
 
 
 def test_end_of_pause_is_computed_at_the_click(config, browser, inbox):
-    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client, open_page(browser, client) as page:
         page.click("summary[aria-label='Pause: family']")
         page.evaluate("Date.now = () => new Date().getTime() - 5 * 3600e3")
         page.click("button[aria-label='for two hours: family']")
@@ -289,7 +292,7 @@ def test_end_of_pause_is_computed_at_the_click(config, browser, inbox):
 
 def test_link_is_created_opened_and_ended(config, browser, clock):
     clock.at = time.time() - 900
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.click("#new-link summary")
         page.fill("#link-name", "Bea")
         page.press("#link-name", "Enter")
@@ -299,7 +302,7 @@ def test_link_is_created_opened_and_ended(config, browser, clock):
         reader.goto(address)
         reader.wait_for_selector("#where:has-text('Nothing has been shared')")
         clock.at += 1  # the rest of the second in which the link was created counts as a pause
-        client.post("/owntracks", json=location(int(time.time()) // 300 * 300), auth=ANN)
+        client.post("/owntracks", json=make_location(int(time.time()) // 300 * 300), auth=ANN)
         reader.wait_for_selector("#where:has-text('ann is probably')")
         page.wait_for_selector("#recipients li:has-text('Bea'):has-text('last message')")  # replaces the list
         page.click("button[aria-label='End now: Bea']")
@@ -312,7 +315,7 @@ def test_link_is_created_opened_and_ended(config, browser, clock):
 
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desktop"])
 def test_home_zone_is_off_centre_and_is_sent_only_when_saved(config, browser, size):
-    with relay(config()) as client, open_page(browser, client, size) as page:
+    with serve_relay(config()) as client, open_page(browser, client, size) as page:
         page.click("#home")
         page.wait_for_selector("#message:has-text('Click your home on the map')")
         middles = []
@@ -340,7 +343,7 @@ def test_home_zone_is_off_centre_and_is_sent_only_when_saved(config, browser, si
 def test_home_zone_of_another_size_contains_the_home(config, browser):
     """A new zone around the centre of the last one contains it by chance only."""
     sent = []
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.on("request", lambda request: sent.append(request.post_data_json) if "preview" in request.url else None)
         page.click("#home")
         page.locator("#map").scroll_into_view_if_needed()
@@ -357,9 +360,9 @@ def test_home_zone_of_another_size_contains_the_home(config, browser):
 
 
 def test_several_users_share_a_map_and_page_can_switch_between_them(config, browser):
-    with relay(config()) as client, open_page(browser, client, PHONE) as page:
+    with serve_relay(config()) as client, open_page(browser, client, PHONE) as page:
         post(client, 0)
-        client.post("/owntracks", json=location(START, 44.98, -30.01), auth=("bob", TOKEN["bob"]))
+        client.post("/owntracks", json=make_location(START, 44.98, -30.01), auth=("bob", TOKEN["bob"]))
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))
         page.press("#other-token", "Enter")
@@ -387,7 +390,7 @@ def test_page_is_inert_while_another_opens_and_ignores_late_answers(config, brow
     Without an answer the page is unchanged.
     """
     delayed, hold = [], []
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         post(client, 0)
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))
@@ -417,7 +420,7 @@ def test_late_answers_to_page_of_former_user_are_dropped(config, browser):
     delayed = []
     failed_urls = []
     hold = [True]
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))
         page.press("#other-token", "Enter")
@@ -445,7 +448,7 @@ def test_late_answers_to_page_of_former_user_are_dropped(config, browser):
 
 
 def test_link_address_is_not_shown_on_page_of_another_user(config, browser):
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))
         page.press("#other-token", "Enter")
@@ -463,7 +466,7 @@ def test_link_address_is_not_shown_on_page_of_another_user(config, browser):
 def test_overlapping_polls_list_a_release_once(config, browser, inbox):
     """Both a button and the timer poll for news."""
     delayed, hold = [], [True]
-    with relay(config(recipient=[recipient(inbox)])) as client, open_page(browser, client) as page:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client, open_page(browser, client) as page:
         page.route("**/page/trail*", lambda route: delayed.append(route) if hold else route.continue_())
         post(client, 0)
         wait_on_page(page, lambda: delayed)
@@ -481,7 +484,7 @@ def test_overlapping_polls_list_a_release_once(config, browser, inbox):
 def test_poll_during_adding_a_user_does_not_close_page(config, browser):
     """The page then has a new cookie, and a request with the old one is refused."""
     late = []
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.route("**/page/state*", lambda route: route.continue_() if late else late.append(route))
         wait_on_page(page, lambda: late)
         page.click("summary:has-text('Add a person')")
@@ -496,7 +499,7 @@ def test_poll_during_adding_a_user_does_not_close_page(config, browser):
 def test_poll_waits_for_pending_login(config, browser):
     """With the old cookie it would be refused and close the page."""
     entering, polls = [], []
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.route("**/page/login*", lambda route: entering.append(route))
         page.click("summary:has-text('Add a person')")
         page.fill("#other-token", get_page_token("bob"))
@@ -517,7 +520,7 @@ def test_places_are_found_offline_in_the_local_map(config, browser, tmp_path):
     town = write_extract(
         tmp_path / "town.osm.pbf", [(45, -30.1, {}), (45, -29.9, {}), *nodes], [([0, 1], {"highway": "primary"})]
     )
-    with relay(config(basemap=str(town))) as client, open_page(browser, client) as page:
+    with serve_relay(config(basemap=str(town))) as client, open_page(browser, client) as page:
         assert {label.strip() for label in page.locator(".name").all_inner_texts()} >= {name for name, _, _ in names}
         before = len(page.locator(".name").all())
         page.fill("#place", "heroismo")
@@ -541,7 +544,7 @@ def count_painted_pixels(page):
 
 
 def test_map_without_streets_and_coast_is_not_empty(config, browser):
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         assert count_painted_pixels(page) > 2000
 
 
@@ -549,8 +552,11 @@ def test_map_without_streets_and_coast_is_not_empty(config, browser):
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desktop"])
 def test_page_fits_in_every_language_and_declares_it(config, browser, inbox, language, size):
     others = {"name": "friends", "when_withheld": "nothing"}
-    settings = config(recipient=[recipient(inbox), recipient(inbox, precision="2km") | others], limits={"epsilon": 1.0})
-    with relay(settings) as client:
+    settings = config(
+        recipient=[describe_recipient(inbox), describe_recipient(inbox, precision="2km") | others],
+        limits={"epsilon": 1.0},
+    )
+    with serve_relay(settings) as client:
         post(client, 0, 1, 2)
         with open_page(browser, client, size, language=language) as page:
             page.wait_for_selector("#recipients li:nth-child(2)")
@@ -569,9 +575,11 @@ def test_long_names_do_not_widen_page(config, browser, inbox, size):
         "device": [{"user": name, "token": TOKEN["ann"]}],
         "page": [{"user": name, "token": get_page_token("ann")}],
     }
-    with relay(config(recipient=[recipient(inbox) | {"name": name, "users": [name]}], **access)) as client:
+    with serve_relay(
+        config(recipient=[describe_recipient(inbox) | {"name": name, "users": [name]}], **access)
+    ) as client:
         log_in(client)
-        drawn = zones(HOME)
+        drawn = make_zones(HOME)
         drawn["zones"]["features"][0]["properties"]["name"] = name
         client.post("/page/zones", json=drawn).raise_for_status()
         with open_page(browser, client, size) as page:
@@ -595,7 +603,7 @@ def test_all_words_of_page_come_from_texts_file(config, browser, inbox, monkeypa
       return found;
     }"""
     try:
-        with relay(config(recipient=[recipient(inbox)], limits={"epsilon": 0.5})) as client:
+        with serve_relay(config(recipient=[describe_recipient(inbox)], limits={"epsilon": 0.5})) as client:
             post(client, 0, 1)
             with open_page(browser, client) as page:
                 page.click("#home")
@@ -621,7 +629,7 @@ def test_names_of_users_at_one_location_do_not_overlap(config, browser, size):
     names = ["ann", "bob", "cleopatra", "dora", "émile"]
     tokens = {name: name[0] * 40 for name in names if name.isascii()} | {"émile": "e" * 40}
     devices = [{"user": name, "token": token} for name, token in tokens.items()]
-    with relay(config(device=devices)) as client, open_page(browser, client, size) as page:
+    with serve_relay(config(device=devices)) as client, open_page(browser, client, size) as page:
         for token in tokens.values():
             fix = {"time": "2024-03-07T09:00:00Z", "latitude": 45.0, "longitude": -30.0}
             client.post("/fix", json=fix, headers={"Authorization": f"Bearer {token}"}).raise_for_status()
@@ -669,7 +677,7 @@ def find_overlaps(page):
 )
 def test_page_states_what_is_left_of_window_budget_of_schedule(config, browser, language, words):
     release = {"policy": "utility:1km", "epsilon": 0.5, "schedule": {"window_epsilon": 30.0}}
-    with relay(config(release=release)) as client, open_page(browser, client, language=language) as page:
+    with serve_relay(config(release=release)) as client, open_page(browser, client, language=language) as page:
         assert words in page.inner_text("#budget").replace("\n", " ")
 
 
@@ -696,7 +704,7 @@ def read_map_figures(page, client, texts, number):
 def test_page_shows_inference_of_adversary_with_map_at_each_release(config, browser, tmp_path, size, language):
     lake = write_map(tmp_path / "lake.geojson", LAKE)
     texts = TEXTS[language[:2]]
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         post(client, 0, 1, 2)
         log_in(client)
         with open_page(browser, client, size, language=language) as page:
@@ -714,7 +722,7 @@ def test_page_shows_inference_of_adversary_with_map_at_each_release(config, brow
 
 
 def test_open_page_follows_map_that_is_added_changed_and_removed(model, browser, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     text = path.read_text()
     with run_relay(path, url), httpx.Client(base_url=url, timeout=60) as client:
         post(client, 0, 1)
@@ -747,7 +755,7 @@ def test_page_states_progress_of_figures_with_map_and_why_there_are_none(config,
         return answer | {"error_m": [], "max_posterior": [], **answers}
 
     monkeypatch.setattr(MapAdversary, "infer", infer)
-    with relay(config(adversary_map=lake)) as client:
+    with serve_relay(config(adversary_map=lake)) as client:
         post(client, 0, 1, 2)
         with open_page(browser, client) as page:
             page.wait_for_selector("#map-adversary:has-text('1 of 3 releases')")
@@ -762,7 +770,7 @@ def test_page_states_progress_of_figures_with_map_and_why_there_are_none(config,
             monkeypatch.setattr(MapAdversary, "infer", refuse)
             post(client, 3)
             page.wait_for_selector("#map-adversary:has-text('2 timesteps have been deleted')")
-    with relay(config()) as client, open_page(browser, client) as page:
+    with serve_relay(config()) as client, open_page(browser, client) as page:
         page.wait_for_selector("#inference dt:has-text('Location shown')")
         assert page.is_hidden("#map-adversary")
         assert page.locator("#inference dt:has-text('map')").count() == 0

@@ -15,11 +15,11 @@ from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
 from dphmm.serve.device_tables import DeviceTables
 from dphmm.serve.endpoints import make_app
-from tests.serve.conftest import START, location, read_metrics, relay, serve_app, wait_for
+from tests.serve.conftest import START, make_location, read_metrics, serve_app, serve_relay, wait_for
 from tests.serve.test_access import get_tokens
 from tests.serve.test_broker import Mosquitto
 from tests.serve.test_delivery import STEP
-from tests.serve.test_endpoints import releases
+from tests.serve.test_endpoints import read_releases
 
 PHONE = "a" * 40
 TABLET = "t" * 40
@@ -47,19 +47,19 @@ def count_dropped(client):
 
 
 def count_releases(settings):
-    return len(releases(settings.store))
+    return len(read_releases(settings.store))
 
 
 @pytest.mark.slow
 def test_other_devices_are_used_only_while_the_preferred_one_is_silent(settings, clock):
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, TABLET, 0)
         assert count_releases(settings) == 1, "the preferred device has not posted yet"
         post(client, PHONE, 1)
         post(client, TABLET, 2, 3)
         assert (count_releases(settings), count_dropped(client)) == (2, 2), "a batch is dropped as a whole"
     clock.at += SILENCE_S - 1
-    with relay(settings) as client:  # the time of the last post survives a restart
+    with serve_relay(settings) as client:  # the time of the last post survives a restart
         post(client, TABLET, 3)
         assert (count_releases(settings), count_dropped(client)) == (2, 1)
         clock.at += 1
@@ -74,7 +74,7 @@ def test_other_devices_are_used_only_while_the_preferred_one_is_silent(settings,
         assert count_releases(settings) == 5, "fixes of the preferred device in any order follow the usual rule"
     with SessionStore(settings.store) as store:  # the broken twin: without the stored time, the other device is used
         store.database.execute("DELETE FROM device_contact")
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         post(client, TABLET, 7)
         assert count_releases(settings) == 6
 
@@ -84,8 +84,10 @@ def test_other_devices_are_used_only_while_the_preferred_one_is_silent(settings,
 )
 def test_decision_does_not_depend_on_the_location_or_its_time(config, clock, place):
     """Fixes that are dropped for other reasons also count as posts."""
-    with relay(config(device=DEVICES, release={"policy": "utility:1km", "epsilon": 0.5, "outside": "drop"})) as client:
-        assert client.post("/owntracks", json=location() | place, auth=("ann", PHONE)).status_code == 200
+    with serve_relay(
+        config(device=DEVICES, release={"policy": "utility:1km", "epsilon": 0.5, "outside": "drop"})
+    ) as client:
+        assert client.post("/owntracks", json=make_location() | place, auth=("ann", PHONE)).status_code == 200
         post(client, TABLET, 1)
         assert count_dropped(client) == 1
         clock.at += SILENCE_S
@@ -94,8 +96,12 @@ def test_decision_does_not_depend_on_the_location_or_its_time(config, clock, pla
 
 
 def test_messages_without_a_location_do_not_show_that_a_device_posts(config, clock):
-    with relay(config(device=DEVICES)) as client:
-        for message in ({"_type": "lwt", "tst": START}, {"_type": "encrypted", "data": "x"}, location() | {"lat": 95}):
+    with serve_relay(config(device=DEVICES)) as client:
+        for message in (
+            {"_type": "lwt", "tst": START},
+            {"_type": "encrypted", "data": "x"},
+            make_location() | {"lat": 95},
+        ):
             assert client.post("/owntracks", json=message, auth=("ann", PHONE)).status_code == 200
         post(client, TABLET, 1)
         assert count_dropped(client) == 0
@@ -174,19 +180,19 @@ def test_third_level_of_the_topic_is_the_device(config, tmp_path, clock, mqtt_de
     devices = [DEVICES[0] | ({} if mqtt_device is None else {"mqtt_device": mqtt_device}), DEVICES[1]]
     settings = config(device=devices, mqtt={"url": broker.url})
     try:
-        with relay(settings) as client:
+        with serve_relay(settings) as client:
             wait_for(lambda: client.get("/ready").json()["broker"] is True)
             if mqtt_device is None:
                 post(client, PHONE, 0)
             else:
-                broker.publish(("owntracks/ann/phone", location(START)))
+                broker.publish(("owntracks/ann/phone", make_location(START)))
             wait_for(lambda: count_releases(settings) == 1)
-            broker.publish(("owntracks/ann/tablet", location(START + STEP)))
+            broker.publish(("owntracks/ann/tablet", make_location(START + STEP)))
             wait_for(lambda: count_dropped(client) == 1)
             post(client, TABLET, 1)
             assert (count_releases(settings), count_dropped(client)) == (1, 2)
             clock.at += SILENCE_S
-            broker.publish(("owntracks/ann/tablet", location(START + 2 * STEP)))
+            broker.publish(("owntracks/ann/tablet", make_location(START + 2 * STEP)))
             wait_for(lambda: count_releases(settings) == 2)
     finally:
         broker.stop()

@@ -21,10 +21,10 @@ from dphmm.serve.config import Recipient
 from dphmm.serve.page import TEXTS
 from dphmm.serve.recipient_tables import FOREVER, RecipientTables
 from dphmm.serve.sessions import Sessions
-from tests.release.engines import engine
-from tests.serve.conftest import START, count_messages, location, make_recipient, relay, wait_for
-from tests.serve.test_delivery import STEP, log_in, post, read_messages, recipient
-from tests.serve.test_endpoints import ANN, releases
+from tests.release.engines import make_engine
+from tests.serve.conftest import START, count_messages, make_location, make_recipient, serve_relay, wait_for
+from tests.serve.test_delivery import STEP, describe_recipient, log_in, post, read_messages
+from tests.serve.test_endpoints import ANN, read_releases
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def short_waits(monkeypatch):
     monkeypatch.setattr(delivery, "MAX_RECONNECT_WAIT_S", 0.1)
 
 
-def times(inbox):
+def list_times(inbox):
     return [
         (int(np.datetime64(message["time"].rstrip("Z")).astype(int)) - START) // STEP
         for message in read_messages(inbox)
@@ -53,42 +53,44 @@ def pause(client, name="family", **changes):
     ids=["removed", "paused", "other user"],
 )
 def test_removed_recipient_gets_no_releases_of_its_absence(config, inbox, clock, away):
-    there = {"recipient": [recipient(inbox)]}
+    there = {"recipient": [describe_recipient(inbox)]}
     if away["recipient"] == "paused":
-        away = {"recipient": [recipient(inbox, paused=True)]}
+        away = {"recipient": [describe_recipient(inbox, paused=True)]}
     if away["recipient"] == "of bob":
-        away = {"recipient": [recipient(inbox) | {"users": ["bob"]}]}
+        away = {"recipient": [describe_recipient(inbox) | {"users": ["bob"]}]}
     inbox.status = 503
-    with relay(config(**there)) as client:
+    with serve_relay(config(**there)) as client:
         post(client, 0)  # it waits and is not sent
     clock.at = START + STEP
-    with relay(config(**away)) as client:
+    with serve_relay(config(**away)) as client:
         post(client, 2)
     clock.at, inbox.status = START + 4 * STEP, 200
-    with relay(config(**there)) as client:
+    with serve_relay(config(**there)) as client:
         post(client, 3, 4)  # late fixes of the absence
         post(client, 5)
         wait_for(lambda: inbox.messages)
         post(client, 6)
         wait_for(lambda: len(inbox.messages) == 2)
-    assert times(inbox) == [5, 6]
+    assert list_times(inbox) == [5, 6]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [{"url": "?to=elsewhere"}, {"precision": "2km"}, {"content": "zone"}], ids=str)
 def test_changed_address_precision_or_content_makes_a_new_recipient(config, inbox, change):
     inbox.status = 503
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         post(client, 0, 1)
         assert [shown["had_other_settings"] for shown in log_in(client)["recipients"]] == [False]
     inbox.status = 200
     if "url" in change:
         change = {"url": inbox.url + change["url"]}
-    with relay(config(recipient=[recipient(inbox) | change, recipient(inbox) | {"name": "new"}])) as client:
+    with serve_relay(
+        config(recipient=[describe_recipient(inbox) | change, describe_recipient(inbox) | {"name": "new"}])
+    ) as client:
         post(client, 2)
         wait_for(lambda: len(inbox.messages) == 2)
         assert [shown["had_other_settings"] for shown in log_in(client)["recipients"]] == [True, False]
-    assert times(inbox) == [2, 2]
+    assert list_times(inbox) == [2, 2]
     assert all(message.get("epsilon_total") is None for message in read_messages(inbox))
 
 
@@ -107,7 +109,7 @@ def test_changed_address_precision_or_content_makes_a_new_recipient(config, inbo
     ],
 )
 def test_restart_makes_a_new_recipient_only_if_address_precision_or_content_differ(tmp_path, before, after, is_other):
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables = RecipientTables(store)
         for settings in (before, after):
             family = Recipient(**make_recipient("family").model_dump() | settings)
@@ -118,9 +120,9 @@ def test_restart_makes_a_new_recipient_only_if_address_precision_or_content_diff
 
 @pytest.mark.slow
 def test_pause_clears_queue_of_true_locations(config, inbox, clock):
-    true_places = recipient(inbox, true_locations_unprotected=True)
+    true_places = describe_recipient(inbox, true_locations_unprotected=True)
     clock.at = START + 5 * STEP
-    with relay(config(recipient=[true_places])) as client:
+    with serve_relay(config(recipient=[true_places])) as client:
         log_in(client)
         inbox.status = 503
         post(client, *range(6))
@@ -133,13 +135,13 @@ def test_pause_clears_queue_of_true_locations(config, inbox, clock):
         clock.at = START + 6 * STEP
         post(client, 6)
         wait_for(lambda: inbox.messages)
-    assert times(inbox) == [6]
+    assert list_times(inbox) == [6]
 
 
 @pytest.mark.slow
 def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, inbox, clock):
-    settings = config(recipient=[recipient(inbox)])
-    with relay(settings) as client:
+    settings = config(recipient=[describe_recipient(inbox)])
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: inbox.messages)
@@ -155,12 +157,12 @@ def test_pause_ends_at_its_time_and_overlapping_timesteps_are_not_sent(config, i
         pause(client, paused=True)
         (shown,) = client.get("/page/state").json()["recipients"]
         assert (shown["paused"], shown["paused_until"]) == (True, None)
-    assert times(inbox) == [0, 4]
+    assert list_times(inbox) == [0, 4]
 
 
 @pytest.mark.parametrize("change", ["pause", "absence", "link"])
 def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tmp_path, clock, change):
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables, family = RecipientTables(store), {"family": make_recipient("family")}
         tables.set_active_recipients(session.number, family)
         session.release(3, 0)
@@ -186,7 +188,7 @@ def test_timestep_that_begins_in_the_second_in_which_a_pause_ends_is_not_sent(tm
 @pytest.mark.parametrize("is_paused", [False, True], ids=["before a pause", "in a pause"])
 @pytest.mark.parametrize("until", [0, START - 1, START])
 def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbox, clock, is_paused, until):
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         log_in(client)
         if is_paused:
             pause(client, paused=True)
@@ -200,7 +202,7 @@ def test_pause_that_would_have_ended_is_refused_and_changes_nothing(config, inbo
 
 @pytest.mark.parametrize("num_releases", [0, 1])
 def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, num_releases):
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables, family = RecipientTables(store), make_recipient("family")
         tables.set_active_recipients(session.number, {"old": family})
         for slot in range(num_releases):
@@ -218,7 +220,7 @@ def test_pause_continues_under_other_settings_of_the_recipient(tmp_path, clock, 
 @pytest.mark.parametrize("is_absent_between", [False, True])
 def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, clock, last, is_absent_between):
     """Decide in every way under two settings, and expect the last decision under the next."""
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables = RecipientTables(store)
         session.release(3, 0)
         decisions = ["none", "pause", "resume", "expired"]
@@ -244,7 +246,7 @@ def test_decision_of_the_user_holds_for_all_settings_of_a_recipient(tmp_path, cl
 
 
 def test_pause_of_a_link_leaves_other_links_and_recipients_of_its_name(tmp_path, clock):
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables = RecipientTables(store)
         tables.set_active_recipients(session.number, {"family": make_recipient("family")})
         for _ in range(2):
@@ -260,7 +262,7 @@ def test_pause_of_a_link_leaves_other_links_and_recipients_of_its_name(tmp_path,
 
 @pytest.mark.parametrize("until", [0, START - 1, START])
 def test_pause_until_a_past_time_raises(tmp_path, clock, until):
-    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", engine()) as session:
+    with SessionStore(tmp_path / "users.db") as store, Session.open(store, "ann", make_engine()) as session:
         tables = RecipientTables(store)
         tables.set_active_recipients(session.number, {"family": make_recipient("family")})
         with pytest.raises(InvalidInputError, match=f"until must be in the future, got {until}"):
@@ -269,15 +271,15 @@ def test_pause_until_a_past_time_raises(tmp_path, clock, until):
 
 @pytest.mark.slow
 def test_pause_before_first_release_is_respected(config, inbox, clock, tmp_path):
-    with relay(config(recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox)])) as client:
         log_in(client)
         pause(client, paused=True, until=START + STEP)
         post(client, 0)
         clock.at = START + 2 * STEP
         post(client, 2)
         wait_for(lambda: inbox.messages)
-    assert times(inbox) == [2]
-    estimate = releases(tmp_path / "users.db")[1].record.estimate
+    assert list_times(inbox) == [2]
+    estimate = read_releases(tmp_path / "users.db")[1].record.estimate
     model = load_model(config().model)
     assert read_messages(inbox)[0]["estimate_latitude"] != pytest.approx(
         to_degrees(np.array([estimate]), model.space)[0, 0], abs=1e-7
@@ -286,7 +288,7 @@ def test_pause_before_first_release_is_respected(config, inbox, clock, tmp_path)
 
 @pytest.mark.slow
 def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, clock, tmp_path):
-    with relay(config()) as client:
+    with serve_relay(config()) as client:
         post(client, 0)
     settings = config()
     sessions = Sessions(settings)
@@ -319,7 +321,7 @@ def test_link_contains_releases_from_its_creation_to_its_end(config, inbox, cloc
     finally:
         sessions.close()
     assert token.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    model, second = load_model(settings.model), releases(tmp_path / "users.db")[1]
+    model, second = load_model(settings.model), read_releases(tmp_path / "users.db")[1]
     engine = settings.release.engine(model)
     belief = Belief.initial(model, second.slot - 1).predict(model, 1, second.slot - 1)
     step = engine.build_plan(belief, second.record.epsilon)
@@ -335,8 +337,8 @@ def read_trail(client):
 
 @pytest.mark.slow
 def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_process(config, inbox, clock):
-    settings = config(recipient=[recipient(inbox)], limits={"epsilon": 0.5})
-    with relay(settings) as client:
+    settings = config(recipient=[describe_recipient(inbox)], limits={"epsilon": 0.5})
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 0, 1)  # the second is withheld
         wait_for(lambda: len(inbox.messages) == 2)
@@ -349,7 +351,7 @@ def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_pr
         shown = read_trail(client)
     assert [message["last_known"] for message in read_messages(inbox)] == ["2024-03-07T09:00:00Z"] * 4
     assert shown == [(2, START), (3, START)]
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         assert read_trail(client) == shown
 
@@ -358,11 +360,11 @@ def test_last_known_time_after_a_pause_is_that_of_the_last_sent_draw_in_every_pr
 @pytest.mark.parametrize("is_new", [False, True], ids=["sent all", "own belief"])
 def test_draws_that_a_pause_discards_determine_no_later_message(config, inbox, clock, is_new):
     """The recipient answers with errors, so the newest of the waiting releases is tried."""
-    settings = config(recipient=[recipient(inbox)], limits={"epsilon": 1.0 + 0.5 * is_new})
+    settings = config(recipient=[describe_recipient(inbox)], limits={"epsilon": 1.0 + 0.5 * is_new})
     if is_new:
-        with relay(config(limits={"epsilon": 1.5})) as client:
+        with serve_relay(config(limits={"epsilon": 1.5})) as client:
             post(client, -1)
-    with relay(settings) as client:
+    with serve_relay(settings) as client:
         log_in(client)
         post(client, 0)
         wait_for(lambda: inbox.messages)
@@ -388,16 +390,18 @@ def test_draws_that_a_pause_discards_determine_no_later_message(config, inbox, c
 @pytest.mark.slow
 def test_inference_of_a_recipient_with_own_belief_is_that_of_its_last_message(config, inbox):
     release = {"policy": "utility:1km", "epsilon": 30.0}
-    with relay(config(release=release)) as client:
+    with serve_relay(config(release=release)) as client:
         post(client, 0)
-    with relay(config(release=release, recipient=[recipient(inbox)])) as client:
+    with serve_relay(config(release=release, recipient=[describe_recipient(inbox)])) as client:
         log_in(client)
         post(client, 1)
         wait_for(lambda: client.get("/page/state").json()["recipients"][0]["last"])
         before = client.get("/page/state").json()["recipients"][0]
         inbox.status = 503
         post(client, *range(2, 32))
-    with relay(config(release=release, recipient=[recipient(inbox)])) as client:  # it computes the inference again
+    with serve_relay(
+        config(release=release, recipient=[describe_recipient(inbox)])
+    ) as client:  # it computes the inference again
         log_in(client)
         after = client.get("/page/state").json()["recipients"][0]
     assert (before["num_waiting"], after["num_waiting"]) == (0, 30)
@@ -406,8 +410,8 @@ def test_inference_of_a_recipient_with_own_belief_is_that_of_its_last_message(co
 
 
 def test_recipient_rows_are_keyed_by_recipient_and_session(config, tmp_path):
-    with relay(config()) as client:
-        client.post("/owntracks", json=location(), auth=ANN)
+    with serve_relay(config()) as client:
+        client.post("/owntracks", json=make_location(), auth=ANN)
     with SessionStore(tmp_path / "users.db") as store:
         tables = RecipientTables(store)
         tables.set_active_recipients(1, {"recipient a": make_recipient("a"), "recipient b": make_recipient("b")})

@@ -20,7 +20,16 @@ import tomli_w
 from dphmm import ReleaseSettings
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
-from tests.serve.conftest import PATIENCE_S, START, START_S, TOKEN, count_messages, get_page_token, location, wait_for
+from tests.serve.conftest import (
+    PATIENCE_S,
+    START,
+    START_S,
+    TOKEN,
+    count_messages,
+    get_page_token,
+    make_location,
+    wait_for,
+)
 from tests.serve.test_endpoints import ANN
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 SECRET = "correct-horse-battery-staple"
 
 
-def relay_file(folder: Path, model: Path, store: str) -> tuple[Path, str]:
+def write_relay_file(folder: Path, model: Path, store: str) -> tuple[Path, str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
@@ -55,14 +64,14 @@ def post_fix(url: str, fix: dict[str, Any], auth: tuple[str, str] = ANN) -> http
     return httpx.post(f"{url}/owntracks", json=fix, auth=auth, timeout=PATIENCE_S, verify=False)
 
 
-def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True) -> str:
+def post_and_stop(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True) -> str:
     """Post equal and different timesteps, stop the relay, and return its log."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
             wait_for(lambda: is_there(url), START_S)
             for second in (START, START, START + 300, START + 600, START):
-                answer = post_fix(url, location(second, 45.0123456))
+                answer = post_fix(url, make_location(second, 45.0123456))
                 assert (answer.status_code, answer.json()) == (200, [])
             wait_for(is_done)
             time.sleep(0.2)  # allow time for unexpected messages
@@ -75,8 +84,8 @@ def ask(command: list[str], url: str, is_done: Callable[[], bool] = lambda: True
 
 @pytest.mark.slow
 def test_one_process_keeps_store_and_logs_no_location(model, tmp_path):
-    path, url = relay_file(tmp_path, model, str(tmp_path / "users.db"))
-    logged = ask([sys.executable, "-m", "dphmm", "serve", str(path)], url)
+    path, url = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    logged = post_and_stop([sys.executable, "-m", "dphmm", "serve", str(path)], url)
     assert "45.0123" not in logged
     with SessionStore(tmp_path / "users.db", readonly=True) as store:
         assert store.progress(store.session("ann").number).count == 3
@@ -84,10 +93,12 @@ def test_one_process_keeps_store_and_logs_no_location(model, tmp_path):
 
 @pytest.mark.slow
 def test_several_processes_share_database_and_send_each_timestep_once(model, tmp_path, postgres, inbox):
-    path, url = relay_file(tmp_path, model, postgres)
+    path, url = write_relay_file(tmp_path, model, postgres)
     with path.open("a") as file:
         file.write(f'\n[[recipient]]\nname = "family"\nkind = "webhook"\nurl = "{inbox.url}"\n')
-    ask([sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"], url, lambda: len(inbox.messages) >= 3)
+    post_and_stop(
+        [sys.executable, "-m", "dphmm", "serve", str(path), "--workers", "2"], url, lambda: len(inbox.messages) >= 3
+    )
     assert len(inbox.messages) == 3
     with SessionStore(postgres, readonly=True) as store:
         assert store.progress(store.session("ann").number).count == 3
@@ -135,7 +146,7 @@ def test_invalid_file_raises_in_one_line_before_opening_a_socket(model, tmp_path
 
     from dphmm.cli import main
 
-    path, _ = relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     content = {"model": str(model), "device": [{"user": "ann", "token": "x" * 40}], "store": "p.db"} | keys
     path.write_text(tomli_w.dumps(content))
     done = CliRunner().invoke(main, ["serve", str(path), "--workers", "2" if "store" in keys else "1"])

@@ -17,7 +17,7 @@ from dphmm.serve import RelayConfig, add_device, add_recipient, list_recipients,
 from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import StoredRecipient
 from dphmm.serve.recipient_tables import RecipientTables
-from tests.serve.conftest import START, TOKEN, get_page_token, location, read_metrics, relay, wait_for
+from tests.serve.conftest import START, TOKEN, get_page_token, make_location, read_metrics, serve_relay, wait_for
 from tests.serve.test_delivery import STEP
 
 # Limit of a wait for a change that running relays apply within about a second of processor time.
@@ -39,7 +39,7 @@ def path(postgres, model, tmp_path):
 
 
 def post(client, step, user="ann"):
-    body = location(START + STEP * step)
+    body = make_location(START + STEP * step)
     assert client.post("/owntracks", json=body, auth=(user, TOKEN[user])).status_code == 200
 
 
@@ -63,7 +63,7 @@ def write(path, **keys):
 def test_recipient_is_added_and_removed_while_two_workers_run(path, inbox, postgres, monkeypatch):
     monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
     config = RelayConfig.read(path)
-    with relay(config) as first, relay(config) as second:
+    with serve_relay(config) as first, serve_relay(config) as second:
         post(first, 0)
         post(first, 0, "bob")
         headers = {"Authorization": "env:DPHMM_RECIPIENT_FAMILY"}
@@ -118,7 +118,7 @@ def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postg
     inbox.status = 503
     add_recipient(path, "family", "webhook", inbox.url)
     config = RelayConfig.read(path)
-    with relay(config) as client:
+    with serve_relay(config) as client:
         for step in range(3):
             post(client, step)
         wait_for(lambda: read_metrics(client)['dphmm_messages_total outcome="failed" recipient="family"'] >= 1)
@@ -136,7 +136,7 @@ def test_waiting_releases_are_not_sent_after_removal_or_pause(path, inbox, postg
 def test_predictions_beyond_a_limit_follow_the_present_recipients(path, inbox, postgres):
     """The recipient is added to a running worker, and removed again."""
     write(path, limits={"epsilon": 0.5})
-    with relay(RelayConfig.read(path)) as client:
+    with serve_relay(RelayConfig.read(path)) as client:
         post(client, 0)
         post(client, 1)
         assert count_releases(postgres) == 1, "without a recipient of predictions, nothing is recorded"
@@ -162,7 +162,7 @@ def test_older_list_of_recipients_is_not_applied_after_a_later_one(path, postgre
     """A process that has read an earlier version does not undo a removal."""
     config = RelayConfig.read(path)
     add_recipient(path, "family", "webhook", "http://127.0.0.1:9/in")
-    with relay(config) as client:
+    with serve_relay(config) as client:
         post(client, 0)
     with SessionStore(postgres) as store:
         table = AccessTable(store)
@@ -190,7 +190,7 @@ def test_recipients_of_the_file_are_not_shadowed(path, inbox, postgres, caplog):
             change(path, "family")
     with SessionStore(postgres) as store:  # as before the file contained it
         AccessTable(store).add_recipient(StoredRecipient(**family | {"url": "http://127.0.0.1:9/in"}))
-    with relay(RelayConfig.read(path)) as client:
+    with serve_relay(RelayConfig.read(path)) as client:
         post(client, 0)
         wait_for(lambda: len(inbox.messages) == 1)
     assert "'family' in the database is not used: its name is that of another recipient" in caplog.text
@@ -261,7 +261,7 @@ def test_invalid_rows_of_the_database_are_not_used(path, inbox, postgres, caplog
     with SessionStore(postgres) as store:
         for name, body in bodies.items():
             store.database.execute("INSERT INTO recipient VALUES (?, ?)", (name, body))
-    with relay(RelayConfig.read(path)) as client:
+    with serve_relay(RelayConfig.read(path)) as client:
         post(client, 0)
         wait_for(lambda: len(inbox.messages) == 1)
     assert "recipient 'spy' in the database is not used: recipient: true_locations_unprotected must be" in caplog.text
@@ -273,17 +273,17 @@ def test_messages_wait_until_the_variable_of_a_header_is_set(path, inbox, monkey
     monkeypatch.delenv("DPHMM_RECIPIENT_FAMILY", raising=False)
     add_recipient(path, "family", "webhook", inbox.url, {"headers": {"Authorization": "env:DPHMM_RECIPIENT_FAMILY"}})
     config = RelayConfig.read(path)
-    with relay(config) as client:
+    with serve_relay(config) as client:
         post(client, 0)
     assert "messages to recipient family wait: env:DPHMM_RECIPIENT_FAMILY is not set" in caplog.text
     monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret\n")
-    with relay(config):
+    with serve_relay(config):
         pass
     expected = "messages to recipient family wait: env:DPHMM_RECIPIENT_FAMILY must be printable ASCII without spaces"
     assert expected in caplog.text
     assert inbox.messages == []
     monkeypatch.setenv("DPHMM_RECIPIENT_FAMILY", "Bearer secret")
-    with relay(config):
+    with serve_relay(config):
         wait_for(lambda: len(inbox.messages) == 1)
 
 

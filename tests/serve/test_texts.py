@@ -12,8 +12,8 @@ import pytest
 from dphmm.release.drawn_zones import Zones
 from dphmm.serve import page
 from dphmm.serve.page import _REASON_PATTERNS, STATIC, TEXTS, choose_language, localize_reason
-from tests.serve.conftest import relay
-from tests.serve.test_delivery import log_in, recipient
+from tests.serve.conftest import serve_relay
+from tests.serve.test_delivery import describe_recipient, log_in
 from tests.serve.test_page import HOME
 
 PAGES = ("index.html", "link.html")
@@ -31,12 +31,12 @@ PAGE_VALUES = {"lang", "texts"}
 NO_WORDS = {"true locations", "moveend zoomend resize", "HTTP "}
 
 
-def source(name):
+def read_source(name):
     return (STATIC / name).read_text(encoding="utf-8")
 
 
 def find_script_keys():
-    code = "\n".join(map(source, SCRIPTS))
+    code = "\n".join(map(read_source, SCRIPTS))
     whole = set(re.findall(r'translate\(\s*"(\w+)"', code)) | set(re.findall(r'\[\s*"((?:pause)_\w+)"', code))
     whole |= {key for pair in re.findall(r'translate\([^?()]*\? "(\w+)" : "(\w+)"', code) for key in pair}
     beginnings = set(re.findall(r'translate\("(\w+_)" \+', code)) | set(re.findall(r'"(\w+_)" \+ outcome', code))
@@ -60,7 +60,7 @@ def test_texts_are_complete_in_each_language_with_equal_placeholders(language):
 
 
 def test_used_texts_exist_and_existing_texts_are_used():
-    in_pages = {key for name in PAGES for key in re.findall(r"{{(\w+)}}", source(name))} - PAGE_VALUES
+    in_pages = {key for name in PAGES for key in re.findall(r"{{(\w+)}}", read_source(name))} - PAGE_VALUES
     whole, beginnings = find_script_keys()
     assert (in_pages | whole) - set(TEXTS["en"]) == set()
     assert all(any(key.startswith(prefix) for key in TEXTS["en"]) for prefix in beginnings)
@@ -73,7 +73,7 @@ def test_used_texts_exist_and_existing_texts_are_used():
 def test_zone_of_an_estimate_is_not_called_probable_in_any_language():
     """The mean of a belief can lie in a zone in which the user cannot be."""
     masses, points = np.array([0.5, 0.5]), np.array([[44.9, -30.0], [45.1, -30.0]])
-    drawn = Zones.from_page(zones(("clinic", {"type": "Polygon", "coordinates": [HOME]})))
+    drawn = Zones.from_page(make_zones(("clinic", {"type": "Polygon", "coordinates": [HOME]})))
     assert drawn.find_zone_name(*(masses @ points).tolist()) == "clinic"
     assert all(drawn.find_zone_name(*point) != "clinic" for point in points.tolist())
     probable = re.compile("probabl|wahrscheinlich|vermutlich|可能")
@@ -99,13 +99,13 @@ class Words(HTMLParser):
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_contain_no_literal_words(name):
     words = Words()
-    words.feed(source(name))
+    words.feed(read_source(name))
     assert [word for word in words.words if not re.fullmatch(r"{{\w+}}", word)] == []
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_contain_no_literal_words(name):
-    code = re.sub(r"(^|\s)//.*", "", source(name))
+    code = re.sub(r"(^|\s)//.*", "", read_source(name))
     strings = {
         string for pair in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`([^`]*)`', code) for string in pair if string
     } - NO_WORDS
@@ -144,7 +144,7 @@ UNCUT = {"type": "Polygon", "coordinates": [[[179, 5], [-179, 5], [-179, 6], [17
 METRES = {"type": "Polygon", "coordinates": [[[400000, 5], [400010, 5], [400010, 50], [400000, 5]]]}
 
 
-def zones(*shapes, elsewhere="policy"):
+def make_zones(*shapes, elsewhere="policy"):
     features = [{"type": "Feature", "properties": {"name": name}, "geometry": geometry} for name, geometry in shapes]
     return {"zones": {"type": "FeatureCollection", "features": features}, "elsewhere": elsewhere}
 
@@ -152,16 +152,16 @@ def zones(*shapes, elsewhere="policy"):
 @pytest.mark.parametrize(
     ("key", "body", "path"),
     [
-        ("overlap", zones(("O'Neill's", SQUARE), ("work", SQUARE)), "preview"),
-        ("no_cell", zones(("home", TINY)), "zones"),
-        ("crosses", zones(("home", BOW)), "preview"),
-        ("degrees", zones(("home", METRES)), "zones"),
-        ("date_line", zones(("home", UNCUT)), "zones"),
+        ("overlap", make_zones(("O'Neill's", SQUARE), ("work", SQUARE)), "preview"),
+        ("no_cell", make_zones(("home", TINY)), "zones"),
+        ("crosses", make_zones(("home", BOW)), "preview"),
+        ("degrees", make_zones(("home", METRES)), "zones"),
+        ("date_line", make_zones(("home", UNCUT)), "zones"),
         ("no_polygon", {"zones": {"features": 7}}, "preview"),
-        ("corners", zones(("home", LARGE)), "zones"),
-        ("no_name", zones((" ", SQUARE)), "zones"),
-        ("away", zones((" away ", SQUARE)), "preview"),
-        ("no_zone", zones(elsewhere="exact"), "zones"),
+        ("corners", make_zones(("home", LARGE)), "zones"),
+        ("no_name", make_zones((" ", SQUARE)), "zones"),
+        ("away", make_zones((" away ", SQUARE)), "preview"),
+        ("no_zone", make_zones(elsewhere="exact"), "zones"),
         ("ended", {"name": "Bea", "epsilon": None, "ends": 1}, "link"),
         ("no_name", {"name": "", "epsilon": None, "ends": 1}, "link"),
         ("when", {"name": "Bea", "epsilon": None, "ends": 2**37}, "link"),
@@ -190,7 +190,7 @@ def test_unknown_reason_is_shown_unchanged():
 
 def test_unavailable_precision_of_a_link_is_named(config, inbox, monkeypatch):
     monkeypatch.setattr(page, "localize_reason", lambda _, reason: reason)
-    with relay(config(recipient=[recipient(inbox, precision="5km")])) as client:
+    with serve_relay(config(recipient=[describe_recipient(inbox, precision="5km")])) as client:
         log_in(client)
         body = {"name": "Bea", "precision_m": 123, "ends": int(time.time()) + 3600}
         error = client.post("/page/link", json=body).json()["error"]

@@ -99,7 +99,7 @@ def test_other_coordinates_are_answered_by_how_to_write_them(text, message):
         parse_coordinates(text, "--near")
 
 
-def _sexagesimal(degrees: float, letters: str) -> str:
+def _format_sexagesimal(degrees: float, letters: str) -> str:
     tenths = round(abs(degrees) * 36000)
     return f"{tenths // 36000}°{tenths // 600 % 60:02}'{tenths % 600 / 10:04.1f}\"{letters[degrees < 0]}"
 
@@ -114,7 +114,7 @@ def test_every_location_is_read_from_every_form(latitude, longitude):
         f"{latitude:.6f} {longitude:.6f}".replace(".", ","),
     ):
         assert parse_coordinates(text) == pytest.approx((latitude, longitude), abs=1e-6)
-    text = f"{_sexagesimal(latitude, 'NS')} {_sexagesimal(longitude, 'EW')}"
+    text = f"{_format_sexagesimal(latitude, 'NS')} {_format_sexagesimal(longitude, 'EW')}"
     assert parse_coordinates(text) == pytest.approx((latitude, longitude), abs=0.05 / 3600 + 1e-9)
 
 

@@ -44,31 +44,31 @@ def test_fix_without_accuracy_loses_against_one_of_at_most_100_m():
     assert select_most_accurate(np.zeros(1, dtype=np.int64), np.array([np.nan])).tolist() == [0]
 
 
-def _reason(latitude=45.0, longitude=7.0, accuracy=5.0, is_valid=True, region=None, max_accuracy=np.inf):
+def _find_reason(latitude=45.0, longitude=7.0, accuracy=5.0, is_valid=True, region=None, max_accuracy=np.inf):
     arrays = (np.array([value]) for value in (latitude, longitude, accuracy))
     (number,) = find_refused(*arrays, np.array([is_valid]), region, max_accuracy).tolist()
     return REASONS[number] if number >= 0 else None
 
 
 def test_each_reason_is_named():
-    assert _reason() is None
-    assert _reason(accuracy=np.nan) is None
-    assert _reason(accuracy=0.0) is None
-    assert _reason(accuracy=-1.0) == NEGATIVE_ACCURACY
-    assert _reason(accuracy=55_000.0) is _reason(accuracy=np.inf) is None
-    assert _reason(accuracy=999.9, max_accuracy=1000.0) is None
-    assert _reason(accuracy=1000.0, max_accuracy=1000.0) == INACCURATE
-    assert _reason(is_valid=False) == REASONS[0]
-    assert _reason(0.0, 0.0) == _reason(-0.0, 0.0) == ZERO_LOCATION
-    assert _reason(0.0, 7.0) is None
+    assert _find_reason() is None
+    assert _find_reason(accuracy=np.nan) is None
+    assert _find_reason(accuracy=0.0) is None
+    assert _find_reason(accuracy=-1.0) == NEGATIVE_ACCURACY
+    assert _find_reason(accuracy=55_000.0) is _find_reason(accuracy=np.inf) is None
+    assert _find_reason(accuracy=999.9, max_accuracy=1000.0) is None
+    assert _find_reason(accuracy=1000.0, max_accuracy=1000.0) == INACCURATE
+    assert _find_reason(is_valid=False) == REASONS[0]
+    assert _find_reason(0.0, 0.0) == _find_reason(-0.0, 0.0) == ZERO_LOCATION
+    assert _find_reason(0.0, 7.0) is None
 
 
 def test_zero_location_is_valid_if_region_contains_it():
-    assert _reason(0.0, 0.0, region=Grid.over((-0.1, -0.1, 0.1, 0.1), 1)) is None
-    assert _reason(0.0, 0.0, region=Grid.over((0.1, 0.1, 0.3, 0.3), 1)) == ZERO_LOCATION
+    assert _find_reason(0.0, 0.0, region=Grid.over((-0.1, -0.1, 0.1, 0.1), 1)) is None
+    assert _find_reason(0.0, 0.0, region=Grid.over((0.1, 0.1, 0.3, 0.3), 1)) == ZERO_LOCATION
     # Named places without a maximum distance take fixes from the whole Earth.
-    assert _reason(0.0, 0.0, region=Places(["a", "b"], [45.0, 45.1], [7.0, 7.1])) == ZERO_LOCATION
-    assert _reason(0.0, 0.0, region=Places(["a", "b"], [0.0, 0.1], [0.01, 0.1])) is None
+    assert _find_reason(0.0, 0.0, region=Places(["a", "b"], [45.0, 45.1], [7.0, 7.1])) == ZERO_LOCATION
+    assert _find_reason(0.0, 0.0, region=Places(["a", "b"], [0.0, 0.1], [0.01, 0.1])) is None
 
 
 @pytest.mark.parametrize("value", ["", None, "null", "%ACC", "abc", True, [], {}, "1_0"])

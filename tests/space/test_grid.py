@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space import Grid, LocalProjection, StateSpace
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 boxes = st.tuples(st.floats(-70, 70), st.floats(-179, 178), st.floats(0.01, 0.5), st.floats(0.01, 0.5)).map(
     lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3])
@@ -24,7 +24,7 @@ triangle = shapely.Polygon([(7.5, 45.0), (7.7, 45.02), (7.6, 45.15)])
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(60, 20))
+@settings(max_examples=choose_count(60, 20))
 @given(boxes, fractions, st.floats(0.5, 20))
 def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
     grid = Grid.over(box, cell)
@@ -38,7 +38,7 @@ def test_place_in_box_belongs_to_surrounding_cell(box, inside, cell):
 
 
 @pytest.mark.slow
-@settings(max_examples=fewer(60, 20))
+@settings(max_examples=choose_count(60, 20))
 @given(boxes, st.floats(0.5, 20))
 def test_points_follow_lattice_and_states_round_trip(box, cell):
     grid = Grid.over(box, cell)

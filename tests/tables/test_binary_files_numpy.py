@@ -35,7 +35,7 @@ def test_numpy_file_equals_numpy_load(tmp_path, name):
         np.testing.assert_array_equal(array_read, expected)
 
 
-def _file(header: bytes, body: bytes = b"\0" * 24, version: bytes = b"\1\0") -> bytes:
+def _encode_file(header: bytes, body: bytes = b"\0" * 24, version: bytes = b"\1\0") -> bytes:
     width = 2 if version == b"\1\0" else 4
     return b"\x93NUMPY" + version + len(header).to_bytes(width, "little") + header + body
 
@@ -64,9 +64,9 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("version", [b"\1\0", b"\2\0"])
 def test_invalid_header_raises(tmp_path, name, version):
-    (tmp_path / "a.npy").write_bytes(_file(GOOD, version=version))
+    (tmp_path / "a.npy").write_bytes(_encode_file(GOOD, version=version))
     assert read_npy(tmp_path / "a.npy").tolist() == [0.0, 0.0, 0.0]
-    (tmp_path / "a.npy").write_bytes(_file(BAD[name], version=version))
+    (tmp_path / "a.npy").write_bytes(_encode_file(BAD[name], version=version))
     with pytest.raises(DataFileError) as refused:
         read_npy(tmp_path / "a.npy")
     assert "\n" not in str(refused.value)

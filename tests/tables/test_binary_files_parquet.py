@@ -10,7 +10,7 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.tables import Table
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
 
@@ -37,7 +37,7 @@ print(*kinds)
 """
 
 
-def _table(path, **options) -> None:
+def _write_table(path, **options) -> None:
     columns = {"user": ["a", "b", None], "x": [1.5, None, 2.5], "n": [1, 2, 3], "t": np.arange(3).astype("M8[us]")}
     parquet.write_table(pa.table(columns), path, **options)
 
@@ -45,8 +45,8 @@ def _table(path, **options) -> None:
 @pytest.mark.slow
 def test_flipped_footer_bytes_never_end_the_process(tmp_path):
     """Arrow throws where nothing catches if column metadata contradict each other."""
-    _table(tmp_path / "a.parquet")
-    bits = ("1", "16", "255")[: fewer(3, 1)]
+    _write_table(tmp_path / "a.parquet")
+    bits = ("1", "16", "255")[: choose_count(3, 1)]
     done = subprocess.run([sys.executable, "-c", FLIPS, *bits], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-500:]
     taken, refused = map(int, done.stdout.split())
@@ -60,7 +60,7 @@ def test_flipped_footer_bytes_never_end_the_process(tmp_path):
     ids=repr,
 )
 def test_table_equals_arrow_reading(tmp_path, options):
-    _table(tmp_path / "a.parquet", **options)
+    _write_table(tmp_path / "a.parquet", **options)
     table = Table.read(tmp_path / "a.parquet")
     assert table.texts("user") == ["a", "b", ""]
     assert table.numbers("n").tolist() == [1.0, 2.0, 3.0]

@@ -116,17 +116,17 @@ def test_file_and_folder_are_synced_around_rename(tmp_path, monkeypatch):
     done = []
     fsync, replace = os.fsync, os.replace
 
-    def synced(handle):
+    def record_sync(handle):
         status = os.fstat(handle)
         done.append(("folder" if stat.S_ISDIR(status.st_mode) else "file", status.st_ino))
         fsync(handle)
 
-    def renamed(part, path):
+    def record_rename(part, path):
         done.append(("rename", os.stat(part).st_ino))
         replace(part, path)
 
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", renamed)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(os, "replace", record_rename)
     write_text(tmp_path / "out.txt", "whole")
     file, folder = os.stat(tmp_path / "out.txt").st_ino, os.stat(tmp_path).st_ino
     assert done == [("file", file), ("rename", file), ("folder", folder)]

@@ -34,12 +34,12 @@ def limit_unpacked_size(monkeypatch):
     monkeypatch.setattr(unpacking, "MIN_LIMIT_BYTES", 1 << 20)
 
 
-def _table(size: int) -> bytes:
+def _make_table(size: int) -> bytes:
     return HEADER + LINE * (size // len(LINE))
 
 
-def _tar(path, opener) -> None:
-    packed = _table(BOMB // 4)
+def _write_tar(path, opener) -> None:
+    packed = _make_table(BOMB // 4)
     with opener(path, "wb") as stream, tarfile.open(fileobj=stream, mode="w|") as archive:
         for number in range(4):  # no member is too large by itself
             info = tarfile.TarInfo(f"{number}.csv")
@@ -47,7 +47,7 @@ def _tar(path, opener) -> None:
             archive.addfile(info, io.BytesIO(packed))
 
 
-def _sparse_tar(path) -> None:
+def _write_sparse_tar(path) -> None:
     info = tarfile.TarInfo("a.csv")
     info.type, info.size = tarfile.GNUTYPE_SPARSE, 0
     block = bytearray(info.tobuf(tarfile.GNU_FORMAT))
@@ -58,50 +58,50 @@ def _sparse_tar(path) -> None:
     path.write_bytes(bytes(block) + b"\0" * 1024)
 
 
-def _zip(path, kind: int) -> None:
+def _write_zip(path, kind: int) -> None:
     with zipfile.ZipFile(path, "w", kind) as archive:
         for number in range(4):
-            archive.writestr(f"{number}.csv", _table(BOMB // 4))
+            archive.writestr(f"{number}.csv", _make_table(BOMB // 4))
 
 
-def _gz_in_zip(path) -> None:
+def _write_gz_in_zip(path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a.csv.gz", gzip.compress(_table(BOMB)))
+        archive.writestr("a.csv.gz", gzip.compress(_make_table(BOMB)))
 
 
-def _parquet(path, **columns) -> None:
+def _write_parquet(path, **columns) -> None:
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pa.table(columns), path, compression="zstd", use_dictionary=["user"], write_statistics=False)
 
 
-def _one_long_name(path) -> None:
+def _write_long_name(path) -> None:
     pa = pytest.importorskip("pyarrow")
     at = pa.array(np.zeros(800, dtype=np.int32))
-    _parquet(path, user=pa.DictionaryArray.from_arrays(at, ["x" * (BOMB // 800)]), time=["2024-03-07"] * 800)
+    _write_parquet(path, user=pa.DictionaryArray.from_arrays(at, ["x" * (BOMB // 800)]), time=["2024-03-07"] * 800)
 
 
-def _one_long_page(path) -> None:
-    _parquet(path, time=["x" * BOMB])
+def _write_long_page(path) -> None:
+    _write_parquet(path, time=["x" * BOMB])
 
 
-def _many_nulls(path) -> None:
+def _write_many_nulls(path) -> None:
     pa = pytest.importorskip("pyarrow")
-    _parquet(path, time=pa.nulls(BOMB // 4, pa.float64()))
+    _write_parquet(path, time=pa.nulls(BOMB // 4, pa.float64()))
 
 
 FILES = {
-    "a.csv.gz": lambda path: path.write_bytes(gzip.compress(_table(BOMB))),
-    "a.tar": _sparse_tar,
-    "a.tar.gz": lambda path: _tar(path, gzip.open),
-    "a.tar.bz2": lambda path: _tar(path, bz2.open),
-    "a.tar.xz": lambda path: _tar(path, lzma.open),
-    "deflated.zip": lambda path: _zip(path, zipfile.ZIP_DEFLATED),
-    "bzip2.zip": lambda path: _zip(path, zipfile.ZIP_BZIP2),
-    "lzma.zip": lambda path: _zip(path, zipfile.ZIP_LZMA),
-    "nested.zip": _gz_in_zip,
-    "name.parquet": _one_long_name,
-    "page.parquet": _one_long_page,
-    "nulls.parquet": _many_nulls,
+    "a.csv.gz": lambda path: path.write_bytes(gzip.compress(_make_table(BOMB))),
+    "a.tar": _write_sparse_tar,
+    "a.tar.gz": lambda path: _write_tar(path, gzip.open),
+    "a.tar.bz2": lambda path: _write_tar(path, bz2.open),
+    "a.tar.xz": lambda path: _write_tar(path, lzma.open),
+    "deflated.zip": lambda path: _write_zip(path, zipfile.ZIP_DEFLATED),
+    "bzip2.zip": lambda path: _write_zip(path, zipfile.ZIP_BZIP2),
+    "lzma.zip": lambda path: _write_zip(path, zipfile.ZIP_LZMA),
+    "nested.zip": _write_gz_in_zip,
+    "name.parquet": _write_long_name,
+    "page.parquet": _write_long_page,
+    "nulls.parquet": _write_many_nulls,
 }
 
 
@@ -179,7 +179,7 @@ def test_allowance_grows_with_file_size_up_to_limit():
 
 def test_max_unpacked_accepts_sizes_and_holds_within_its_block(tmp_path):
     path = tmp_path / "a.csv.gz"
-    path.write_bytes(gzip.compress(_table(100_000)))
+    path.write_bytes(gzip.compress(_make_table(100_000)))
     for size in (50_000, "50000", "48KiB", "0.04 MB"):
         with max_unpacked(size), pytest.raises(DataFileError, match="unpacks to more"):
             read(path)

@@ -127,13 +127,13 @@ def test_layers_in_metres_are_recognised_by_name_and_crossings_are_connected(tmp
 
 
 def test_geojson_lines_without_type_are_streets_and_other_lines_are_not(tmp_path):
-    def line(properties, *points):
+    def make_line(properties, *points):
         return {"type": "Feature", "properties": properties, "geometry": {"type": "LineString", "coordinates": points}}
 
     features = [
-        line({}, (0, 0), (0.01, 0)),
-        line({"kind": "boundary"}, (0, 1), (1, 1)),
-        line({"type": "rail"}, (0, 2), (1, 2)),
+        make_line({}, (0, 0), (0.01, 0)),
+        make_line({"kind": "boundary"}, (0, 1), (1, 1)),
+        make_line({"type": "rail"}, (0, 2), (1, 2)),
     ]
     path = tmp_path / "a.geojson"
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))

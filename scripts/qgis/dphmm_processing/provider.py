@@ -87,7 +87,7 @@ class Algorithm(QgsProcessingAlgorithm):
                 words.append("--overwrite")  # QGIS has asked for confirmation
             self._run([command, *words], feedback)
         for path in outputs.values():
-            for title in _layers(path):
+            for title in _list_layers(path):
                 details = QgsProcessingContext.LayerDetails(title or Path(path).stem, context.project())
                 context.addLayerToLoadOnCompletion(f"{path}|layername={title}" if title else path, details)
         return outputs
@@ -130,7 +130,7 @@ class Algorithm(QgsProcessingAlgorithm):
             raise QgsProcessingException(line.strip())
 
 
-def _layers(path):
+def _list_layers(path):
     """Return the names of the spatial layers of an output. That of GeoJSON is empty."""
     if path.endswith(".geojson"):
         return [""]

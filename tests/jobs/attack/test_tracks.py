@@ -30,28 +30,30 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
-def two_users() -> Data:
+def select_two_users() -> Data:
     return Data((TOWN,), users=("000", "001"))
 
 
 @pytest.mark.slow
 def test_attack_is_reproducible_and_depends_on_seed(model):
     channels = ("gaussian:300m", "offset:300m")
-    once, again, other = (attack(two_users(), model, channels, max_steps=30, rng=seed).to_dict() for seed in (0, 0, 1))
+    once, again, other = (
+        attack(select_two_users(), model, channels, max_steps=30, rng=seed).to_dict() for seed in (0, 0, 1)
+    )
     assert once == again
     assert once["channels"] != other["channels"]
 
 
 @pytest.mark.slow
 def test_channel_result_does_not_depend_on_other_channels(model):
-    alone = attack(two_users(), model, ["disc:300m"], max_steps=30).to_dict()["channels"][0]
-    among = attack(two_users(), model, ["round:2", parse_channel("disc:300m"), "nothing"], max_steps=30)
+    alone = attack(select_two_users(), model, ["disc:300m"], max_steps=30).to_dict()["channels"][0]
+    among = attack(select_two_users(), model, ["round:2", parse_channel("disc:300m"), "nothing"], max_steps=30)
     assert among.to_dict()["channels"][1] == alone
 
 
 @pytest.mark.slow
 def test_attack_facts_are_json_and_table_has_one_row_per_channel(model, tmp_path):
-    result = attack(two_users(), model, ["round:2", "trim:500m", "nothing"], max_steps=20)
+    result = attack(select_two_users(), model, ["round:2", "trim:500m", "nothing"], max_steps=20)
     facts = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert facts["num_users"] == 2
     assert facts["num_fixes"] == 40
@@ -77,12 +79,12 @@ def test_training_users_raise_unless_allowed(model):
 def test_coarse_cells_cause_warning(tmp_path):
     space = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2.0)
     learned = learn(Data((TOWN,), exclude_users=("000", "001")), space, step_seconds=600).model
-    result = attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.3)
+    result = attack(select_two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.3)
     assert result.list_warnings() == [
         "the adversary's resolution of 400 m is coarser than the 300 m within which a home counts as found; train a "
         "model with smaller cells"
     ]
-    assert not attack(two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.5).list_warnings()
+    assert not attack(select_two_users(), learned, ["round:2"], max_steps=5, home_within_km=0.5).list_warnings()
 
 
 @pytest.mark.slow
@@ -97,7 +99,7 @@ def test_table_and_samples_channels_are_read_from_files(model, tmp_path):
             lines += [f"{track.user},{time}Z,{latitude:.6f},{longitude}" for time, latitude, longitude in rows]
     (tmp_path / "app.csv").write_text("\n".join(lines) + "\n")
     channels = [f"table:{tmp_path / 'mine.npz'}", f"samples:{tmp_path / 'app.csv'}"]
-    table, app = attack(two_users(), model, channels, max_steps=30).results
+    table, app = attack(select_two_users(), model, channels, max_steps=30).results
     assert table.estimate_mean("top_1_accuracy").mean == 1.0
     assert table.estimate_mean("withheld_share").mean == 1.0
     assert app.estimate_mean("released_error_m").mean == pytest.approx(333, abs=3)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.audit.town import POLICY, REGIONS, STEP, TOWN, run, write_places
-from tests.sizes import few_every_day
+from tests.sizes import mark_rest_slow
 
 
-@pytest.fixture(scope="session", params=few_every_day(REGIONS, 1))
+@pytest.fixture(scope="session", params=mark_rest_slow(REGIONS, 1))
 def town(request, tmp_path_factory) -> Path:
     """Return a folder with a model, a session and a release file, written by the command."""
     folder = tmp_path_factory.mktemp("town")

@@ -23,7 +23,7 @@ from dphmm.jobs.model.training_users import get_private_list_path, write_user_li
 from dphmm.jobs.release.stored import replay
 from dphmm.model.habits import with_habits, with_return_bias
 from tests import command_line
-from tests.jobs.audit.test_identity import DAY, SETTINGS, SIZE, crowd, public_model, write_tracks
+from tests.jobs.audit.test_identity import DAY, SETTINGS, SIZE, build_public_model, sample_crowd, write_tracks
 
 MARCH = int(np.datetime64("2024-03-01", "h").astype(int))
 
@@ -35,10 +35,10 @@ def town(tmp_path, monkeypatch):
     The folder becomes the current directory.
     """
     monkeypatch.chdir(tmp_path)
-    model, states_by_user = public_model(), crowd(3, 6, 4)
+    model, states_by_user = build_public_model(), sample_crowd(3, 6, 4)
     model.save("m.npz")
     write_tracks(tmp_path / "known.csv", states_by_user, 0)
-    write_tracks(tmp_path / "later.csv", crowd(3, 2, 5), 10)
+    write_tracks(tmp_path / "later.csv", sample_crowd(3, 2, 5), 10)
     release(Data(("later.csv",)), model, SETTINGS, "r.csv", rng=6)
     return model, states_by_user
 
@@ -56,7 +56,7 @@ def smooth_by_enumeration(model: MarkovModel, rows: np.ndarray) -> np.ndarray:
 @pytest.mark.slow
 def test_beliefs_of_each_adversary_match_path_enumeration(tmp_path, town):
     model, states_by_user = town
-    later = {user: states[:5] for user, states in crowd(3, 1, 5).items()}
+    later = {user: states[:5] for user, states in sample_crowd(3, 1, 5).items()}
     write_tracks(tmp_path / "few.csv", later, 10)
     release(Data(("few.csv",)), model, SETTINGS, "few_released.csv", rng=6)
     other = MarkovModel(np.full((SIZE, SIZE), 1 / SIZE), model.initial, model.states, model.step_seconds)
@@ -118,7 +118,7 @@ def test_audit_learns_habits_of_one_user_at_a_time(town, monkeypatch):
     model, _ = town
     references, alive = [], []
 
-    def habits(*arguments):
+    def learn_habits(*arguments):
         gc.collect()
         alive.append(sum(reference() is not None for reference in references))
         habit_model = with_habits(*arguments, DAY).model
@@ -126,7 +126,7 @@ def test_audit_learns_habits_of_one_user_at_a_time(town, monkeypatch):
         return habit_model
 
     monkeypatch.setattr(
-        "dphmm.jobs.audit.adversaries.build_habit_model", lambda public, history: habits(public, *history)
+        "dphmm.jobs.audit.adversaries.build_habit_model", lambda public, history: learn_habits(public, *history)
     )
     adversaries = Adversaries(Data(("known.csv",)))
     slim_result = audit_session("r.csv", model, SETTINGS, adversaries=adversaries, keep_beliefs=False)

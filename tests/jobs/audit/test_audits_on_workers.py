@@ -15,7 +15,7 @@ from dphmm.jobs import Adversaries, UsesSettings, audit_event, audit_identity, a
 from dphmm.jobs.audit.session import ReplayTask
 from dphmm.jobs.batch.workers import DaskCluster, Processes
 from tests import command_line
-from tests.jobs.audit.test_identity import DAY, crowd, public_model, write_tracks
+from tests.jobs.audit.test_identity import DAY, build_public_model, sample_crowd, write_tracks
 
 NAMES = ("session", "event", "utility", "identity")
 
@@ -24,10 +24,10 @@ NAMES = ("session", "event", "utility", "identity")
 def released(tmp_path_factory):
     """Six users who alternate between two places, four days before and two days in a batch."""
     folder = tmp_path_factory.mktemp("released")
-    everyone = crowd(6, 6, 4)
+    everyone = sample_crowd(6, 6, 4)
     earlier = write_tracks(folder / "earlier.csv", {user: states[: 4 * DAY] for user, states in everyone.items()}, 0)
     true = write_tracks(folder / "true.csv", {user: states[4 * DAY :] for user, states in everyone.items()}, 4)
-    public_model().save(folder / "m.npz")
+    build_public_model().save(folder / "m.npz")
     batch(true, folder / "batch", folder / "m.npz", ReleaseSettings("centres:500m", 1.0), rng=1, workers=1)
     return folder, earlier, true
 
@@ -96,7 +96,7 @@ def test_command_has_workers(released, monkeypatch):
 @pytest.mark.slow
 def test_user_without_true_trajectory_raises(released, tmp_path):
     folder, _, _ = released
-    true = write_tracks(tmp_path / "true.csv", crowd(5, 2, 4), 4)
+    true = write_tracks(tmp_path / "true.csv", sample_crowd(5, 2, 4), 4)
     with pytest.raises(ConfigurationError, match="user p5: true must have a location at every release"):
         audit_utility(folder / "batch", folder / "m.npz", true)
 

@@ -29,13 +29,13 @@ DAY = 24
 SETTINGS = ReleaseSettings("centres:500m", 1.0)
 
 
-def public_model() -> MarkovModel:
+def build_public_model() -> MarkovModel:
     rng = np.random.default_rng(1)
     moves = 0.5 * np.eye(SIZE) + 0.5 * rng.dirichlet(np.full(SIZE, 3.0), SIZE)
     return MarkovModel(moves, np.full(SIZE, 1 / SIZE), states=GRID, step_seconds=STEP)
 
 
-def crowd(count: int, days: int, seed: int) -> dict[str, np.ndarray]:
+def sample_crowd(count: int, days: int, seed: int) -> dict[str, np.ndarray]:
     """Return hourly states of users who each alternate between two places."""
     rng, states_of_user = np.random.default_rng(seed), {}
     for number in range(count):
@@ -57,7 +57,7 @@ def write_tracks(path: Path, states_by_user: dict[str, np.ndarray], first_day: i
 
 
 def test_habits_are_shrunk_counts_with_cross_validated_weight():
-    model, (states,) = public_model(), crowd(1, 6, 2).values()
+    model, (states,) = build_public_model(), sample_crowd(1, 6, 2).values()
     slots = np.arange(len(states)) + 5 * DAY
     habits = with_habits(model, slots, states, DAY)
     base, moves = model.transition.toarray(), list(zip(states[:-1], states[1:], slots[1:] // DAY, strict=True))
@@ -83,9 +83,9 @@ def test_habits_are_shrunk_counts_with_cross_validated_weight():
 
 
 def test_candidate_probabilities_match_path_enumeration(tmp_path):
-    model, states_by_user = public_model(), crowd(3, 3, 4)
+    model, states_by_user = build_public_model(), sample_crowd(3, 3, 4)
     earlier = write_tracks(tmp_path / "known.csv", states_by_user, 0)
-    later = {user: states[:4] for user, states in crowd(3, 1, 5).items()}
+    later = {user: states[:4] for user, states in sample_crowd(3, 1, 5).items()}
     truth = write_tracks(tmp_path / "later.csv", later, 10)
     release(Data((truth,)), model, SETTINGS, tmp_path / "released.csv", rng=6)
     audit_result = audit_identity(tmp_path / "released.csv", model, Data((earlier,)), SETTINGS)
@@ -115,9 +115,9 @@ def test_candidate_probabilities_match_path_enumeration(tmp_path):
 
 @pytest.mark.slow
 def test_adversary_with_habits_is_nearer_and_matches_path_enumeration(tmp_path):
-    model, states_by_user = public_model(), crowd(3, 8, 4)
+    model, states_by_user = build_public_model(), sample_crowd(3, 8, 4)
     auxiliary = Data((write_tracks(tmp_path / "known.csv", states_by_user, 0),))
-    later = crowd(3, 2, 5)
+    later = sample_crowd(3, 2, 5)
     truth = Data((write_tracks(tmp_path / "later.csv", later, 10),))
     settings = ReleaseSettings("centres:500m", 0.5)
     release(truth, model, settings, tmp_path / "r.csv", rng=6)
@@ -146,9 +146,9 @@ def test_adversary_with_habits_is_nearer_and_matches_path_enumeration(tmp_path):
 @pytest.mark.slow
 def test_users_are_linked_for_large_but_not_for_small_epsilon(tmp_path):
     """Users with two places each, ten known and four released days (seeds 7 and 8)."""
-    model = public_model()
-    earlier = write_tracks(tmp_path / "known.csv", crowd(SIZE, 10, 7), 0)
-    truth = write_tracks(tmp_path / "later.csv", crowd(SIZE, 4, 8), 20)
+    model = build_public_model()
+    earlier = write_tracks(tmp_path / "known.csv", sample_crowd(SIZE, 10, 7), 0)
+    truth = write_tracks(tmp_path / "later.csv", sample_crowd(SIZE, 4, 8), 20)
     shares = {}
     for epsilon in (4.0, 0.001):
         file = tmp_path / f"{epsilon}.csv"
@@ -177,10 +177,10 @@ def test_users_are_linked_for_large_but_not_for_small_epsilon(tmp_path):
 @pytest.mark.slow
 def test_identity_command_reports_links_and_exits_with_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = public_model()
+    model = build_public_model()
     model.save("m.npz")
-    write_tracks(tmp_path / "known.csv", crowd(4, 6, 7), 0)
-    truth = write_tracks(tmp_path / "later.csv", crowd(4, 2, 8), 20)
+    write_tracks(tmp_path / "known.csv", sample_crowd(4, 6, 7), 0)
+    truth = write_tracks(tmp_path / "later.csv", sample_crowd(4, 2, 8), 20)
     release(Data((truth,)), model, ReleaseSettings("centres:500m", 4.0), "r.csv", rng=9)
     line = [
         "audit",
@@ -217,24 +217,24 @@ def test_identity_command_reports_links_and_exits_with_one(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("states_by_user", "arguments", "words"),
     [
-        (crowd(1, 3, 1), {}, "must contain at least two users, got one candidate"),
+        (sample_crowd(1, 3, 1), {}, "must contain at least two users, got one candidate"),
         (
             {"q": np.zeros(48, dtype=int), "r": np.zeros(48, dtype=int)},
             {},
             "user p0 must have auxiliary data in the region before the first release",
         ),
-        (crowd(3, 3, 1), {"k": 0}, "k must be a positive integer"),
-        (crowd(3, 3, 1), {"max_posterior": 1.0}, r"max_posterior must be in \(0, 1\)"),
+        (sample_crowd(3, 3, 1), {"k": 0}, "k must be a positive integer"),
+        (sample_crowd(3, 3, 1), {"max_posterior": 1.0}, r"max_posterior must be in \(0, 1\)"),
     ],
 )
 def test_incomparable_candidates_raise(states_by_user, arguments, words, tmp_path):
-    model = public_model()
+    model = build_public_model()
     truth = write_tracks(tmp_path / "later.csv", {"p0": np.zeros(6, dtype=int)}, 10)
     release(Data((truth,)), model, SETTINGS, tmp_path / "r.csv", rng=6)
     earlier = write_tracks(tmp_path / "known.csv", states_by_user, 0)
     with pytest.raises(ConfigurationError, match=words):
         audit_identity(tmp_path / "r.csv", model, Data((earlier,)), SETTINGS, **arguments)
-    after = write_tracks(tmp_path / "after.csv", crowd(2, 3, 1), 30)
+    after = write_tracks(tmp_path / "after.csv", sample_crowd(2, 3, 1), 30)
     with pytest.raises(ConfigurationError, match="user p0"):
         audit_identity(tmp_path / "r.csv", model, Data((after,)), SETTINGS)
 
@@ -242,12 +242,12 @@ def test_incomparable_candidates_raise(states_by_user, arguments, words, tmp_pat
 def test_released_users_without_earlier_data_are_omitted(tmp_path, monkeypatch):
     """The other users are linked as if the omitted users had not been released."""
     monkeypatch.chdir(tmp_path)
-    model = public_model()
+    model = build_public_model()
     model.save("m.npz")
-    later = {user: states[:4] for user, states in crowd(4, 1, 5).items()}
+    later = {user: states[:4] for user, states in sample_crowd(4, 1, 5).items()}
     truth = write_tracks(tmp_path / "later.csv", later, 10)
     release(Data((truth,)), model, SETTINGS, tmp_path / "r.csv", rng=6)
-    earlier = crowd(4, 3, 4)
+    earlier = sample_crowd(4, 3, 4)
     del earlier["p0"]
     auxiliary = write_tracks(tmp_path / "known.csv", earlier, 0)
     audit_result = audit_identity("r.csv", model, Data((auxiliary,)), SETTINGS)
@@ -275,9 +275,9 @@ def test_unicity_matches_brute_force_over_all_point_sets(tmp_path):
 
     Brute force over all pairs and all triples.
     """
-    model, states_by_user = public_model(), crowd(3, 6, 4)
+    model, states_by_user = build_public_model(), sample_crowd(3, 6, 4)
     auxiliary = Data((write_tracks(tmp_path / "known.csv", states_by_user, 0),))
-    later = {user: states[:10] for user, states in crowd(3, 1, 5).items()}
+    later = {user: states[:10] for user, states in sample_crowd(3, 1, 5).items()}
     truth = Path(write_tracks(tmp_path / "later.csv", later, 10))
     lines = truth.read_text().splitlines()
     truth.write_text("\n".join(line for line in lines if "2024-03-11T03" not in line or line[:2] == "p0"))
@@ -324,9 +324,9 @@ def test_unicity_matches_brute_force_over_all_point_sets(tmp_path):
 
 @pytest.mark.slow
 def test_prior_changes_posterior_by_bayes_rule(tmp_path):
-    model, states_by_user = public_model(), crowd(3, 6, 4)
+    model, states_by_user = build_public_model(), sample_crowd(3, 6, 4)
     auxiliary = Data((write_tracks(tmp_path / "known.csv", states_by_user, 0),))
-    truth = Data((write_tracks(tmp_path / "later.csv", crowd(3, 1, 5), 10),))
+    truth = Data((write_tracks(tmp_path / "later.csv", sample_crowd(3, 1, 5), 10),))
     release(truth, model, SETTINGS, tmp_path / "r.csv", rng=6)
     even, other = (
         audit_identity(tmp_path / "r.csv", model, auxiliary, SETTINGS, prior=prior) for prior in (None, [0.2, 0.7, 0.1])
@@ -367,10 +367,10 @@ def test_calibration_puts_probability_one_into_last_bin():
 @pytest.mark.slow
 def test_no_names_omits_users_and_report_contains_pictures(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = public_model()
+    model = build_public_model()
     model.save("m.npz")
-    write_tracks(Path("known.csv"), crowd(4, 8, 7), 0)
-    write_tracks(Path("later.csv"), crowd(4, 2, 8), 20)
+    write_tracks(Path("known.csv"), sample_crowd(4, 8, 7), 0)
+    write_tracks(Path("later.csv"), sample_crowd(4, 2, 8), 20)
     release(Data(("later.csv",)), model, ReleaseSettings("centres:500m", 2.0), "r.csv", rng=9)
     line = [
         "audit",

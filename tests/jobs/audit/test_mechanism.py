@@ -9,14 +9,14 @@ from dphmm.jobs import (
     audit_mechanism,
 )
 from dphmm.release.planning import Planner
-from tests.jobs.audit.town import POLICY, facts
+from tests.jobs.audit.town import POLICY, run_audit
 
 
 @pytest.mark.slow
 def test_mechanism_audit_is_equal_in_python_and_command(town, monkeypatch):
     monkeypatch.chdir(town)
     options = ("--epsilon", "0.8", {"samples": 4000, "pairs": 3}, "--seed", "1")
-    output = facts("mechanism", "--model", "m.npz", "--policy", POLICY, *options)
+    output = run_audit("mechanism", "--model", "m.npz", "--policy", POLICY, *options)
     subject = AuditTarget.from_model("m.npz", POLICY)
     audit_result = audit_mechanism(subject, epsilon=0.8, samples=4000, pairs=3, rng=1)
     assert audit_result.to_dict() == output

@@ -15,7 +15,7 @@ from dphmm.jobs import (
 )
 from dphmm.model.time_classes import TimeClasses
 from dphmm.policy import protect
-from tests.jobs.audit.town import POLICY, facts
+from tests.jobs.audit.town import POLICY, run_audit
 
 
 @pytest.mark.slow
@@ -27,7 +27,7 @@ def test_policy_audit_is_equal_in_python_and_command(town, monkeypatch):
     near = int(np.argsort(np.linalg.norm(points - points[0], axis=1))[1])
     names = [subject.names[state] for state in (0, near, far)]
     arguments = ("policy", "--model", "m.npz", "--policy", POLICY, "--epsilon", "0.5")
-    output = facts(*arguments, "--possible", ",".join(names), "--steps", "3")
+    output = run_audit(*arguments, "--possible", ",".join(names), "--steps", "3")
     constraints = [subject.constrain_to(names), *subject.constrain_along(3)]
     audit_result = audit_policy(subject, constraints, epsilon=0.5)
     assert audit_result.to_dict() == output

@@ -25,7 +25,7 @@ from dphmm.jobs.batch.run_folder import get_user_file_path
 from dphmm.model.model import MarkovModel
 from dphmm.tables import write_csv
 from dphmm.writers import read_releases
-from tests.jobs.audit.town import ANNA, BBOX, POLICY, SETTINGS, TOWN, facts
+from tests.jobs.audit.town import ANNA, BBOX, POLICY, SETTINGS, TOWN, run_audit
 
 _SEEDED = " The noise is seeded and can be reproduced: it guarantees nothing."
 
@@ -38,7 +38,7 @@ def is_off_lattice(model: MarkovModel) -> bool:
 def test_session_audit_is_equal_in_python_and_command(town, monkeypatch):
     monkeypatch.chdir(town)
     assert is_off_lattice(load_model("m.npz"))
-    output = facts("session", "s.session", "--model", "m.npz", "--true", TOWN)
+    output = run_audit("session", "s.session", "--model", "m.npz", "--true", TOWN)
     audit_result = audit_session("s.session", "m.npz", true=ANNA)
     assert json.loads(json.dumps(audit_result.to_dict())) == output
     (anna,) = output["users"]

@@ -48,7 +48,7 @@ def town(tmp_path_factory):
     return folder, model, true
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _read_rows(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         return list(csv.DictReader(file))
 
@@ -57,12 +57,12 @@ def _rows(path: Path) -> list[dict[str, str]]:
 def test_errors_and_radii_match_geodesics(town):
     folder, model, true = town
     audit_result, fixes = audit_utility(folder / "r.csv", model, str(true)), {}
-    for row in _rows(true):
+    for row in _read_rows(true):
         fixes[row["user"], row["time"]] = float(row["longitude"]), float(row["latitude"])
     assert [user_result.user for user_result in audit_result.users] == ["u0", "u1", "u2", "u3"]
     shares = []
     for user_result in audit_result.users:
-        rows = [row for row in _rows(folder / "r.csv") if row["user"] == user_result.user]
+        rows = [row for row in _read_rows(folder / "r.csv") if row["user"] == user_result.user]
         off = [
             Geod(ellps="WGS84").inv(
                 float(row["estimate_longitude"]), float(row["estimate_latitude"]), *fixes[user_result.user, row["time"]]
@@ -90,8 +90,8 @@ def test_errors_and_radii_match_geodesics(town):
 def test_exact_estimates_have_zero_error_and_reversed_ones_do_not(town):
     """The second variant reverses each user's locations in time."""
     folder, model, true = town
-    fixes = {(row["user"], row["time"]): row for row in _rows(true)}
-    released = _rows(folder / "r.csv")
+    fixes = {(row["user"], row["time"]): row for row in _read_rows(true)}
+    released = _read_rows(folder / "r.csv")
     turned = [row for user in ("u0", "u1", "u2", "u3") for row in reversed([o for o in released if o["user"] == user])]
     for name, sources in (("same", released), ("turned", turned)):
         with (folder / f"{name}.csv").open("w", newline="") as file:
@@ -114,7 +114,7 @@ def test_exact_estimates_have_zero_error_and_reversed_ones_do_not(town):
 def test_order_and_repetition_of_rows_do_not_matter(town, tmp_path):
     """The last row of a timestep counts, so a row before it with another estimate does not."""
     folder, model, true = town
-    rows = _rows(folder / "r.csv")
+    rows = _read_rows(folder / "r.csv")
     # A rewound session has its first timesteps after later ones.
     orders = {"newest_first": rows[::-1], "repeated": rows + rows, "rewound": rows[30:] + rows[:30]}
     orders["corrected"] = [{**rows[0], "estimate_latitude": rows[0]["latitude"]}, *rows]
@@ -171,15 +171,15 @@ def test_uses_match_plain_loops_over_the_files(town, tmp_path):
     folder, model, true = town
     is_late = lambda row: row["user"] != "u3" or row["time"] >= "2024-03-04T03"  # noqa: E731
     for source in (true, folder / "r.csv"):
-        rows = [row for row in _rows(source) if is_late(row)]
+        rows = [row for row in _read_rows(source) if is_late(row)]
         with (tmp_path / source.name).open("w", newline="") as file:
             table = csv.DictWriter(file, rows[0])
             table.writeheader()
             table.writerows(rows)
     settings = UsesSettings(area_cells=2, transmission=0.5, infectious_hours=2)
     uses = audit_utility(tmp_path / "r.csv", model, str(tmp_path / true.name), uses=settings).uses
-    actual = _locate(_rows(tmp_path / true.name), "latitude", "longitude")
-    sent = _locate(_rows(tmp_path / "r.csv"), "estimate_latitude", "estimate_longitude")
+    actual = _locate(_read_rows(tmp_path / true.name), "latitude", "longitude")
+    sent = _locate(_read_rows(tmp_path / "r.csv"), "estimate_latitude", "estimate_longitude")
     assert actual.keys() == sent.keys()
     # Monitoring: user-timesteps of each area of 2 × 2 cells and hour.
     counts = {}
@@ -214,7 +214,7 @@ def test_uses_match_plain_loops_over_the_files(town, tmp_path):
 
 def test_uses_of_one_user_raise(town, monkeypatch):
     folder, model, true = town
-    rows = _rows(folder / "r.csv")
+    rows = _read_rows(folder / "r.csv")
     with (folder / "one.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()

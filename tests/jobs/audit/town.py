@@ -42,7 +42,7 @@ def run(*words: object) -> None:
     assert done.exit_code == 0, done.output + done.stderr
 
 
-def facts(*words: object) -> dict:
+def run_audit(*words: object) -> dict:
     done = command_line.run("audit", *words, "--json")
     assert done.exit_code in (0, 1), done.output + done.stderr
     output = json.loads(done.stdout)

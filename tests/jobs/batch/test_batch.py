@@ -41,7 +41,7 @@ from dphmm.space.trajectory import Trajectory
 from dphmm.writers.formats import read_releases
 from dphmm.writers.release_table import COLUMNS
 from tests import command_line
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ class RestartedCluster:
             process.wait()
 
 
-def batch_with_restarted_scheduler(data: str, folder: str, model: str) -> None:
+def run_batch_with_restart(data: str, folder: str, model: str) -> None:
     """Kill the scheduler and its worker after the first user, and start them again."""
     cluster, finished = RestartedCluster(), []
 
@@ -198,7 +198,7 @@ def test_batch_bytes_do_not_depend_on_restarted_scheduler(model_path, trajectori
     """A separate process, because Dask does not close the sockets of a lost scheduler."""
     pytest.importorskip("distributed")
     list(release_everyone(make_job(tmp_path / "here", model_path), trajectories, Processes(1)))
-    call = f"from {__name__} import *; batch_with_restarted_scheduler(*sys.argv[1:])"
+    call = f"from {__name__} import *; run_batch_with_restart(*sys.argv[1:])"
     line = [sys.executable, "-c", call, str(walkers_file), str(tmp_path / "out"), str(model_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
@@ -259,7 +259,7 @@ def test_workers_and_engine_together_raise(model_path, walkers_file, tmp_path):
 
 @pytest.mark.slow
 def test_user_files_are_spread_over_folders(tmp_path):
-    count = fewer(100_000, 20_000)
+    count = choose_count(100_000, 20_000)
     folders = Counter(get_user_file_path(tmp_path, f"user-{index}", "csv").parent for index in range(count))
     assert len(folders) == 256
     assert max(folders.values()) < 1.6 * count / 256  # the names are fixed, so the test is deterministic
@@ -337,7 +337,7 @@ def test_long_gap_starts_new_session(model_path, trajectories, tmp_path, monkeyp
     assert 0 < first < len(table)
 
 
-def cap_settings(when: str, state: int = 20) -> ReleaseSettings:
+def make_cap_settings(when: str, state: int = 20) -> ReleaseSettings:
     return ReleaseSettings("centres:1km", 2.0, caps=[{"event": f"at:{state} {when}", "probability": 0.6}])
 
 
@@ -354,7 +354,7 @@ def test_caps_hold_over_gaps_and_expired_events_are_skipped(model_path, trajecto
     after = Trajectory("after", trajectory.times + np.timedelta64(40, "D"), trajectory.latitude, trajectory.longitude)
     (there,) = model.space.locate(trajectory.latitude[33:34], trajectory.longitude[33:34]).tolist()
     start, end = (f"{time.astype('M8[s]')}Z" for time in late[[30, 37]])
-    settings = cap_settings(f"between {start} and {end}", there)
+    settings = make_cap_settings(f"between {start} and {end}", there)
     job = replace(make_job(tmp_path, model_path), settings=settings, session_gap=None)
     done = {user_result.user: user_result for user_result in release_everyone(job, [gapped, after], Processes(1))}
     assert [done[name].counts["ended_events"] for name in ("gapped", "after")] == [0, 1]
@@ -373,7 +373,7 @@ def test_caps_hold_over_gaps_and_expired_events_are_skipped(model_path, trajecto
 
 def test_session_gap_with_cap_raises(model_path, tmp_path):
     with pytest.raises(ConfigurationError, match="session_gap cannot be combined with event caps"):
-        replace(make_job(tmp_path, model_path), settings=cap_settings("between 2 and 5"), session_gap=10)
+        replace(make_job(tmp_path, model_path), settings=make_cap_settings("between 2 and 5"), session_gap=10)
 
 
 def test_user_outside_region_has_file_and_is_counted_unless_omitted(model_path, trajectories, tmp_path):

@@ -39,12 +39,12 @@ def test_bytes_are_uniform_and_streams_unrelated():
     """
     stream, other = (np.frombuffer(derive_random_source(KEY_A, name).bytes(1 << 16), np.uint8) for name in (b"a", b"b"))
 
-    def p_value(values):
+    def compute_p_value(values):
         return stats.chisquare(np.bincount(values, minlength=256)).pvalue
 
-    assert p_value(stream) > 1e-4
-    assert p_value(stream ^ other) > 1e-4
-    assert p_value(stream | (other & (other >> 4) & 1)) < 1e-4
+    assert compute_p_value(stream) > 1e-4
+    assert compute_p_value(stream ^ other) > 1e-4
+    assert compute_p_value(stream | (other & (other >> 4) & 1)) < 1e-4
 
 
 def test_folder_key_is_created_once_and_readable_by_owner_only(tmp_path):

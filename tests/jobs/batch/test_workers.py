@@ -116,7 +116,7 @@ def test_process_with_other_threads_is_not_forked():
         other.join()
 
 
-def odd(number: int) -> int:
+def require_odd(number: int) -> int:
     if number % 2 == 0:
         raise ValueError(f"{number} is even")
     return number
@@ -127,13 +127,13 @@ def odd(number: int) -> int:
 def test_work_is_created_lazily_and_its_error_is_raised(workers):
     created, done = [], []
 
-    def numbers():
+    def iterate_numbers():
         for number in (*range(1, 101, 2), 2, *range(101, 1001, 2)):
             created.append(number)
             yield number
 
     def consume():
-        for group in Processes(workers).run_in_groups(odd, numbers()):
+        for group in Processes(workers).run_in_groups(require_odd, iterate_numbers()):
             done.extend(group)
             assert len(created) - len(done) <= 8
 

@@ -28,7 +28,7 @@ GRID = Grid.over((45.0, -30.0, 45.02, -29.97), 0.5)
 SETTINGS = ReleaseSettings("utility:1km", 7.0)
 
 
-def model(step_seconds: float = 3600.0, start: int | None = None) -> MarkovModel:
+def build_model(step_seconds: float = 3600.0, start: int | None = None) -> MarkovModel:
     """Return a lazy walk over neighbouring cells, from everywhere or from one cell."""
     near = np.linalg.norm(GRID.points[:, np.newaxis] - GRID.points, axis=2) < 0.6
     moves = 0.2 * near / near.sum(axis=1, keepdims=True) + 0.8 * np.eye(len(near))
@@ -40,7 +40,7 @@ def model(step_seconds: float = 3600.0, start: int | None = None) -> MarkovModel
 def test_error_target_is_met_by_every_release():
     for start in (None, 0):  # from one cell the constraint sets and the noise grow
         settings = ReleaseSettings("utility:1km", 7.0, allow_singleton=start is not None)
-        moves = model(start=start)
+        moves = build_model(start=start)
         calibration = calibrate(moves, settings, CalibrationTargets(error=1.5), num_users=0, horizon_seconds=6 * 3600)
         engine = calibration.settings.engine(moves, 1)
         errors = [engine.release(2).expected_error for _ in range(6)]
@@ -54,7 +54,7 @@ def test_error_target_is_met_by_every_release():
 def test_table_mechanisms_are_calibrated(mechanism):
     """The error is found by bisection and the odds by hops. Users are simulated with tables."""
     settings = ReleaseSettings("utility:600m", 7.0, mechanism=mechanism)
-    moves = model()
+    moves = build_model()
     calibration = calibrate(moves, settings, CalibrationTargets(error=0.6), num_users=2, horizon_seconds=3 * 3600)
     engine = calibration.settings.engine(moves, 1)
     assert 0.6 <= engine.release(2).expected_error <= 0.6 * 1.01
@@ -82,7 +82,7 @@ def test_compared_channels_are_ordered_and_attacks_agree_with_simulation():
     figure fails by chance at most once in a hundred. Different budgets do not agree.
     """
     calibration = calibrate(
-        model(), SETTINGS, CalibrationTargets(error=1.5), num_users=32, horizon_seconds=12 * 3600,
+        build_model(), SETTINGS, CalibrationTargets(error=1.5), num_users=32, horizon_seconds=12 * 3600,
         report_epsilons=[0.3], compare=["exact", "snap:1km", "nothing"],
     )  # fmt: skip
     few, many, exact, snapped, nothing = calibration.channel_results
@@ -105,7 +105,9 @@ def test_compared_channels_are_ordered_and_attacks_agree_with_simulation():
     assert not agree(calibration.report[0], many)
     assert not any(np.isfinite(result.estimate_mean("informed_error_m").mean) for result in calibration.channel_results)
     assert (
-        calibrate(model(), SETTINGS, CalibrationTargets(error=1.5), num_users=0, compare=["exact"]).channel_results
+        calibrate(
+            build_model(), SETTINGS, CalibrationTargets(error=1.5), num_users=0, compare=["exact"]
+        ).channel_results
         == ()
     )
 
@@ -117,7 +119,13 @@ def test_users_with_earlier_data_are_attacked_in_their_later_half():
     frame = pd.DataFrame({"user": "a", "time": times, "latitude": latitude, "longitude": longitude})
     both, targets = pd.concat([frame, frame.iloc[:6].assign(user="b")]), CalibrationTargets(window_epsilon=24.0)
     calibration = calibrate(
-        model(), SETTINGS, targets, num_users=3, horizon_seconds=10 * 3600, auxiliary_data=both, compare=["nothing"]
+        build_model(),
+        SETTINGS,
+        targets,
+        num_users=3,
+        horizon_seconds=10 * 3600,
+        auxiliary_data=both,
+        compare=["nothing"],
     )
     released, nothing = calibration.channel_results
     assert [outcome.num_fixes for outcome in nothing.outcomes] == [10], "of the third and the fourth day"
@@ -157,7 +165,7 @@ def test_attack_samples_users_if_many_have_earlier_data(monkeypatch):
             module, "build_habit_model", lambda *arguments, usual=usual: learned.append(arguments) or usual(*arguments)
         )
     calibration = calibrate(
-        model(),
+        build_model(),
         SETTINGS,
         CalibrationTargets(window_epsilon=24.0),
         num_users=2,
@@ -170,7 +178,7 @@ def test_attack_samples_users_if_many_have_earlier_data(monkeypatch):
 
 def test_model_unsupported_by_attacks_is_calibrated_without_attack():
     clock = TimeClasses(tuple(int(hour % 24 >= 20) for hour in range(168)), 3600.0)
-    plain = model()
+    plain = build_model()
     mixed = MarkovModel([plain.transition] * 2, [plain.initial] * 2, GRID, 3600.0, time_classes=clock)
     calibration = calibrate(
         mixed, SETTINGS, CalibrationTargets(error=1.5), num_users=2, horizon_seconds=7200, compare=["exact"]
@@ -180,7 +188,7 @@ def test_model_unsupported_by_attacks_is_calibrated_without_attack():
 
 @pytest.mark.slow
 def test_odds_and_certainty_hold_for_releases_and_accumulate_over_time():
-    moves = model()
+    moves = build_model()
     single = calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0)
     eight = calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=8 * 3600)
     assert (single.num_guaranteed_releases, eight.num_guaranteed_releases) == (1, 8)
@@ -212,7 +220,7 @@ def test_limits_of_a_horizon_cover_all_releases_that_fit_in_it(step, maximum):
     assert maximum == max(
         sum(offset <= 10 * count < offset + round(10 * horizon / step) for count in range(9)) for offset in range(20)
     )
-    moves = model(step)
+    moves = build_model(step)
     single, joint = (
         calibrate(moves, SETTINGS, CalibrationTargets(max_odds_ratio=3.0), num_users=0, horizon_seconds=seconds)
         for seconds in (None, horizon)
@@ -238,7 +246,7 @@ def build_commuters(home_hours: Sequence[int]) -> pd.DataFrame:
 @pytest.mark.parametrize("num_users", [0, 2])
 def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
     """The third user has the strongest habits. No number of simulated users may omit them."""
-    moves = model()
+    moves = build_model()
     users = build_commuters([10, 10, 6, 7])
     calibration = calibrate(
         moves,
@@ -266,7 +274,7 @@ def test_max_posterior_holds_for_every_user_with_known_habits(num_users):
 
 def build_weekend_model() -> MarkovModel:
     """Return a model of users who gather in cell 7 at weekends."""
-    lazy = model().transitions[0].toarray()
+    lazy = build_model().transitions[0].toarray()
     gather = 0.7 * lazy
     gather[:, 7] += 0.3
     size = len(GRID.points)
@@ -295,18 +303,18 @@ def test_max_posterior_of_time_dependent_model_holds_for_every_first_slot():
     target = CalibrationTargets(max_posterior=0.99)
     diameter = max(plan.protection.diameter for plan, _ in _collect_plans_by_support(SETTINGS.engine(moves), [0]))
 
-    def limit(prior):
+    def compute_limit(prior):
         return (log(0.99 / 0.01) - log(prior / (1 - prior))) / diameter
 
     priors = [compute_max_prior_by_brute_force(moves, first) for first in range(168)]
     assert max(priors) > 2 * compute_max_prior_by_brute_force(moves, 0, 24)
     calibration = calibrate(moves, SETTINGS, target, num_users=0)
     epsilon = calibration.epsilon_by_target["max_posterior"]
-    assert limit(1.001 * max(priors)) - 1e-9 <= epsilon <= limit(max(priors)) + 1e-9
+    assert compute_limit(1.001 * max(priors)) - 1e-9 <= epsilon <= compute_limit(max(priors)) + 1e-9
     assert _describe_scope(calibration) == "each release, every output"
     for first in (0, 100):
         dated = calibrate(moves, SETTINGS, target, num_users=0, first=first)
-        assert dated.epsilon_by_target["max_posterior"] == pytest.approx(limit(priors[first]), rel=1e-6)
+        assert dated.epsilon_by_target["max_posterior"] == pytest.approx(compute_limit(priors[first]), rel=1e-6)
     assert _describe_scope(dated) == "each release if the first is at 1970-01-05T04:00:00Z, every output"
 
 
@@ -440,7 +448,7 @@ def test_periodic_constraint_sets_are_enumerated_until_they_repeat():
 @pytest.mark.slow
 def test_limits_with_delta_raise_and_errors_are_simulated():
     """Plans depend on the releases, so a bound from the first plan is exceeded later."""
-    moves = model()
+    moves = build_model()
     settings = ReleaseSettings("utility:1km", 1.0, delta=0.3, allow_singleton=True)
     for targets in (
         CalibrationTargets(max_odds_ratio=3.0),
@@ -508,7 +516,7 @@ def test_error_of_separate_components_is_the_rms_that_the_search_used():
 
 
 def test_daily_epsilon_is_met_and_multiple_targets_hold():
-    both = calibrate(model(1800.0), SETTINGS, CalibrationTargets(window_epsilon=5.0, error=0.1), num_users=0)
+    both = calibrate(build_model(1800.0), SETTINGS, CalibrationTargets(window_epsilon=5.0, error=0.1), num_users=0)
     assert both.binding_target == "window_epsilon"
     assert both.settings.epsilon == 0.1041  # 5 / 48, rounded down
     assert both.achieved.epsilon_24h <= 5.0
@@ -518,7 +526,7 @@ def test_daily_epsilon_is_met_and_multiple_targets_hold():
 @pytest.mark.slow
 def test_adversary_error_target_is_met_and_reported():
     calibration = calibrate(
-        model(),
+        build_model(),
         SETTINGS,
         CalibrationTargets(adversary_error=0.6),
         num_users=12,
@@ -533,7 +541,7 @@ def test_adversary_error_target_is_met_and_reported():
     errors = [row["smoothed_adversary_error_m"] for row in facts["report"]]
     assert errors[0] > errors[1], "a larger budget reveals more"
     estimate = calibrate(
-        model(), SETTINGS, CalibrationTargets(estimate_error=0.6), num_users=12, horizon_seconds=6 * 3600
+        build_model(), SETTINGS, CalibrationTargets(estimate_error=0.6), num_users=12, horizon_seconds=6 * 3600
     )
     assert estimate.settings.epsilon > calibration.settings.epsilon, (
         "the smoothed adversary knows more than the filtered one"
@@ -544,8 +552,8 @@ def test_adversary_error_target_is_met_and_reported():
 @pytest.mark.parametrize(("name", "target"), [("adversary_error", 0.6), ("estimate_error", 0.75)])
 def test_calibrated_errors_are_within_ten_percent_of_targets(name, target):
     """Compare with 600 other simulated users, for whom the mean has an error of about 2 %."""
-    calibration = calibrate(model(), SETTINGS, CalibrationTargets(**{name: target}), horizon_seconds=6 * 3600)
-    engine = replace(SETTINGS, epsilon=1.0).engine(model())
+    calibration = calibrate(build_model(), SETTINGS, CalibrationTargets(**{name: target}), horizon_seconds=6 * 3600)
+    engine = replace(SETTINGS, epsilon=1.0).engine(build_model())
     others = simulate(engine, calibration.settings.epsilon, 600, 6, rng=99)
     figure = others.estimate_mean({"adversary_error": "smoothed_error", "estimate_error": "estimate_error"}[name])
     assert target - figure.margin <= figure.mean <= 1.1 * target
@@ -554,13 +562,15 @@ def test_calibrated_errors_are_within_ten_percent_of_targets(name, target):
 
 
 def test_few_simulated_users_cause_warning():
-    few = calibrate(model(), SETTINGS, CalibrationTargets(adversary_error=0.6), num_users=4, horizon_seconds=6 * 3600)
+    few = calibrate(
+        build_model(), SETTINGS, CalibrationTargets(adversary_error=0.6), num_users=4, horizon_seconds=6 * 3600
+    )
     assert "the error of 4 simulated users" in few.list_warnings()[0]
 
 
 def test_command_contains_only_nondefault_options():
     settings = ReleaseSettings("utility:1km | complete", 1.0, "k-norm", delta=0.01)
-    calibration = calibrate(model(), settings, CalibrationTargets(window_epsilon=24.0), num_users=0)
+    calibration = calibrate(build_model(), settings, CalibrationTargets(window_epsilon=24.0), num_users=0)
     assert calibration.command == (
         "dphmm release DATA --model model.npz --policy 'utility:1km | complete' --epsilon 1.0 --mechanism k-norm "
         "--delta 0.01 -o releases.gpkg"
@@ -586,7 +596,7 @@ def test_command_contains_only_nondefault_options():
 )
 def test_unreachable_targets_raise_with_range(targets, more, words):
     with pytest.raises((ConfigurationError, InvalidInputError), match=words):
-        calibrate(model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
+        calibrate(build_model(), SETTINGS, CalibrationTargets(**targets), **{"num_users": 0, **more})
 
 
 @pytest.mark.parametrize(
@@ -594,7 +604,7 @@ def test_unreachable_targets_raise_with_range(targets, more, words):
 )
 def test_limit_that_no_budget_meets_names_its_option_before_any_simulation(target, option, monkeypatch):
     """Two components have separate noise: an output excludes all states of one of them."""
-    moves = model()
+    moves = build_model()
     policy = PolicyGraph.categorical(np.arange(moves.size) % 2)
     settings = ReleaseSettings(policy, 1.0, noise_scope="component")
     monkeypatch.setattr(BudgetSearch, "_find_for_error", None)
@@ -604,7 +614,7 @@ def test_limit_that_no_budget_meets_names_its_option_before_any_simulation(targe
 
 def test_unreachable_error_of_releases_is_refused_without_an_infinite_bound(monkeypatch):
     monkeypatch.setattr(MeanEstimate, "lower_bound", property(lambda _: -inf))
-    moves = model()
+    moves = build_model()
     policy = PolicyGraph.from_edges(moves.size, [(0, 1)]).with_open(np.arange(moves.size) > 1)
     settings = ReleaseSettings(policy, 1.0, noise_scope="component")
     with pytest.raises(BudgetError, match=r"^target 1 km: no budget keeps the value above 1: .* more users$"):
@@ -614,7 +624,7 @@ def test_unreachable_error_of_releases_is_refused_without_an_infinite_bound(monk
 def test_event_cap_of_command_is_not_above_limit():
     """Six digits of the limit are above it."""
     targets = CalibrationTargets(event="at:3 between 0 and 1", max_odds_ratio=1.6)
-    calibration = calibrate(model(), SETTINGS, targets, num_users=0)
+    calibration = calibrate(build_model(), SETTINGS, targets, num_users=0)
     assert calibration.event is not None
     assert calibration.capped_command is not None
     limit = calibration.event.cap.probability
@@ -629,11 +639,14 @@ def test_both_event_limits_hold_for_one_release(certainty, odds):
     """Either limit may be the stricter one: the smaller epsilon is used."""
     event = "at:3 between 0 and 1"
     alone = [
-        calibrate(model(), SETTINGS, CalibrationTargets(event=event, **limit), num_users=0).settings.epsilon
+        calibrate(build_model(), SETTINGS, CalibrationTargets(event=event, **limit), num_users=0).settings.epsilon
         for limit in ({"max_posterior": certainty}, {"max_odds_ratio": odds})
     ]
     both = calibrate(
-        model(), SETTINGS, CalibrationTargets(event=event, max_posterior=certainty, max_odds_ratio=odds), num_users=0
+        build_model(),
+        SETTINGS,
+        CalibrationTargets(event=event, max_posterior=certainty, max_odds_ratio=odds),
+        num_users=0,
     )
     assert alone[0] != alone[1]
     assert both.settings.epsilon == min(alone)
@@ -646,10 +659,12 @@ def test_failure_rate_holds_for_the_releases_that_the_output_states(hours, num_r
     """Compare with 200 other users and a margin of four standard errors (alpha 4e-5)."""
     targets = CalibrationTargets(event="at:3,4 between 1 and 3", max_posterior=0.8, failure_rate=0.4)
     horizon = None if hours is None else hours * 3600
-    calibration = calibrate(model(), SETTINGS, targets, num_users=10, horizon_seconds=horizon)
+    calibration = calibrate(build_model(), SETTINGS, targets, num_users=10, horizon_seconds=horizon)
     assert calibration.num_guaranteed_releases == calibration.num_releases == num_releases
     scope = f"the first {num_releases} releases of all but 0.4 of the users with the event, by simulation"
     assert _describe_scope(calibration) == scope
     event = parse_event(str(targets.event)).resolve(GRID)
-    others = simulate(SETTINGS.engine(model()), calibration.settings.epsilon, 200, num_releases, rng=7, event=event)
+    others = simulate(
+        SETTINGS.engine(build_model()), calibration.settings.epsilon, 200, num_releases, rng=7, event=event
+    )
     assert others.estimate_share_above(0.8)[0] <= 0.4 + 4 * (0.24 / 200) ** 0.5

@@ -17,7 +17,7 @@ from dphmm.space import LocalProjection
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 8, 6)
 
 
-def _model(rng):
+def _fit_model(rng):
     walks = [rng.integers(0, GRID.size, 30) for _ in range(20)]
     return fit_shrunk(walks, GRID, 60, 100, 5.0).model
 
@@ -32,7 +32,7 @@ def _sample_walks(model, rng, count, length):
     return np.stack(walks, axis=1)
 
 
-def _table(path, walks, first="2024-03-07"):
+def _write_table(path, walks, first="2024-03-07"):
     places = GRID.latlon(walks.ravel()).reshape(*walks.shape, 2)
     rows = ["user_id,tracked_at,latitude,longitude"]
     for number, walk in enumerate(places):
@@ -50,9 +50,9 @@ def test_coverage_matches_level_if_model_is_true_and_not_otherwise(tmp_path):
     There are 150 users with 60 locations. The tolerance is at least four standard deviations.
     """
     rng = np.random.default_rng(1)
-    model = _model(rng)
+    model = _fit_model(rng)
     walks = _sample_walks(model, rng, 150, 60)
-    data = _table(tmp_path / "true.csv", walks)
+    data = _write_table(tmp_path / "true.csv", walks)
     fit_result = evaluate_fit(model, data, (1, 4))
     assert [(coverage.steps, coverage.level) for coverage in fit_result.coverage] == [
         (k, q) for k in (1, 4) for q in (0.5, 0.9, 0.99)
@@ -81,7 +81,7 @@ def test_coverage_matches_level_if_model_is_true_and_not_otherwise(tmp_path):
 
 def test_impossible_moves_are_counted_and_invalid_arguments_raise(tmp_path):
     stuck = MarkovModel(np.eye(GRID.size), np.full(GRID.size, 1 / GRID.size), GRID, 60.0)
-    data = _table(tmp_path / "true.csv", np.array([[0, 0, 1, 1, 2]]))
+    data = _write_table(tmp_path / "true.csv", np.array([[0, 0, 1, 1, 2]]))
     fit_result = evaluate_fit(stuck, data, (1,))
     assert (fit_result.impossible_moves, fit_result.log_likelihood, fit_result.stays) == (0.5, 0.0, 0.5)
     with pytest.raises(ConfigurationError, match="steps"):
@@ -92,9 +92,9 @@ def test_impossible_moves_are_counted_and_invalid_arguments_raise(tmp_path):
         evaluate_fit(stuck, elsewhere)
 
 
-def _extended(rng):
+def _extend_model(rng):
     """Users stay by day and move by night. Each half of the day is one time class."""
-    near = _model(rng).transition.toarray()
+    near = _fit_model(rng).transition.toarray()
     time_classes = TimeClasses(tuple(int(hour % 24 < 12) for hour in range(168)), 60.0, "+05:00")
     matrices = []
     for staying in (0.2, 6.0):
@@ -107,7 +107,7 @@ def _extended(rng):
 FIRST = int(np.datetime64("2024-03-07T06:30", "m").astype(int))  # half an hour before noon in the model's time zone
 
 
-def _walks(model, rng, count, length):
+def _simulate_walks(model, rng, count, length):
     walks = np.empty((count, length), dtype=int)
     sums = [rows.toarray().cumsum(axis=1) for rows in model.transitions]
     for walk in walks:
@@ -124,9 +124,9 @@ def _walks(model, rng, count, length):
 def test_fit_of_time_dependent_model_matches_beliefs_one_by_one(tmp_path):
     """Every move and every region uses the class of its timestep."""
     rng = np.random.default_rng(1)
-    model, steps = _extended(rng), (1, 3)
-    walks = _walks(model, rng, 8, 60)
-    data = _table(tmp_path / "true.csv", walks, "2024-03-07T06:30")
+    model, steps = _extend_model(rng), (1, 3)
+    walks = _simulate_walks(model, rng, 8, 60)
+    data = _write_table(tmp_path / "true.csv", walks, "2024-03-07T06:30")
     fit_result = evaluate_fit(model, data, steps)
     logs = []
     stays = []
@@ -157,8 +157,8 @@ def test_coverage_of_time_dependent_model_matches_level_only_in_its_zone(tmp_pat
     """
     monkeypatch.setattr(fit, "_MAX_STARTS", 10**6)
     rng = np.random.default_rng(3)
-    model = _extended(rng)
-    data = _table(tmp_path / "true.csv", _walks(model, rng, 150, 60), "2024-03-07T06:30")
+    model = _extend_model(rng)
+    data = _write_table(tmp_path / "true.csv", _simulate_walks(model, rng, 150, 60), "2024-03-07T06:30")
     fit_result = evaluate_fit(model, data, (1, 3))
     for coverage in fit_result.coverage:
         assert coverage.num_predictions == 150 * (60 - coverage.steps)
@@ -178,8 +178,8 @@ def test_starts_are_subsampled_in_proportion_to_visits(tmp_path, monkeypatch):
     The tolerance is four standard deviations.
     """
     rng = np.random.default_rng(4)
-    model = _extended(rng)
-    data = _table(tmp_path / "true.csv", _walks(model, rng, 100, 60), "2024-03-07T06:30")
+    model = _extend_model(rng)
+    data = _write_table(tmp_path / "true.csv", _simulate_walks(model, rng, 100, 60), "2024-03-07T06:30")
     fit_results = []
     for maximum in (400, 400, 10**6):
         monkeypatch.setattr(fit, "_MAX_STARTS", maximum)

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from dphmm.errors import BudgetError
 from dphmm.jobs.model.mobility import UNKNOWN, Budgets, Mobility
 from dphmm.leakage import LossFunction, backward_leakage, compute_leakage
-from tests.sizes import slow
+from tests.sizes import mark_slow
 
 
-def chain(kind: str) -> tuple[np.ndarray, np.ndarray]:
+def build_chain(kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Return a transition matrix and an initial distribution."""
     rng = np.random.default_rng(5)
     if kind == "a line, from its end":  # distant rows are disjoint, but only once their states are reachable
@@ -39,10 +39,10 @@ KINDS = ("a line, from its end", "to and fro", "to and fro in two, and between",
 @pytest.mark.parametrize(
     ("kind", "sparse"),
     [(kind, place % 2 == 0) for place, kind in enumerate(KINDS)]
-    + [slow(kind, place % 2 == 1) for place, kind in enumerate(KINDS)],
+    + [mark_slow(kind, place % 2 == 1) for place, kind in enumerate(KINDS)],
 )
 def test_backward_leakage_matches_explicit_matrices(kind, sparse):
-    matrix, initial = chain(kind)
+    matrix, initial = build_chain(kind)
     moves = Mobility(sp.csr_array(matrix) if sparse else matrix, initial)
     for times in (1, 2, 3, 5, 120):
         budgets = np.tile([0.3, 0.0, 0.1, 0.7], 30)[:times]

@@ -19,14 +19,14 @@ from dphmm.model import SpeedLimit, fit_shrunk
 from dphmm.model.moves import Moves, extract_moves
 from dphmm.model.outside_states import create_outside_states
 from dphmm.space import LocalProjection
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid(LocalProjection(45.0, 7.0), (0, 0), 0.5, 4, 3)
 REACH = SpeedLimit(GRID, 60, 40)
 user_path_lists = st.lists(st.lists(st.integers(-1, GRID.size - 1), max_size=12), min_size=1, max_size=5)
 
 
-def _largest_changes(user_paths, maximum, claimed):
+def _compute_max_changes(user_paths, maximum, claimed):
     """Return whether removing one user changes each count within bounds, and the changes."""
     blocks = np.arange(GRID.size) // 4
     moves = [extract_moves(path, GRID.size) for path in user_paths]
@@ -39,16 +39,16 @@ def _largest_changes(user_paths, maximum, claimed):
     return all(change <= bound for change, bound in zip(worst, (1, claimed, claimed, claimed), strict=True)), worst
 
 
-@settings(max_examples=fewer(60, 20))
+@settings(max_examples=choose_count(60, 20))
 @given(user_path_lists, st.integers(1, 6))
 def test_count_sensitivity_is_bounded(user_paths, maximum):
-    assert _largest_changes(user_paths, maximum, maximum)[0]
+    assert _compute_max_changes(user_paths, maximum, maximum)[0]
 
 
 def test_bound_is_attained_and_exceeded_without_thinning():
     user_paths = [[0, 1, 0, 1, 0, 1, 0, 1], [0, 0]]
-    assert _largest_changes(user_paths, 3, 3) == (True, [1, 3, 3, 3])
-    kept, worst = _largest_changes(user_paths, 10**6, 3)  # without thinning
+    assert _compute_max_changes(user_paths, 3, 3) == (True, [1, 3, 3, 3])
+    kept, worst = _compute_max_changes(user_paths, 10**6, 3)  # without thinning
     assert (kept, worst) == (False, [1, 7, 7, 7])
 
 
@@ -124,7 +124,7 @@ def test_empirical_audit_accepts_learner_and_detects_missing_thinning(monkeypatc
 
     A sound learner fails once in a thousand runs.
     """
-    options = {"samples": fewer(200, 100), "confidence": 0.999, "rng": 5}
+    options = {"samples": choose_count(200, 100), "confidence": 0.999, "rng": 5}
     assert not audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).is_violated
     monkeypatch.setattr(Moves, "thin", lambda self, maximum: self)
     assert audit_pair(_Learner(), [0.0], [1.0], 2.0, **options).is_violated
@@ -183,7 +183,7 @@ OUTSIDE = create_outside_states(GRID)
 contexts = st.lists(st.lists(st.integers(-1, len(OUTSIDE) - 1), max_size=12), min_size=1, max_size=5)
 
 
-def _largest_change_outside(user_paths, maximum, bound):
+def _is_outside_change_bounded(user_paths, maximum, bound):
     """Return whether removing one user changes the counts of outside states within a bound."""
     moves = [extract_moves(path, len(OUTSIDE)) for path in user_paths]
     lengths = [np.where(np.array(path, dtype=int) >= GRID.size, 0.3 + np.arange(len(path)), 0.0) for path in user_paths]
@@ -195,14 +195,14 @@ def _largest_change_outside(user_paths, maximum, bound):
     return max(int(np.abs(all_counts - counts).sum()) for counts in rest) <= bound
 
 
-@settings(max_examples=fewer(60, 20))
+@settings(max_examples=choose_count(60, 20))
 @given(contexts, st.integers(1, 6))
 def test_outside_count_sensitivity_is_bounded(user_paths, maximum):
-    assert _largest_change_outside(user_paths, maximum, 2 * maximum)
+    assert _is_outside_change_bounded(user_paths, maximum, 2 * maximum)
 
 
 def test_half_the_outside_bound_is_exceeded():
-    assert not _largest_change_outside([[0] + [GRID.size] * 12], 6, 6), "a bound on moves only is not sufficient"
+    assert not _is_outside_change_bounded([[0] + [GRID.size] * 12], 6, 6), "a bound on moves only is not sufficient"
 
 
 @pytest.mark.slow

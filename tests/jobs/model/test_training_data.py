@@ -23,7 +23,7 @@ from dphmm.model.moves import MoveCounts, extract_moves
 from dphmm.random import as_random_source
 from dphmm.readers.synthetic_city import build_city, sample_trajectories
 from tests import command_line
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 CITY = build_city()
 SOUTH, WEST, NORTH, EAST = CITY.box
@@ -111,20 +111,20 @@ def test_streamed_users_are_not_all_in_memory(users_file, monkeypatch):
     monkeypatch.setattr(INPUTS, "_BLOCK_USERS", 1)
     references, alive = [], []
 
-    def watched(items, *_):
+    def watch_items(items, *_):
         for item in items:
             alive.append(sum(reference() is not None for reference in references))
             yield item
 
     real = Data.stream
 
-    def stream(*arguments, **options):
+    def stream_tracks(*arguments, **options):
         for track in real(*arguments, **options):
             references.append(weakref.ref(track))
             yield track
 
-    monkeypatch.setattr(Data, "stream", stream)
-    learn(Data((users_file,)), SPACE, 600, calibrate_radii=False, watch=watched)
+    monkeypatch.setattr(Data, "stream", stream_tracks)
+    learn(Data((users_file,)), SPACE, 600, calibrate_radii=False, watch=watch_items)
     assert len(references) == len(alive) == 24
     assert 0 < max(alive) < 12
 
@@ -132,7 +132,7 @@ def test_streamed_users_are_not_all_in_memory(users_file, monkeypatch):
 paths = st.lists(st.integers(-1, 4), max_size=12)
 
 
-@settings(max_examples=fewer(200, 40))
+@settings(max_examples=choose_count(200, 40))
 @given(st.lists(paths, max_size=6), st.lists(st.integers(0, 6), max_size=3))
 def test_counts_of_divided_users_match_enumeration(user_paths, cuts):
     edges = sorted({0, len(user_paths), *(min(cut, len(user_paths)) for cut in cuts)})

@@ -61,7 +61,7 @@ def release_by(way, world):
     return release(data, model, SETTINGS, folder / f"{way}.csv", session=session, rng=1), [folder / f"{way}.csv"]
 
 
-def audited_figures(model, files, settings=SETTINGS):
+def audit_files(model, files, settings=SETTINGS):
     """Audit the files.
 
     Return each view's smallest median error over users, metres, and largest posterior.
@@ -82,7 +82,7 @@ def audited_figures(model, files, settings=SETTINGS):
 def test_sentence_names_releases_of_its_figure(way, world):
     """Both figures are those that disclose most: later releases can lower a probability."""
     result, files = release_by(way, world)
-    figures = audited_figures(world[1], files)
+    figures = audit_files(world[1], files)
     assert not any(read_releases(file)["unprotected"].any() for file in files)
     sentence = result.summary_sentences()[1]
     error, posterior = map(float, re.findall(r"([\d,.]+) (?:m|%)", sentence.replace(",", "")))
@@ -111,7 +111,7 @@ def test_batch_figures_match_session_audit(session_gap, settings, world, tmp_pat
     assert any(restarts) == (session_gap is not None)
     assert any(read_releases(file)["withheld"].any() for file in files) == (settings is SCHEDULED)
     result = done.to_dict()
-    wanted = audited_figures(model, files, settings)["smoothed"]
+    wanted = audit_files(model, files, settings)["smoothed"]
     figures = result["smoothed_min_user_median_adversary_error_m"], result["smoothed_max_posterior"]
     np.testing.assert_allclose(figures, wanted, rtol=1e-5)  # the file has 7 digits
     assert WORDS["smoothed"] in done.summary_sentences()[1]

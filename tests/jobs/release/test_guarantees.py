@@ -59,7 +59,7 @@ def smooth_by_enumeration(engine, table) -> np.ndarray:
     return beliefs / beliefs.sum(axis=1, keepdims=True)
 
 
-def min_expected_distance(p: np.ndarray, points: np.ndarray) -> float:
+def minimize_distance(p: np.ndarray, points: np.ndarray) -> float:
     optimum = minimize(lambda q: p @ np.linalg.norm(points - q, axis=1), p @ points, method="Nelder-Mead")
     return min(optimum.fun, *(float(p @ np.linalg.norm(points - q, axis=1)) for q in points))
 
@@ -69,7 +69,7 @@ def test_smoothed_figures_match_path_enumeration(seed):
     engine, table = release_walk(seed)
     hindsight, exact = compute_hindsight(table, engine), smooth_by_enumeration(engine, table)
     np.testing.assert_allclose(hindsight.certainty, exact.max(axis=1), rtol=1e-9)
-    minimum = [1000 * min_expected_distance(p, engine.measurements.points) for p in exact]
+    minimum = [1000 * minimize_distance(p, engine.measurements.points) for p in exact]
     assert (hindsight.error_m <= np.array(minimum) * (1 + 1e-6)).all()
     assert (hindsight.error_m >= 0.98 * np.array(minimum) - 1e-6).all()
     (row,) = summarise(table, hindsight=hindsight)

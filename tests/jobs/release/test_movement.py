@@ -18,7 +18,7 @@ from dphmm.model.path_sampling import PathSampler, sample_paths
 from dphmm.space import Grid, SlottedTrajectory, Trajectory
 from dphmm.space.states import OUTSIDE
 from tests import command_line
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid.over((45.0, 7.0, 45.1, 7.2), 1.0)
 SMALL_GRID = Grid.over((45.0, 7.0, 45.05, 7.1), 1.0)
@@ -34,7 +34,7 @@ def follow(model: MarkovModel, states: np.ndarray, user: str = "ann") -> Traject
     return Trajectory(user, times, *model.space.latlon(states).T)
 
 
-def drive(model: MarkovModel) -> Trajectory:
+def make_drive(model: MarkovModel) -> Trajectory:
     """Return a trip through the region and back, one way in about an hour: no step is a stay."""
     longitude = np.interp(np.arange(30) % 16, [0, 15], [7.01, 7.19])
     return follow(model, model.space.locate(np.full(30, 45.07), longitude))
@@ -66,10 +66,10 @@ def test_p_values_fail_if_simulated_users_stay_too_often(monkeypatch):
     tracks = sample_tracks(model, 40)
     step = PathSampler.step
 
-    def lazy_step(self, now, classes):
+    def step_lazily(self, now, classes):
         return np.where(np.arange(len(now)) % 10 != 0, now, step(self, now, classes))
 
-    monkeypatch.setattr(PathSampler, "step", lazy_step)
+    monkeypatch.setattr(PathSampler, "step", step_lazily)
     assert count_small_p_values(model, tracks) > MAX_SMALL_P_VALUES
 
 
@@ -106,7 +106,7 @@ def sample_tracks_with_outside_states(model: MarkovModel, count: int, length: in
     return [SlottedTrajectory("ann", model.step, np.arange(length), latitude[row], longitude[row]) for row in contexts]
 
 
-NUM_RUNS = fewer(1000, 100)
+NUM_RUNS = choose_count(1000, 100)
 # Type I error 1e-6: exceeded by a binomial variable of that many trials with the probability of a warning.
 MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
 
@@ -162,7 +162,7 @@ def test_p_value_of_a_lag_matches_exact_shares(lag):
 
 def test_trip_unlike_the_model_warns_in_every_seed_and_users_of_the_model_do_not():
     model = build_model()
-    trip = drive(model)
+    trip = make_drive(model)
     assert MovementCheck(model).compute_p_value(trip.resample(model.step)) < ERROR_RATE
     for seed, states in enumerate(sample_paths(model, 5, 30, rng=3)):
         private = release(trip, model, SETTINGS, rng=seed).to_private_dict()
@@ -172,7 +172,7 @@ def test_trip_unlike_the_model_warns_in_every_seed_and_users_of_the_model_do_not
 
 def test_true_error_is_that_of_diagnostics():
     model = build_model()
-    result = release(drive(model), model, SETTINGS, rng=1, private_diagnostics=True)
+    result = release(make_drive(model), model, SETTINGS, rng=1, private_diagnostics=True)
     errors = [1000 * step.diagnostics.estimate_error for step in result.diagnostics]
     assert result.to_private_dict()["median_true_estimate_error_m"] == pytest.approx(np.median(errors), rel=1e-6)
 
@@ -182,7 +182,7 @@ def test_errors_of_true_locations_are_private(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build_model()
     model.save("m.npz")
-    trip = drive(model)
+    trip = make_drive(model)
     rows = [f"ann,{t}Z,{x},{y}" for t, x, y in zip(trip.times, trip.latitude, trip.longitude, strict=True)]
     (tmp_path / "ann.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
     words = ("ann.csv", "--model", "m.npz", "--policy", "utility:1km", "--epsilon", "1", "--seed", "1", "--json")
@@ -216,6 +216,6 @@ def test_warning_accounts_for_the_number_of_users():
 def test_models_that_cannot_be_simulated_warn_of_nothing(monkeypatch):
     model = build_model()
     monkeypatch.setattr(sys.modules[MovementCheck.__module__], "_MAX_POSSIBLE_MOVES", 10)
-    assert MovementCheck(model).compute_p_value(drive(model).resample(model.step)) == 1.0
+    assert MovementCheck(model).compute_p_value(make_drive(model).resample(model.step)) == 1.0
     single = SlottedTrajectory("ann", model.step, np.array([3]), np.array([45.07]), np.array([7.1]))
     assert MovementCheck(build_model()).compute_p_value(single) == 1.0

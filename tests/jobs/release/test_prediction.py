@@ -12,13 +12,13 @@ from dphmm.jobs.release.prediction import ERROR_RATE, MAX_DISTANCE_RATIO, Predic
 from dphmm.release.noise import StepNoise
 from dphmm.release.trajectory import release_records
 from dphmm.space import Grid, Trajectory
-from tests.sizes import fewer
+from tests.sizes import choose_count
 
 GRID = Grid.over((45.0, 7.0, 45.03, 7.04), 0.5)
 SETTINGS = ReleaseSettings("utility:1km", 3.0)
 
 
-def town() -> MarkovModel:
+def build_town() -> MarkovModel:
     """Build a model of users near the centre, most of whom stay."""
     centre = np.exp(-2 * ((GRID.points - GRID.points.mean(axis=0)) ** 2).sum(axis=1))
     centre /= centre.sum()
@@ -44,7 +44,7 @@ def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
 
     Seeds 0 to 7 and 3; 5 standard errors (Student, alpha 0.002).
     """
-    model = town()
+    model = build_town()
     rng = np.random.default_rng(3)
     ratios = []
     for seed in range(8):
@@ -57,14 +57,14 @@ def test_ratio_is_one_for_users_of_the_model_and_larger_for_others():
     assert compute_ratio(model, corners, 0) > MAX_DISTANCE_RATIO
 
 
-NUM_RUNS = fewer(1000, 100)
+NUM_RUNS = choose_count(1000, 100)
 # Type I error 1e-6: exceeded by a binomial variable of that many trials with the probability of a warning.
 MAX_FALSE_WARNINGS = int(binom.ppf(1 - 1e-6, NUM_RUNS, ERROR_RATE))
 
 
 def collect_evidence(settings: ReleaseSettings, num_releases: int) -> np.ndarray:
     """Return the evidence of users of the model (seeds 8 and 9)."""
-    model = town()
+    model = build_town()
     rng = np.random.default_rng(8)
     evidence = []
     engine = settings.engine(model, 9)
@@ -108,7 +108,7 @@ def test_warning_needs_a_large_ratio_and_evidence():
 
 @pytest.mark.parametrize("is_far", [False, True])
 def test_run_warns_of_users_who_move_differently(tmp_path, is_far):
-    model = town()
+    model = build_town()
     model.save(tmp_path / "m.npz")
     states = np.full(40, model.initial.argmax())
     if is_far:

@@ -109,12 +109,12 @@ def test_errors_of_samples_exclude_unprotected_ones(run):
     assert sampling.even_release_rmse_m == pytest.approx(3 * run[1].sampling.even_release_rmse_m, rel=0.01)
     text = f"{len(sampled):,} of {len(table):,} timesteps have a sampled location, {len(sampled[::2]):,} unprotected "
     assert sampling.describe().startswith(f"{text}and exact, the others with a median RMS noise of ")
-    assert result_error(run, table) == sampling.median_release_rmse_m
+    assert compute_result_error(run, table) == sampling.median_release_rmse_m
     everywhere = ReleaseTable({**table.columns, "unprotected": ~table["withheld"]})
     assert summarize_sampling(everywhere, SETTINGS).describe().partition(".")[0].endswith("location, all of them exact")
 
 
-def result_error(run, table):
+def compute_result_error(run, table):
     return replace(run[1], table=table).to_dict()["median_release_rmse_m"]
 
 
