@@ -83,6 +83,11 @@ BANNED_CONSTANT = re.compile(
     r"|BESIDE|KNOWING|LOOKED_AT|REDRAWN|HELD|SHOWN|DRAWN|CALLED|COUNTED_AS|POINTED|SINGLED_OUT|SETTLED|TOO_\w+|OF_\w+"
     r"|\w+_BELOW|\w*PEOPLE|\w*PER_PERSON|MOST_\w+|LEAST_\w+)"
 )
+# First words of private functions: verbs, and prepositions of conversions. Add a verb that is missing.
+VERBS = frozenset((ROOT / "scripts" / "verbs.txt").read_text(encoding="utf-8").split())
+# Names of private methods that other libraries require.
+_REQUIRED_NAMES = {"_Popen", "_repr_html_"}
+
 # Characters of a docstring's first line, and of a line of prose on a page.
 MAX_SUMMARY = 88
 
@@ -176,7 +181,9 @@ def find_flaws(node: ast.AST) -> Iterator[str]:
         if any(isinstance(first, ast.Assign | ast.AnnAssign) and _is_text(second) for first, second in pairs):
             yield "a string after an assignment: write a comment above it"
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        if node.name.endswith("_of"):
+        is_private = node.name.startswith("_") and not node.name.startswith("__") and not _is_property(node)
+        starts_with_verb = node.name.lstrip("_").partition("_")[0] in VERBS or node.name in _REQUIRED_NAMES
+        if node.name.endswith("_of") or (is_private and not starts_with_verb):
             yield f"{node.name!r}: start with a verb"
         if sum(isinstance(child, ast.NamedExpr) for child in ast.walk(node)) > 1:
             yield f"{node.name!r} assigns several names in expressions: use statements"
@@ -186,6 +193,10 @@ def find_flaws(node: ast.AST) -> Iterator[str]:
     is_tuple = isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
     if is_tuple and isinstance(node.value, ast.Tuple) and len(node.value.elts) > 2:
         yield "one line assigns three names or more: use a line for each"
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _is_text(node: ast.stmt) -> bool:
