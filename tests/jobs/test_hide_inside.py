@@ -146,7 +146,7 @@ def differs(folder: Path, case, **options: object) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _fast(monkeypatch):
+def _skip_adversaries(monkeypatch):
     """Skip the adversaries, who do not influence the files."""
     nothing = dict.fromkeys(ADVERSARIES, np.zeros(CELLS**2))
     monkeypatch.setattr(sys.modules[hide.__module__], "compute_log_likelihoods", lambda *_: nothing)

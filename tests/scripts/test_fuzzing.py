@@ -41,7 +41,9 @@ def test_hostile_files_are_read_or_raise_in_one_line(name, tmp_path):
 
 
 # Names, or prefixes before an underscore, of functions that read untrusted data.
-READING = ("read", "load", "from_json", "from_toml", "from_bytes", "categories")
+READING = ("read", "load", "from_json", "from_toml", "from_bytes", "find_categories")
+# Functions that call a tested reader or read no untrusted file: the relay's own store, own temporary files, maps of the
+# package, noise, options, frames or policy strings.
 NO_FILES = {
     "serve/outgoing.py:from_json",
     "jobs/batch/run_folder.py:read",
@@ -59,12 +61,12 @@ NO_FILES = {
 NO_FILES |= {
     "readers/frames.py:read_frame",
     "policy/graph_text.py:read_listed",
+    "space/towns.py:load_gazetteer",
+    "space/world_map.py:load_towns",
+    "jobs/batch/run_folder.py:load_or_create_key",
+    "jobs/leakage.py:load_user_matrices",
     "evaluation/figures/landmarks.py:read_tracks",
 }
-"""Functions that call a tested reader or read no untrusted file.
-
-They read the relay's own store, own temporary files, noise, options, frames or policy strings.
-"""
 
 
 def find_readers() -> set[str]:

@@ -354,7 +354,7 @@ def _parse_locations(near: str | Path | npt.ArrayLike) -> list[Place]:
 def _check_zone_options(
     within_km: float | None, among: float | None, map_file: str | Path | None, hide_endpoints: bool
 ) -> None:
-    """Refuse sizes of zones that are too large or need other options, and maps in unknown formats."""
+    """Refuse zones that are too large or need other options, and unknown maps."""
     if within_km is not None and within_km > MAX_WITHIN_KM:
         raise ConfigurationError(
             f"--within must be at most {format_kilometres(MAX_WITHIN_KM)} (two thirds of the largest square), got "

@@ -79,7 +79,7 @@ class Algorithm(QgsProcessingAlgorithm):
         outputs, words = {}, self._command.split()
         with tempfile.TemporaryDirectory() as folder:
             for kind, name, _, _, form in self._rows:
-                value = self._value(kind, name, Path(folder), parameters, context)
+                value = self._read_value(kind, name, Path(folder), parameters, context)
                 if value not in (None, ""):
                     words += [word.format(value) for word in form.split()]
                     outputs.update({name: value} if kind not in (*LAYERS, *SIMPLE, "number") else {})
@@ -92,7 +92,7 @@ class Algorithm(QgsProcessingAlgorithm):
                 context.addLayerToLoadOnCompletion(f"{path}|layername={title}" if title else path, details)
         return outputs
 
-    def _value(self, kind, name, folder, parameters, context):
+    def _read_value(self, kind, name, folder, parameters, context):
         """Return the value of a parameter in the command."""
         if kind in LAYERS:
             source = self.parameterAsSource(parameters, name, context)
