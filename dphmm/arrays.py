@@ -79,12 +79,12 @@ def as_instants(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return converted
 
 
-def copy_and_lock(values: npt.ArrayLike) -> npt.NDArray[Any]:
+def copy_read_only(values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Return a read-only copy."""
-    return lock_array(np.array(values))
+    return make_read_only(np.array(values))
 
 
-def lock_array(array: ArrayT) -> ArrayT:
+def make_read_only(array: ArrayT) -> ArrayT:
     """Make an array or a compressed sparse matrix read-only and return it, without a copy."""
     untyped: Any = array
     if isinstance(untyped, np.ndarray):
@@ -100,7 +100,7 @@ def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
     numba compiles a loop again, for seconds, for arrays that differ in order or in being writable.
     """
-    return lock_array(np.ascontiguousarray(values).view())
+    return make_read_only(np.ascontiguousarray(values).view())
 
 
 def find_runs(mask: BoolArray) -> list[int]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.random import Rng, as_random_source
-from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, sample_trajectories
+from dphmm.readers.synthetic_city import City, Corner, _Dice, build_city, sample_synthetic_trajectories
 from dphmm.space import Trajectory
 
 PLT_HEADER = (
@@ -224,7 +224,7 @@ def format_last_time(day: Trajectory) -> str:
 def sample_files() -> dict[str, bytes]:
     """Return all files of the sample: name → content."""
     city = build_city()
-    tracks = sample_trajectories(city=city)
+    tracks = sample_synthetic_trajectories(city=city)
     one_day = {track.user: next(split_days(track, 1)) for track in tracks}
     texts = {
         f"sample/geolife/Data/{number:03d}/Trajectory/{format_first_time(day)}.plt": format_plt(day)

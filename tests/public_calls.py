@@ -99,10 +99,8 @@ def add_tables_and_space() -> None:
     add_call("tables.content_lines", tables.content_lines, path=table)
     add_call("tables.documents", tables.documents, path=table, suffixes=(".csv",))
     add_call("tables.iso_time", tables.iso_time, instant=TIMES[0])
-    add_call("tables.write_new_file", partial(_enter_manager, tables.write_new_file), path="new.txt")
-    add_call(
-        "tables.write_new_private_file", partial(_enter_manager, tables.write_new_private_file), path="PRIVATE-new.txt"
-    )
+    add_call("tables.create_file", partial(_enter_manager, tables.create_file), path="new.txt")
+    add_call("tables.create_private_file", partial(_enter_manager, tables.create_private_file), path="PRIVATE-new.txt")
     add_call("tables.private_name", tables.private_name, path="PRIVATE.txt")
     add_call("tables.max_unpacked", partial(_enter_manager, tables.max_unpacked), size="1GB")
     add_call("tables.parse_time", tables.parse_time, text="2024-03-07T09:00:00Z")
@@ -563,8 +561,8 @@ def add_streams() -> None:
     add_call("events.EventOdds.split", _make_odds_call("split"), steps=1)
     over = {"transition": MATRIX, "initial": EVEN, "log_likelihoods": np.zeros((3, SIZE)), "event": EVENT}
     add_call(
-        "events.compute_smoothed_probability",
-        events.compute_smoothed_probability,
+        "events.compute_smoothed_event_probabilities",
+        events.compute_smoothed_event_probabilities,
         "event",
         **over,
         release_steps=[0, 1, 2],
@@ -841,11 +839,11 @@ def add_audits_and_jobs() -> None:
         space=space.Grid.over((44.97, -30.04, 45.03, -29.96), 2.0), step_seconds=3600.0
     )  # fmt: skip
     add_call(
-        "jobs.release_landmarks_with_engine", jobs.release_landmarks_with_engine, "settings", **line,
+        "jobs.release_track_with_engine", jobs.release_track_with_engine, "settings", **line,
         model="missing.npz", settings=SETTINGS, rng=1
     )  # fmt: skip
     add_call(
-        "jobs.release_landmarks_with_planar_noise", jobs.release_landmarks_with_planar_noise,
+        "jobs.release_track_with_planar_noise", jobs.release_track_with_planar_noise,
         **{**line, "data": "missing.csv"}, unit_km=1.0,
         centre=(45.0, -30.0), epsilon=1.0, step_seconds=3600.0, mechanism="lattice", spacing=0.001, rng=1
     )  # fmt: skip

@@ -62,7 +62,7 @@ def test_generators_are_repeatable_in_public_functions():
 
 @pytest.mark.parametrize(
     "name",
-    ["attack.attack_tracks", "jobs.batch", "jobs.calibrate", "jobs.compare_uses", "jobs.release_landmarks_with_engine"],
+    ["attack.attack_tracks", "jobs.batch", "jobs.calibrate", "jobs.compare_uses", "jobs.release_track_with_engine"],
 )
 @pytest.mark.parametrize("rng", [-1, 1.5, "7", [1]])
 def test_invalid_rng_is_refused_by_name(name, rng):

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dphmm import MarkovModel
-from dphmm.arrays import lock_array
+from dphmm.arrays import make_read_only
 from dphmm.counts.stream import as_transition as counts_transition
 from dphmm.errors import PolicyError, StochasticError
 from dphmm.leakage import LossFunction
@@ -90,7 +90,7 @@ def test_faint_probabilities_raise_only_if_smallest_is_set():
 
 def test_locked_makes_arrays_and_compressed_matrices_read_only():
     for array in (np.zeros(2), sp.csr_array(np.eye(2)), sp.csc_array(np.eye(2))):
-        held = lock_array(array)
+        held = make_read_only(array)
         assert held is array
         for part in (held,) if isinstance(held, np.ndarray) else (held.data, held.indices, held.indptr):
             assert not part.flags.writeable

@@ -3,7 +3,7 @@ The adversary's belief
 ======================
 
 A user on a line of sixty states. Shades: the belief of an adversary who knows the model, the policy and the releases.
-Line: the true states. The belief follows the user, blurred as the policy requires.
+Line: the true states. The belief follows the user, obfuscated as the policy requires.
 """
 
 import matplotlib.pyplot as plt

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
+from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.attack.mesh import (
     DegreeRectangles,
     Mesh,
@@ -95,16 +95,16 @@ class Snapping(DeployedChannel):
         released = self.snap(track.latitude, track.longitude)
         return ObfuscatedTrack(moves.grid.projection.to_plane(*released.T), released)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Compute the overlaps of rectangles. See `Channel`."""
         rectangles = DegreeRectangles(moves.mesh)
-        outputs, which = np.unique(blurred.observed[times], axis=0, return_inverse=True)
+        outputs, which = np.unique(obfuscated.observed[times], axis=0, return_inverse=True)
         middle = np.column_stack([outputs[:, 0], rectangles.center_longitude(outputs[:, 1])])
         half = self.compute_half_sizes(outputs)
         shares = rectangles.compute_overlap_shares(middle - half, middle + half)
         # The approximation of cells can leave a sliver at the region's border uncovered: use the nearest cell.
         for row in np.flatnonzero(~(shares > 0).any(axis=1)).tolist():
-            point = blurred.points[times][which.ravel() == row][0]
+            point = obfuscated.points[times][which.ravel() == row][0]
             shares[row, np.hypot(*(moves.mesh.points - point).T).argmin()] = 1.0
         return log_or_neg_inf(shares)[which.ravel()]
 
@@ -281,15 +281,15 @@ class AndroidCoarse(DeployedChannel):
         moved = np.diag(up, 1) + np.diag(down, -1)
         return offsets, rest, moved + np.diag(1 - moved.sum(axis=1))
 
-    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+    def posterior(self, obfuscated: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Run the smoother over cells and offsets jointly. See `Channel`."""
         rectangles = DegreeRectangles(Mesh(moves.grid, 1))
         offsets, rest, hour = self.build_offset_chain()
-        outputs, which = np.unique(blurred.observed, axis=0, return_inverse=True)
+        outputs, which = np.unique(obfuscated.observed, axis=0, return_inverse=True)
         latitude = moves.grid.latlon()[:, :1]
         shares = [self.compute_output_probabilities(rectangles, latitude, output, offsets) for output in outputs]
         prior, drift = (np.asarray(np.kron(axis, axis), dtype=np.float64) for axis in (rest, hour))
-        held = repeats_previous(blurred.observed)
+        held = repeats_previous(obfuscated.observed)
         return infer_from_drifting_offset(
             moves, track, lambda t: shares[which.ravel()[t]], held, prior, drift, self.find_offset_updates(track)
         )
@@ -331,9 +331,9 @@ class Exact(DeployedChannel):
         """Release the exact locations. See `Channel`."""
         return ObfuscatedTrack(track.points, moves.mesh.locate(track.points))
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return 0 for the part with the location, otherwise minus infinity. See `Channel`."""
-        return log_or_neg_inf(blurred.observed[times, None] == np.arange(len(moves.mesh.points)))
+        return log_or_neg_inf(obfuscated.observed[times, None] == np.arange(len(moves.mesh.points)))
 
 
 @dataclass(frozen=True)
@@ -365,9 +365,11 @@ class Hourly(Exact):
         source = np.maximum.accumulate(np.where(fresh, np.arange(len(track)), 0))
         return ObfuscatedTrack(track.points[source], np.where(fresh, moves.mesh.locate(track.points), -1))
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return the rows of `Exact` for new locations and 0 for repetitions. See `Channel`."""
-        return np.where(blurred.observed[times, None] < 0, 0.0, super().log_likelihood_rows(blurred, moves, times))
+        return np.where(
+            obfuscated.observed[times, None] < 0, 0.0, super().log_likelihood_rows(obfuscated, moves, times)
+        )
 
 
 @dataclass(frozen=True)
@@ -381,9 +383,9 @@ class NoRelease(DeployedChannel):
         """Release nothing. See `Channel`."""
         return ObfuscatedTrack(np.full(track.points.shape, np.nan), None)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return zeros, because nothing is observed. See `Channel`."""
-        return np.zeros((len(blurred.points[times]), moves.grid.size))
+        return np.zeros((len(obfuscated.points[times]), moves.grid.size))
 
 
 @dataclass(frozen=True)
@@ -411,9 +413,9 @@ class IndependentNoise(DeployedChannel):
         released = track.points + self.sample_noise(len(track), rng)
         return ObfuscatedTrack(released, released)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return the log densities of the noise. See `Channel`."""
-        return self.log_densities(moves.mesh, blurred.points[times])
+        return self.log_densities(moves.mesh, obfuscated.points[times])
 
 
 def convert_polar_to_plane(turns: FloatArray, distances: FloatArray) -> FloatArray:
@@ -530,10 +532,10 @@ class FixedOffset(DeployedChannel):
         lattice = build_lattice(np.clip(box, -count, count), 1.0)
         return np.asarray(lattice[np.hypot(*lattice.T) <= count] * spacing)
 
-    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+    def posterior(self, obfuscated: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Mix the posteriors of all offsets. See `Channel`."""
-        offsets = self._list_possible_offsets(blurred.observed[0], moves)
-        return infer_from_fixed_offset(moves, track, blurred.observed, offsets, Mesh(moves.grid, 1).locate)
+        offsets = self._list_possible_offsets(obfuscated.observed[0], moves)
+        return infer_from_fixed_offset(moves, track, obfuscated.observed, offsets, Mesh(moves.grid, 1).locate)
 
 
 @dataclass(frozen=True)
@@ -575,24 +577,24 @@ class TrimmedHome(DeployedChannel):
         hidden = np.hypot(*(track.points - centre).T) <= self.radius_km
         return ObfuscatedTrack(np.where(hidden[:, None], np.nan, track.points), None)
 
-    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+    def posterior(self, obfuscated: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Mix the posteriors of all centres. See `Channel`."""
         grid = moves.grid
         centres = self.list_centres(grid)
-        alive = [np.hypot(*(centres - place).T) > self.radius_km for place in blurred.points]
+        alive = [np.hypot(*(centres - place).T) > self.radius_km for place in obfuscated.points]
         zones = Zones(_compute_zone_shares(self, grid))
         if zones.cells.size * zones.cells.shape[1] > _MAX_PAIRS:
             raise ConfigurationError(
                 f"zones of {format_length(self.radius_km)} contain up to {zones.cells.shape[1]} cells of "
                 f"{format_length(grid.cell_km)}, too many to try every centre; use larger cells or a smaller region"
             )
-        return infer_from_zones(moves, track, blurred.points, alive, zones, centres)
+        return infer_from_zones(moves, track, obfuscated.points, alive, zones, centres)
 
 
 @lru_cache(maxsize=1)
 def _compute_zone_shares(channel: TrimmedHome, grid: Grid) -> FloatArray:
     """Compute the share of each cell in each zone, ``(K, N)``, which is equal for all users."""
-    return lock_array(compute_disc_shares(Mesh(grid, 1), channel.list_centres(grid), channel.radius_km))
+    return make_read_only(compute_disc_shares(Mesh(grid, 1), channel.list_centres(grid), channel.radius_km))
 
 
 def build_lattice(box: FloatArray, spacing: float) -> FloatArray:

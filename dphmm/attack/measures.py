@@ -74,7 +74,7 @@ class AttackOutcome:
 
     @classmethod
     def from_posterior(
-        cls, track: Track, blurred: ObfuscatedTrack, posterior: Posterior, knowing: Posterior | None = None
+        cls, track: Track, obfuscated: ObfuscatedTrack, posterior: Posterior, informed: Posterior | None = None
     ) -> AttackOutcome:
         """Compute the metrics of one user.
 
@@ -82,11 +82,11 @@ class AttackOutcome:
         ----------
         track
             The true locations.
-        blurred
+        obfuscated
             The released locations.
         posterior
             The posterior of the public adversary.
-        knowing
+        informed
             The posterior of the informed adversary, with the user's habits.
 
         Returns
@@ -94,8 +94,8 @@ class AttackOutcome:
         AttackOutcome
             The metrics.
         """
-        published = ~np.isnan(blurred.points[:, 0])
-        true, released = (_compute_path_length(places[published]) for places in (track.points, blurred.points))
+        published = ~np.isnan(obfuscated.points[:, 0])
+        true, released = (_compute_path_length(places[published]) for places in (track.points, obfuscated.points))
         return cls(
             track.user,
             len(track),
@@ -104,10 +104,10 @@ class AttackOutcome:
             float(posterior.smoothed.max(axis=1).mean()),
             float((posterior.smoothed.argmax(axis=1) == track.states).mean()),
             _compute_home_error_m(track, posterior),
-            _compute_mean_distance_m(blurred.points[published], track.points[published]) if published.any() else nan,
+            _compute_mean_distance_m(obfuscated.points[published], track.points[published]) if published.any() else nan,
             released / true if true > 0 else nan,
             float(1 - published.mean()),
-            nan if knowing is None else _compute_mean_distance_m(knowing.smoothed_means, track.points),
+            nan if informed is None else _compute_mean_distance_m(informed.smoothed_means, track.points),
         )
 
 
@@ -260,13 +260,13 @@ def attack_tracks(
             model_index = number
             informed_moves = None if habit_model is None else MeshMovement(habit_model, moves.parts, moves.redraw_rate)
         # The channel's name is part of the seed, so that each channel has its own noise.
-        blurred = channel.obfuscate(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
+        obfuscated = channel.obfuscate(track, moves, np.random.default_rng([seed, number, *channel.name.encode()]))
         try:
-            public = channel.posterior(blurred, track, moves)
-            knowing = None if informed_moves is None else channel.posterior(blurred, track, informed_moves)
+            public = channel.posterior(obfuscated, track, moves)
+            informed = None if informed_moves is None else channel.posterior(obfuscated, track, informed_moves)
         except StochasticError as problem:
             raise StochasticError(f"{channel.name}, user {track.user}: {problem}") from None
-        outcomes.append(AttackOutcome.from_posterior(track, blurred, public, knowing))
+        outcomes.append(AttackOutcome.from_posterior(track, obfuscated, public, informed))
     return tuple(
         ChannelResult(
             channel.name,

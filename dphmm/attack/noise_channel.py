@@ -80,7 +80,7 @@ class Channel(ABC):
             The source of randomness.
         """
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return the log densities ``log k(z_t | s)`` of some releases.
 
         Impossible releases have minus infinity. Override `posterior` instead if the releases of a channel depend on
@@ -88,7 +88,7 @@ class Channel(ABC):
 
         Parameters
         ----------
-        blurred
+        obfuscated
             The result of `obfuscate`.
         moves
             The movement model.
@@ -107,12 +107,12 @@ class Channel(ABC):
         """
         raise NotImplementedError
 
-    def posterior(self, blurred: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
+    def posterior(self, obfuscated: ObfuscatedTrack, track: Track, moves: MeshMovement) -> Posterior:
         """Infer the adversary's beliefs from the releases and the times of the track.
 
         Parameters
         ----------
-        blurred
+        obfuscated
             The result of `obfuscate`.
         track
             The times. The true locations are not used.
@@ -124,8 +124,8 @@ class Channel(ABC):
         Posterior
             The beliefs at each time.
         """
-        held = None if self.is_random else repeats_previous(blurred.observed)
-        return infer_from_rows(moves, track, partial(self.log_likelihood_rows, blurred, moves), held)
+        held = None if self.is_random else repeats_previous(obfuscated.observed)
+        return infer_from_rows(moves, track, partial(self.log_likelihood_rows, obfuscated, moves), held)
 
 
 def format_length(kilometres: float) -> str:
@@ -196,9 +196,9 @@ class ReleaseChannel(Channel):
                 points[t] = record.released
         return ObfuscatedTrack(points, rows)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - kept as released
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - kept as released
         """Return the densities that the engine computed. See `Channel`."""
-        return np.asarray(blurred.observed[times])
+        return np.asarray(obfuscated.observed[times])
 
 
 @lru_cache(maxsize=16)
@@ -311,9 +311,9 @@ class TableChannel(Channel):
             points[published] = moves.grid.projection.to_plane(*places[published].T)
         return ObfuscatedTrack(points, drawn)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - states are the rows
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:  # noqa: ARG002 - states are the rows
         """Look up the log probabilities of the outputs. See `Channel`."""
-        return log_or_neg_inf(self.probabilities.T[blurred.observed[times]])
+        return log_or_neg_inf(self.probabilities.T[obfuscated.observed[times]])
 
 
 def _parse_long_table(table: Table, size: int) -> tuple[FloatArray, FloatArray]:
@@ -423,13 +423,13 @@ class SampledChannel(Channel):
             )
         return ObfuscatedTrack(points, displaced)
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, times: slice) -> FloatArray:
         """Return the log share of displacements from each cell to the release. See `Channel`."""
         mesh = Mesh(moves.grid, 1)
-        points = blurred.points[times]
+        points = obfuscated.points[times]
         rows = np.zeros((len(points), moves.grid.size))
         for t in np.flatnonzero(~np.isnan(points[:, 0])).tolist():
-            cells = mesh.locate(points[t] - blurred.observed)
+            cells = mesh.locate(points[t] - obfuscated.observed)
             counts = np.bincount(cells[cells >= 0], minlength=moves.grid.size) / len(cells)
             # Reserve a small probability for displacements that no other user has.
             rows[t] = np.log(0.999 * counts + 0.001 / moves.grid.size)

@@ -15,7 +15,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.formatting import Result, exported, name_states
 from dphmm.geometry.measurements import Measurements
-from dphmm.policy.graph import PolicyLike, check_policy_and_measurements
+from dphmm.policy.graph import PolicyLike, convert_policy_and_measurements
 from dphmm.random import RandomSource, Rng, as_random_source
 from dphmm.validation import Integers, Interval, NonNegativeInt, OpenProbability, check_arguments
 
@@ -246,7 +246,7 @@ def select_hardest_edges(
     IntArray
         ``(m, 2)``, pairs of states.
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
     edges = policy.edge_array()
     if not len(edges):
         return edges

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_and_lock
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_read_only
 from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
@@ -33,7 +33,7 @@ from dphmm.policy.component_bodies import (
     compute_protection_degrees,
     label_components,
 )
-from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, check_policy_and_measurements, get_state_names
+from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, convert_policy_and_measurements, get_state_names
 from dphmm.policy.protection import Method, Protection, protect
 from dphmm.policy.repair_objective import Objective
 from dphmm.random import as_random_source
@@ -286,7 +286,7 @@ def audit_constraint(
     >>> audit.bodies[0].exposed, audit.bodies[0].witnesses[0].factors
     ((4,), (1.5, 1.5))
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
     if not mechanisms or any(name not in BODY_BY_MECHANISM for name in mechanisms):
         raise InvalidInputError(
             f"mechanisms must be chosen among {', '.join(BODY_BY_MECHANISM)}, got {list(mechanisms)}"
@@ -349,7 +349,7 @@ def audit_constraints(
     DphmmError
         See `audit_constraint`.
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
 
     @cache
     def audit(packed: bytes) -> ConstraintAudit:
@@ -422,7 +422,7 @@ def _audit_body(
         around = CoordinateBody(measurements, build_noise_body(measurements, largest.coordinate_hull, body))
         diameter = around.diameter(graph.node_mask)
     return BodyAudit(
-        mechanism, largest.body, bodies.bodies, copy_and_lock(part_of), degrees, tuple(exposed), witnesses, diameter
+        mechanism, largest.body, bodies.bodies, copy_read_only(part_of), degrees, tuple(exposed), witnesses, diameter
     )
 
 

@@ -18,7 +18,7 @@ from scipy.special import expit
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution
 from dphmm.audit.sequence import PUBLIC, Adversary, ReleasedSequence, replay_sequence
 from dphmm.errors import EventError, InvalidInputError
-from dphmm.events import Clock, Event, EventOdds, EventText, compute_smoothed_probability
+from dphmm.events import Clock, Event, EventOdds, EventText, compute_smoothed_event_probabilities
 from dphmm.events.chain_start import make_chain, make_earlier_start, resolve_from_start
 from dphmm.events.product_chain import Chain
 from dphmm.formatting import Result, exported
@@ -559,7 +559,7 @@ def audit_events(
                 prior=odds.prior,
                 times=times,
                 log_odds_change=np.array(changes),
-                smoothed_occurred=compute_smoothed_probability(*start_of_event, rows, odds.event, times + lead),
+                smoothed_occurred=compute_smoothed_event_probabilities(*start_of_event, rows, odds.event, times + lead),
                 lead_steps=lead,
                 auxiliary_knowledge=adversary.auxiliary_knowledge,
             )

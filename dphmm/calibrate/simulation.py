@@ -129,7 +129,7 @@ class PathReleaser:
         ends = [start for start, _ in plans[1:]] + [self.steps]
         for (start, plan), noise, end in zip(plans, self._noises, ends, strict=True):
             states = np.flatnonzero(plan.constraint)
-            surrogates = self.engine.planner.map_to_released(np.arange(size), plan.constraint)
+            surrogates = self.engine.planner.map_to_surrogates(np.arange(size), plan.constraint)
             for at in range(start, end, block):
                 part = slice(at, min(at + block, end))
                 rows[part, states] = noise.log_densities(noise.sample(path[part], rng), states)

@@ -109,7 +109,7 @@ class CapsWitness:
             for is_floor in ([False, True] if tracked.cap.min_probability > 0 else [False])
         ]
         tables = [""] * sum(bool(members.any()) for _, members in step.noise.iterate_parts())
-        cells = self._tracker.cells(outputs, step.epsilon, slot - self._slot)
+        cells = self._tracker.prove_caps(outputs, step.epsilon, slot - self._slot)
         for key, (is_certain, signs) in zip(keys, cells, strict=True):
             if not is_certain:
                 cap = self._settings.caps[key[0]]

@@ -26,7 +26,7 @@ from dphmm.leakage import Leakage, LossFunction, Supremum
 from dphmm.leakage.loss_function import is_matrix
 from dphmm.release.ledger import to_fraction
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
-from dphmm.tables import write_new_file
+from dphmm.tables import create_file
 
 # One matrix for all steps, one for each step in order of time, or none.
 Matrices = Sequence[MatrixLike] | MatrixLike | None
@@ -265,7 +265,7 @@ def open_stream_certificate(
     OutputError
         If the file exists or cannot be written.
     """
-    with write_new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with create_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = StreamCertificate(Lines(file.write, of=of))
         yield writer
         writer.end()

@@ -142,13 +142,13 @@ def _write_city(files: dict[str, Path], overwrite: bool) -> tuple[float, float, 
 
 
 def _format_recordings(city: City) -> str:
-    from dphmm.readers.synthetic_city import sample_trajectories
+    from dphmm.readers.synthetic_city import sample_synthetic_trajectories
     from dphmm.tables import iso_time
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["user_id", "tracked_at", "latitude", "longitude"])
-    for trajectory in sample_trajectories(NUM_USERS, NUM_DAYS, STEP_SECONDS / 60, city=city):
+    for trajectory in sample_synthetic_trajectories(NUM_USERS, NUM_DAYS, STEP_SECONDS / 60, city=city):
         times = [iso_time(time) for time in trajectory.times]
         rows = zip(times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True)
         writer.writerows((trajectory.user, *row) for row in rows)

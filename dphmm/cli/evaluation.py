@@ -101,11 +101,11 @@ def _compare_noise(config: Path, folder: Path, engine: Engine, resume: bool, pic
     if pictures:
         from dphmm.plots.canvas import render_png as render_png
         from dphmm.plots.evaluation import draw_noise_figure
-        from dphmm.tables import write_new_file
+        from dphmm.tables import create_file
 
         for number, (policy, rows) in enumerate(rows_by_policy.items(), start=1):
             files.append(f"PRIVATE-noise-{number}.png")
-            with write_new_file(folder / files[-1], overwrite=True, private=True) as part:
+            with create_file(folder / files[-1], overwrite=True, private=True) as part:
                 part.write_bytes(render_png(draw_noise_figure(rows, policy), 130))
     if as_json:
         print_result("Compared", {"files_private": [str(folder / name) for name in files]}, True)
@@ -143,7 +143,7 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, t
     """
     from dphmm.evaluation.report import CLAIM_COLUMNS, build_report_html, check_claims, list_setting_rows
     from dphmm.evaluation.split import make_space
-    from dphmm.tables import write_csv, write_new_file, write_text
+    from dphmm.tables import create_file, write_csv, write_text
 
     folder = evaluation.checkpoint.folder
     table = evaluation.table()
@@ -157,11 +157,11 @@ def write_report(evaluation: Evaluation, pictures: bool = True) -> tuple[Path, t
         figures = draw_evaluation_figures(table, config, make_space(config))
         images = {name: render_png(figure, 130) for name, figure in figures.items()}
     for name, png in images.items():
-        with write_new_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
+        with create_file(folder / f"PRIVATE-{name}.png", overwrite=True, private=True) as part:
             part.write_bytes(png)
-    with write_new_file(folder / SETTINGS, overwrite=True, private=True) as part:
+    with create_file(folder / SETTINGS, overwrite=True, private=True) as part:
         write_csv(part, *list_setting_rows(table, config))
-    with write_new_file(folder / CLAIMS, overwrite=True, private=True) as part:
+    with create_file(folder / CLAIMS, overwrite=True, private=True) as part:
         write_csv(part, CLAIM_COLUMNS, (asdict(claim).values() for claim in claims))
     command = shlex.join(["dphmm", *sys.argv[1:]])
     report = folder / "PRIVATE-report.html"

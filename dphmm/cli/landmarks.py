@@ -126,8 +126,8 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
     from dphmm.jobs.landmarks import (
         Scheme,
         release_landmark_series,
-        release_landmarks_with_engine,
-        release_landmarks_with_planar_noise,
+        release_track_with_engine,
+        release_track_with_planar_noise,
     )
 
     scheme = Scheme(arguments["scheme"], arguments["rate"], arguments["change"], arguments["min_rate"])
@@ -152,7 +152,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
         refuse(("model", "outside", "allow_training_users"), "cannot be combined with --unit: it needs --policy")
         step = arguments["step"]
         more["bbox"] = arguments["bbox"]
-        return release_landmarks_with_planar_noise(
+        return release_track_with_planar_noise(
             data, arguments["unit"], arguments["centre"], epsilon, step_seconds=step, **more, **noise
         )
     refuse(matrices, "cannot be combined with --policy: the model specifies the transitions")
@@ -160,7 +160,7 @@ def _release(kind: str, source: tuple[str, ...], arguments: dict[str, Any]) -> L
         raise ConfigurationError("--policy needs --model: train one with 'dphmm learn'")
     refuse(("centre", "step"), "cannot be combined with --policy: the model specifies it")
     allows_training_users = bool(arguments["allow_training_users"])
-    return release_landmarks_with_engine(
+    return release_track_with_engine(
         data,
         arguments["model"],
         build_settings(arguments),

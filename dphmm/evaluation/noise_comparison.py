@@ -35,7 +35,7 @@ from dphmm.policy.lengths import format_policy_length
 from dphmm.random import derive_seed
 from dphmm.release.engine import ReleaseSettings
 from dphmm.space.states import StateSpace
-from dphmm.tables import write_csv, write_new_file
+from dphmm.tables import create_file, write_csv
 from dphmm.tables.values import shorten
 from dphmm.validation import SeedOrGenerator, check_arguments
 
@@ -301,7 +301,7 @@ def compare_noise_on_data(
                     rows_by_noise.setdefault((row.noise, row.equal), []).append(row)
             rows_by_policy[base.policy] = [_pool_rows(rows) for rows in rows_by_noise.values()]
     names = [field.name for field in fields(NoiseRow)]
-    with write_new_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
+    with create_file(Path(folder) / "PRIVATE-noise.csv", overwrite=True, private=True) as part:
         lines = (
             [policy, *(getattr(row, name) for name in names)] for policy, rows in rows_by_policy.items() for row in rows
         )

@@ -37,7 +37,7 @@ from dphmm.policy.expression import canonicalize_policy
 from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import read_document, write_new_file
+from dphmm.tables import create_file, read_document
 from dphmm.tables.binary_files import read_parquet, write_parquet
 from dphmm.validation import check_arguments
 
@@ -211,7 +211,7 @@ def make_generator(seed: int, setting: Setting, sequence: int) -> np.random.Gene
 
 def run_task(task: Task) -> int:
     """Release the sequences of a task, write its part, and return the task's index."""
-    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.from_rows(list(_iterate_rows(task))).write)
+    Checkpoint(Path(task.folder)).write_part(task.index, StepTable.from_rows(list(_release_sequences(task))).write)
     return task.index
 
 
@@ -224,7 +224,7 @@ def is_finished(task: Task) -> bool:
         return False
 
 
-def _iterate_rows(task: Task) -> Iterator[dict[str, Any]]:
+def _release_sequences(task: Task) -> Iterator[dict[str, Any]]:
     with compile_at_first_call():
         for sequence in task.sequences:
             # Each sequence is released twice with the same noise, and only the second time is recorded. The first is a
@@ -452,7 +452,7 @@ class Evaluation:
             Path of the table.
         """
         path = self.checkpoint.folder / TABLE
-        with write_new_file(path, overwrite=True, private=True) as part:
+        with create_file(path, overwrite=True, private=True) as part:
             self.table().write(part)
         return path
 

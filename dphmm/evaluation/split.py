@@ -25,7 +25,7 @@ from dphmm.policy.expression import parse_policy
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables import read_document, write_new_file, write_text
+from dphmm.tables import create_file, read_document, write_text
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import find_first_flaw, read_json
 
@@ -74,7 +74,7 @@ class Split:
         """
         for fold, model in enumerate(models):
             model.save(get_model_path(folder, fold), private=True)
-        with write_new_file(folder / _STATES_FILE, overwrite=True, private=True) as part, part.open("wb") as file:
+        with create_file(folder / _STATES_FILE, overwrite=True, private=True) as part, part.open("wb") as file:
             np.savez_compressed(file, states=self.states, firsts=self.firsts, folds=self.folds)
         facts = {
             "evaluated": list(self.users),

@@ -102,7 +102,7 @@ class Automaton:
         layers = list[Layer]()
         progress: tuple[Progress, ...] = (event.start,)
         if event.last - event.first >= MAX_TOTAL_PROGRESS:
-            raise _make_too_long_error("steps")
+            raise _build_too_long_error("steps")
         num_progress = 0
         for step in range(event.first, event.last + 1):
             layer = compiler.get_layer(step, progress)
@@ -110,7 +110,7 @@ class Automaton:
             progress = layer.after
             num_progress += len(progress)
             if num_progress > MAX_TOTAL_PROGRESS:
-                raise _make_too_long_error("progress states")
+                raise _build_too_long_error("progress states")
         return cls(event, size, tuple(layers))
 
     def lift(self, states: IntArray) -> Automaton:
@@ -144,7 +144,7 @@ class Automaton:
         return self.layers[index].slices_after if index >= 0 else self.layers[0].slices_before
 
 
-def _make_too_long_error(unit: str) -> EventError:
+def _build_too_long_error(unit: str) -> EventError:
     return EventError(f"the event must have at most {MAX_TOTAL_PROGRESS:,} {unit}; use a shorter window")
 
 

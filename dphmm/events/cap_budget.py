@@ -307,10 +307,10 @@ class CapTracker:
             compute_rung_budget(epsilon, best[0]), self._find_max_probabilities(cap_indices, best[1].tolist())
         )
 
-    def cells(self, outputs: Outputs, epsilon: float, steps: int = 1) -> list[tuple[bool, tuple[str, ...]]]:
+    def prove_caps(self, outputs: Outputs, epsilon: float, steps: int = 1) -> list[tuple[bool, tuple[str, ...]]]:
         """Return cells of outputs that prove that no output of the next release exceeds a cap.
 
-        See `Outputs.encode_cells`.
+        See `Outputs.prove_bounds`.
 
         Parameters
         ----------
@@ -327,7 +327,7 @@ class CapTracker:
         if not self.tracked_caps:
             return []
         bounds = self._build_bounds(outputs, steps)[1]
-        return [outputs.encode_cells(bounds.select(index), epsilon) for index in range(len(bounds.log_odds))]
+        return [outputs.prove_bounds(bounds.select(index), epsilon) for index in range(len(bounds.log_odds))]
 
     def _build_bounds(self, outputs: Outputs, steps: int) -> tuple[list[int], OddsBounds, FloatArray]:
         """Return the cap index of each bound, the bounds, and the current log odds.

@@ -452,7 +452,7 @@ class _Parser:
         while position < len(text.rstrip()):
             match = _TOKEN.match(text, position)
             if match is None:
-                raise self._make_error(f"cannot be parsed at {text[position:].strip()[:20]!r}")
+                raise self._build_error(f"cannot be parsed at {text[position:].strip()[:20]!r}")
             self._tokens.append(match[1])
             position = match.end()
         self._at = self._depth = 0
@@ -460,13 +460,13 @@ class _Parser:
     def parse_text(self) -> EventText:
         event = self._parse_union()
         if self._at < len(self._tokens):
-            raise self._make_error(f"continues with {self._tokens[self._at]!r} after its end")
+            raise self._build_error(f"continues with {self._tokens[self._at]!r} after its end")
         return event
 
     def parse_single_place(self) -> PlaceSpec:
         place = self._parse_place()
         if self._at < len(self._tokens):
-            raise self._make_error("continues after the location")
+            raise self._build_error("continues after the location")
         return place
 
     def _parse_separated(self, sign: str, part: Callable[[], Part]) -> list[Part]:
@@ -484,7 +484,7 @@ class _Parser:
     def _parse_factor(self) -> EventText:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise self._make_error(f"must be nested at most {_MAX_DEPTH} deep")
+            raise self._build_error(f"must be nested at most {_MAX_DEPTH} deep")
         if self._accept("!"):
             event: EventText = Negated(self._parse_factor())
         elif self._accept("("):
@@ -504,7 +504,7 @@ class _Parser:
         parts = self._parse_separated(";", self._parse_union)
         self._expect(")")
         if not 1 <= count <= len(parts):
-            raise self._make_error(f"requires {count} of {len(parts)} events")
+            raise self._build_error(f"requires {count} of {len(parts)} events")
         return Combination(count, tuple(parts), "of")
 
     def _parse_atom(self) -> EventText:
@@ -512,7 +512,7 @@ class _Parser:
         if self._accept("from"):
             return Sequence(tuple(places), parse_bound(self._take_token("a time")), self._parse_zone())
         if len(places) > 1:
-            raise self._make_error(
+            raise self._build_error(
                 "has 'then' without 'from'; append the time of the first location: from 2024-03-04T09:00Z"
             )
         min_count = None
@@ -522,7 +522,7 @@ class _Parser:
             min_count = self._parse_integer(self._take_token("a number"))
             unit = self._take_token("times, visits or days").lower()
             if unit not in UNITS or min_count < 1:
-                raise self._make_error(f"must count 1 or more times, visits or days; got '{min_count} {unit}'")
+                raise self._build_error(f"must count 1 or more times, visits or days; got '{min_count} {unit}'")
         return Visit(places[0], self._parse_window(), min_count, unit)
 
     def _parse_window(self) -> Window:
@@ -530,13 +530,13 @@ class _Parser:
         if word in ("on", "at"):
             start = end = parse_bound(self._take_token("a time"))
             if isinstance(start, int) != (word == "at"):
-                raise self._make_error(f"must have a day after 'on' or a step after 'at'; got '{word} {start}'")
+                raise self._build_error(f"must have a day after 'on' or a step after 'at'; got '{word} {start}'")
         elif word == "between":
             start = parse_bound(self._take_token("a time"))
             self._expect("and")
             end = parse_bound(self._take_token("a time"))
         else:
-            raise self._make_error(f"must have a window: between … and …, on 2024-03-04, or at 3; got {word!r}")
+            raise self._build_error(f"must have a window: between … and …, on 2024-03-04, or at 3; got {word!r}")
         daily = None
         if self._accept("any"):
             kind = self._take_token("a day")
@@ -559,7 +559,9 @@ class _Parser:
     def _parse_place(self) -> PlaceSpec:
         token = self._take_token("a place")
         if not _PLACE.fullmatch(token):
-            raise self._make_error(f"must have a location such as at:home, at:clinic.geojson or state:3; got {token!r}")
+            raise self._build_error(
+                f"must have a location such as at:home, at:clinic.geojson or state:3; got {token!r}"
+            )
         kind, _, rest = token.partition(":")
         if kind.lower() == "state":
             return PlaceSpec(
@@ -570,7 +572,7 @@ class _Parser:
             return PlaceSpec("file", (_unquote(file[1]),), None if file[2] is None else _unquote(file[2]))
         names = tuple(_unquote(name) for name in _ITEM.findall(rest))
         if not all(names) or ",".join(_ITEM.findall(rest)) != rest:
-            raise self._make_error(f"has an empty location in {token!r}")
+            raise self._build_error(f"has an empty location in {token!r}")
         return PlaceSpec("name", names)
 
     # ---- tokens --------------------------------------------------------------------------------------------------
@@ -585,11 +587,11 @@ class _Parser:
 
     def _expect(self, word: str) -> None:
         if not self._accept(word):
-            raise self._make_error(f"must have {word!r}{self._describe_position()}")
+            raise self._build_error(f"must have {word!r}{self._describe_position()}")
 
     def _take_token(self, what: str) -> str:
         if self._at >= len(self._tokens):
-            raise self._make_error(f"ends where {what} is expected")
+            raise self._build_error(f"ends where {what} is expected")
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -598,12 +600,12 @@ class _Parser:
 
     def _parse_integer(self, token: str) -> int:
         if not token.isdecimal():
-            raise self._make_error(f"must have an integer in place of {token!r}")
+            raise self._build_error(f"must have an integer in place of {token!r}")
         if len(token) > _MAX_DIGITS:
-            raise self._make_error(f"must have integers of at most {_MAX_DIGITS} digits, got {len(token)}")
+            raise self._build_error(f"must have integers of at most {_MAX_DIGITS} digits, got {len(token)}")
         return int(token)
 
-    def _make_error(self, what: str) -> EventError:
+    def _build_error(self, what: str) -> EventError:
         text = self._text if len(self._text) <= 60 else self._text[:57] + "…"
         remedy = "" if ";" in what else "; write it as at:home between 2024-03-04 and 2024-03-10"
         return EventError(f"event {text!r} {what}{remedy}")

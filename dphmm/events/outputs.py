@@ -150,7 +150,7 @@ class Sectors:
             frontier = np.array([cell for cells in splits for cell in cells], dtype=np.int64)
         return is_certain, sums[is_asked]
 
-    def encode_cells(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
+    def prove_bounds(self, plus: FloatArray, minus: FloatArray, epsilon: float) -> tuple[bool, str]:
         """Return cells of all outputs, in each of which one sum is below another one.
 
         The corners of the body must be integers. Cells are written sector by sector, counter-clockwise, from the corner
@@ -207,7 +207,7 @@ class Sectors:
         return is_certain, "".join(signs)
 
     def _sort_start_cells(self) -> list[int]:
-        """Return the initial cells, sector by sector in the order of `encode_cells`."""
+        """Return the initial cells, sector by sector in the order of `prove_bounds`."""
 
         def get_sort_key(index: int) -> tuple[float, int, float]:
             cell = self._cells[index]
@@ -514,8 +514,8 @@ class Outputs(ABC):
     def check(self, bounds: OddsBounds, epsilon: float) -> BoundCheck:
         """Check that no output exceeds a bound, for a budget."""
 
-    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it. See `Sectors.encode_cells`.
+    def prove_bounds(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it. See `Sectors.prove_bounds`.
 
         Parameters
         ----------
@@ -560,11 +560,11 @@ class PolytopeOutputs(Outputs):
         is_certain, sums = self._sectors.check(bounds.parts, epsilon)
         return BoundCheck(is_certain, bounds.log_odds_at(*np.split(sums, 3, axis=1)).max(axis=0))
 
-    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
-        """Check a single bound, and return cells that prove it. See `Outputs.encode_cells`."""
+    def prove_bounds(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+        """Check a single bound, and return cells that prove it. See `Outputs.prove_bounds`."""
         if self._sectors is None or epsilon * self._sectors.reach > _MAX_EXPONENT:
-            return super().encode_cells(bounds, epsilon)
-        is_certain, signs = self._sectors.encode_cells(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)
+            return super().prove_bounds(bounds, epsilon)
+        is_certain, signs = self._sectors.prove_bounds(bounds.plus[:, 0], bounds.minus[:, 0], epsilon)
         return is_certain, (signs,)
 
 
@@ -636,9 +636,9 @@ class PartedOutputs(Outputs):
         sums = (weights @ part for part in (bounds.plus, bounds.minus, bounds.against))
         return BoundCheck(is_certain, bounds.log_odds_at(*sums).max(axis=0))
 
-    def encode_cells(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
+    def prove_bounds(self, bounds: OddsBounds, epsilon: float) -> tuple[bool, tuple[str, ...]]:
         """Check a single bound part by part."""
-        results = [part.encode_cells(_restrict(part, bounds, states), epsilon) for part, states in self._parts]
+        results = [part.prove_bounds(_restrict(part, bounds, states), epsilon) for part, states in self._parts]
         return all(is_certain for is_certain, _ in results), tuple(signs for _, (signs,) in results)
 
 

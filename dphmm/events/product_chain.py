@@ -608,7 +608,7 @@ def log_odds(
 
 
 @check_arguments
-def compute_smoothed_probability(
+def compute_smoothed_event_probabilities(
     transition: Transition,
     initial: npt.ArrayLike,
     log_likelihoods: npt.ArrayLike,
@@ -640,7 +640,7 @@ def compute_smoothed_probability(
     >>> from dphmm.events import Presence
     >>> chain = [[.6, .4, 0], [.3, .4, .3], [0, .5, .5]], [.5, .3, .2]
     >>> noise = np.log([[.6, .3, .1], [.25, .5, .25], [.1, .3, .6]])
-    >>> compute_smoothed_probability(*chain, noise[:, [0, 1, 2, 2]].T, Presence([2], 1, 2)).round(6)
+    >>> compute_smoothed_event_probabilities(*chain, noise[:, [0, 1, 2, 2]].T, Presence([2], 1, 2)).round(6)
     array([0.      , 0.124007, 0.592205, 0.592205])
     """
     odds = EventOdds(transition, initial, event)

@@ -328,7 +328,7 @@ class Numbers(NamedTuple):
         """Mask of numbers with an interval that excludes zero."""
         return np.asarray(self.low > 0)
 
-    def is_accurate(self, relative_error: float | None) -> BoolArray:
+    def find_accurate_counts(self, relative_error: float | None) -> BoolArray:
         """Return a mask of counts with a small relative error. None for all."""
         if relative_error is None:
             return np.ones(len(self.counts), dtype=np.bool_)
@@ -685,7 +685,7 @@ def build_rows(
         for part in get_parts(noisy.table):
             numbers = noisy.numbers(part)
             days = noisy.table.layout.days or 1
-            shown = numbers.is_accurate(relative_error)
+            shown = numbers.find_accurate_counts(relative_error)
             if not every_row and len(shown) > days:
                 shown &= numbers.is_significant
             _add_rows(columns_by_name, part, part.name, part.axes, numbers, shown, np.ones(len(shown)))

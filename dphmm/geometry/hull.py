@@ -26,8 +26,8 @@ from dphmm.arrays import (
     IntArray,
     as_floats,
     as_points,
-    copy_and_lock,
-    lock_array,
+    copy_read_only,
+    make_read_only,
 )
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
@@ -65,7 +65,7 @@ Membership = Literal["halfspace", "qp"]
 _MAX_LATTICE_ROWS = 1 << 12
 
 # The span of every polygon with positive area: no elimination is needed for known corners.
-_PLANE = Span((0, 1), lock_array(np.zeros((0, 2), dtype=object)))
+_PLANE = Span((0, 1), make_read_only(np.zeros((0, 2), dtype=object)))
 
 # Number of vectors in a block of norms, so that a million vectors need no large temporary.
 _VECTOR_BLOCK = 1 << 16
@@ -226,7 +226,7 @@ class SensitivityHull:
     def __init__(self, differences: npt.ArrayLike) -> None:
         rows, denominator = _parse_differences(differences)
         span = float_span(np.asarray(rows, dtype=np.float64)) if denominator is None else exact_span(rows)
-        self._set(copy_and_lock(rows), denominator, span)
+        self._set(copy_read_only(rows), denominator, span)
 
     def _set(self, differences: npt.NDArray[Any], denominator: int | None, span: Span) -> None:
         """Set every field, for the constructors of all subclasses."""
@@ -267,14 +267,14 @@ class SensitivityHull:
         corners = self._corners.astype(np.float64)
         if self.dimension < self.ambient_dimension:
             corners = corners @ self._span.lift(self.ambient_dimension)
-        return lock_array(corners * self._unit + 0.0)
+        return make_read_only(corners * self._unit + 0.0)
 
     @cached_property
     def vertices(self) -> FloatArray:
         """The vertices ``(h, d)``. Counter-clockwise in the plane, zeros for the point ``{0}``."""
         if self.dimension <= 2 or self._denominator is None or self._exact_half_spaces is None:
             return self._tips
-        return lock_array(self._tips[self._exact_half_spaces.is_vertex])
+        return make_read_only(self._tips[self._exact_half_spaces.is_vertex])
 
     @property
     def spanning(self) -> FloatArray:
@@ -431,23 +431,23 @@ class SensitivityHull:
     def cones(self) -> FloatArray:
         """Simplicial cones that tile the span, ``(c, r, d)``. Simplices with the origin."""
         if self.dimension == 0:
-            return copy_and_lock(np.zeros((1, 0, self.ambient_dimension)))
-        return lock_array(self._tips.take(self._facets, axis=0))
+            return copy_read_only(np.zeros((1, 0, self.ambient_dimension)))
+        return make_read_only(self._tips.take(self._facets, axis=0))
 
     @cached_property
     def cone_volumes(self) -> FloatArray:
         """The ``r``-dimensional volume of each simplex of `cones`. They sum to `span_volume`."""
         if self.dimension == 0:
-            return copy_and_lock(np.ones(1))
+            return copy_read_only(np.ones(1))
         if self.dimension == self.ambient_dimension == 2:
-            return lock_array(np.abs(planar.cross(self.vertices, planar.get_next_vertices(self.vertices))) / 2)
+            return make_read_only(np.abs(planar.cross(self.vertices, planar.get_next_vertices(self.vertices))) / 2)
         # det, not QR: square roots lose precision if axis units differ widely.
         if self.dimension == self.ambient_dimension:
             sides = np.abs(np.linalg.det(self.cones) if self.dimension > 2 else self.cones[:, 0, 0])[:, None]
         else:
             triangles = np.linalg.qr(self.cones.transpose(0, 2, 1), mode="r")
             sides = np.abs(np.diagonal(triangles, axis1=1, axis2=2))
-        return copy_and_lock(sides.prod(axis=1) / factorial(self.dimension))
+        return copy_read_only(sides.prod(axis=1) / factorial(self.dimension))
 
     @property
     def span_volume(self) -> float:
@@ -473,7 +473,7 @@ class SensitivityHull:
         total = self.cones.sum(axis=1)
         per_cone = np.einsum("cri,crj->cij", self.cones, self.cones) + np.einsum("ci,cj->cij", total, total)
         weights = self.cone_volumes / self.cone_volumes.sum()
-        return copy_and_lock(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
+        return copy_read_only(np.einsum("c,cij->ij", weights, per_cone) / ((r + 1) * (r + 2)))
 
     @cached_property
     def mean_squared_radius(self) -> float:
@@ -586,7 +586,7 @@ class SensitivityHull:
         heights = np.arange(-top, top + 1)
         high = ((limits - y * heights[:, np.newaxis]) // x).min(axis=1)
         rows = np.stack([heights, -high[::-1], high], axis=1)
-        return lock_array(rows[rows[:, 1] <= rows[:, 2]])
+        return make_read_only(rows[rows[:, 1] <= rows[:, 2]])
 
     def to_shapely(self) -> BaseGeometry:
         """Convert the body to a shapely polygon, line or point. For one and two dimensions.
@@ -625,11 +625,11 @@ class _PolygonHull(SensitivityHull):
     """A hull in the plane with known corners: see `SensitivityHull.from_polygon`."""
 
     def __init__(self, corners: npt.NDArray[np.int64]) -> None:
-        self._set(copy_and_lock(corners), 1, _PLANE)
+        self._set(copy_read_only(corners), 1, _PLANE)
         # Usually computed from the differences; here they are the differences.
         self._corners = self.corners = self.differences
         self._facets = _list_polygon_edges(len(corners))
-        self._tips = self.vertices = lock_array(corners.astype(np.float64))
+        self._tips = self.vertices = make_read_only(corners.astype(np.float64))
 
 
 class _StretchedHull(SensitivityHull):
@@ -646,7 +646,7 @@ class _StretchedHull(SensitivityHull):
     def __init__(self, body: SensitivityHull, stretch: FloatArray) -> None:
         # v lies in the span of the body if E v = 0, and in that of the stretched one if E (v / stretch) = 0.
         span = Span(body._span.axes, body._span.equations / stretch)
-        self._set(lock_array(body.differences / (body._denominator or 1) * stretch), None, span)
+        self._set(make_read_only(body.differences / (body._denominator or 1) * stretch), None, span)
         self._body = body
         self._stretch = stretch
 
@@ -656,12 +656,12 @@ class _StretchedHull(SensitivityHull):
 
     @cached_property
     def _tips(self) -> FloatArray:
-        return lock_array(self._body._tips * self._stretch)
+        return make_read_only(self._body._tips * self._stretch)
 
     @cached_property
     def vertices(self) -> FloatArray:
         """The vertices ``(h, d)`` of the body, stretched."""
-        return lock_array(self._body.vertices * self._stretch)
+        return make_read_only(self._body.vertices * self._stretch)
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
@@ -721,7 +721,7 @@ class CrossPolytope(SensitivityHull):
     def __init__(self, radii: npt.ArrayLike) -> None:
         super().__init__(np.diag(np.asarray(radii, dtype=np.float64)))
         self.radii: FloatArray = np.diagonal(self.differences).astype(np.float64) * self._unit
-        self.vertices = self._tips = lock_array(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
+        self.vertices = self._tips = make_read_only(np.concatenate([-np.diag(self.radii), np.diag(self.radii)]) + 0.0)
 
     @cached_property
     def norm_form(self) -> MinkowskiNorm:
@@ -735,7 +735,7 @@ class CrossPolytope(SensitivityHull):
         if self.dimension > 2:
             check_size(2 * self.dimension, self.dimension)
         signs = np.array(list(product((0, 1), repeat=len(self.radii))))
-        return lock_array(signs * len(self.radii) + np.arange(len(self.radii)))
+        return make_read_only(signs * len(self.radii) + np.arange(len(self.radii)))
 
     @cached_property
     def volume(self) -> float:
@@ -746,7 +746,7 @@ class CrossPolytope(SensitivityHull):
     def second_moments(self) -> FloatArray:
         """The matrix ``E[u uᵀ]``, ``(d, d)``: diagonal, ``2 radius² / ((d + 1)(d + 2))``."""
         d = len(self.radii)
-        return copy_and_lock(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
+        return copy_read_only(np.diag(2.0 * self.radii**2 / ((d + 1) * (d + 2))))
 
     def scale_axes_unchecked(self, stretch: FloatArray) -> SensitivityHull:
         """Return the body with each axis multiplied by its factor, which is not checked."""
@@ -878,7 +878,7 @@ def _compute_flat_facets(points: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np
 def _list_polygon_edges(count: int) -> npt.NDArray[np.int64]:
     """Return the indices of the two ends of each edge of a polygon."""
     index = np.arange(count)
-    return lock_array(np.stack([index, np.roll(index, -1)], axis=1))
+    return make_read_only(np.stack([index, np.roll(index, -1)], axis=1))
 
 
 def _compute_flat_half_spaces(corners: npt.NDArray[Any], exact: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

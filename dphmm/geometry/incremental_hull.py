@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, copy_and_lock
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, copy_read_only
 from dphmm.geometry import planar
 from dphmm.geometry.facets import select_outer_points
 from dphmm.geometry.hull import SensitivityHull
@@ -48,7 +48,7 @@ class GrowingBody:
     """
 
     def __init__(self, points: npt.NDArray[Any], is_sifted: bool = False) -> None:
-        self.points: npt.NDArray[Any] = copy_and_lock(points)
+        self.points: npt.NDArray[Any] = copy_read_only(points)
         self._is_sifted = is_sifted
 
     @classmethod
@@ -72,11 +72,11 @@ class GrowingBody:
     def vertices(self) -> npt.NDArray[Any]:
         """The vertices ``(h, d)``, both signs, in the type of the points."""
         vertices = self.hull.vertices
-        return copy_and_lock(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
+        return copy_read_only(np.rint(vertices).astype(np.int64) if self.points.dtype.kind == "i" else vertices)
 
     def grow(self, vectors: npt.NDArray[Any]) -> GrowingBody:
         """Return the hull of the body and vectors ``(k, d)`` of both signs."""
-        new = vectors.compress(self.may_grow_by(vectors), axis=0)
+        new = vectors.compress(self.can_grow_by(vectors), axis=0)
         if not len(new):
             return self
         # Known vertices are fewer than the points. If they are unknown, no hull is computed for this purpose.
@@ -89,7 +89,7 @@ class GrowingBody:
             points = GrowingBody(points).vertices
         return GrowingBody(points, is_sifted=True)
 
-    def may_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def can_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return a mask of the vectors that could make the body grow."""
         # All vectors except those that certainly lie in it.
         return find_nonzero_rows(vectors)
@@ -249,10 +249,10 @@ class PlanarBody(GrowingBody):
             body = self.grow(vectors[farthest])
             if not body.is_flat:
                 return body.grow(vectors)
-        new = vectors[self.may_grow_by(vectors)] if len(vectors) > 1 else vectors
+        new = vectors[self.can_grow_by(vectors)] if len(vectors) > 1 else vectors
         return PlanarBody(planar.build_convex_polygon(np.concatenate([self.vertices, new, -new]))) if len(new) else self
 
-    def may_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
+    def can_grow_by(self, vectors: npt.NDArray[Any]) -> BoolArray:
         """Return a mask of the vectors that could make the body grow."""
         # All vectors except those that certainly lie in it.
         if self.is_flat:

@@ -16,8 +16,8 @@ from dphmm.arrays import (
     FloatArray,
     IntArray,
     as_points,
-    copy_and_lock,
-    lock_array,
+    copy_read_only,
+    make_read_only,
 )
 from dphmm.errors import CoordinateError
 from dphmm.geometry import planar
@@ -141,18 +141,18 @@ class Measurements:
             The length of the axes' steps, if they are those of a known lattice.
         """
         # ``(N, d)``, read-only like every array here.
-        self.points: FloatArray = copy_and_lock(points)
+        self.points: FloatArray = copy_read_only(points)
         lattices = [axis for axis in axes if axis is not None]
         # Whether coordinates are integers and decisions exact.
         self.is_lattice = len(lattices) == self.dimension
         coordinates, spacing = _stack_axes(lattices) if self.is_lattice else (otherwise, np.ones(self.dimension))
         # ``(N, d)``: integers on a lattice, otherwise the points (or the steps of `on_lattice`, as floats).
-        self.coordinates: npt.NDArray[Any] = copy_and_lock(coordinates)
+        self.coordinates: npt.NDArray[Any] = copy_read_only(coordinates)
         # ``(d,)``: the length of one step of the coordinates, in the unit of the measurements.
-        self.spacing: FloatArray = copy_and_lock(spacing if unit is None else spacing * unit)
+        self.spacing: FloatArray = copy_read_only(spacing if unit is None else spacing * unit)
         per_coordinate = np.ones(self.dimension) if unit is None else np.rint(spacing)
         # ``(d,)``: the number of steps of a known lattice (see `on_lattice`) in one step of the coordinates.
-        self.steps_per_coordinate: IntArray = copy_and_lock(per_coordinate.astype(np.int64))
+        self.steps_per_coordinate: IntArray = copy_read_only(per_coordinate.astype(np.int64))
 
     @classmethod
     def from_values(cls, f: npt.ArrayLike | Measurements) -> Measurements:
@@ -178,7 +178,7 @@ class Measurements:
     @cached_property
     def by_columns(self) -> FloatArray:
         """The points ``(N, d)`` in column-major memory."""
-        return lock_array(np.asfortranarray(self.points))
+        return make_read_only(np.asfortranarray(self.points))
 
     @cached_property
     def size(self) -> int:
@@ -339,7 +339,7 @@ class Measurements:
             ``(h, d)``: points, in coordinates, with the same convex hull as all possible states.
         """
         if self._extremes is None or self._extremes[0] is not constraint:
-            corners = copy_and_lock(self._find_extremes(constraint))
+            corners = copy_read_only(self._find_extremes(constraint))
             if constraint.flags.writeable or constraint.base is not None:
                 return corners
             self._extremes = (constraint, corners)

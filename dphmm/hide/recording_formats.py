@@ -20,7 +20,7 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError, import_library
 from dphmm.hide.points import distance_km
 from dphmm.space.trajectory import SENSORS, Recording, Segment
-from dphmm.tables import Feature, iso_time, write_csv, write_features, write_new_file
+from dphmm.tables import Feature, create_file, iso_time, write_csv, write_features
 from dphmm.validation import check_arguments
 from dphmm.writers.formats import check_format
 
@@ -355,7 +355,7 @@ def write_recording(
     """
     path = check_recording(path, format)
     find_losses(path, recording, format)
-    with write_new_file(path, overwrite) as part:
+    with create_file(path, overwrite) as part:
         _RECORDINGS[_get_suffix(path, format)].write(part, recording)
         if commit is not None:
             commit()

@@ -24,8 +24,8 @@ from .landmarks import (
     LandmarkResult,
     Scheme,
     release_landmark_series,
-    release_landmarks_with_engine,
-    release_landmarks_with_planar_noise,
+    release_track_with_engine,
+    release_track_with_planar_noise,
 )
 from .leakage import LeakageResult, budget, compute_release_leakage, compute_stream_leakage, realized_leakage
 from .model.blank import RegionModelResult, build_blank_model
@@ -125,10 +125,10 @@ __all__ = [
     "region",
     "release",
     "release_landmark_series",
-    "release_landmarks_with_engine",
-    "release_landmarks_with_planar_noise",
     "release_live",
     "release_states",
+    "release_track_with_engine",
+    "release_track_with_planar_noise",
     "repair_counts",
     "replay",
     "sample_users",

@@ -29,7 +29,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.release import Releaser
 from dphmm.release.database_backends import is_server, is_store
 from dphmm.release.session_terms import MAIN_QUERY
-from dphmm.tables import check_output, write_new_file
+from dphmm.tables import check_output, create_file
 from dphmm.validation import check_arguments
 
 
@@ -88,7 +88,7 @@ def open_certificate(path: str | Path, overwrite: bool = False) -> Iterator[Cert
     OutputError
         When the file exists or cannot be written.
     """
-    with write_new_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
+    with create_file(path, overwrite) as part, part.open("w", encoding="utf-8", newline="\n") as file:
         writer = CertificateWriter(file.write)
         yield writer
         writer.end()

@@ -50,7 +50,7 @@ from dphmm.landmarks.schemes import Change, Rate
 from dphmm.landmarks.series import DEFAULT_SPACING_KM
 from dphmm.landmarks.stays import StayMinutes, StayRadius, UtcOffset
 from dphmm.leakage.loss_function import read_numbers
-from dphmm.leakage.over_time import bound_leakage
+from dphmm.leakage.over_time import sum_budgets_upwards
 from dphmm.mechanisms.exact import Rational
 from dphmm.model import reverse_by_step
 from dphmm.random import derive_seed
@@ -432,7 +432,7 @@ def _check_spacing(mechanism: str, spacing: Rational | None) -> None:
 
 
 @check_arguments
-def release_landmarks_with_planar_noise(
+def release_track_with_planar_noise(
     data: DataLike,
     unit_km: float,
     centre: tuple[float, float],
@@ -487,9 +487,9 @@ def release_landmarks_with_planar_noise(
 
     Examples
     --------
-    >>> from dphmm.jobs import Data, LandmarkFinder, Scheme, release_landmarks_with_planar_noise
+    >>> from dphmm.jobs import Data, LandmarkFinder, Scheme, release_track_with_planar_noise
     >>> user, home = Data(("data/sample/geolife",), users=("000",)), LandmarkFinder("home", utc_offset=-2)
-    >>> done = release_landmarks_with_planar_noise(user, 0.2, (45, -30), 5, home, Scheme("skip"), step_seconds=1800)
+    >>> done = release_track_with_planar_noise(user, 0.2, (45, -30), 5, home, Scheme("skip"), step_seconds=1800)
     >>> done.to_dict()["num_landmarks"] > 0, done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     (True, 5.0)
     """
@@ -518,7 +518,7 @@ def release_landmarks_with_planar_noise(
     )
 
 
-def release_landmarks_with_engine(
+def release_track_with_engine(
     data: DataLike,
     model: Model,
     settings: ReleaseSettings,
@@ -541,11 +541,11 @@ def release_landmarks_with_engine(
     settings
         Settings of the engine. Its epsilon is that of all landmarks and any one regular time together.
     landmarks, scheme, rng
-        As in `release_landmarks_with_planar_noise`.
+        As in `release_track_with_planar_noise`.
     allow_training_users
         Whether users of the training data can be released; see `dphmm.jobs.model.training_users`.
     bbox
-        As in `release_landmarks_with_planar_noise`.
+        As in `release_track_with_planar_noise`.
     progress
         Shows the progress of the losses; see `dphmm.jobs.ProgressCallback`.
 
@@ -566,11 +566,11 @@ def release_landmarks_with_engine(
     Examples
     --------
     >>> from dphmm import ReleaseSettings
-    >>> from dphmm.jobs import Data, Scheme, release_landmarks_with_engine, learn, region
+    >>> from dphmm.jobs import Data, Scheme, release_track_with_engine, learn, region
     >>> space, town = region(bbox=(44.97, -30.04, 45.03, -29.96), cell_km=2), "data/sample/geolife"
     >>> model = learn(Data((town,), exclude_users=("002",)), space, 600, 3600, smoothing=0.5).model
     >>> settings = ReleaseSettings(policy="complete", epsilon=2)
-    >>> done = release_landmarks_with_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))
+    >>> done = release_track_with_engine(Data((town,), users=("002",)), model, settings, scheme=Scheme("uniform"))
     >>> done.to_dict()["epsilon_landmarks_and_one_timestamp"]
     2.0
     """
@@ -751,7 +751,7 @@ def bound_losses_on_clock(
     if mobility.transition is None:
         return leakage(whole, at[line.landmark], spent)[at]
     first = int(np.argmax(spent > 0))
-    pasts = mobility.iterate_backward_losses(whole.size - first, bound_leakage(spent))
+    pasts = mobility.iterate_backward_losses(whole.size - first, sum_budgets_upwards(spent))
     # Only the steps before the first landmark are computed.
     num_steps = int(at[line.landmark].min(initial=whole.size - 1)) - first
     backward = chain(repeat(None, first), progress(pasts, "Bounding losses", max(num_steps, 0)))

@@ -28,7 +28,7 @@ from dphmm.leakage import (
     compute_population_leakage,
     shared_budget,
 )
-from dphmm.leakage.over_time import apply_to_users, as_budgets, as_loss_functions, bound_leakage
+from dphmm.leakage.over_time import apply_to_users, as_budgets, as_loss_functions, sum_budgets_upwards
 from dphmm.model.model import MarkovModel
 from dphmm.model.reversal import reverse_steps
 from dphmm.tables.values import shorten_repr
@@ -137,7 +137,7 @@ def compute_stream_leakage(
     users = _normalize_adversaries(adversaries)
     fixed = {name: _load_matrix_pair(adversary) for name, adversary in users.items() if isinstance(adversary, tuple)}
     functions: dict[Any, Any] = apply_to_users(fixed, as_loss_functions) if fixed else {}
-    max_leakage = bound_leakage(budgets)
+    max_leakage = sum_budgets_upwards(budgets)
     moving = {
         n: (progress(m.iterate_backward_losses(budgets.size, max_leakage), _STEPS, budgets.size - 1), m.transition)
         for n, m in users.items()
@@ -337,7 +337,7 @@ def _compute_user_leakage(
 ) -> LeakageResult:
     """Compute the leakage of a user's releases from the budgets at every clock step."""
     if not model.is_plain and not _is_too_large(model):
-        pasts, futures = _build_loss_functions(model, first, budgets.size, bound_leakage(as_budgets(budgets)))
+        pasts, futures = _build_loss_functions(model, first, budgets.size, sum_budgets_upwards(as_budgets(budgets)))
         watched = progress(pasts, _STEPS, budgets.size - 1)
         return LeakageResult(
             compute_population_leakage({user: (watched, futures)}, budgets), float(budgets.max()), {user: {}}

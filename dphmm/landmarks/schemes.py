@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, copy_and_lock, lock_array
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers, copy_read_only, make_read_only
 from dphmm.errors import (
     BudgetError,
     BudgetExceededError,
@@ -57,9 +57,9 @@ class Timeline:
     landmark: BoolArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "timestamps", copy_and_lock(as_times(self.timestamps, "timestamps")))
+        object.__setattr__(self, "timestamps", copy_read_only(as_times(self.timestamps, "timestamps")))
         try:
-            object.__setattr__(self, "landmark", copy_and_lock(self.landmark))
+            object.__setattr__(self, "landmark", copy_read_only(self.landmark))
         except ValueError as problem:
             raise LandmarkError(f"landmarks must be booleans, one for each timestamp: {problem}") from None
         check_increasing(self.timestamps, "timestamps")
@@ -188,7 +188,7 @@ class LandmarkBudget:
     epsilon: NoiseEpsilon
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilons", lock_array(validate_budgets(self.timeline, self.epsilons)))
+        object.__setattr__(self, "epsilons", make_read_only(validate_budgets(self.timeline, self.epsilons)))
         if self.spent > parse_rational(self.epsilon):
             raise BudgetExceededError(
                 f"budgets of the landmarks and one regular timestamp must sum to at most {self.epsilon!r}, "

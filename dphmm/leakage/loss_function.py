@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, copy_and_lock
+from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, copy_read_only
 from dphmm.errors import BudgetError, DataFileError, InvalidInputError, StochasticError
 from dphmm.leakage.envelope import compute_loss, compute_slack, find_hull_vertices, find_largest_loss, solve_supremum
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
@@ -198,9 +198,9 @@ class LossFunction:
             excess = Excess(as_transition(matrix, name))
             self.size = excess.size
             vertices, starts = find_hull_vertices(excess, self.limit)
-        self.starts: FloatArray = copy_and_lock(starts)
-        self.rows: IntArray = copy_and_lock([v.rows for v in vertices])
-        points: FloatArray = copy_and_lock(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
+        self.starts: FloatArray = copy_read_only(starts)
+        self.rows: IntArray = copy_read_only([v.rows for v in vertices])
+        points: FloatArray = copy_read_only(np.array([(v.q, v.d, v.rest, v.gap) for v in vertices]).T)
         self.q, self.d, self._rest, self._gap = points
         self._slack_starts = compute_slack(self.starts, *points)
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, as_floats, copy_and_lock, lock_array
+from dphmm.arrays import FloatArray, as_floats, copy_read_only, make_read_only
 from dphmm.errors import BudgetError, InvalidInputError, StochasticError
 from dphmm.leakage.loss_function import Knowledge, LossFunction, as_loss_function, is_matrix, loss
 from dphmm.validation import NonNegativeInt, PositiveInt, check_arguments
@@ -51,7 +51,7 @@ class Leakage:
 
     def __post_init__(self) -> None:
         for name in ("epsilons", "backward", "forward"):
-            object.__setattr__(self, name, copy_and_lock(getattr(self, name)))
+            object.__setattr__(self, name, copy_read_only(getattr(self, name)))
         shape = self.epsilons.shape
         if len(shape) != 1 or self.backward.shape != shape or self.forward.shape != shape:
             raise InvalidInputError(
@@ -62,7 +62,7 @@ class Leakage:
     def temporal(self) -> FloatArray:
         """Temporal privacy leakage ``(T,)``: ``BPL + FPL − ε``. Infinite if BPL or FPL is."""
         parts = self.backward + self.forward
-        return lock_array(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
+        return make_read_only(np.where(np.isinf(parts), np.inf, parts - np.where(np.isinf(parts), 0.0, self.epsilons)))
 
     @property
     def worst(self) -> float:
@@ -269,7 +269,7 @@ def compute_leakage(backward: KnowledgeByTime, forward: KnowledgeByTime, epsilon
     budgets = as_budgets(epsilons)
     sizes: dict[str, int] = {}
     if backward is forward and _is_single(backward):
-        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", bound_leakage(budgets))
+        forward = backward = as_loss_function(cast(Knowledge, backward), "matrix", sum_budgets_upwards(budgets))
     past = _accumulate(backward, budgets, "backward matrix", sizes)
     return Leakage(budgets, past, _accumulate_forward(forward, budgets, sizes))
 
@@ -401,7 +401,7 @@ def _is_single(knowledge: KnowledgeByTime) -> bool:
     return knowledge is None or isinstance(knowledge, LossFunction) or is_matrix(knowledge)
 
 
-def bound_leakage(budgets: FloatArray) -> float:
+def sum_budgets_upwards(budgets: FloatArray) -> float:
     """Return an upper bound on the leakage under these budgets."""
     return max(math.fsum(budgets) * (1 + 1e-9), float(np.finfo(np.float64).tiny))
 
@@ -437,7 +437,7 @@ def _iterate_matrices(
     count = budgets.size - 1
     num_matrices = 0
     if _is_single(knowledge):
-        function = as_loss_function(cast(Knowledge, knowledge), name, bound_leakage(budgets))
+        function = as_loss_function(cast(Knowledge, knowledge), name, sum_budgets_upwards(budgets))
         _check_size(sizes, name, function.size)
         yield from repeat(function, count)
         return
@@ -477,7 +477,7 @@ class PopulationLeakage:
         Equation 11 of the paper adds the largest backward and the largest forward leakage instead. If these belong to
         different users, the sum exceeds every user's leakage.
         """
-        return lock_array(np.asarray(self._build_table().max(axis=0), dtype=np.float64))
+        return make_read_only(np.asarray(self._build_table().max(axis=0), dtype=np.float64))
 
     @cached_property
     def most_exposed_users(self) -> tuple[Hashable, ...]:

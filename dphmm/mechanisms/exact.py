@@ -33,7 +33,7 @@ def compute_exp(x: Fraction) -> Decimal:
     return (Decimal(x.numerator) / Decimal(x.denominator)).exp()
 
 
-def compute_negative_exp(exponent: Fraction, digits: int) -> Decimal:
+def compute_exp_of_negative(exponent: Fraction, digits: int) -> Decimal:
     """Return ``exp(-exponent)``, ``exponent >= 0``, to a relative error below ``10**-digits``."""
     with localcontext(make_decimal_context(digits + 5 + count_integer_digits(exponent))):
         return compute_exp(-exponent)
@@ -93,7 +93,7 @@ class RandomBits:
             if value < bound:
                 return value
 
-    def count_successes(self, num: int, den: int, step: int = 0, maximum: int | None = 1) -> int:
+    def sample_num_successes(self, num: int, den: int, step: int = 0, maximum: int | None = 1) -> int:
         """Return the number of successes before the first failure, at most ``most``.
 
         Flip ``k`` succeeds with probability exactly ``num / (den + k step)``, for ``0 <= num <= den``, ``den >= 1`` and
@@ -181,10 +181,10 @@ def sample_geometric(num: int, den: int, bits: RandomBits) -> int:
     # A count of decay 1 / den has a uniform digit below den, kept with probability exp(-low / den), and a count of
     # decay 1 above it; its quotient by num has decay num / den.
     low = bits.sample_below(den)
-    while bits.count_successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
+    while bits.sample_num_successes(low, den, den, None) & 1:  # kept with probability exp(-low / den)
         low = bits.sample_below(den)
     high = 0
-    while bits.count_successes(1, 1, 1, None) & 1 == 0:  # each with probability exp(-1)
+    while bits.sample_num_successes(1, 1, 1, None) & 1 == 0:  # each with probability exp(-1)
         high += 1
     return (low + den * high) // num
 

@@ -186,13 +186,13 @@ def build_choice_thresholds(weights: Callable[[int], list[Decimal]], count: int)
             return sum_weights(digits)[place] / sum_weights(digits)[-1]
 
     def compute_digits(place: int, bits: int) -> int:
-        return compute_integer_part(lambda wanted: compute_threshold(place, wanted), bits)
+        return compute_leading_bits(lambda wanted: compute_threshold(place, wanted), bits)
 
     table = np.array([compute_digits(place, _WORD_BITS) for place in range(count - 1)], dtype=np.uint32)
     return Thresholds(compute_digits, table, count - 1)
 
 
-def compute_integer_part(value: Callable[[int], Decimal], bits: int) -> int:
+def compute_leading_bits(value: Callable[[int], Decimal], bits: int) -> int:
     """Return the integer part of ``2**bits`` times a number in [0, 1].
 
     The number is computed with more digits until the result is certain.
@@ -221,7 +221,7 @@ def _build_geometric_thresholds(rate: Fraction) -> Thresholds:
         exponent = rate * (place + 1)
         if exponent > bits:  # it is closer to one than a unit of the last digit: all digits are ones
             return (1 << bits) - 1
-        return compute_integer_part(lambda wanted: _compute_exp_complement(exponent, wanted), bits)
+        return compute_leading_bits(lambda wanted: _compute_exp_complement(exponent, wanted), bits)
 
     powers, error = _compute_powers(rate, ceil(_MAX_EXPONENT / rate) + 1)
     unit = 1 << _POWER_BITS
@@ -249,7 +249,7 @@ def _build_truncated_thresholds(rate: Fraction, size: int) -> Thresholds:
             with localcontext(make_decimal_context(wanted + 10)):
                 return part / whole
 
-        return compute_integer_part(compute_threshold, bits)
+        return compute_leading_bits(compute_threshold, bits)
 
     powers, error = _compute_powers(rate, size)
     unit = 1 << _POWER_BITS

@@ -18,7 +18,7 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.span import compute_max_abs, exact_product
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
-from dphmm.mechanisms.exact import Rational, compute_negative_exp, make_decimal_context, parse_rational
+from dphmm.mechanisms.exact import Rational, compute_exp_of_negative, make_decimal_context, parse_rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
 from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, list_half_sail_edges
 from dphmm.random import RandomSource, Rng, as_random_source
@@ -152,7 +152,7 @@ _ROW_BLOCK = 1 << 14
 # Number of heights (vectors times forms) in a block, for the same reason.
 _MAX_HEIGHTS = 1 << 18
 
-# Maximum number of digits: the time of `dphmm.mechanisms.exact.compute_negative_exp` grows faster than linearly.
+# Maximum number of digits: the time of `dphmm.mechanisms.exact.compute_exp_of_negative` grows faster than linearly.
 _MAX_DIGITS = 10_000
 
 # Largest ratio of the hull's coordinates to epsilon: noise then exceeds 64 bits with probability below ``exp(-10**5)``.
@@ -319,7 +319,7 @@ class LatticeKNormMechanism(Mechanism):
         InvalidInputError
             If ``size`` is negative.
         """
-        steps = self._convert_points(x, "x")
+        steps = self._convert_to_steps(x, "x")
         shape = steps.shape if size is None else (size, *steps.shape)
         noise = self._noise.draw(prod(shape[:-1]), as_random_source(rng))
         return self.lattice.to_points(steps + noise.reshape(shape))
@@ -348,7 +348,7 @@ class LatticeKNormMechanism(Mechanism):
         CoordinateError
             If a point is off the lattice or of another dimension than the hull.
         """
-        return self.unchecked_log_density(self._convert_points(z, "z"), self._convert_points(x, "x"))
+        return self.unchecked_log_density(self._convert_to_steps(z, "z"), self._convert_to_steps(x, "x"))
 
     def unchecked_log_density(self, z: IntArray, values: IntArray) -> FloatArray:
         """Return `log_density` of validated points in steps."""
@@ -389,7 +389,7 @@ class LatticeKNormMechanism(Mechanism):
         CoordinateError
             If a point is off the lattice or of another dimension than the hull.
         """
-        return self._compute_losses(self._convert_points(x, "x"), self._convert_points(y, "y"))
+        return self._compute_losses(self._convert_to_steps(x, "x"), self._convert_to_steps(y, "y"))
 
     def _compute_losses(self, first: IntArray, second: IntArray) -> FloatArray:
         shape = second.shape if first.ndim == 1 else np.broadcast_shapes(first.shape, second.shape)
@@ -482,7 +482,7 @@ class LatticeKNormMechanism(Mechanism):
         Fraction or None
             The exact exponent.
         """
-        vector = (self._convert_points(z, "z") - self._convert_points(x, "x")).reshape(1, -1)
+        vector = (self._convert_to_steps(z, "z") - self._convert_to_steps(x, "x")).reshape(1, -1)
         if not self._sublattice.contains(vector)[0]:
             return None
         place = self._sublattice.coordinates(vector)[0]
@@ -513,7 +513,7 @@ class LatticeKNormMechanism(Mechanism):
             return Decimal(0)
         context = _make_result_context(digits)
         # Two more digits for each factor, as their relative errors add up.
-        return context.divide(compute_negative_exp(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
+        return context.divide(compute_exp_of_negative(exponent, digits + 2), self._sum.total(self.decay, digits + 2))
 
     @check_arguments
     def normaliser(self, digits: Annotated[int, Integers(1, _MAX_DIGITS)] = 30) -> Decimal:
@@ -547,7 +547,7 @@ class LatticeKNormMechanism(Mechanism):
         """Return the squared error with another budget in closed form. See `Mechanism`."""
         return float(self.spacing) ** 2 * self._sum.mean_square(epsilon * self._decay_per_epsilon)
 
-    def _convert_points(self, points: npt.ArrayLike, name: str) -> IntArray:
+    def _convert_to_steps(self, points: npt.ArrayLike, name: str) -> IntArray:
         steps = self.lattice.to_steps(points, name)
         if steps.ndim not in (1, 2) or steps.shape[-1] != self.hull.ambient_dimension:
             raise CoordinateError(

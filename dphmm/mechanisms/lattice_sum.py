@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, lock_array
+from dphmm.arrays import BoolArray, FloatArray, make_read_only
 from dphmm.geometry.span import exact_product
 from dphmm.mechanisms.exact import compute_exp, count_integer_digits, make_decimal_context
 
@@ -355,7 +355,7 @@ class Sublattice:
 
 @lru_cache(maxsize=8)
 def _build_identity(dimension: int) -> npt.NDArray[Any]:
-    matrix: npt.NDArray[Any] = lock_array(np.eye(dimension, dtype=object))
+    matrix: npt.NDArray[Any] = make_read_only(np.eye(dimension, dtype=object))
     return matrix
 
 

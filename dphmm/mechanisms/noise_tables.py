@@ -90,7 +90,7 @@ _MAX_UNIFORM_SHARE = 0.01
 MIN_RATIO_EXCESS = 1e-6
 
 
-def compute_max_ratio(epsilon: float) -> tuple[int, int]:
+def compute_exp_lower_bound(epsilon: float) -> tuple[int, int]:
     """Return a fraction of at most ``exp(epsilon)``.
 
     Its numerator and denominator are below ``2**31``.
@@ -101,9 +101,9 @@ def compute_max_ratio(epsilon: float) -> tuple[int, int]:
     Examples
     --------
     >>> from fractions import Fraction
-    >>> Fraction(*compute_max_ratio(1.0)) < Fraction("2.718281828459045")
+    >>> Fraction(*compute_exp_lower_bound(1.0)) < Fraction("2.718281828459045")
     True
-    >>> compute_max_ratio(50.0), compute_max_ratio(1e-12)
+    >>> compute_exp_lower_bound(50.0), compute_exp_lower_bound(1e-12)
     ((2147483647, 1), (1, 1))
     """
     exact = Decimal(check_budget(epsilon))  # the exact value of the double, not its shortest decimal
@@ -638,7 +638,7 @@ class TableMechanism(Mechanism):
         self.edges = edges
         self.dimension = points.shape[1]
         # Two integers, the quotient of which bounds every ratio on an edge; at most ``exp(epsilon)``.
-        self.ratio = compute_max_ratio(self.epsilon)
+        self.ratio = compute_exp_lower_bound(self.epsilon)
         self.weights, self.mixed = build_integer_rows(probabilities, edges, self.ratio)
         self.weights.setflags(write=False)
         apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
@@ -694,7 +694,7 @@ class TableMechanism(Mechanism):
         True
         """
         points, pairs, weights = _merge_equal_states(f, edges, prior)
-        over, under = compute_max_ratio(check_budget(epsilon))
+        over, under = compute_exp_lower_bound(check_budget(epsilon))
         if len(points) == 1:
             return cls(points, pairs, epsilon, np.ones((1, 1)), weights, 0.0)
         if len(points) > MAX_PROGRAM_LOCATIONS and not is_clique(len(points), pairs):

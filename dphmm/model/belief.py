@@ -7,7 +7,7 @@ from math import log
 
 import numpy as np
 
-from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, lock_array
+from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, make_read_only
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief, OutsideStates
@@ -50,7 +50,7 @@ class Belief:
             raise StochasticError("support must contain at least one state, and log_mass one entry for every state")
         if not np.array_equal(possible, logs > -np.inf) or not (logs < np.inf).all():
             raise StochasticError("log_mass must be finite on the support and minus infinity off it")
-        self._logs: FloatArray = lock_array(normalize_logs(logs)[0])
+        self._logs: FloatArray = make_read_only(normalize_logs(logs)[0])
 
     # The contexts of the masses. `None` if the masses belong to states.
     outside: OutsideStates | None = None
@@ -73,7 +73,7 @@ class Belief:
         """
         # Skip the constructor: its checks would cost as much as a step, and the masses are normalised already.
         belief = cls.__new__(cls)
-        belief._logs = lock_array(logs)
+        belief._logs = make_read_only(logs)
         belief.outside = outside
         return belief
 
@@ -142,17 +142,17 @@ class Belief:
     @cached_property
     def log_mass(self) -> FloatArray:
         """The log probabilities, ``(N,)``. Minus infinity exactly off the support."""
-        return self._logs if self.outside is None else lock_array(self.outside.sum_contexts(self._logs))
+        return self._logs if self.outside is None else make_read_only(self.outside.sum_contexts(self._logs))
 
     @cached_property
     def support(self) -> BoolArray:
         """The mask of the possible states, ``(N,)``."""
-        return lock_array(self.log_mass > -np.inf)
+        return make_read_only(self.log_mass > -np.inf)
 
     @cached_property
     def probabilities(self) -> FloatArray:
         """The probabilities, ``(N,)``. Possible states below about ``1e-304`` appear as zero."""
-        return lock_array(exponentiate_logs(self.log_mass))
+        return make_read_only(exponentiate_logs(self.log_mass))
 
     def to_bytes(self) -> bytes:
         """Return the exact log masses as bytes, 8 for each state of the chain.
@@ -276,7 +276,7 @@ class Belief:
         # Cache: the next step reads the probabilities.
         if self.outside is None:
             masses /= total  # in place: large arrays take long to allocate
-            vars(belief)["probabilities"] = lock_array(masses)
+            vars(belief)["probabilities"] = make_read_only(masses)
         return belief
 
     @check_arguments

@@ -15,7 +15,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, lock_array
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_integers, as_numbers, make_read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import InvalidInputError, StochasticError
 from dphmm.model.belief import Belief
@@ -350,7 +350,7 @@ class Observations:
             raise InvalidInputError(
                 f"steps must be {len(rows)} non-negative integers, got shape {steps.shape} or a negative one"
             )
-        vars(self).update(log_likelihood=lock_array(rows), steps=lock_array(steps))
+        vars(self).update(log_likelihood=make_read_only(rows), steps=make_read_only(steps))
 
     def __len__(self) -> int:
         return len(self.log_likelihood)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
+from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.model.transition_operator import (
     LogProduct,
     Operator,
@@ -251,7 +251,7 @@ class Powers:
                     for _ in range(int(log2(_BASE))):
                         power = power @ power
                         power /= power.sum(axis=1, keepdims=True)  # otherwise rounding grows with every square
-            self._matrices.append(lock_array(power))
+            self._matrices.append(make_read_only(power))
         return self._matrices[k]
 
     def _propagate_support(self, possible: BoolArray, steps: int, back: bool) -> BoolArray:
@@ -305,7 +305,7 @@ class LimitDistributions:
         logs = self._find_limit(runs)
         if logs is not None and rest:
             logs = Gap([(self._build_operators(later), times) for later, times in rest]).propagate_forward(logs)
-        logs = None if logs is None else lock_array(normalize_logs(logs)[0])
+        logs = None if logs is None else make_read_only(normalize_logs(logs)[0])
         if len(self._by_ending) >= _CACHE_SIZE:
             self._by_ending.pop(next(iter(self._by_ending)), None)
         self._by_ending[key] = logs
@@ -370,7 +370,7 @@ def _repeat_period(logs: FloatArray, sides: Sides, times: int) -> FloatArray:
         if done < times:
             # The matrix of a period is non-negative. If it changes all masses by nearly the same factor, every further
             # period does, and the rest of the gap needs no steps.
-            growth = _compute_growth(logs, later)
+            growth = _compute_period_change(logs, later)
             if growth is not None and _is_steady(growth, before, later, sides):
                 steady_growth = np.where(np.abs(growth) <= _compute_tolerance(later), 0.0, growth)
                 return np.asarray(later + (times - done) * steady_growth)
@@ -384,7 +384,7 @@ def _compute_tolerance(logs: FloatArray) -> FloatArray:
     return np.asarray(_STEADY_TOLERANCE + _ROUNDING * np.abs(np.where(logs > -np.inf, logs, 0.0)))
 
 
-def _compute_growth(logs: FloatArray, later: FloatArray) -> FloatArray | None:
+def _compute_period_change(logs: FloatArray, later: FloatArray) -> FloatArray | None:
     """Return the change of log masses in a period. None if the support changes."""
     possible = logs > -np.inf
     if not np.array_equal(possible, later > -np.inf):

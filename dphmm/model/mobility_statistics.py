@@ -169,12 +169,12 @@ def compare_crowds(crowd: Crowd, wanted: Crowd) -> dict[str, float]:
     return {
         "visits": jensen_shannon(crowd.visits, wanted.visits),
         "moves": jensen_shannon(*_align_moves(crowd, wanted)),
-        "trip_length": _compare_in_buckets(crowd.lengths, wanted.lengths),
-        "radius_of_gyration": _compare_in_buckets(crowd.radii, wanted.radii),
-        "diameter": _compare_in_buckets(crowd.diameters, wanted.diameters),
+        "trip_length": _compute_histogram_divergence(crowd.lengths, wanted.lengths),
+        "radius_of_gyration": _compute_histogram_divergence(crowd.radii, wanted.radii),
+        "diameter": _compute_histogram_divergence(crowd.diameters, wanted.diameters),
         "origin_destination": jensen_shannon(crowd.trips, wanted.trips),
         "hours": jensen_shannon(*(_pad(side.hours, length) for side in (crowd, wanted))),
-        "top_places": _compare_top_places(crowd.visits, wanted.visits),
+        "top_places": _compute_top_places_overlap(crowd.visits, wanted.visits),
         "rank_correlation": _compute_rank_correlation(crowd.visits, wanted.visits),
     }
 
@@ -238,7 +238,7 @@ def _align_moves(first: Crowd, second: Crowd) -> tuple[FloatArray, FloatArray]:
     return aligned[0], aligned[1]
 
 
-def _compare_in_buckets(first: FloatArray, second: FloatArray) -> float:
+def _compute_histogram_divergence(first: FloatArray, second: FloatArray) -> float:
     edges = np.linspace(0.0, max(float(second.max()), 1e-9), BUCKETS + 1)
     return jensen_shannon(*(np.histogram(np.minimum(values, edges[-1]), edges)[0] for values in (first, second)))
 
@@ -264,7 +264,7 @@ def _compute_diameter(places: FloatArray) -> float:
     return float(np.linalg.norm(places[:, np.newaxis] - places, axis=2).max())
 
 
-def _compare_top_places(first: FloatArray, second: FloatArray) -> float:
+def _compute_top_places_overlap(first: FloatArray, second: FloatArray) -> float:
     count = max(1, int((second > 0).sum()) // 10)
     tops = [set(np.argsort(-visits, kind="stable")[:count].tolist()) for visits in (first, second)]
     return len(tops[0] & tops[1]) / count

@@ -22,7 +22,7 @@ from dphmm.arrays import (
     as_floats,
     as_integers,
     hash_content,
-    lock_array,
+    make_read_only,
 )
 from dphmm.errors import (
     ConfigurationError,
@@ -43,7 +43,7 @@ from dphmm.space.trajectory import round_to_microseconds
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic, build_csr
 from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
-from dphmm.tables.output import write_new_file
+from dphmm.tables.output import create_file
 from dphmm.tables.values import as_number, shorten, shorten_message
 from dphmm.validation import Integers, Interval, Seconds, check_arguments
 
@@ -137,7 +137,7 @@ class MarkovModel:
             )
         name = "transition matrix" if count == 1 else "transition matrix {}"
         transitions = [
-            lock_array(as_stochastic(matrix, name.format(i), compressed=True)) for i, matrix in enumerate(matrices)
+            make_read_only(as_stochastic(matrix, name.format(i), compressed=True)) for i, matrix in enumerate(matrices)
         ]
         chain = int(transitions[0].shape[0])
         size = chain if outside is None else outside.size
@@ -159,8 +159,8 @@ class MarkovModel:
         average = initial_by_class[0] if time_classes is None else time_classes.shares @ initial_by_class
         vars(self).update(
             transitions=tuple(transitions),
-            initial_by_class=lock_array(initial_by_class),
-            initial=lock_array(average),
+            initial_by_class=make_read_only(initial_by_class),
+            initial=make_read_only(average),
             states=states,
             step_seconds=step_seconds,
             time_classes=time_classes,
@@ -175,7 +175,7 @@ class MarkovModel:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         for array in (*self.transitions, self.initial_by_class, self.initial):
-            lock_array(array)  # pickling loses it
+            make_read_only(array)  # pickling loses it
 
     @property
     def transition(self) -> csr_array:
@@ -277,7 +277,7 @@ class MarkovModel:
         moves = csr_array(self.transitions[0].astype(np.bool_))
         for matrix in self.transitions[1:]:
             moves = csr_array(moves + matrix.astype(np.bool_))
-        return lock_array(moves if self.outside is None else self.outside.project_moves(moves))
+        return make_read_only(moves if self.outside is None else self.outside.project_moves(moves))
 
     @cached_property
     def content_hash(self) -> str:
@@ -655,7 +655,7 @@ class MarkovModel:
             about["provenance"] = self.provenance
         if self.calibrated_radii is not None:
             about["calibrated_radii"] = self.calibrated_radii.to_dict()
-        with write_new_file(path, overwrite, private) as part, part.open("wb") as file:
+        with create_file(path, overwrite, private) as part, part.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
 
     @classmethod

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array, csr_array
 from scipy.special import erf
 
-from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, hash_content, lock_array
+from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, hash_content, make_read_only
 from dphmm.errors import StateError, StochasticError
 from dphmm.model.transition_operator import log_sums
 from dphmm.space.grid import Grid
@@ -92,7 +92,7 @@ class OutsideStates:
         outside_shares: npt.ArrayLike,
     ) -> None:
         self.size = int(size)
-        self.border: IntArray = lock_array(as_integers(border, "border states", StateError).copy())
+        self.border: IntArray = make_read_only(as_integers(border, "border states", StateError).copy())
         borders = self.border
         if (
             borders.ndim != 1
@@ -108,7 +108,7 @@ class OutsideStates:
             "outside_shares": (outside_shares, 1),
         }
         self.mean_distances, self.mean_squares, self.outside_shares = (
-            lock_array(as_floats(values, name, StochasticError).copy()) for name, (values, _) in parameters.items()
+            make_read_only(as_floats(values, name, StochasticError).copy()) for name, (values, _) in parameters.items()
         )
         for name, (_, upper) in parameters.items():
             values = getattr(self, name)
@@ -117,7 +117,7 @@ class OutsideStates:
                     f"{name} must be {len(borders)} numbers above 0 and below {upper:g}, one for each border state"
                 )
         # The state that each context is released as, ``(P,)``.
-        self.state_of_context: IntArray = lock_array(np.concatenate([np.arange(self.size), borders]))
+        self.state_of_context: IntArray = make_read_only(np.concatenate([np.arange(self.size), borders]))
 
     @property
     def content_hash(self) -> str:
@@ -137,7 +137,7 @@ class OutsideStates:
         mean²)`` the deviation is ``mean erf(s / √2)``.
         """
         variances = np.log(np.maximum(self.mean_squares / self.mean_distances**2, 1.0))
-        return lock_array(self.mean_distances * erf(np.sqrt(variances / 2)))
+        return make_read_only(self.mean_distances * erf(np.sqrt(variances / 2)))
 
     def __len__(self) -> int:
         return len(self.state_of_context)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_integers, lock_array
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_integers, make_read_only
 from dphmm.errors import ConfigurationError, StateError
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
@@ -83,7 +83,7 @@ class SpeedLimit:
         # The number of rings. It is public, and does not depend on whether every ring contains a move.
         self.ring_count = len(ends) + 2
         # ``(ring_count - 2,)``: the upper end of each ring except the first (staying) and the last, in kilometres.
-        self.ring_ends_km: FloatArray = lock_array(ends * unit)
+        self.ring_ends_km: FloatArray = make_read_only(ends * unit)
         blocks = []
         total = 0
         for first in range(0, self.size, rows):
@@ -92,9 +92,9 @@ class SpeedLimit:
             _check_count(total, min(first + rows, self.size), self.size)
         counts, targets, rings = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         # `MAX_MOVES` is below 2**31.
-        self._indptr, self._indices = lock_array(np.cumsum([0, *counts]).astype(np.int32)), lock_array(targets)
+        self._indptr, self._indices = make_read_only(np.cumsum([0, *counts]).astype(np.int32)), make_read_only(targets)
         # ``(nnz,)``: the ring of each possible move, in the order of `moves`; 0 is staying.
-        self.rings: npt.NDArray[np.uint8] = lock_array(rings)
+        self.rings: npt.NDArray[np.uint8] = make_read_only(rings)
 
     @cached_property
     def moves(self) -> csr_array:

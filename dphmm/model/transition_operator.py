@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import BoolArray, FloatArray, lock_array
+from dphmm.arrays import BoolArray, FloatArray, make_read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.stochastic_matrix import MatrixLike, as_csr
 from dphmm.threads import limit_to_one_thread
@@ -123,7 +123,7 @@ class LogProduct:
     def __init__(self, matrix: csr_array) -> None:
         indices, starts = (part.astype(np.int32, copy=False) for part in (matrix.indices, matrix.indptr))
         narrow = csr_array((matrix.data, indices, starts), shape=matrix.shape)
-        self.matrix: csr_array = lock_array(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
+        self.matrix: csr_array = make_read_only(narrow if narrow.has_sorted_indices else narrow.sorted_indices())
         # Whether plain sums of masses within `LOG_RANGE` do not underflow, and are zero by structure only.
         self.is_linear_safe = bool(matrix.nnz) and float(matrix.data.min()) >= _MIN_SHARE
         rows, columns = matrix.shape
@@ -182,7 +182,7 @@ class LogProduct:
     @cached_property
     def dense(self) -> FloatArray | None:
         """The transposed dense matrix ``(n, m)``. `None` if it is too large or too sparse."""
-        return lock_array(np.ascontiguousarray(self.matrix.toarray().T)) if self._is_full else None
+        return make_read_only(np.ascontiguousarray(self.matrix.toarray().T)) if self._is_full else None
 
     def propagate_support(self, possible: BoolArray) -> BoolArray:
         """Return which sums ``(m,)`` have a positive term, for a mask ``(n,)`` of positive masses."""
@@ -198,7 +198,7 @@ class LogProduct:
     @cached_property
     def log_shares(self) -> FloatArray:
         """The logarithms of the matrix's entries, in storage order."""
-        return lock_array(np.log(self.matrix.data))
+        return make_read_only(np.log(self.matrix.data))
 
     @cached_property
     def rows(self) -> SparseRows:

@@ -105,11 +105,11 @@ def find_release_path(
     """
     rows = expand_log_likelihoods(model, observations)
     first = compute_initial_logs(model, observations, initial)
-    path = find_chain_path(model.operators(observations.gaps, observations.slots), rows, first)
+    path = run_viterbi(model.operators(observations.gaps, observations.slots), rows, first)
     return replace(path, states=model.state_of_context[path.states])
 
 
-def find_chain_path(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:
+def run_viterbi(operators: Sequence[Operator], log_likelihoods: FloatArray, start: FloatArray) -> MostProbablePath:
     """Compute the most probable path over operators that consist of single steps.
 
     Parameters

@@ -25,9 +25,9 @@ from dphmm.space.grid import Box
 from dphmm.space.projection import unwrap_longitudes, wrap_longitude
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
-from dphmm.space.world_map import CREDIT, get_land, get_sea, list_polygons, load_outlines, select_names
+from dphmm.space.world_map import CREDIT, clip_land, get_sea, list_polygons, load_outlines, select_names
 from dphmm.space.world_map import PlaceName as PlaceName
-from dphmm.tables.output import check_output, write_new_file
+from dphmm.tables.output import check_output, create_file
 from dphmm.tables.source import get_suffix
 from dphmm.tables.vector_files import (
     GEOMETRY_TYPES,
@@ -99,7 +99,7 @@ def build_world_basemap(box: Box, max_names: NonNegativeInt = 300) -> Basemap:
     if east <= west:
         return Basemap(credit=NO_BASEMAP)
     frame = shapely.box(west, south, east, north)
-    land = get_land(frame)
+    land = clip_land(frame)
     if land.is_empty:  # only sea
         return Basemap()
     water = list_polygons(shapely.difference(frame, land))
@@ -338,7 +338,7 @@ def extract_basemap(path: str | Path, model: Model, output: str | Path, overwrit
 def write_basemap(path: Path, basemap: Basemap, overwrite: bool = False) -> None:
     """Write a map as GeoJSON for `read_basemap`, compressed if the name ends with ``.gz``."""
     text = json.dumps(_build_collection(basemap), ensure_ascii=False, separators=(",", ":")).encode()
-    with write_new_file(path, overwrite) as part:
+    with create_file(path, overwrite) as part:
         part.write_bytes(gzip.compress(text, mtime=0) if path.suffix.lower() == ".gz" else text)
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import FloatArray, as_floats, find_runs
 from dphmm.errors import ConfigurationError, InvalidInputError, MissingDependencyError, check_installed
-from dphmm.tables import check_output, write_new_file
+from dphmm.tables import check_output, create_file
 from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def save_picture(figure: Any, path: Path, overwrite: bool = False, private: bool
     OutputError
         If the file exists and may not be replaced, or cannot be written.
     """
-    with write_new_file(path, overwrite, private) as part:
+    with create_file(path, overwrite, private) as part:
         save(figure, part, dpi=150, bbox_inches="tight")
 
 

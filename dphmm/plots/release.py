@@ -125,7 +125,7 @@ class ReleaseMap:
         self.table = self.table.select(get_locations(self.table, "estimate")[2])
         if self.policy is not None and self.space is not None:
             self.policy = as_policy(self.policy, self.space.size, get_state_names(self.space))
-        self.projection = self.space.projection if self.space is not None else _build_projection(self.table)
+        self.projection = self.space.projection if self.space is not None else _build_centred_projection(self.table)
         self.rings = [  # the outer ones, latitude and longitude
             (name, shapely.get_coordinates(polygon.exterior)[:, ::-1])
             for name, shape in self.outlines
@@ -620,7 +620,7 @@ def _split_trips(track: Trajectory) -> list[IntArray]:
     return split_into_trips(np.arange(len(track)), track.times)
 
 
-def _build_projection(table: ReleaseTable) -> LocalProjection:
+def _build_centred_projection(table: ReleaseTable) -> LocalProjection:
     if not len(table):
         return LocalProjection(0.0, 0.0)
     return LocalProjection(float(np.median(table["estimate_latitude"])), float(np.median(table["estimate_longitude"])))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_and_lock, find_runs, hash_content
+from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only, find_runs, hash_content
 from dphmm.compilation import compile_if_hot
 from dphmm.geometry import check_loops, planar
 from dphmm.geometry.gauge import Gauge
@@ -74,8 +74,8 @@ class CliqueEdges(EdgeSet):
     def __init__(self, size: int, starts: IntArray, members: IntArray) -> None:
         self.size = size
         starts, members = _select_groups(np.diff(starts) >= 2, starts, members)
-        self.starts: IntArray = copy_and_lock(starts.astype(np.int64))
-        self.members: IntArray = copy_and_lock(members)
+        self.starts: IntArray = copy_read_only(starts.astype(np.int64))
+        self.members: IntArray = copy_read_only(members)
         self._extents_of: tuple[Measurements, _Extents] | None = None
         self._label: IntArray | None = None
         self._last_measurements: Measurements | None = None

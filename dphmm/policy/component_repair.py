@@ -218,7 +218,7 @@ class _Node(NamedTuple):
     total: float
 
 
-class _MergeSearch(RepairProblem[_Node, Repair]):
+class _MergeTree(RepairProblem[_Node, Repair]):
     """The nodes and bounds of a repair that merges components.
 
     Parameters
@@ -281,7 +281,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
         growth = (options.floors - self.floors[options.components]) * self.weights[options.components]
         return float((self.weight[state] * options.floors + growth / len(self.order)).min())
 
-    def _compute_total(self, edges: frozenset[Edge], depth: int) -> float:
+    def _compute_lower_bound(self, edges: frozenset[Edge], depth: int) -> float:
         """Return a lower bound of all repairs of a node.
 
         Each cluster costs at least its weight times its floor; each other component, and each remaining state without
@@ -312,7 +312,7 @@ class _MergeSearch(RepairProblem[_Node, Repair]):
             if edges == node.edges:
                 continue
             search.spend(_WORK_PER_CHILD)
-            total = self._compute_total(edges, depth)
+            total = self._compute_lower_bound(edges, depth)
             child_bound = max(bound, child_bound, total)
             if search.is_beaten(child_bound):
                 continue
@@ -619,7 +619,7 @@ def merge_exactly(problem: ComponentRepairProblem) -> Repair:
         if not problem.compute_objective(other) < problem.compute_objective(best) * (1 - ROUNDING):
             break
         best = other
-    return _MergeSearch(problem).run(_build_unproven_repair(problem, best))
+    return _MergeTree(problem).run(_build_unproven_repair(problem, best))
 
 
 def _build_unproven_repair(problem: ComponentRepairProblem, edges: Iterable[Edge]) -> Repair:

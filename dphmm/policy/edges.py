@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_and_lock, find_runs, hash_content
+from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only, find_runs, hash_content
 from dphmm.errors import PolicyError
 from dphmm.geometry.gauge import Gauge
 from dphmm.geometry.hull import SensitivityHull
@@ -199,7 +199,7 @@ class ListedEdges(EdgeSet):
         # Sorting integers takes a tenth of the time of `np.unique`, which sorts pairs or hashes integers.
         keys = np.sort(self._encode_edges(np.minimum(*pairs.T), np.maximum(*pairs.T)))
         keys = keys[np.diff(keys, prepend=-1) > 0]
-        self.edges: IntArray = copy_and_lock(np.stack(np.divmod(keys, size), axis=1))
+        self.edges: IntArray = copy_read_only(np.stack(np.divmod(keys, size), axis=1))
         self._longest_first: tuple[Measurements, IntArray] | None = None
 
     def iterate_chunks(self, nodes: BoolArray) -> Iterator[IntArray]:

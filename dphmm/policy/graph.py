@@ -21,7 +21,7 @@ from dphmm.arrays import (
     as_constraint,
     as_integers,
     hash_content,
-    lock_array,
+    make_read_only,
 )
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
@@ -97,8 +97,10 @@ class PolicyGraph(ReadOnlyGraph):
             raise PolicyError("a PolicyGraph cannot be built edge by edge: pass policy.to_networkx() to the algorithm")
         self._edge_set: EdgeSet = edge_set
         self._contains_all = nodes is None
-        self._nodes: BoolArray = lock_array(np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy())
-        self._open: BoolArray | None = None if open_ is None or not open_.any() else lock_array(open_.copy())
+        self._nodes: BoolArray = make_read_only(
+            np.ones(edge_set.size, dtype=np.bool_) if nodes is None else nodes.copy()
+        )
+        self._open: BoolArray | None = None if open_ is None or not open_.any() else make_read_only(open_.copy())
         # Whether any state is open.
         self.has_open = self._open is not None and bool((self._open & self._nodes).any())
         # Whether every two states of the graph are known to be adjacent.
@@ -406,7 +408,7 @@ class PolicyGraph(ReadOnlyGraph):
         Open states are neither exposed nor protected. They have no edges, so releasing them unchanged violates the
         guarantee of no edge; see `with_open`.
         """
-        return lock_array(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
+        return make_read_only(np.zeros(self.size, dtype=np.bool_) if self._open is None else self._open & self._nodes)
 
     @check_arguments
     def components(self, constraint: npt.ArrayLike | None = None) -> IntArray:
@@ -861,7 +863,7 @@ def as_policy(
     return PolicyGraph._from_networkx(policy, size, names, argument)
 
 
-def check_policy_and_measurements(
+def convert_policy_and_measurements(
     graph: PolicyLike, f: npt.ArrayLike | Measurements
 ) -> tuple[PolicyGraph, Measurements]:
     """Convert a policy and measurements, and check that they have equally many states.

@@ -130,7 +130,7 @@ class HullProblem:
         if flat is not None:
             return flat
         incumbent = min(self._build_initial_repairs(), key=lambda repair: repair.value)
-        search = RepairSearch(_HullSearch(self), incumbent, Work(limit))
+        search = RepairSearch(_HullTree(self), incumbent, Work(limit))
         if not self.complete:
             search.leave_open(self._compute_floor_beyond_candidates())
         return search.run()
@@ -266,7 +266,7 @@ class _Options:
     def reduce_per_state(self, reduce: np.ufunc, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Reduce values ``(u,)`` of differences over the differences of every exposed state.
 
-        Every state must have a difference, as `reduceat` has no value of an empty range; `_HullSearch.iterate_roots`
+        Every state must have a difference, as `reduceat` has no value of an empty range; `_HullTree.iterate_roots`
         checks it.
         """
         return np.asarray(reduce.reduceat(values[self.option_of_pair], self.starts[:-1]))
@@ -324,7 +324,7 @@ class _Node:
     protected: BoolArray
 
 
-class _HullSearch(RepairProblem[_Node, HullRepair]):
+class _HullTree(RepairProblem[_Node, HullRepair]):
     """The nodes and bounds of a repair with one hull, searched best-first.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_and_lock, lock_array
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_read_only, make_read_only
 from dphmm.errors import PolicyError, SingletonConstraintError
 from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
@@ -29,7 +29,7 @@ from dphmm.policy.component_bodies import (
     label_components,
 )
 from dphmm.policy.component_repair import ComponentRepairProblem, merge_exactly, merge_nearest, merge_sequentially
-from dphmm.policy.graph import PolicyGraph, PolicyLike, check_policy_and_measurements
+from dphmm.policy.graph import PolicyGraph, PolicyLike, convert_policy_and_measurements
 from dphmm.policy.hull_repair import HullProblem, list_candidates
 from dphmm.policy.repair_effect import RepairEffect
 from dphmm.policy.repair_objective import Objective, build_noise_cost
@@ -156,7 +156,7 @@ def degree_of_protection(
         same measurement count; open states never do. Exact if the measurements lie on a lattice and the body is the
         hull.
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
     possible = as_constraint(constraint, policy.size)
     restricted = policy.restrict(possible)
     if noise_scope == "component" or restricted.has_open:
@@ -192,7 +192,7 @@ def exposed_states(
     IntArray
         ``(k,)``: the exposed states, ascending.
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
     degrees = degree_of_protection(policy, measurements, constraint, body, membership, noise_scope)
     return np.flatnonzero((degrees == 1) & ~policy.open)
 
@@ -267,7 +267,7 @@ def protect(
     >>> protect(graph, f, [False, False, True, True, True, True], objective="volume").hull.volume
     14.0
     """
-    policy, measurements = check_policy_and_measurements(graph, f)
+    policy, measurements = convert_policy_and_measurements(graph, f)
     protector = Protector(measurements, method, objective, body, membership, repair_max_work, noise_scope)
     return protector(policy, as_constraint(constraint, policy.size), prior)
 
@@ -376,11 +376,11 @@ class Protector:
         return replace(
             protection,
             graph=graph,
-            degrees=copy_and_lock(np.where(graph.open, 1, protection.degrees)),
+            degrees=copy_read_only(np.where(graph.open, 1, protection.degrees)),
             diameter=inf,
-            components=copy_and_lock(labels),
+            components=copy_read_only(labels),
             parts=(protection.parts[0], NoiseBody(point, point, point)),
-            part_of=copy_and_lock(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
+            part_of=copy_read_only(np.where(labels < 0, -1, np.where(graph.open, 1, 0))),
             is_shared=False,
         )
 
@@ -429,13 +429,13 @@ class Protector:
             is_optimal=repair.is_optimal,
             objective_value=repair.value,
             lower_bound=repair.bound,
-            degrees=copy_and_lock(degrees),
+            degrees=copy_read_only(degrees),
             body=units if around is joint else convert_to_units(measurements, around),
             coordinate_hull=joint,
             diameter=diameter,
-            components=copy_and_lock(labels),
+            components=copy_read_only(labels),
             parts=bodies.bodies,
-            part_of=copy_and_lock(np.where(labels < 0, -1, bodies.of_component[labels])),
+            part_of=copy_read_only(np.where(labels < 0, -1, bodies.of_component[labels])),
             effect=effect,
         )
 
@@ -461,7 +461,7 @@ def _build_single_body_protection(
     effect: RepairEffect | None = None,
 ) -> Protection:
     """Return the protection with one noise body for all possible states."""
-    components = lock_array(np.where(graph.node_mask, 0, -1))
+    components = make_read_only(np.where(graph.node_mask, 0, -1))
     return Protection(
         graph=graph,
         hull=part.hull,
@@ -469,7 +469,7 @@ def _build_single_body_protection(
         is_optimal=repair.is_optimal,
         objective_value=repair.value,
         lower_bound=repair.bound,
-        degrees=lock_array(degrees),
+        degrees=make_read_only(degrees),
         body=part.body,
         coordinate_hull=part.coordinate_hull,
         diameter=diameter,

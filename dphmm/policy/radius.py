@@ -192,7 +192,7 @@ class RadiusEdges(EdgeSet):
             offsets = offsets[1:]
             if _occurs(cells, int(offset[0]), int(offset[1])):
                 hull = hull.grow(offset[None, : measurements.dimension])
-                offsets = offsets[hull.may_grow_by(offsets[:, : measurements.dimension])]
+                offsets = offsets[hull.can_grow_by(offsets[:, : measurements.dimension])]
         return hull
 
     def _compute_offset_hull(

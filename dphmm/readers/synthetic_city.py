@@ -238,7 +238,7 @@ class _Diary:
         return along, (places[leg] == places[leg + 1]).all(axis=1)
 
 
-def sample_trajectories(
+def sample_synthetic_trajectories(
     users: int = 12, days: int = 5, step_minutes: float = 5.0, *, city: City | None = None, rng: Rng = 1
 ) -> tuple[Trajectory, ...]:
     """Sample trajectories of synthetic users of the synthetic city, from 2024-03-07 on.
@@ -272,7 +272,7 @@ def sample_trajectories(
 
     Examples
     --------
-    >>> first, second = sample_trajectories(users=2, days=1)
+    >>> first, second = sample_synthetic_trajectories(users=2, days=1)
     >>> first.user, len(first) > 200
     ('p01', True)
     """

@@ -22,7 +22,7 @@ from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, import_library
 from dphmm.tables.binary_files import connect
-from dphmm.tables.output import OWNER_ONLY, sync_folder, write_new_file
+from dphmm.tables.output import OWNER_ONLY, create_file, sync_folder
 from dphmm.tables.values import is_text
 
 # The application id in the file's header: ``dphm``.
@@ -399,7 +399,7 @@ class Database:
             raise self._translate_error(problem) from None
 
     @contextmanager
-    def begin_transaction(self, durable: bool = True) -> Iterator[None]:
+    def run_transaction(self, durable: bool = True) -> Iterator[None]:
         """Run a block as the only writer. Commit at its end, roll back at an error.
 
         Parameters
@@ -504,7 +504,7 @@ def _has_same_sessions(copy: Path, connection: sqlite3.Connection) -> bool:
 def _copy_file(connection: sqlite3.Connection, copy: Path, mark: str) -> None:
     """Copy a database to a private file, and close the copy with a mark."""
     with (
-        write_new_file(copy, overwrite=True, private=True) as part,
+        create_file(copy, overwrite=True, private=True) as part,
         closing(sqlite3.connect(part, isolation_level=None)) as target,
     ):
         connection.backup(target)
@@ -759,13 +759,13 @@ class PostgresDatabase:
         self._next_attempt_at = 0.0
 
     @contextmanager
-    def begin_transaction(self, durable: bool = True) -> Iterator[None]:
+    def run_transaction(self, durable: bool = True) -> Iterator[None]:
         """Run a block in a transaction. Commit at its end, roll back at an error.
 
         Parameters
         ----------
         durable
-            Whether the transaction must survive a power failure; see `Database.begin_transaction`.
+            Whether the transaction must survive a power failure; see `Database.run_transaction`.
         """
         self.check_process()
         with self._lock:
@@ -800,7 +800,7 @@ class PostgresDatabase:
         try:
             if not database._is_unused():
                 raise SessionBusyError("the database is in use by a relay; stop all relays first")
-            with database.begin_transaction():
+            with database.run_transaction():
                 database.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
                 store_format = database.get_stored_format()
                 copies = {table: f"format_{store_format}_{table}" for table in list_tables(store_format)}
@@ -835,7 +835,7 @@ class PostgresDatabase:
 
     def _check_tables(self, readonly: bool, is_migrating: bool) -> None:
         """Create missing tables. Refuse those of another format."""
-        with self.begin_transaction():
+        with self.run_transaction():
             self.execute(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
             ((there,),) = self.execute("SELECT to_regclass('dphmm_format') IS NOT NULL")
             if not there:

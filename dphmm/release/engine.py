@@ -638,7 +638,7 @@ class Releaser:
         state = self.filter_state
         before = state.predict(self.model, steps) if prior is None else prior
         # The schedule chooses a budget from the belief alone. Event caps can only lower it.
-        scheduled = self._scheduler.build_plan(before, budget, steps, state, self.planner, plan)
+        scheduled = self._scheduler.plan_within_schedule(before, budget, steps, state, self.planner, plan)
         return self.event_caps.limit_plan(scheduled, state, self.planner)
 
     @_make_atomic
@@ -733,7 +733,7 @@ class Releaser:
         self.soundness(plan)
         if plan.constraint[true_state]:
             return true_state
-        return int(self.planner.map_to_released(np.array([true_state]), plan.constraint)[0])
+        return int(self.planner.map_to_surrogates(np.array([true_state]), plan.constraint)[0])
 
     def _draw_validated(self, plan: StepPlan, released_state: int) -> ReleaseRecord:
         """Sample a plan for the result of `_validate_draw` and update the belief."""
@@ -875,7 +875,7 @@ class Releaser:
         if wanted is not plan.constraint:
             outside = np.flatnonzero(wanted & ~plan.constraint)
             if len(outside):
-                likelihood[outside] = likelihood[self.planner.map_to_released(outside, plan.constraint)]
+                likelihood[outside] = likelihood[self.planner.map_to_surrogates(outside, plan.constraint)]
         return likelihood
 
     def private_diagnostics(self, state: int, place: FloatArray | None = None) -> PrivateDiagnostics:

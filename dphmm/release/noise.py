@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, lock_array
+from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.mechanisms.base import Mechanism
 from dphmm.model.belief import Belief
 from dphmm.policy.protection import Protection
@@ -24,7 +24,7 @@ from dphmm.release.query import Query
 _RELATIVE_FLAT_WIDTH = 4 * float(np.finfo(np.float64).eps)
 
 # The probabilities of the components if there is only one.
-_SINGLE_SHARE: FloatArray = lock_array(np.ones(1))
+_SINGLE_SHARE: FloatArray = make_read_only(np.ones(1))
 
 # The seed of reference samples, which do not depend on the user and are never released.
 _REFERENCE_SEED = 7

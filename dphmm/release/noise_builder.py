@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dphmm.arrays import FloatArray, IntArray, copy_and_lock, hash_content
+from dphmm.arrays import FloatArray, IntArray, copy_read_only, hash_content
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.geometry.hull import SensitivityHull
@@ -213,7 +213,7 @@ def with_hop_distances(protection: Protection) -> Protection:
         # An edge bounds the log ratio by epsilon, a path of h edges by h times epsilon. So the diameter is in hops.
         if np.isfinite(diameter):
             diameter = float(count_hops(len(states), edges).max())
-    return replace(protection, degrees=copy_and_lock(degrees), diameter=diameter, effect=None)
+    return replace(protection, degrees=copy_read_only(degrees), diameter=diameter, effect=None)
 
 
 def list_component_edges(protection: Protection) -> list[tuple[IntArray, IntArray]]:

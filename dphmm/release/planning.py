@@ -342,7 +342,7 @@ class Planner:
         """
         return self._outputs.get_or_make(plan.repair_id, lambda: self._create_outputs(plan, epsilon))
 
-    def map_to_released(self, states: IntArray, constraint: BoolArray) -> IntArray:
+    def map_to_surrogates(self, states: IntArray, constraint: BoolArray) -> IntArray:
         """Return the possible state released for each of `states`: itself, or its surrogate."""
         released = states.copy()
         is_outside = ~constraint[states]
@@ -365,7 +365,7 @@ class Planner:
             outside = np.flatnonzero(posterior.support & ~plan.constraint)
             if len(outside):  # assign the mass of impossible states to their surrogates
                 probabilities = probabilities.copy()
-                np.add.at(probabilities, self.map_to_released(outside, plan.constraint), probabilities[outside])
+                np.add.at(probabilities, self.map_to_surrogates(outside, plan.constraint), probabilities[outside])
         return plan.noise.summarize_likeliest_component(probabilities, plan.protection.graph.open)
 
     def _create_plan(
@@ -406,7 +406,7 @@ class Planner:
     def _create_outputs(self, plan: StepPlan, epsilon: float) -> Outputs:
         values = self.query.values
         noise = self.build_noise(plan, epsilon)
-        released_as = self.map_to_released(np.arange(len(values)), plan.constraint)
+        released_as = self.map_to_surrogates(np.arange(len(values)), plan.constraint)
         if noise.is_tabular:
             return TableOutputs(
                 len(values), lambda budget: _build_log_table(self.build_noise(plan, budget))[released_as]

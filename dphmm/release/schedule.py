@@ -346,7 +346,7 @@ class Scheduler:
         key = hash_content(self._model.content_hash, self.points, self.cell)
         return _GROWTHS.get_or_make(key, lambda: ErrorGrowth.from_model(self._model, self.points, self.cell))
 
-    def build_plan(
+    def plan_within_schedule(
         self,
         prior: Belief,
         epsilon: float,

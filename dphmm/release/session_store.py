@@ -299,7 +299,7 @@ class SessionStore:
         try:
             return parse(rows[0][0]) if rows else None
         except (TypeError, ValueError):
-            raise self._make_damage_error(f"the row {name!r} of its identity") from None
+            raise self._build_damage_error(f"the row {name!r} of its identity") from None
 
     def keep_clock(self, second: int) -> None:
         """Store the last second at which a relay trusted its clock.
@@ -309,7 +309,7 @@ class SessionStore:
         second
             Seconds since 1970.
         """
-        with self.database.begin_transaction(durable=False):
+        with self.database.run_transaction(durable=False):
             anew = "(name) DO UPDATE SET value = excluded.value"
             self._insert("identity", _CLOCK_NAME, str(second), conflict=anew)
 
@@ -325,7 +325,7 @@ class SessionStore:
         """
         names = [name for (name,) in self.database.execute("SELECT name FROM session ORDER BY name")]
         if not all(isinstance(name, str) for name in names):
-            raise self._make_damage_error("the name of a session")
+            raise self._build_damage_error("the name of a session")
         return names
 
     def session(self, name: str) -> StoredSession | None:
@@ -410,7 +410,7 @@ class SessionStore:
         rows = self.database.execute(query, (session,))
         what = f"the progress of session number {session}"
         if len(rows) != 1:
-            raise self._make_damage_error(what)
+            raise self._build_damage_error(what)
         if self._written is not None and self._written[0] == (session, *rows[0]):
             return self._written[1]
         *values, digest = rows[0]
@@ -563,10 +563,10 @@ class SessionStore:
             query = f"{_RECORDS} session = ? AND number >= ? AND number < ? ORDER BY number"
             rows = self.database.execute(query, (session, begin, stop))
             if len(rows) != stop - begin:
-                raise self._make_damage_error(f"the releases of session number {session}")
+                raise self._build_damage_error(f"the releases of session number {session}")
             for expected, row in enumerate(rows, start=begin):
                 if row[0] != expected:
-                    raise self._make_damage_error(f"release {expected} of session number {session}")
+                    raise self._build_damage_error(f"release {expected} of session number {session}")
                 yield row
 
     def _parse_release(self, session: int, row: tuple[Any, ...]) -> StoredRelease:
@@ -590,9 +590,9 @@ class SessionStore:
         except MissingExtensionError as problem:
             raise MissingExtensionError(f"{self.path}: {what}: {problem}") from None
         except (TypeError, AttributeError, ValueError):
-            raise self._make_damage_error(what) from None
+            raise self._build_damage_error(what) from None
 
-    def _make_damage_error(self, what: str) -> DataFileError:
+    def _build_damage_error(self, what: str) -> DataFileError:
         return DataFileError(self.path, f"is damaged at {what}; restore a copy")
 
     # ---- writing -------------------------------------------------------------------------------------------------
@@ -625,7 +625,7 @@ class SessionStore:
         """
         texts = _format_terms(terms), json.dumps(asdict(limits))
         for _ in range(_MAX_ATTEMPTS):
-            with self.database.begin_transaction():
+            with self.database.run_transaction():
                 if self.session(name) is not None:
                     break
                 ((number,),) = self.database.execute("SELECT 1 + COALESCE(MAX(number), 0) FROM session")
@@ -663,7 +663,7 @@ class SessionStore:
         OutputError
             If there is no space or no permission: before sampling, or at the commit. Also if the store is closed.
         """
-        with self.database.begin_transaction():
+        with self.database.run_transaction():
             if not self._is_current(session, progress):
                 return None
             self.check_open()  # a later statement, which sees what was committed while the first one waited
@@ -722,7 +722,7 @@ class SessionStore:
             last = stored.agreements[-1]
             if last.note == note and all(terms[query].has_same_content(last.terms[query]) for query in terms):
                 return stored
-            with self.database.begin_transaction():
+            with self.database.run_transaction():
                 progress = self.lock_progress(stored.number)
                 self.check_open()
                 if progress.num_amendments == len(stored.agreements) - 1:
@@ -750,7 +750,7 @@ class SessionStore:
         bool
             Whether it was written.
         """
-        with self.database.begin_transaction():
+        with self.database.run_transaction():
             if not self._is_current(session, progress):
                 return False
             self.check_open()
@@ -865,7 +865,7 @@ class SessionStore:
                 f"session {stored.name!r} cannot be pruned: its event caps look back at all releases"
             )
         session = stored.number
-        with self.database.begin_transaction():
+        with self.database.run_transaction():
             progress = self.lock_progress(session)
             count, latest = progress.count, progress.slot
             before = self.get_pruned_costs(session)
@@ -937,7 +937,7 @@ class SessionStore:
         name = f"session {stored.name!r}"
         if any(terms.settings.caps for agreed in stored.agreements for terms in agreed.terms.values()):
             raise ConfigurationError(f"{name} cannot be rewound: its event caps look back at all releases")
-        with self.database.begin_transaction():
+        with self.database.run_transaction():
             progress = self.lock_progress(stored.number)
             self.check_open()
             if progress.latest_slot is None or progress.latest_slot <= slot:

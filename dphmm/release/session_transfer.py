@@ -186,9 +186,9 @@ def export_store(store: str | Path, output: str | Path, backup: bool = False) ->
             part.with_name(part.name + ending).unlink(missing_ok=True)
         is_closing = False
         try:
-            with SessionStore(part) as target, source.database.begin_transaction():
+            with SessionStore(part) as target, source.database.run_transaction():
                 source.database.lock_tables()
-                with target.database.begin_transaction():
+                with target.database.run_transaction():
                     result = _copy_tables(source, target)
                     # Until the store is closed, the file can only be imported as a copy that may lack releases.
                     target.set_mark({**mark, "state": "backup"})
@@ -212,7 +212,7 @@ def _is_open(source: SessionStore) -> bool:
 
     A commit that was reported as failed may have closed it.
     """
-    with suppress(DphmmError), source.database.begin_transaction():
+    with suppress(DphmmError), source.database.run_transaction():
         source.database.lock_tables()  # waits for such a commit
         return source.get_mark() is None
     return False
@@ -246,7 +246,7 @@ def _complete_export(store: str | Path, part: Path, path: Path) -> Export:
 def _mark_exact(part: Path) -> None:
     """Let a copy of a closed store be imported as one that contains all releases."""
     with SessionStore(part, accept_closed=True) as copy:
-        with copy.database.begin_transaction():
+        with copy.database.run_transaction():
             copy.set_mark({**(copy.get_mark() or {}), "state": "exact"})
         _close_completely(copy)
 
@@ -316,13 +316,13 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
             _check_new(target)
             if not is_new_file:
                 _check_source(source, file, mark, withhold)
-                with target.database.begin_transaction():
+                with target.database.run_transaction():
                     target.database.lock_tables()
                     _check_new(target)  # another import may have been completed in the meantime
                     target.set_mark(_INCOMPLETE_MARK)
             if is_exact:
                 key = {"id": mark["id"], "state": "importing", "key": secrets.token_hex(16)}
-                with target.database.begin_transaction():
+                with target.database.run_transaction():
                     target.database.lock_tables()
                     result = _copy_tables(source, target)
                     target.set_mark(key)
@@ -331,7 +331,7 @@ def import_store(file: str | Path, store: str | Path, withhold: bool = False) ->
                 _set_mark(target, None)
                 return Import(*result)
             until = ceil(clock()) + _MAX_CLOCK_SKEW_S
-            with target.database.begin_transaction():
+            with target.database.run_transaction():
                 target.database.lock_tables()
                 result = _copy_tables(source, target)
                 target.set_mark(None)
@@ -359,14 +359,14 @@ def _check_source(source: SessionStore, file: str | Path, mark: Mapping[str, str
 
 def _consume(source: SessionStore, mark: Mapping[str, str], target_mark: Mapping[str, str]) -> None:
     """Mark an exported file as imported into a store."""
-    with source.database.begin_transaction():
+    with source.database.run_transaction():
         if (source.get_mark() or {}) != mark:
             raise ConfigurationError(f"{source.path} was imported into another store in the meantime; use that store")
         source.set_mark({**mark, "state": "imported", "into": target_mark["key"]})
 
 
 def _set_mark(store: SessionStore, mark: Mapping[str, str] | None) -> None:
-    with store.database.begin_transaction():
+    with store.database.run_transaction():
         store.set_mark(mark)
 
 

@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, lock_array
+from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.caching import BoundedCache
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
@@ -38,7 +38,7 @@ _CACHE_SIZE = 256
 _MAX_EDGES_PER_BLOCK = 1 << 12
 # Above this number of exposed candidates, one tree over the gauge is faster than the nine nearest states of each.
 _MAX_CANDIDATES = 4096
-_NO_EDGES: IntArray = lock_array(np.zeros((0, 2), dtype=np.int64))
+_NO_EDGES: IntArray = make_read_only(np.zeros((0, 2), dtype=np.int64))
 
 
 @dataclass(frozen=True)

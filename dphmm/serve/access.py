@@ -58,13 +58,13 @@ class AccessTable:
 
     def add(self, kind: Kind, user: str, token: str) -> None:
         """Add the digest of a token of a user."""
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute("INSERT INTO access (token, user_name, kind) VALUES (?, ?, ?)", (token, user, kind))
             self._increment_version()
 
     def remove(self, token: str) -> None:
         """Remove the digest of a token."""
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute("DELETE FROM access WHERE token = ?", (token,))
             self._increment_version()
 
@@ -76,7 +76,7 @@ class AccessTable:
         ConfigurationError
             If there is no such token.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             statement = "UPDATE access SET token = ? WHERE token = ? RETURNING token"
             if not self._database.execute(statement, (new, token)):
                 raise ConfigurationError("the token was changed in the meantime; try again")
@@ -98,7 +98,7 @@ class AccessTable:
         ConfigurationError
             If there is no such device.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute("UPDATE access SET preferred = 0, mqtt_device = '' WHERE user_name = ?", (user,))
             if token is not None:
                 statement = (
@@ -122,7 +122,7 @@ class AccessTable:
             If there is one with this name.
         """
         statement = "INSERT INTO recipient VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING name"
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             if not self._database.execute(statement, (recipient.name, _to_json(recipient))):
                 raise ConfigurationError(f"recipient {recipient.name!r} is in the database already; remove it first")
             self._increment_version()
@@ -135,7 +135,7 @@ class AccessTable:
         ConfigurationError
             If there is no such recipient, or it is invalid.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             row_lock = self._database.row_lock
             rows = self._database.execute(f"SELECT body FROM recipient WHERE name = ?{row_lock}", (name,))
             if not rows:
@@ -152,7 +152,7 @@ class AccessTable:
         ConfigurationError
             If there is no such recipient.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             if not self._database.execute("DELETE FROM recipient WHERE name = ? RETURNING name", (name,)):
                 raise _build_unknown_recipient_error(name)
             self._increment_version()

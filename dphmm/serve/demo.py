@@ -17,7 +17,7 @@ import tomli_w
 from dphmm.errors import ConfigurationError, import_library
 from dphmm.jobs import learn, region
 from dphmm.plots.basemap import Basemap, PlaceName, write_basemap
-from dphmm.readers.synthetic_city import City, build_city, sample_trajectories
+from dphmm.readers.synthetic_city import City, build_city, sample_synthetic_trajectories
 from dphmm.serve.config import generate_token, hash_token
 from dphmm.serve.server import SOCKET_VARIABLE, serve
 from dphmm.space.trajectory import Trajectory
@@ -60,7 +60,7 @@ def serve_demo(folder: Path, names: Sequence[str] = ("ann", "bob"), port: int = 
     listening = bind_local_port(port)
     port = listening.getsockname()[1]
     city = build_city()
-    everyone = sample_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
+    everyone = sample_synthetic_trajectories(_NUM_TRAINING_USERS + len(names), _NUM_DAYS, STEP_SECONDS / 60, city=city)
     others, senders = everyone[:_NUM_TRAINING_USERS], everyone[_NUM_TRAINING_USERS:]
     south, west, north, east = city.box
     rows = (

@@ -30,7 +30,7 @@ class DeviceTables:
 
     def record_contact(self, user: str, second: int, outcomes: Mapping[str, int]) -> None:
         """Store that a user's phone posted at a second, with the number of entries by outcome."""
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             self._database.execute(
                 "INSERT INTO last_contact VALUES (?, ?, ?) ON CONFLICT (user_name) DO UPDATE "
                 "SET second = excluded.second, outcomes = excluded.outcomes",
@@ -54,7 +54,7 @@ class DeviceTables:
             Time since the last post of the preferred device after which it counts as silent.
         """
         if device in preferred:
-            with self._database.begin_transaction(durable=False):
+            with self._database.run_transaction(durable=False):
                 self._database.execute(
                     "INSERT INTO device_contact VALUES (?, ?, ?) ON CONFLICT (user_name, device) DO UPDATE "
                     "SET second = excluded.second",

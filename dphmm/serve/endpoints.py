@@ -175,7 +175,7 @@ class Relay:
             forwarder.take(user, received.fixes)
 
     @asynccontextmanager
-    async def run_background_tasks(self) -> AsyncIterator[None]:
+    async def send_to_recipients(self) -> AsyncIterator[None]:
         """Send to recipients while this context is open."""
         forwarded = [  # in the file only, and therefore constant
             recipient
@@ -346,7 +346,7 @@ def make_app(
     @asynccontextmanager
     async def run_lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
-            async with relay.run_background_tasks():
+            async with relay.send_to_recipients():
                 yield
                 on_shutdown()
         finally:

@@ -55,7 +55,7 @@ class LoginTable:
         tokens = tuple(dict.fromkeys((*earlier, hash_token(token))))[-_MAX_TOKENS:]
         cookie = secrets.token_urlsafe(32)
         login = Login(tokens, secrets.token_urlsafe(32))
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute("DELETE FROM login WHERE until < ?", (get_current_second(),))
             row = hash_token(cookie), " ".join(login.tokens), login.csrf, get_current_second() + _LOGIN_LIFETIME_S
             self._database.execute("INSERT INTO login VALUES (?, ?, ?, ?)", row)
@@ -69,5 +69,5 @@ class LoginTable:
 
     def log_out(self, cookie: str) -> None:
         """End a login."""
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute("DELETE FROM login WHERE cookie = ?", (hash_token(cookie),))

@@ -151,7 +151,7 @@ class RecipientTables:
 
     def get_identity(self) -> str:
         """Return the random name of this store, which does not change with its path."""
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._database.execute(
                 "INSERT INTO identity VALUES (?, ?) ON CONFLICT DO NOTHING", (_IDENTITY_NAME, secrets.token_hex(16))
             )
@@ -166,7 +166,7 @@ class RecipientTables:
         DphmmError
             If the store cannot be written, or is closed.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._store.check_open()
             self._database.execute(
                 "INSERT INTO identity VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -226,7 +226,7 @@ class RecipientTables:
         """
         if set(active) == {key for key, state in self._get_recipient_states(session).items() if not state.is_absent}:
             return is_current()
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             count = self._store.lock_progress(session).count
             if not is_current():
                 return False
@@ -319,7 +319,7 @@ class RecipientTables:
         )
         arguments = (MAIN_QUERY, *sessions, *recipients, max_per_recipient, holder)
         since = monotonic()
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             rows = self._database.execute(statement, arguments)
         return [
             Lease(key, session, user, failures, errors, since + LEASE_S)
@@ -352,7 +352,7 @@ class RecipientTables:
         now_ms = self._database.now_ms
         since = monotonic()
         more = "? < (SELECT count FROM progress WHERE progress.session = delivery.session)"
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             rows = self._database.execute(
                 f"UPDATE delivery SET number = CASE WHEN number < ? THEN ? ELSE number END, failures = 0, errors = 0, "
                 f"leased_until = {now_ms} + CASE WHEN {more} THEN {_LEASE_MS} ELSE 0 END, "
@@ -381,7 +381,7 @@ class RecipientTables:
         seconds : float
             The time.
         """
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             self._database.execute(
                 f"UPDATE delivery SET failures = ?, errors = ?, leased_until = {self._database.now_ms} + ? "
                 "WHERE recipient = ? AND session = ? AND holder = ?",
@@ -403,7 +403,7 @@ class RecipientTables:
             change = "leased_until = 0"
             where = " WHERE holder = ? AND failures = 0"
             values = (holder,)
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             self._database.execute(f"UPDATE delivery SET {change}{where}", values)
 
     def list_message_ages(self) -> dict[str, float]:
@@ -457,7 +457,7 @@ class RecipientTables:
         InvalidInputError
             If the time is not in the future. Such a pause would end an earlier one.
         """
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             count = self._store.lock_progress(session).count  # nothing is released or exported until this is written
             self._store.check_open()  # a store that continues elsewhere would not have the pause
             state = self.get_state(key, session)
@@ -529,7 +529,7 @@ class RecipientTables:
         if len(links) - len(ended_links) >= _MAX_LINKS:
             raise InvalidInputError(f"there are {_MAX_LINKS} links already; end one first")
         token = generate_token()
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             count = self._store.lock_progress(session).count
             self._store.check_open()
             key = _LINK_PREFIX + hash_token(token)
@@ -561,7 +561,7 @@ class RecipientTables:
 
     def end_link(self, key: str, session: int) -> None:
         """End a link now. A link that has already ended is deleted."""
-        with self._database.begin_transaction():
+        with self._database.run_transaction():
             self._store.lock_progress(session)
             self._store.check_open()
             link = self.get_state(key, session) if key.startswith(_LINK_PREFIX) else None
@@ -573,7 +573,7 @@ class RecipientTables:
 
     def end_expired_links(self) -> None:
         """Store that links have ended, so that a clock that is set back does not open them again."""
-        with self._database.begin_transaction(durable=False):
+        with self._database.run_transaction(durable=False):
             self._database.execute(
                 "UPDATE delivery SET absent = 1 WHERE ends <= ? AND absent = 0", (get_current_second(),)
             )

@@ -42,7 +42,7 @@ from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
 from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, generate_token, hash_token
-from dphmm.tables import check_output, iso_time, write_new_file, write_text
+from dphmm.tables import check_output, create_file, iso_time, write_text
 from dphmm.tables.json_toml import read_keys
 from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, check_arguments
 
@@ -263,7 +263,7 @@ def write_relay(
     }
     RelayConfig.from_keys(content, file)
     if new_model is not None:
-        with write_new_file(model_file, overwrite) as part:
+        with create_file(model_file, overwrite) as part:
             new_model.save(part)
     entries = [_format_entry(name, values) for name in ("device", "page", "recipient") for values in content.pop(name)]
     write_text(file, tomli_w.dumps(content) + "".join(entries), overwrite, private=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import shapely
 from shapely.affinity import translate
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, copy_and_lock, lock_array
+from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, copy_read_only, make_read_only
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import LocalProjection, build_centred_projection, unwrap_longitudes
@@ -98,8 +98,8 @@ class Streets(StateSpace):
         projection: LocalProjection | None = None,
         credit: str = "",
     ) -> None:
-        self._vertices = copy_and_lock(as_integers(vertices, "vertices", StateError))
-        self._counts = copy_and_lock(as_integers(counts, "counts", StateError))
+        self._vertices = copy_read_only(as_integers(vertices, "vertices", StateError))
+        self._counts = copy_read_only(as_integers(counts, "counts", StateError))
         if not is_text(credit):
             raise ConfigurationError(f"credit must be a valid string, got {shorten(repr(credit))}")
         self.within_km = float(within_km)
@@ -108,14 +108,16 @@ class Streets(StateSpace):
         degrees = self._vertices / _STEPS_PER_DEGREE
         check_places(degrees[:, 0], degrees[:, 1], "vertices of streets")
         self.projection = projection or build_centred_projection(degrees[:, 0], degrees[:, 1])
-        self._plane = lock_array(self.projection.to_plane(degrees[:, 0], degrees[:, 1]))
+        self._plane = make_read_only(self.projection.to_plane(degrees[:, 0], degrees[:, 1]))
         far = np.hypot(*self._plane.T).max()
         if far > REACH_KM:
             raise CoordinateError(f"streets must lie within {REACH_KM:.0f} km of their centre, got {far:.0f} km")
         shapes = shapely.linestrings(self._plane, indices=np.repeat(np.arange(len(self._counts)), self._counts))
         self._shapes = shapes
-        self.lengths_km: FloatArray = lock_array(shapely.length(shapes))
-        self.points = lock_array(shapely.get_coordinates(shapely.line_interpolate_point(shapes, 0.5, normalized=True)))
+        self.lengths_km: FloatArray = make_read_only(shapely.length(shapes))
+        self.points = make_read_only(
+            shapely.get_coordinates(shapely.line_interpolate_point(shapes, 0.5, normalized=True))
+        )
         self._sealed = True
 
     @classmethod

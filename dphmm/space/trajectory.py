@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, copy_and_lock
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, copy_read_only
 from dphmm.errors import ConfigurationError, CoordinateError, InvalidInputError, TimeOrderError
 from dphmm.space.fix_quality import select_most_accurate
 from dphmm.tables.values import shorten, shorten_message
@@ -156,11 +156,11 @@ class Trajectory:
                 times = as_instants(values) if values.dtype.kind == "M" else np.asarray(values, dtype="datetime64[us]")
         except (TypeError, ValueError, OverflowError) as problem:
             raise TimeOrderError(f"{what}: times must be numpy.datetime64 ({shorten_message(problem)})") from None
-        object.__setattr__(self, "times", copy_and_lock(times))
+        object.__setattr__(self, "times", copy_read_only(times))
         _check_times(self.times, what)
         _validate_path(self, self.times.shape[0], what)
         if self.accuracy_m is not None:
-            object.__setattr__(self, "accuracy_m", copy_and_lock(np.asarray(self.accuracy_m, dtype=np.float64)))
+            object.__setattr__(self, "accuracy_m", copy_read_only(np.asarray(self.accuracy_m, dtype=np.float64)))
             if self.accuracy_m.shape != self.latitude.shape:
                 raise InvalidInputError(
                     f"{what}: accuracy_m must have one entry for each location, got shape {self.accuracy_m.shape}"
@@ -307,7 +307,7 @@ class SlottedTrajectory:
                 f"{what}: slots must be integers, one per location, got {slots.dtype} of shape {slots.shape}"
             )
         step = round_to_microseconds(self.step_seconds, "step")
-        object.__setattr__(self, "slots", copy_and_lock(slots.astype(np.int64)))
+        object.__setattr__(self, "slots", copy_read_only(slots.astype(np.int64)))
         furthest = int(np.abs(slots).max(initial=0))
         if furthest > int(LATEST.astype(np.int64)) // step + 1:
             raise TimeOrderError(f"{what}: slots must not lie beyond the year 9999, got {furthest}; check the step")
@@ -365,7 +365,7 @@ def _validate_path(path: PathT, count: int, what: str) -> None:
     if count == 0:
         raise InvalidInputError(f"{what} must have at least one location")
     for name in ("latitude", "longitude"):
-        object.__setattr__(path, name, copy_and_lock(np.asarray(getattr(path, name), dtype=np.float64)))
+        object.__setattr__(path, name, copy_read_only(np.asarray(getattr(path, name), dtype=np.float64)))
     check_places(path.latitude, path.longitude, what)
     if path.latitude.shape[0] != count:
         raise CoordinateError(f"{what}: there must be one location per time, got {path.latitude.shape[0]} for {count}")

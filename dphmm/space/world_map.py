@@ -106,7 +106,7 @@ def load_outlines() -> dict[str, Outlines]:
     return layers
 
 
-def get_land(frame: shapely.Polygon) -> Any:
+def clip_land(frame: shapely.Polygon) -> Any:
     """Return the land in a rectangle without lakes, in degrees, longitude first."""
     world = load_outlines()
     return shapely.difference(_clip_area(world["land"], frame), _clip_area(world["lake"], frame))
@@ -181,7 +181,7 @@ def compute_land_shares(
     for side in sides:
         west, east = max(side.min() - _CELL_MARGIN, -180.0), min(side.max() + _CELL_MARGIN, 180.0)
         south, north = max(latitude.min() - _CELL_MARGIN, -90.0), min(latitude.max() + _CELL_MARGIN, 90.0)
-        land = get_land(shapely.box(west, south, east, north))
+        land = clip_land(shapely.box(west, south, east, north))
         if coast:
             # Within the extent of the coastlines, they separate land and sea. Lakes are part of the finer map.
             extent = shapely.box(*shapely.total_bounds([shapely.LineString(line) for line in coast]))

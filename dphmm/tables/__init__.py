@@ -1,6 +1,6 @@
 """Input and output of files: archives, tables and cells, map features, atomic writes."""
 
-from dphmm.tables.output import check_output, private_name, write_new_file, write_new_private_file, write_text
+from dphmm.tables.output import check_output, create_file, create_private_file, private_name, write_text
 from dphmm.tables.source import Document, documents, max_unpacked, read_document
 from dphmm.tables.table import ALIASES, Table, TimedTable, check_table_name, content_lines, write_csv
 from dphmm.tables.values import iso_time, parse_time, parse_times
@@ -15,6 +15,8 @@ __all__ = [
     "check_output",
     "check_table_name",
     "content_lines",
+    "create_file",
+    "create_private_file",
     "documents",
     "iso_time",
     "max_unpacked",
@@ -25,7 +27,5 @@ __all__ = [
     "read_features",
     "write_csv",
     "write_features",
-    "write_new_file",
-    "write_new_private_file",
     "write_text",
 ]

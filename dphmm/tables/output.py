@@ -176,7 +176,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @check_arguments
 @contextmanager
-def write_new_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
+def create_file(path: str | Path, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
     """Write a file atomically: under a temporary name that becomes ``path`` on success.
 
     The temporary file lies in the same folder, is hidden, and has the same extension. It is removed if the block raises
@@ -227,10 +227,10 @@ def write_new_file(path: str | Path, overwrite: bool = False, private: bool = Fa
 
 @check_arguments
 @contextmanager
-def write_new_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
+def create_private_file(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that must not be published. Only its owner can read it.
 
-    It is written as by `write_new_file`, and its name must contain ``private``.
+    It is written as by `create_file`, and its name must contain ``private``.
 
     Parameters
     ----------
@@ -249,9 +249,9 @@ def write_new_private_file(path: str | Path, overwrite: bool = False) -> Iterato
     ConfigurationError
         If the name does not contain ``private``.
     OutputError
-        As for `write_new_file`.
+        As for `create_file`.
     """
-    with write_new_file(private_name(path), overwrite, private=True) as part:
+    with create_file(private_name(path), overwrite, private=True) as part:
         yield part
 
 
@@ -304,7 +304,7 @@ def sync_file(path: Path) -> None:
 
 @check_arguments
 def write_text(path: str | Path, text: str, overwrite: bool = False, private: bool = False) -> None:
-    """Write a text file in UTF-8 atomically. See `write_new_file`.
+    """Write a text file in UTF-8 atomically. See `create_file`.
 
     Parameters
     ----------
@@ -322,7 +322,7 @@ def write_text(path: str | Path, text: str, overwrite: bool = False, private: bo
     OutputError
         If the file exists and may not be overwritten, or cannot be written.
     """
-    with write_new_file(path, overwrite, private) as part:
+    with create_file(path, overwrite, private) as part:
         part.write_text(text, encoding="utf-8", newline="\n")
 
 

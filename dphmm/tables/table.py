@@ -23,7 +23,7 @@ from dphmm.errors import (
     import_library,
 )
 from dphmm.tables.binary_files import PARQUET_SUFFIXES, read_parquet, write_parquet
-from dphmm.tables.output import write_new_file
+from dphmm.tables.output import create_file
 from dphmm.tables.source import Document, get_suffix, read_document
 from dphmm.tables.values import Times, format_cell, format_time, parse_number, parse_time, parse_times, shorten_message
 from dphmm.validation import check_arguments
@@ -606,7 +606,7 @@ class TimedTable:
 
     @check_arguments
     def write(self, path: str | Path, overwrite: bool = False, private: bool = False) -> None:
-        """Write the table atomically. See `dphmm.tables.write_new_file`.
+        """Write the table atomically. See `dphmm.tables.create_file`.
 
         Parameters
         ----------
@@ -625,7 +625,7 @@ class TimedTable:
             As for `check_table_name`.
         """
         suffix = check_table_name(path).suffix.lower()
-        with write_new_file(path, overwrite, private) as part:
+        with create_file(path, overwrite, private) as part:
             if suffix == ".parquet":
                 write_parquet(part, {"time": self.times, **self.columns})
             else:

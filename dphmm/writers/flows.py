@@ -17,7 +17,7 @@ from dphmm.arrays import as_integers
 from dphmm.errors import DataFileError, import_library
 from dphmm.flows.areas import Areas
 from dphmm.flows.noisy_tables import KEY_COLUMNS, NUMERIC_COLUMNS, REST, format_interval
-from dphmm.tables import check_output, read_document, write_csv, write_new_file
+from dphmm.tables import check_output, create_file, read_document, write_csv
 from dphmm.tables.binary_files import OpenParquet, connect, write_parquet
 from dphmm.validation import check_arguments
 from dphmm.writers.formats import check_format
@@ -252,7 +252,7 @@ class FlowRows:
             As `check_flow_file`, and if the file cannot be written.
         """
         path = check_flow_file(path, overwrite)
-        with write_new_file(path, overwrite) as part:
+        with create_file(path, overwrite) as part:
             _FORMATS[path.suffix.lower()](self, part)
 
     @classmethod

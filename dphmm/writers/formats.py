@@ -20,12 +20,12 @@ from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError, O
 from dphmm.tables import (
     Feature,
     Table,
+    create_file,
     iso_time,
     read_document,
     read_features,
     write_csv,
     write_features,
-    write_new_file,
 )
 from dphmm.tables.output import check_extras
 from dphmm.tables.source import convert_read_errors
@@ -260,7 +260,7 @@ def write_releases(
     suffix = _get_suffix(path)
     check_format(path.with_suffix("") if path.suffix.lower() == UNFINISHED_SUFFIX else path)
     get_locations(table, geometry)  # raises if the geometry is invalid
-    with write_new_file(path, overwrite) as part:
+    with create_file(path, overwrite) as part:
         FORMATS[suffix].write(part, table, geometry, is_private, settings)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.release.ledger import sum_budgets
-from dphmm.tables import iso_time, private_name, write_csv, write_new_file, write_new_private_file
+from dphmm.tables import create_file, create_private_file, iso_time, private_name, write_csv
 from dphmm.tables.values import shorten
 from dphmm.validation import check_arguments
 from dphmm.writers.release_table import ReleaseTable
@@ -76,12 +76,12 @@ class Hindsight(NamedTuple):
     ----------
     error_m
         ``(n,)``: the expected error of the adversary's point estimate, metres.
-    certainty
+    max_posterior
         ``(n,)``: the posterior probability of the most probable state.
     """
 
     error_m: FloatArray
-    certainty: FloatArray
+    max_posterior: FloatArray
 
 
 @check_arguments
@@ -113,17 +113,17 @@ def summarise(table: ReleaseTable, daily: bool = False, hindsight: Hindsight | N
             row = {name: value(selected) for name, value in SUMMARY_COLUMNS.items()}
             if hindsight is not None:
                 protected = mask & ~table["unprotected"]
-                row |= _summarize_smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
+                row |= _summarize_smoothed(hindsight.error_m[protected], hindsight.max_posterior[protected])
             rows.append(row if day is None else {"user": row.pop("user"), "day": str(day), **row})
     return rows
 
 
-def _summarize_smoothed(error_m: FloatArray, certainty: FloatArray) -> dict[str, float]:
+def _summarize_smoothed(error_m: FloatArray, max_posterior: FloatArray) -> dict[str, float]:
     return {
         "smoothed_median_adversary_error_m": _apply_statistic(error_m, np.median),
         "smoothed_min_adversary_error_m": _apply_statistic(error_m, np.min),
-        "smoothed_median_max_posterior": _apply_statistic(certainty, np.median),
-        "smoothed_max_posterior": _apply_statistic(certainty, np.max),
+        "smoothed_median_max_posterior": _apply_statistic(max_posterior, np.median),
+        "smoothed_max_posterior": _apply_statistic(max_posterior, np.max),
     }
 
 
@@ -148,7 +148,7 @@ def compute_medians(table: ReleaseTable, hindsight: Hindsight | None = None) -> 
     medians = {name: SUMMARY_COLUMNS[name](table) for name in names}
     if hindsight is not None:
         protected = ~table["unprotected"]
-        smoothed = _summarize_smoothed(hindsight.error_m[protected], hindsight.certainty[protected])
+        smoothed = _summarize_smoothed(hindsight.error_m[protected], hindsight.max_posterior[protected])
         medians |= {name: value for name, value in smoothed.items() if "median" in name}
     return {name: None if isnan(value) else value for name, value in medians.items()}
 
@@ -181,7 +181,7 @@ def write_summary(
     """
     rows = summarise(table, daily, hindsight)
     header = list(rows[0] if rows else SUMMARY_COLUMNS)
-    with write_new_file(path, overwrite) as part:
+    with create_file(path, overwrite) as part:
         write_csv(part, header, ([_format_cell(value) for value in row.values()] for row in rows))
 
 
@@ -255,6 +255,6 @@ def write_diagnostics(path: str | Path, diagnostics: Iterable[TimedDiagnostics],
     """
     if not isinstance(diagnostics, Iterable):
         raise InvalidInputError(f"diagnostics must be an iterable of diagnostics, got {shorten(diagnostics)}")
-    with write_new_private_file(check_private_name(path), overwrite) as part:
+    with create_private_file(check_private_name(path), overwrite) as part:
         rows = ([cell(step) for cell in DIAGNOSTIC_COLUMNS.values()] for step in diagnostics)
         write_csv(part, list(DIAGNOSTIC_COLUMNS), rows)

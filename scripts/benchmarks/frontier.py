@@ -31,7 +31,7 @@ from dphmm.jobs.audit.adversaries import HabitModels
 from dphmm.jobs.model.region import region
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.moves import state_sequences
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
@@ -100,7 +100,7 @@ def attack_users(
         minimum = 60
         days = 4
         moments = 250
-        everyone: Sequence[Trajectory] = sample_trajectories(36, 8, 5, city=city)
+        everyone: Sequence[Trajectory] = sample_synthetic_trajectories(36, 8, 5, city=city)
     else:
         file, box, step, minimum, days, moments = SETS[name]
         everyone = read(Path(folder, file)).trajectories

@@ -23,7 +23,7 @@ from dphmm.jobs.model.region import region
 from dphmm.model.fitting import fit_shrunk
 from dphmm.model.model import MarkovModel
 from dphmm.model.moves import state_sequences
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.trajectory import release_trajectory
 from dphmm.space.grid import Grid
 from dphmm.space.trajectory import Trajectory
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(report: Report, options: argparse.Namespace) -> None:
     num_users, days = (2, 1) if report.small else (options.num_users, options.days)
     city = build_city()
-    users = sample_trajectories(2 * num_users, days, STEP_S / 60, city=city)
+    users = sample_synthetic_trajectories(2 * num_users, days, STEP_S / 60, city=city)
     rng = np.random.default_rng(1)
     phones = [thin_to_bursts(track, rng) for track in users[:num_users]]
     measure(report, "synthetic city", phones, users[num_users:], city.box)

@@ -40,7 +40,7 @@ from dphmm.jobs.batch.workers import DaskCluster, Engine, Processes
 from dphmm.jobs.flows import flows
 from dphmm.jobs.model.learn import learn
 from dphmm.jobs.model.region import region
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.engine import ReleaseSettings
 from dphmm.space.grid import Grid
 from scripts.benchmarks.batch import SCHEMA, build_rows
@@ -114,7 +114,7 @@ def write_users(file: Path, num_fixes: int, first: int = 0, days_before: int = 0
     with parquet.ParquetWriter(file, SCHEMA) as writer:
         while count < num_fixes:
             tracks = []
-            for track in sample_trajectories(USERS_AT_ONCE, DAYS, 1.0, city=city, rng=first + num_users):
+            for track in sample_synthetic_trajectories(USERS_AT_ONCE, DAYS, 1.0, city=city, rng=first + num_users):
                 phone = thin_to_bursts(track, rng)
                 earlier = phone.times - np.timedelta64(days_before, "D")
                 tracks.append(replace(phone, user=f"u{first + num_users}", times=earlier))

@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.mechanisms import TableMechanism
-from dphmm.mechanisms.noise_tables import build_integer_rows, compute_max_ratio, compute_min_error_table
+from dphmm.mechanisms.noise_tables import build_integer_rows, compute_exp_lower_bound, compute_min_error_table
 from scripts.benchmarks.report import Report
 
 
@@ -29,7 +29,7 @@ def run(report: Report, options: argparse.Namespace) -> None:
             prior = np.random.default_rng(0).dirichlet(np.ones(len(points)))
             report.time(f"{what}: linear program", partial(compute_min_error_table, points, edges, np.e, prior))
             table = compute_min_error_table(points, edges, np.e, prior)[0]
-            report.time("    exact rounding", partial(build_integer_rows, table, edges, compute_max_ratio(1.0)))
+            report.time("    exact rounding", partial(build_integer_rows, table, edges, compute_exp_lower_bound(1.0)))
             report.time("    graph-exponential", partial(TableMechanism.graph_exponential, points, edges, 1.0, prior))
     draws = 10_000 if report.small else options.draws
     mechanism = TableMechanism.optimal(points, mixed.edge_array(), 1.0)

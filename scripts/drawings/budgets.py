@@ -18,7 +18,7 @@ from dphmm import MarkovModel, Releaser, ReleaseSettings, Schedule
 from dphmm.arrays import IntArray
 from dphmm.cli.demo import CELL_KM, NUM_DAYS, NUM_USERS, RELEASED_USERS, STEP_SECONDS
 from dphmm.model.moves import state_sequences
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.space.grid import Grid
 from scripts.drawings.sheet import create_panels, finish, save, write
 
@@ -75,7 +75,7 @@ def make_settings(epsilon: float, schedule: Schedule | None = None) -> ReleaseSe
 def build_town(days: int) -> tuple[MarkovModel, IntArray, IntArray]:
     """Return the model, and the released user's steps between timesteps with their states."""
     city = build_city()
-    trajectories = sample_trajectories(NUM_USERS, days, STEP_SECONDS / 60, city=city)
+    trajectories = sample_synthetic_trajectories(NUM_USERS, days, STEP_SECONDS / 60, city=city)
     space = Grid.over(city.box, CELL_KM)
     others = [trajectory for trajectory in trajectories if trajectory.user not in RELEASED_USERS]
     sequences = state_sequences(others, space, STEP_SECONDS, None)

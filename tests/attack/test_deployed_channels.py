@@ -68,9 +68,9 @@ class SquaredOffset(AndroidCoarse):
 class NewEachTime(Hourly):
     """A wrong variant that treats a repeated release as a new one."""
 
-    def log_likelihood_rows(self, blurred: ObfuscatedTrack, moves: MeshMovement, steps: slice) -> np.ndarray:
-        last = np.maximum.accumulate(np.where(blurred.observed >= 0, np.arange(len(blurred.observed)), 0))
-        there = blurred.observed[last][steps, None] == np.arange(len(moves.mesh.points))
+    def log_likelihood_rows(self, obfuscated: ObfuscatedTrack, moves: MeshMovement, steps: slice) -> np.ndarray:
+        last = np.maximum.accumulate(np.where(obfuscated.observed >= 0, np.arange(len(obfuscated.observed)), 0))
+        there = obfuscated.observed[last][steps, None] == np.arange(len(moves.mesh.points))
         return np.where(there, 0.0, -20.0)
 
 
@@ -84,8 +84,8 @@ def compute_excess(channel: Channel, broken: Channel | None = None, chain: MeshM
     for index in range(NUM_USERS):
         rng = np.random.default_rng([SEED, index])
         user_track = walk(chain, STEPS, rng)
-        blurred = channel.obfuscate(user_track, chain, rng)
-        posterior = (broken or channel).posterior(blurred, user_track, chain)
+        obfuscated = channel.obfuscate(user_track, chain, rng)
+        posterior = (broken or channel).posterior(obfuscated, user_track, chain)
         gaps = []
         for belief in (posterior.filtered, posterior.smoothed):
             np.testing.assert_allclose(belief.sum(axis=1), 1.0, atol=1e-9)
@@ -183,9 +183,9 @@ def test_offset_wider_than_region_reveals_no_location_of_stationary_user(radius_
     """Each cell has equally many offsets, so its probability is that of staying in it."""
     chain, channel = build_moves(4, 5, seed=1), FixedOffset(radius_km)
     user_track = build_track(chain, np.tile(chain.grid.points[6] + [0.03, 0.04], (5, 1)), 1000 + np.arange(5))
-    blurred = channel.obfuscate(user_track, chain, SimpleNamespace(integers=lambda end: end // 2 + 1))
+    obfuscated = channel.obfuscate(user_track, chain, SimpleNamespace(integers=lambda end: end // 2 + 1))
     wanted = chain.initial * np.diag(chain.transition_matrix(1)) ** 4
-    posterior = channel.posterior(blurred, user_track, chain)
+    posterior = channel.posterior(obfuscated, user_track, chain)
     np.testing.assert_allclose(posterior.smoothed, np.tile(wanted / wanted.sum(), (5, 1)), atol=1e-9)
 
 
@@ -230,9 +230,9 @@ def test_hourly_repeats_first_position_of_each_span():
     points = chain.mesh.points[[0, 5, 40, 80, 81, 100, 7]]
     slots = np.array([1005, 1006, 1010, 1012, 1018, 1023, 1024])  # spans of 2 h begin at 996, 1008 and 1020
     user_track = build_track(chain, points, slots)
-    blurred = Hourly(2).obfuscate(user_track, chain, np.random.default_rng(0))
-    np.testing.assert_array_equal(blurred.points, points[[0, 0, 2, 2, 2, 5, 5]])
-    rows = Hourly(2).log_likelihood_rows(blurred, chain, slice(None))
+    obfuscated = Hourly(2).obfuscate(user_track, chain, np.random.default_rng(0))
+    np.testing.assert_array_equal(obfuscated.points, points[[0, 0, 2, 2, 2, 5, 5]])
+    rows = Hourly(2).log_likelihood_rows(obfuscated, chain, slice(None))
     assert [np.isfinite(row).sum() for row in rows] == [1, 144, 1, 144, 144, 1, 144]
     assert (rows[[0, 2, 5], [0, 40, 100]] == 0).all()
 

@@ -126,8 +126,8 @@ def test_rounding_is_to_nearest_digit():
 def test_position_in_border_sliver_has_one_cell():
     chain, channel = build_moves(2), Rounding(3)
     user_track = walk(chain, 3, np.random.default_rng(0))
-    blurred = channel.obfuscate(user_track, chain, np.random.default_rng(0))
-    blurred.observed[1] = [45.1, -30.1]
-    blurred.points[1] = chain.grid.projection.to_plane(45.1, -30.1)[0]
-    rows = channel.log_likelihood_rows(blurred, chain, slice(0, 3))
+    obfuscated = channel.obfuscate(user_track, chain, np.random.default_rng(0))
+    obfuscated.observed[1] = [45.1, -30.1]
+    obfuscated.points[1] = chain.grid.projection.to_plane(45.1, -30.1)[0]
+    rows = channel.log_likelihood_rows(obfuscated, chain, slice(0, 3))
     assert np.isfinite(rows[1]).sum() == 1

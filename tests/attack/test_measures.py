@@ -26,7 +26,7 @@ def make_track(chain: MeshMovement, points, released, slots=None, begins=None) -
 
 def test_outcome_metrics_match_values_by_hand():
     chain = build_moves(2, 1)
-    user_track, blurred = make_track(
+    user_track, obfuscated = make_track(
         chain,
         [[0.01, 0.01], [0.11, 0.01], [0.11, 0.21], [-0.09, 0.21]],
         [[0.04, 0.05], [0.24, 0.01], [np.nan, np.nan], [-0.09, 0.11]],
@@ -34,7 +34,7 @@ def test_outcome_metrics_match_values_by_hand():
     posterior = Posterior.empty(user_track, chain)
     posterior.smoothed[:, user_track.states[0]] = [1.0, 0.4, 1.0, 0.0]
     posterior.smoothed[:, user_track.states[3]] += [0.0, 0.6, 0.0, 1.0]
-    outcome = AttackOutcome.from_posterior(user_track, blurred, posterior)
+    outcome = AttackOutcome.from_posterior(user_track, obfuscated, posterior)
     assert outcome.released_error_m == pytest.approx((50 + 130 + 100) / 3)
     # The third timestep is withheld: the true path at the others is (0.01, 0.01), (0.11, 0.01), (-0.09, 0.21).
     assert outcome.length_ratio == pytest.approx(
@@ -58,9 +58,9 @@ def test_length_ratio_is_that_of_whole_tracks_at_timesteps_with_release():
     true = np.array([[0, 0], [0.03, 0], [0.2, 0.2], [0.03, 0.04], [0, 0]])
     released = [[0, 0.1], [0, 0.16], [np.nan, np.nan], [0.08, 0.16], [0.08, 0.32]]  # sides of 60, 80 and 160 m
     restarts = np.array([True, False, False, False, True])
-    user_track, blurred = make_track(chain, true, released, slots, restarts)
+    user_track, obfuscated = make_track(chain, true, released, slots, restarts)
     posterior = Posterior.empty(user_track, chain)
-    assert AttackOutcome.from_posterior(user_track, blurred, posterior).length_ratio == pytest.approx(300 / 120)
+    assert AttackOutcome.from_posterior(user_track, obfuscated, posterior).length_ratio == pytest.approx(300 / 120)
 
 
 @pytest.mark.parametrize("num_released", [0, 1, 2])
@@ -68,8 +68,8 @@ def test_length_ratio_is_missing_without_a_true_path(num_released):
     chain = build_moves(2, 1)
     released = np.full((3, 2), np.nan)
     released[:num_released] = np.arange(2 * num_released).reshape(-1, 2) / 10
-    user_track, blurred = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], released)  # the user rests first
-    outcome = AttackOutcome.from_posterior(user_track, blurred, Posterior.empty(user_track, chain))
+    user_track, obfuscated = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], released)  # the user rests first
+    outcome = AttackOutcome.from_posterior(user_track, obfuscated, Posterior.empty(user_track, chain))
     assert isnan(outcome.length_ratio)
 
 
@@ -77,7 +77,7 @@ def test_home_is_mean_of_nights_and_its_estimate_uses_night_mass():
     chain = build_moves(2, 1)
     night = np.arange(12, 15) * 6  # 12 to 14 h UTC are 10 to 12 h at 30 W
     day, night = night, night - 60  # 2 to 4 h UTC are 0 to 2 h there
-    user_track, blurred = make_track(
+    user_track, obfuscated = make_track(
         chain, [[0.1, 0.1], [0.12, 0.1], [-0.1, 0.1], *3 * [[-0.1, -0.1]]], np.zeros((6, 2)), [*night, *day]
     )
     assert user_track.is_night.tolist() == [True, True, True, False, False, False]
@@ -87,21 +87,21 @@ def test_home_is_mean_of_nights_and_its_estimate_uses_night_mass():
     posterior.smoothed[:3, user_track.states[2]] = [0.1, 0.1, 0.9]
     posterior.smoothed[3:, user_track.states[3]] = 1.0
     posterior.smoothed_cell_means[0, user_track.states[0]] = [0.05, 0.1]
-    outcome = AttackOutcome.from_posterior(user_track, blurred, posterior)
+    outcome = AttackOutcome.from_posterior(user_track, obfuscated, posterior)
     middle = chain.grid.points[user_track.states[0]]
     guess = (0.9 * np.array([0.05, 0.1]) + 1.0 * middle) / 1.9
     assert outcome.home_error_m == pytest.approx(1000 * np.hypot(*(guess - [0.11, 0.1])))
     with_home = replace(posterior, home=np.array([0.11, 0.13]))
-    assert AttackOutcome.from_posterior(user_track, blurred, with_home).home_error_m == pytest.approx(30)
+    assert AttackOutcome.from_posterior(user_track, obfuscated, with_home).home_error_m == pytest.approx(30)
 
 
 def test_user_without_nights_has_usual_place_but_no_home():
     chain = build_moves(2, 1)
-    user_track, blurred = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], np.zeros((3, 2)), [72, 73, 74])
+    user_track, obfuscated = make_track(chain, [[0.1, 0.1], [0.1, 0.1], [-0.1, 0.1]], np.zeros((3, 2)), [72, 73, 74])
     assert user_track.home is None
     np.testing.assert_allclose(user_track.usual_place, [0.1, 0.1])
     posterior = Posterior.empty(user_track, chain)
-    outcome = AttackOutcome.from_posterior(user_track, blurred, posterior)
+    outcome = AttackOutcome.from_posterior(user_track, obfuscated, posterior)
     assert isnan(outcome.home_error_m)
     result = ChannelResult("a", "b", (outcome,), 200.0)
     assert result.homes == (0, 0)
@@ -156,8 +156,8 @@ class _Torn(Exact):
 
     name: str = "torn"
 
-    def log_likelihood_rows(self, blurred, moves, steps):
-        rows = super().log_likelihood_rows(blurred, moves, steps)
+    def log_likelihood_rows(self, obfuscated, moves, steps):
+        rows = super().log_likelihood_rows(obfuscated, moves, steps)
         rows[1] = -np.inf
         return rows
 

@@ -39,13 +39,13 @@ def test_table_channel_samples_its_probabilities_and_returns_column_likelihoods(
     table = np.array([[0.5, 0.5], [1, 0], [0, 1], [0.75, 0.25]])
     channel = TableChannel("mine", table, np.array([[45.001, -30.001], [np.nan, np.nan]]))
     user_track = walk(chain, 4000, np.random.default_rng(1))
-    blurred = channel.obfuscate(user_track, chain, np.random.default_rng(2))
+    obfuscated = channel.obfuscate(user_track, chain, np.random.default_rng(2))
     for state in range(4):  # four standard errors of about 1,000 samples
-        assert blurred.observed[user_track.states == state].mean() == pytest.approx(table[state, 1], abs=0.07)
-    assert (np.isnan(blurred.points[:, 0]) == (blurred.observed == 1)).all()
+        assert obfuscated.observed[user_track.states == state].mean() == pytest.approx(table[state, 1], abs=0.07)
+    assert (np.isnan(obfuscated.points[:, 0]) == (obfuscated.observed == 1)).all()
     with np.errstate(divide="ignore"):
         np.testing.assert_array_equal(
-            channel.log_likelihood_rows(blurred, chain, slice(0, 9)), np.log(table.T[blurred.observed[:9]])
+            channel.log_likelihood_rows(obfuscated, chain, slice(0, 9)), np.log(table.T[obfuscated.observed[:9]])
         )
 
 
@@ -138,6 +138,6 @@ def test_missing_app_releases_are_uninformative():
     tracks, true, released = make_users(chain)
     released["u0"] = released["u0"].select_time_range(true["u0"].times[10], true["u0"].times[20])
     channel = SampledChannel("app", released, true)
-    blurred = channel.obfuscate(tracks[0], chain, np.random.default_rng(0))
-    assert np.isnan(blurred.points[:, 0]).sum() == 50
-    assert (channel.log_likelihood_rows(blurred, chain, slice(0, 10)) == 0).all()
+    obfuscated = channel.obfuscate(tracks[0], chain, np.random.default_rng(0))
+    assert np.isnan(obfuscated.points[:, 0]).sum() == 50
+    assert (channel.log_likelihood_rows(obfuscated, chain, slice(0, 10)) == 0).all()

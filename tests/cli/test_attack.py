@@ -10,18 +10,18 @@ import pytest
 
 from dphmm.attack import DEFAULT_CHANNELS, parse_channel
 from dphmm.jobs.attack import tracks
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from tests import command_line
 from tests.documents import ROOT, read_page
 
 PAGE = read_page("attack.md")
-make_trajectories = cache(lambda *numbers: sample_trajectories(*numbers, city=build_city()))
+make_trajectories = cache(lambda *numbers: sample_synthetic_trajectories(*numbers, city=build_city()))
 
 
 @pytest.fixture(autouse=True)
 def one_city(monkeypatch):
     """Create the synthetic city's users only once. They are equal in every run."""
-    monkeypatch.setattr(tracks, "sample_trajectories", lambda *numbers, city: make_trajectories(*numbers))
+    monkeypatch.setattr(tracks, "sample_synthetic_trajectories", lambda *numbers, city: make_trajectories(*numbers))
 
 
 def run(*words: str):

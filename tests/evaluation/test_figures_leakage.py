@@ -393,7 +393,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
             values.append(math.log(((1 + s) * x + 1 + n * s) / (s * x + 1 + n * s)) + epsilon)
         return np.array(values)
 
-    claims = {claim.statement: claim for claim in figures.compute_figure_7((50, 60)).claims}
+    claims = {claim.statement: claim for claim in figures.measure_degrees((50, 60)).claims}
     curves = {s: compute_leakages(50, s, 1.0) for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)}
     first_steps = [curve[1] - curve[0] for curve in curves.values()]
     assert first_steps == sorted(first_steps, reverse=True)
@@ -406,7 +406,7 @@ def test_increase_is_steeper_but_not_longer_under_stronger_correlation():
 
 
 def test_figure_7_has_a_curve_for_each_setting():
-    figure = figures.compute_figure_7((5, 9))
+    figure = figures.measure_degrees((5, 9))
     assert [len(panel.series) for panel in figure.panels] == [6, 6]
     expected = figures.backward_leakage(figures.smooth(np.eye(9), 0.05), [1.0] * 15)
     np.testing.assert_array_equal(get_series(figure, 0, "s = 0.05, n = 9"), expected)
@@ -463,10 +463,10 @@ def test_expected_noise_is_the_mean_scale():
 
 
 def test_figure_9_of_a_single_run_has_no_intervals():
-    figure = figures.compute_figure_9(5, 1, 1)
+    figure = figures.measure_noise(5, 1, 1)
     assert "means of 1 run " in figure.caption
     assert all(item.low is None for panel in figure.panels for item in panel.series)
-    assert figures.compute_figure_9(5, 3, 1).panels[0].series[0].low is not None
+    assert figures.measure_noise(5, 3, 1).panels[0].series[0].low is not None
 
 
 def test_claims_of_figure_9_fail_for_exchanged_algorithms():

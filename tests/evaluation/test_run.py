@@ -111,14 +111,14 @@ def test_work_of_sequence_does_not_depend_on_earlier_ones(plain, monkeypatch):
     """
     length = plain.config.length
     for task in plain.tasks:
-        both = _count_calls(monkeypatch, lambda task=task: run._iterate_rows(task))
+        both = _count_calls(monkeypatch, lambda task=task: run._release_sequences(task))
         alone = _count_calls(
-            monkeypatch, lambda task=task: run._iterate_rows(replace(task, sequences=task.sequences[1:]))
+            monkeypatch, lambda task=task: run._release_sequences(replace(task, sequences=task.sequences[1:]))
         )
         assert both[-length:] == alone[-length:]
     shared = task.setting.release_settings.engine(run._load_fold(task.folder, task.config.digest, task.fold)[0])
     monkeypatch.setattr(ReleaseSettings, "engine", lambda _settings, _model, rng: shared.spawn(rng))
-    both = _count_calls(monkeypatch, lambda: run._iterate_rows(task))
+    both = _count_calls(monkeypatch, lambda: run._release_sequences(task))
     assert both[-length:] != alone[-length:]
 
 
@@ -140,7 +140,7 @@ def counted(releaser, state):
 
 Releaser.release = counted
 task = load_evaluation(Path(sys.argv[1])).tasks[0]
-list(run._iterate_rows(task))
+list(run._release_sequences(task))
 length = task.config.length
 blocks = [sum(imported[start : start + length]) for start in range(0, len(imported), length)]
 print(sum(blocks[0::2]), sum(blocks[1::2]))

@@ -214,7 +214,7 @@ def test_cells_on_line_keep_order_if_normal_is_reversed(direction):
     places = np.outer([0.0, 1.0, 4.0, 5.0], along)
     plus, minus = np.array([3.0, 0.1, 0.1, 0.1]), np.array([0.1, 0.1, 1.0, 4.0])
     first_order, second_order = (
-        Sectors(places, sign * along[np.newaxis] / (along @ along), across).encode_cells(plus, minus, 1.0)[1]
+        Sectors(places, sign * along[np.newaxis] / (along @ along), across).prove_bounds(plus, minus, 1.0)[1]
         for sign in (1, -1)
     )
     assert first_order == second_order != first_order[::-1]

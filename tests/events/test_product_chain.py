@@ -144,7 +144,7 @@ def test_happened_by_equals_sum_over_all_paths(seed):
     rows, event = build_rows(tuple(rng.integers(0, 3, 5)), noise), Presence([2], 1, 3)
     all_paths, weights = oracles.enumerate_paths([matrix] * 4, initial)
     joint = oracles.compute_joint(all_paths, weights, rows, range(5))[-1]
-    probabilities = events.compute_smoothed_probability(matrix, initial, rows, event)
+    probabilities = events.compute_smoothed_event_probabilities(matrix, initial, rows, event)
     for t in range(5):
         by_then = np.array([2 in path[1 : min(t, 3) + 1] for path in all_paths.tolist()])
         assert probabilities[t] == pytest.approx(joint[by_then].sum() / joint.sum(), rel=1e-12, abs=1e-15)

@@ -78,9 +78,9 @@ def test_published_counts_are_simultaneously_within_error():
     source, wrong = as_random_source(4), 0
     for _ in range(choose_count(300, 100)):
         numbers = add_noise(CountNoise(Fraction(10), source), precision, true).numbers(cells)
-        shown = numbers.is_accurate(0.5)
+        shown = numbers.find_accurate_counts(0.5)
         assert shown.sum() > 0
-        assert (numbers.is_accurate(np.inf) == (numbers.counts > 0)).all()
+        assert (numbers.find_accurate_counts(np.inf) == (numbers.counts > 0)).all()
         wrong += (np.abs(numbers.counts - true)[shown] > 0.5 * numbers.counts[shown]).any()
     rounds = choose_count(300, 100)
     assert wrong <= rounds * 0.05 + 4 * np.sqrt(rounds * 0.05)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dphmm import Measurements, SensitivityHull
-from dphmm.arrays import copy_and_lock
+from dphmm.arrays import copy_read_only
 from dphmm.compilation import compile_at_first_call
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
@@ -370,7 +370,7 @@ def test_raster_extremes_match_all_points_and_are_cached_for_read_only_masks():
             np.testing.assert_array_equal(measurements.extremes(possible), wanted)
             possible[:] = True
             assert len(measurements.extremes(possible)) == 4, "a changed mask is computed again"
-            possible = copy_and_lock(near)
+            possible = copy_read_only(near)
             assert measurements.extremes(possible) is measurements.extremes(possible)
 
 

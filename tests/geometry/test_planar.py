@@ -112,7 +112,7 @@ def test_compiled_and_plain_chains_are_equal(seed, rows, largest):
 @pytest.mark.parametrize("dimension", [2, 3])
 def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch):
     """Its differences vary by a few units in the last place. Edges between them are arbitrary."""
-    blurred = 0
+    obfuscated = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
         whole = rng.integers(0, 7, (int(rng.integers(4, 30)), 2))
@@ -131,8 +131,8 @@ def test_sheared_float_lattice_has_no_edges_from_rounding(dimension, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(planar, "_MIN_QHULL_POINTS", 10**9)  # Qhull merges most of these edges, the scan none
             plain = planar.build_convex_polygon(np.concatenate([hull.differences, -hull.differences])[:, :2])
-        blurred += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
-    assert blurred > 2, "the scan alone produces such edges in some cases"
+        obfuscated += np.linalg.norm(np.diff(plain, axis=0), axis=1).min() < 1e-12
+    assert obfuscated > 2, "the scan alone produces such edges in some cases"
 
 
 @pytest.mark.parametrize("seed", range(20))

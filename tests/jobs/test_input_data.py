@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import ConfigurationError, DataFileError, InvalidInputError
-from dphmm.jobs import Budgets, LandmarkFinder, Scheme, count_users, region, release_landmarks_with_planar_noise
+from dphmm.jobs import Budgets, LandmarkFinder, Scheme, count_users, region, release_track_with_planar_noise
 from dphmm.jobs.input_data import Data
 from dphmm.space import Grid
 
@@ -195,7 +195,7 @@ def test_counts_and_landmarks_report_dropped_fixes():
     assert sum(fixes for reason, fixes in left.items() if reason.startswith("outside the region")) > 0
     assert left["excluded by --exclude-users"] == Data((str(TOWN),)).read().fixes - user_tracks.fixes
     user_data = Data((str(TOWN),), users=("000",))
-    done = release_landmarks_with_planar_noise(
+    done = release_track_with_planar_noise(
         user_data, 0.2, (45, -30), 5, LandmarkFinder("home", utc_offset=-2), Scheme("skip"), step_seconds=1800
     )
     counts = {entry.reason: entry.fixes for entry in done.dropped}

@@ -14,8 +14,8 @@ from dphmm.jobs.landmarks import (
     bound_losses_on_clock,
     compute_noise_scale,
     release_landmark_series,
-    release_landmarks_with_engine,
     release_places,
+    release_track_with_engine,
 )
 from dphmm.jobs.model.mobility import Mobility
 from dphmm.landmarks import Adaptive, leakage, skip_scheme, timeline, uniform_scheme
@@ -72,7 +72,7 @@ def test_hourly_model_with_unsupported_losses_raises_before_reading():
     grid, classes = Grid.over((45, 7.5, 45.026, 7.52), 1.0), TimeClasses.from_name("hour", 60)
     hourly = MarkovModel([MODEL.transition] * 24, [MODEL.initial] * 24, grid, 60, classes)
     with pytest.raises(ConfigurationError, match=r"must have one transition matrix .* without --time-classes"):
-        release_landmarks_with_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
+        release_track_with_engine("nowhere", hourly, ReleaseSettings(policy="complete", epsilon=1))
 
 
 @pytest.mark.parametrize(

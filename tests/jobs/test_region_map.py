@@ -13,7 +13,7 @@ from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.jobs import Data, build_blank_model, learn, region
 from dphmm.jobs.region_map import build_region_map, restrict_region
 from dphmm.space.grid import Grid
-from dphmm.space.world_map import compute_land_shares, get_land
+from dphmm.space.world_map import clip_land, compute_land_shares
 from tests import command_line
 
 # San Francisco: the ocean, the city and the bay.
@@ -33,7 +33,7 @@ def test_land_shares_agree_with_points_of_the_map():
     """A regular lattice of 200 × 200 points is an independent estimate of the areas."""
     grid = Grid.over(COAST, 2.0)
     shares = compute_land_shares(grid)
-    land = get_land(shapely.box(-123.5, 36.5, -121.5, 38.5))
+    land = clip_land(shapely.box(-123.5, 36.5, -121.5, 38.5))
     axes = [np.linspace(low, high, 200) for low, high in zip(COAST[:2], COAST[2:], strict=True)]
     latitude, longitude = (axis.ravel() for axis in np.meshgrid(*axes))
     states = grid.locate(latitude, longitude)

@@ -103,7 +103,7 @@ def test_bernoulli_is_exact_for_all_streams():
 def _sample_with_short_words(source, num, den):
     kept, exact._WORD_BITS = exact._WORD_BITS, 3
     try:
-        return source.count_successes(num, den)
+        return source.sample_num_successes(num, den)
     finally:
         exact._WORD_BITS = kept
 
@@ -159,13 +159,13 @@ def test_sampler_source_uses_no_float(module):
 
     Exceptions are reading a budget, decimals with two-sided bounds, and floats that settle only certain cases.
     """
-    apart = {"make_decimal_context", "compute_exp", "compute_negative_exp", "count_integer_digits"}
+    apart = {"make_decimal_context", "compute_exp", "compute_exp_of_negative", "count_integer_digits"}
     apart |= {
         "parse_rational",
         "_parse_uncached",
         "_rough",
         "compute_threshold",
-        "compute_integer_part",
+        "compute_leading_bits",
         "_compute_exp_complement",
         "_compute_powers",
     }

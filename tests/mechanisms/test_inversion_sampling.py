@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 from dphmm.mechanisms import inversion_sampling as thresholds
-from dphmm.mechanisms.exact import compute_negative_exp, make_decimal_context
+from dphmm.mechanisms.exact import compute_exp_of_negative, make_decimal_context
 from dphmm.mechanisms.inversion_sampling import CutOff, Geometric, Thresholds, build_choice_thresholds
 from dphmm.random import RandomSource, as_random_source
 
@@ -67,7 +67,7 @@ def test_integer_part_is_certain_for_every_error_within_the_bound(bits, distance
         with localcontext(make_decimal_context(200)):
             return Decimal(exact.numerator) / exact.denominator * (1 + Decimal(error) * Decimal(10) ** -digits)
 
-    assert thresholds.compute_integer_part(compute_value, bits) == (exact.numerator << bits) // exact.denominator
+    assert thresholds.compute_leading_bits(compute_value, bits) == (exact.numerator << bits) // exact.denominator
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_tables_do_not_depend_on_precision_of_powers(monkeypatch):
     expected = thresholds._build_truncated_thresholds(Fraction(1, 50), 300)._table
     monkeypatch.setattr(thresholds, "_POWER_BITS", 44)
     calls = []
-    whole_part = thresholds.compute_integer_part
+    whole_part = thresholds.compute_leading_bits
     monkeypatch.setattr(
-        thresholds, "compute_integer_part", lambda *arguments: calls.append(1) or whole_part(*arguments)
+        thresholds, "compute_leading_bits", lambda *arguments: calls.append(1) or whole_part(*arguments)
     )
     assert thresholds._build_truncated_thresholds(Fraction(1, 50), 300)._table.tolist() == expected.tolist()
     assert 100 < len(calls) <= 299
@@ -156,7 +156,8 @@ def test_word_on_threshold_at_end_of_cell_is_settled():
 
 def test_choice_has_its_weights_for_every_word():
     table = build_choice_thresholds(
-        lambda digits: [make_decimal_context(digits).divide(1, 7), *[compute_negative_exp(Fraction(1), digits)] * 2], 3
+        lambda digits: [make_decimal_context(digits).divide(1, 7), *[compute_exp_of_negative(Fraction(1), digits)] * 2],
+        3,
     )
     with mpmath.workdps(50):
         parts = [mpmath.mpf(1) / 7, mpmath.exp(-1), mpmath.exp(-1)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dphmm.geometry.hull import SensitivityHull
 from dphmm.mechanisms import lattice_sum as lattice_sum
-from dphmm.mechanisms.exact import compute_negative_exp
+from dphmm.mechanisms.exact import compute_exp_of_negative
 from dphmm.mechanisms.lattice_sum import LatticeSum, SailEdge, cross, iterate_sail_edges, list_half_sail_edges
 from tests.mechanisms.cells import Cone, build_fan
 
@@ -217,7 +217,7 @@ def test_masses_have_requested_digits_where_exponents_are_tiny():
 def test_decimal_exponential_has_requested_digits():
     with mpmath.workdps(60):
         wanted = mpmath.exp(-mpmath.mpf(1234567) / 1001)
-        assert abs(mpmath.mpf(str(compute_negative_exp(Fraction(1234567, 1001), 50))) / wanted - 1) < mpmath.mpf(
+        assert abs(mpmath.mpf(str(compute_exp_of_negative(Fraction(1234567, 1001), 50))) / wanted - 1) < mpmath.mpf(
             "1e-50"
         )
 

@@ -15,7 +15,7 @@ from dphmm.mechanisms import KNormMechanism, TableMechanism
 from dphmm.mechanisms.noise_tables import (
     ROW_WEIGHT,
     build_integer_rows,
-    compute_max_ratio,
+    compute_exp_lower_bound,
     compute_min_error_table,
     find_violated_edges,
 )
@@ -188,7 +188,7 @@ def test_edge_missing_from_program_is_detected_exactly():
     prior = np.full(9, 1 / 9)
     missing, kept = edges[-1:], edges[:-1]
     probabilities = compute_min_error_table(points, kept, np.e, prior)[0]
-    ratio = compute_max_ratio(1.0)
+    ratio = compute_exp_lower_bound(1.0)
     weights, _ = build_integer_rows(probabilities, kept, ratio)
     assert not find_violated_edges(weights, kept, ratio).any()
     assert find_violated_edges(weights, missing, ratio).all()
@@ -214,12 +214,12 @@ def test_integer_check_is_exact_beyond_float_precision():
 
 def test_ratio_is_below_exponential_and_close():
     for epsilon in (1e-12, 1e-6, 0.1, 1.0, 2.5, 20.0, 21.487, 21.488, 21.9, 22.0, 700.0):
-        ratio = Fraction(*compute_max_ratio(epsilon))
+        ratio = Fraction(*compute_exp_lower_bound(epsilon))
         power = _bound_exp(min(epsilon, 25.0), 200)
         assert 1 <= ratio <= power
         if epsilon > 1e-3:
             assert float(min(power, Fraction(2**31 - 1)) / ratio) - 1 < 2.0**-30
-        assert max(compute_max_ratio(epsilon)) < 2**31
+        assert max(compute_exp_lower_bound(epsilon)) < 2**31
 
 
 @pytest.mark.parametrize("make", MAKERS)

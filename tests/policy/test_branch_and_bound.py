@@ -13,8 +13,8 @@ from dphmm.geometry import least_error
 from dphmm.policy import component_repair
 from dphmm.policy.branch_and_bound import Repair, RepairProblem, RepairSearch, Work
 from dphmm.policy.component_bodies import build_shapes, label_components
-from dphmm.policy.component_repair import ComponentRepairProblem, _MergeSearch, merge_nearest
-from dphmm.policy.hull_repair import HullProblem, _HullSearch, _Options, list_candidates
+from dphmm.policy.component_repair import ComponentRepairProblem, _MergeTree, merge_nearest
+from dphmm.policy.hull_repair import HullProblem, _HullTree, _Options, list_candidates
 from dphmm.policy.repair_objective import HullError, HullVolume, build_noise_cost
 from tests.policy.instances import (
     build_hulls,
@@ -76,7 +76,7 @@ class HullOracle:
         self.greedy: Repair = self.problem.repair_greedily()
 
     def nodes(self) -> RepairProblem:
-        return _HullSearch(self.problem)
+        return _HullTree(self.problem)
 
     def covers(self, node, edges) -> bool:
         """Return whether a repair is below a node: its hull contains the node's."""
@@ -99,10 +99,10 @@ class MergingOracle:
         )
         self.values = compute_instance_values(seed, objective)
         self.greedy = merge_nearest(self.problem)
-        self.order = _MergeSearch(self.problem).order
+        self.order = _MergeTree(self.problem).order
 
     def nodes(self) -> RepairProblem:
-        return _MergeSearch(self.problem)
+        return _MergeTree(self.problem)
 
     def covers(self, node, edges) -> bool:
         """Return whether a repair is below a node: undecided states account for the missing edges."""
@@ -200,7 +200,7 @@ def test_bound_is_valid_and_positive_if_search_is_skipped(objective, monkeypatch
     monkeypatch.setattr(component_repair, "_MAX_SEARCHED_STATES", 1)
     for oracle in [MergingOracle(ON_A_LINE, objective), *build_oracles(MergingOracle, objective, 10)]:
         incumbent = replace(oracle.greedy, value=2 * max(oracle.values.values()) + 1)
-        skipped = _MergeSearch(oracle.problem).run(incumbent)
+        skipped = _MergeTree(oracle.problem).run(incumbent)
         assert (skipped.added, skipped.value) == (incumbent.added, incumbent.value)
         assert not skipped.is_optimal
         assert skipped.bound <= min(oracle.values.values()) * (1 + 1e-9)

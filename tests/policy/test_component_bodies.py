@@ -223,9 +223,9 @@ def test_repair_without_work_is_valid_and_reports_gap():
 @pytest.mark.slow
 def test_bounds_count_towards_repair_work(monkeypatch):
     """A bound costs 40,000 units. Many useless partners therefore end the search, too."""
-    bound, calls = merging._MergeSearch._compute_total, []
+    bound, calls = merging._MergeTree._compute_lower_bound, []
     monkeypatch.setattr(
-        merging._MergeSearch, "_compute_total", lambda *arguments: (calls.append(0), bound(*arguments))[1]
+        merging._MergeTree, "_compute_lower_bound", lambda *arguments: (calls.append(0), bound(*arguments))[1]
     )
     f = np.random.default_rng(3).integers(0, 60, (60, 2))
     policy = PolicyGraph.from_edges(60, [[k, k + 1] for k in range(0, 44, 2)])

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dphmm.readers import read
-from dphmm.readers.synthetic_city import sample_trajectories
+from dphmm.readers.synthetic_city import sample_synthetic_trajectories
 
 ROOT = Path(__file__).parents[2]
-TRAJECTORIES = {trajectory.user: trajectory for trajectory in sample_trajectories()}
+TRAJECTORIES = {trajectory.user: trajectory for trajectory in sample_synthetic_trajectories()}
 
 
 def generate_files():

@@ -13,16 +13,20 @@ import shapely
 
 from dphmm.errors import ConfigurationError
 from dphmm.policy.zones import read_polygons
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.space import Grid
 
 CITY = build_city()
-TRAJECTORIES = sample_trajectories(city=CITY)
+TRAJECTORIES = sample_synthetic_trajectories(city=CITY)
 
 
 def test_seed_determines_users():
-    assert sample_trajectories(users=2, days=2, rng=7) == sample_trajectories(users=2, days=2, rng=7)
-    assert sample_trajectories(users=2, days=2, rng=7) != sample_trajectories(users=2, days=2, rng=8)
+    assert sample_synthetic_trajectories(users=2, days=2, rng=7) == sample_synthetic_trajectories(
+        users=2, days=2, rng=7
+    )
+    assert sample_synthetic_trajectories(users=2, days=2, rng=7) != sample_synthetic_trajectories(
+        users=2, days=2, rng=8
+    )
 
 
 def test_streets_are_connected_and_river_has_three_bridges():
@@ -103,7 +107,7 @@ def test_nights_are_spent_at_one_location():
 @pytest.mark.parametrize("wrong", [{"users": 0}, {"users": 100}, {"days": 0}, {"step_minutes": 0}], ids=repr)
 def test_out_of_range_arguments_raise(wrong):
     with pytest.raises(ConfigurationError):
-        sample_trajectories(**wrong)
+        sample_synthetic_trajectories(**wrong)
 
 
 def test_finer_blocks_keep_the_shape_of_the_city():

@@ -343,7 +343,7 @@ def test_state_outside_location_set_uses_noise_of_its_surrogate():
     assert not step.constraint.all()
     outside = int(np.flatnonzero(~step.constraint)[0])
     likelihood = releaser.log_likelihood(step, (2, 2))
-    stand_in = int(releaser.planner.map_to_released(np.array([outside]), step.constraint)[0])
+    stand_in = int(releaser.planner.map_to_surrogates(np.array([outside]), step.constraint)[0])
     assert likelihood[outside] == likelihood[stand_in]
     record = releaser.release(outside)
     assert record.num_possible_states == int(step.constraint.sum())

@@ -246,7 +246,7 @@ def test_waiting_time_of_less_than_a_millisecond_is_not_unlimited(postgres, wait
     with (
         SessionStore(postgres) as holder,
         Session.open(postgres, "ann", make_engine(), wait_seconds=wait_seconds) as session,
-        holder.database.begin_transaction(),
+        holder.database.run_transaction(),
     ):
         assert session._store.database.execute("SHOW lock_timeout") == [("1ms",)]
         holder.lock_progress(session.number)
@@ -272,7 +272,7 @@ def test_release_that_waits_for_an_export_sees_that_the_store_was_closed(postgre
         Session.open(url, "ann", make_engine()) as session,
     ):
         session.release(4, 0)
-        with closing.database.begin_transaction():
+        with closing.database.run_transaction():
             closing.database.lock_tables()
             release = other.submit(session.release, 4, 1)
             waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'progress'::regclass"

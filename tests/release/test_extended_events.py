@@ -8,7 +8,7 @@ import pytest
 from dphmm import PolicyGraph, Releaser
 from dphmm.audit.realized_leakage import audit_events
 from dphmm.audit.sequence import ReleasedSequence
-from dphmm.events import Cap, EventOdds, Pattern, Presence, compute_smoothed_probability
+from dphmm.events import Cap, EventOdds, Pattern, Presence, compute_smoothed_event_probabilities
 from dphmm.events.chain_start import make_chain
 from tests.release.test_extended_models import FIRST, F, _build_model, extend_starts, list_paths
 
@@ -47,7 +47,7 @@ def test_odds_splits_and_smoothed_probabilities_match_enumeration(varies, event)
         masses = masses * np.exp(row[paths[:, time]])
         log_odds = odds.update(row, int(steps))
         assert log_odds + odds.prior == pytest.approx(np.log(masses[yes].sum() / masses[~yes].sum()), abs=1e-11)
-    probabilities = compute_smoothed_probability(moves, start, logs, event, times)
+    probabilities = compute_smoothed_event_probabilities(moves, start, logs, event, times)
     assert probabilities[-1] == pytest.approx(masses[yes].sum() / masses.sum(), abs=1e-12)
 
 

@@ -134,7 +134,7 @@ def test_planner_of_another_user_starts_with_the_same_noise_and_adds_its_own():
 def test_surrogates_leave_the_states_unchanged():
     planner = make_planner(REPAIRED)
     states = np.arange(6)
-    released = planner.map_to_released(states, states != 2)
+    released = planner.map_to_surrogates(states, states != 2)
     assert released.tolist() == [0, 1, 1, 3, 4, 5]
     assert states.tolist() == list(range(6))
 

@@ -83,7 +83,7 @@ def read_rows(where):
 def fill(where):
     """Write two sessions, an omitted timestep, a recipient with a belief, and further rows."""
     values = {"ann": release(where, "ann", range(SLOT - 30, SLOT - 20)), "bob": release(where, "bob", [SLOT - 3])}
-    with SessionStore(where) as opened, opened.database.begin_transaction():
+    with SessionStore(where) as opened, opened.database.run_transaction():
         execute = opened.database.execute
         columns = "recipient, session, name, query, precision_m, number, paused_until, absent, ends"
         execute(f"INSERT INTO delivery ({columns}) VALUES ('r1', 1, 'family', 'main', 0, 7, 0, 0, 9)")
@@ -162,7 +162,7 @@ def test_export_is_undone_by_its_import_and_an_import_may_be_repeated_after_a_ki
                 import_store(tmp_path / f"k{number}", tmp_path / "another.db")
         import_store(tmp_path / f"k{number}", target)
         assert release(target, "bob", [SLOT - 3], state=0) == values["bob"]
-        with SessionStore(store, accept_closed=True) as opened, opened.database.begin_transaction():
+        with SessionStore(store, accept_closed=True) as opened, opened.database.run_transaction():
             opened.set_mark(None)
 
 
@@ -492,7 +492,7 @@ def test_copy_in_pages_contains_each_row_once(tmp_path, store, where, monkeypatc
     """Rows with equal first columns are stored in an order that is not that of their keys."""
     release(store, "ann", [SLOT])
     numbers = np.random.default_rng(3).permutation(3000).tolist()
-    with SessionStore(store) as opened, opened.database.begin_transaction():
+    with SessionStore(store) as opened, opened.database.run_transaction():
         for number in numbers:
             opened.database.execute("INSERT INTO set_aside VALUES ('r', 1, ?, 4, 'status 400')", (number,))
             opened.database.execute("INSERT INTO device_contact VALUES ('ann', ?, 4)", (str(number),))

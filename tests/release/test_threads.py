@@ -309,7 +309,7 @@ def test_forked_session_raises_although_another_thread_had_its_lock(tmp_path):
     holds, done = threading.Event(), threading.Event()
 
     def hold():
-        with session._lock_session(), session._store.database.begin_transaction():
+        with session._lock_session(), session._store.database.run_transaction():
             holds.set()
             done.wait()
 

@@ -715,7 +715,7 @@ def test_metrics_contain_status_latency_queues_broker_and_disk(config, inbox, tm
         assert abs(metrics["dphmm_disk_free_bytes"] - free) < 0.2 * free
         inbox.status = 200
         wait_for(lambda: read_metrics(client)[f"dphmm_waiting_messages {label}"] == 0)
-        with SessionStore(tmp_path / "users.db") as store, store.database.begin_transaction():
+        with SessionStore(tmp_path / "users.db") as store, store.database.run_transaction():
             store.set_mark({"state": "moved"})
         answer = client.post("/owntracks", json=make_location(START + 900), auth=ANN)
         assert answer.status_code == 503, "the phone keeps the message for the store that continues"

@@ -137,7 +137,7 @@ def test_link_of_an_exported_store_is_not_ended(shared_store):
         tables = add_waiting(store, 1, ("r0",))
         tables.add_link(1, "Bea", 0, recipient_tables.FOREVER)
         (link,) = tables.list_links(1)
-        with store.database.begin_transaction():
+        with store.database.run_transaction():
             store.set_mark({"state": "moved", "file": "e", "at": "now"})
         with pytest.raises(OutputError, match="was exported"):
             tables.end_link(link.key, 1)

@@ -11,7 +11,7 @@ import pytest
 from dphmm.errors import ConfigurationError, OutputError
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyGraph
-from dphmm.tables import check_output, write_new_file, write_new_private_file, write_text
+from dphmm.tables import check_output, create_file, create_private_file, write_text
 from dphmm.tables.output import lock_folder
 
 MODEL = MarkovModel(np.eye(3), np.full(3, 1 / 3))
@@ -19,7 +19,7 @@ MODEL = MarkovModel(np.eye(3), np.full(3, 1 / 3))
 
 def test_file_appears_only_at_end_of_block(tmp_path):
     path = tmp_path / "out.txt"
-    with write_new_file(path) as part:
+    with create_file(path) as part:
         part.write_text("whole")
         assert not path.exists()
         assert part.suffix == ".txt"
@@ -33,7 +33,7 @@ def test_failed_block_leaves_no_files(tmp_path, failure):
     expected = OutputError if isinstance(failure, OSError) else type(failure)
 
     def write_half():
-        with write_new_file(path) as part:
+        with create_file(path) as part:
             part.write_text("half")
             part.with_name(part.name + "-journal").write_text("left by SQLite")
             raise failure
@@ -48,7 +48,7 @@ def test_failed_block_keeps_existing_file(tmp_path):
     path.write_text("old")
 
     def write_half():
-        with write_new_file(path, overwrite=True) as part:
+        with create_file(path, overwrite=True) as part:
             part.write_text("new")
             raise ValueError("broken")
 
@@ -69,7 +69,7 @@ def test_existing_file_without_overwrite_raises(tmp_path):
 
 def test_error_of_block_names_file_instead_of_temporary_one(tmp_path):
     path = tmp_path / "out.txt"
-    with pytest.raises(OutputError, match=r"out\.txt cannot be written") as caught, write_new_file(path) as part:
+    with pytest.raises(OutputError, match=r"out\.txt cannot be written") as caught, create_file(path) as part:
         raise OutputError(f"{part} cannot be written")
     assert str(caught.value) == f"{path} cannot be written"
 
@@ -78,7 +78,7 @@ def test_file_created_during_block_is_kept(tmp_path):
     path = tmp_path / "out.txt"
 
     def write_while_another_does():
-        with write_new_file(path) as part:
+        with create_file(path) as part:
             part.write_text("mine")
             path.write_text("theirs")
 
@@ -106,7 +106,7 @@ def test_pipe_is_not_replaced(tmp_path):
 
 def test_private_file_is_readable_by_owner_only_from_start(tmp_path):
     path = tmp_path / "secret.csv"
-    with write_new_file(path, private=True) as part:
+    with create_file(path, private=True) as part:
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
         part.write_text("private")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -149,23 +149,23 @@ def test_new_private_file_requires_private_name_and_has_mode_0600(tmp_path):
     named = pytest.raises(
         ConfigurationError, match=r"secret\.csv: .*true locations must contain 'private'; use .*PRIVATE-secret"
     )
-    with named, write_new_private_file(tmp_path / "secret.csv"):
+    with named, create_private_file(tmp_path / "secret.csv"):
         pass
     path = tmp_path / "PRIVATE-secret.csv"
     path.write_text("old and readable by all")
     path.chmod(0o644)
-    with write_new_private_file(path, overwrite=True) as part:
+    with create_private_file(path, overwrite=True) as part:
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
         part.write_text("new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_replacement_of_private_file_is_private_from_start(tmp_path):
-    with write_new_file(tmp_path / "PRIVATE-model.npz", private=True) as outer:
+    with create_file(tmp_path / "PRIVATE-model.npz", private=True) as outer:
         MODEL.save(outer)  # MODEL.save makes its own file in the same folder, and renames it
         assert stat.S_IMODE(outer.stat().st_mode) == 0o600
     path = tmp_path / "PRIVATE-model.npz"
-    with write_new_file(path, overwrite=True) as part:
+    with create_file(path, overwrite=True) as part:
         assert stat.S_IMODE(part.stat().st_mode) == 0o600
         part.write_text("new")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -607,10 +607,10 @@ _SHARES = (0.9, 0.95, 0.99)
 
 def build_figure_7(options: FigureOptions) -> PaperFigure:  # noqa: ARG001 - every builder has this signature
     """Compute Figure 7: backward leakage under degrees of correlation."""
-    return compute_figure_7((50, 200))
+    return measure_degrees((50, 200))
 
 
-def compute_figure_7(sizes: tuple[int, int]) -> PaperFigure:
+def measure_degrees(sizes: tuple[int, int]) -> PaperFigure:
     """Return Figure 7 for matrices of the given sizes.
 
     Parameters
@@ -842,10 +842,10 @@ _DEGREES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 def build_figure_9(options: FigureOptions) -> PaperFigure:
     """Compute Figure 9: noise of Algorithms 7 and 8 by length and by correlation."""
-    return compute_figure_9(50, options.num_runs(_NOISE_RUNS), options.seed)
+    return measure_noise(50, options.num_runs(_NOISE_RUNS), options.seed)
 
 
-def compute_figure_9(size: int, runs: int, seed: int) -> PaperFigure:
+def measure_noise(size: int, runs: int, seed: int) -> PaperFigure:
     """Return Figure 9 for smoothed identity matrices.
 
     Parameters

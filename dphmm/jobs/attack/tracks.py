@@ -24,10 +24,10 @@ from dphmm.jobs.model.training_users import read_unseen_users
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.model import MarkovModel, fit_shrunk, state_sequences
 from dphmm.random import derive_seed
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.space import OUTSIDE, Trajectory
-from dphmm.tables import write_csv, write_new_file
+from dphmm.tables import create_file, write_csv
 from dphmm.validation import Kilometres, PositiveInt, SeedOrGenerator, check_arguments
 
 # Default of the largest error of an estimated home that counts as found.
@@ -130,7 +130,7 @@ class AttackResult(Result):
         """
         measures = [name for measure in MEASURES for name in (measure, f"{measure}_margin")]
         header = ["channel", *measures, "num_homes_found", "num_homes", "source"]
-        with write_new_file(path, overwrite, private=not self.is_synthetic) as part:
+        with create_file(path, overwrite, private=not self.is_synthetic) as part:
             rows = (
                 [_format_cell(values[name]) for name in header]
                 for values in (result.to_dict() for result in self.results)
@@ -270,7 +270,7 @@ def split_track(
 def _simulate_city() -> tuple[tuple[Trajectory, ...], MarkovModel]:
     """Simulate users of the synthetic city, and fit a model to other users there."""
     city = build_city()
-    trajectories = sample_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
+    trajectories = sample_synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_MINUTES / 2, city=city)
     grid = region(bbox=city.box, cell_km=_CITY_CELL_KM)
     step = 60 * _CITY_MINUTES
     return trajectories[:_CITY_ATTACKED], fit_shrunk(

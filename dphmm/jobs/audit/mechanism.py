@@ -131,7 +131,7 @@ def audit_mechanism(
     >>> len(audit.pairs), audit.is_exposed
     (2, False)
     """
-    possible = constraint or target.constrain_to_all()
+    possible = constraint or target.build_full_constraint()
     num_possible = int(possible.states.sum())
     if num_possible < 2:
         raise SingletonConstraintError(

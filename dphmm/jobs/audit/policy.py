@@ -319,7 +319,7 @@ def audit_policy(
     (True, (90,))
     """
     believed = check_prior(prior, target.names)
-    chosen = tuple(constraints) or (target.constrain_to_all(),)
+    chosen = tuple(constraints) or (target.build_full_constraint(),)
     policy = target.policy
     f = target.measurements
     sets = [constraint.states for constraint in chosen]

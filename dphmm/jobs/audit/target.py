@@ -144,7 +144,7 @@ class AuditTarget:
         policy = PolicyGraph.categorical(labels) if edges is None else build_policy_graph(names, read_edges(edges))
         return cls(names, Measurements(measurements), policy)
 
-    def constrain_to_all(self) -> Constraint:
+    def build_full_constraint(self) -> Constraint:
         """Return the constraint set of all states.
 
         Returns

@@ -35,7 +35,7 @@ from dphmm.jobs.batch.run_folder import (
     Checkpoint,
     Entry,
     Published,
-    derive_random_source,
+    build_keyed_stream,
     hash_contents,
     load_or_create_key,
     read_journal,
@@ -47,7 +47,7 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
-from dphmm.jobs.release.exposure import RESTARTS, select_extreme_rows, summarize_exposure
+from dphmm.jobs.release.exposure import RESTARTS, select_exposure_rows, summarize_exposure
 from dphmm.jobs.release.guarantees import collect_warnings, summarize_guarantee
 from dphmm.jobs.release.movement import LargerErrors, MovementCheck, UserErrors
 from dphmm.jobs.release.prediction import PredictionCheck, PredictionSummary
@@ -132,7 +132,7 @@ class Tally:
     num_unprotected: int = 0
     without_history: int = 0
     smoothed: tuple[tuple[float, float], ...] = ()
-    # The rows of users that determine metrics and warnings, selected by `select_extreme_rows`.
+    # The rows of users that determine metrics and warnings, selected by `select_exposure_rows`.
     most_exposed_users: list[Mapping[str, Any]] = field(default_factory=list, repr=False)
     # The means of the users' `SamplingSummary`.
     sampling: SamplingSummary | None = None
@@ -170,7 +170,7 @@ class Tally:
         self.epsilon = max(self.epsilon, summary["epsilon_total"])
         self.constrained_epsilon = max(self.constrained_epsilon, constrained_epsilon)
         self.num_unprotected += summary["num_unprotected"]
-        self.most_exposed_users = select_extreme_rows([*self.most_exposed_users, summary])
+        self.most_exposed_users = select_exposure_rows([*self.most_exposed_users, summary])
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ class BatchJob:
     seed, kind, session_gap
         As in `batch`.
     key
-        The key from which the noise is derived if there is no seed, see `derive_random_source`. None samples new noise
+        The key from which the noise is derived if there is no seed, see `build_keyed_stream`. None samples new noise
         for every release, and lost files cannot be restored.
 
     Raises
@@ -397,7 +397,7 @@ class BatchJob:
         terms = f"{self.model_hash} {self.settings.content_hash} {self.gap}"
         contents = (values.astype(dtype).tobytes() for values, dtype in columns)
         label = (trajectory.user.encode(), terms.encode(), *contents)
-        return derive_random_source(self.key, *label)
+        return build_keyed_stream(self.key, *label)
 
 
 @check_arguments
@@ -756,7 +756,7 @@ def _compare_adversaries(table: ReleaseTable, *adversaries: Hindsight | None) ->
     if len(metrics) < len(adversaries) or not protected.any():
         return ()
     return tuple(
-        (float(np.median(adversary.error_m[protected])), float(adversary.certainty[protected].max()))
+        (float(np.median(adversary.error_m[protected])), float(adversary.max_posterior[protected].max()))
         for adversary in metrics
     )
 

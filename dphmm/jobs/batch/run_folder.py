@@ -24,7 +24,7 @@ from typing import Any
 import dphmm
 from dphmm.errors import ConfigurationError, DataFileError, OutputError
 from dphmm.random import RandomSource
-from dphmm.tables import read_document, write_new_file, write_text
+from dphmm.tables import create_file, read_document, write_text
 from dphmm.tables.json_toml import parse_json, read_json
 from dphmm.tables.output import sync_folder
 from dphmm.tables.values import is_text
@@ -208,7 +208,7 @@ class Checkpoint:
 
     def write_part(self, index: int, write: Callable[[Path], None]) -> None:
         """Write the part of a task atomically: to a temporary file that is then renamed."""
-        with write_new_file(self.get_part_path(index), overwrite=True, private=True) as part:
+        with create_file(self.get_part_path(index), overwrite=True, private=True) as part:
             write(part)
 
 
@@ -513,7 +513,7 @@ def load_or_create_key(folder: Path) -> bytes:
     """
     path = folder / KEY
     if not path.exists():
-        with write_new_file(path, private=True) as part:
+        with create_file(path, private=True) as part:
             part.write_bytes(os.urandom(_KEY_BYTES))
     try:
         key = path.read_bytes()
@@ -526,7 +526,7 @@ def load_or_create_key(folder: Path) -> bytes:
     return key
 
 
-def derive_random_source(key: bytes, *label: bytes) -> RandomSource:
+def build_keyed_stream(key: bytes, *label: bytes) -> RandomSource:
     """Return pseudorandom bytes of a key and a label.
 
     They reveal neither the key nor the label, nor the bytes of other labels.

@@ -19,7 +19,7 @@ from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import find_training_users, refuse_training_users
 from dphmm.model import MarkovModel
 from dphmm.model.path_sampling import sample_paths
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.release.ledger import steps_per_day
 from dphmm.release.trajectory import locate_states
 from dphmm.space import Trajectory
@@ -63,7 +63,7 @@ def build_city_model() -> MarkovModel:
         path = Path(folder, "users.csv")
         rows = (
             (trajectory.user, iso_time(time), latitude, longitude)
-            for trajectory in sample_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
+            for trajectory in sample_synthetic_trajectories(_CITY_USERS, _CITY_DAYS, _CITY_STEP_S / 60)
             if trajectory.user not in _CITY_RELEASED
             for time, latitude, longitude in zip(
                 trajectory.times, trajectory.latitude.tolist(), trajectory.longitude.tolist(), strict=True

@@ -15,7 +15,7 @@ from dphmm.model.blank_model import get_kind, region_prior
 from dphmm.model.model import MarkovModel
 from dphmm.space import Grid, StateSpace
 from dphmm.space.grid import Box
-from dphmm.tables import write_new_file
+from dphmm.tables import create_file
 from dphmm.validation import PositiveNumber, Seconds, check_arguments
 
 
@@ -127,7 +127,7 @@ def build_blank_model(
         )
     result = RegionModelResult(credit_streets(model), warnings)
     if output is not None:
-        with write_new_file(output, overwrite) as part:
+        with create_file(output, overwrite) as part:
             result.model.save(part)
     return result
 

@@ -36,7 +36,7 @@ from dphmm.model.radius_calibration import MAX_USERS, MIN_USERS, compute_calibra
 from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
 from dphmm.space import StateSpace, Trajectory
-from dphmm.tables import check_output, write_new_file
+from dphmm.tables import check_output, create_file
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, check_arguments
 
 _CLASSES_WITHOUT_GAIN = (
@@ -310,7 +310,7 @@ def learn(
             if calibrate_radii and radii is None:
                 raise ConfigurationError(f"calibrate_radii requires at least {MIN_USERS} users in the region")
     if output is not None:
-        with write_new_file(output, overwrite) as part:
+        with create_file(output, overwrite) as part:
             model.save(part)
             write_user_list(get_private_list_path(output), model, training.users, overwrite)
     dropped = (*not_read, *training.loss.describe(model.outside is not None))

@@ -22,7 +22,7 @@ from dphmm.model.path_sampling import PathSampler
 from dphmm.random import Rng, as_random_source
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import EARLIEST, LATEST, parse_time_zone, round_to_microseconds
-from dphmm.tables import check_output, write_new_file
+from dphmm.tables import check_output, create_file
 from dphmm.validation import Integers, Interval, Seconds, check_arguments
 from dphmm.writers.formats import check_format
 from dphmm.writers.paths import PATH_FORMATS, open_paths
@@ -197,7 +197,7 @@ def synthesize(
     sampler = PathSampler(learned, rng)
     width = len(str(num_users))
     block = max(1, _BLOCK_LOCATIONS // length)
-    with write_new_file(path, overwrite) as part, open_paths(part, learned.space, step, slots) as add:
+    with create_file(path, overwrite) as part, open_paths(part, learned.space, step, slots) as add:
         for begin in watch(range(0, num_users, block), "Sampling users", -(-num_users // block)):
             count = min(block, num_users - begin)
             states = sampler.sample_state_paths(np.full(count, first), length)

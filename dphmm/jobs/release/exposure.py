@@ -70,19 +70,19 @@ def name_extreme(key: str) -> str:
 SMOOTHED_METRICS = tuple(name_extreme(key) for key in _EXTREMES if key in _SMOOTHED_KEYS)
 
 
-def select_extreme_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def select_exposure_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the rows on which `summarize_exposure` and the warnings about disclosure depend.
 
     Ties keep the first row.
     """
-    kept = {id(row) for key in _EXTREMES if (row := find_extreme_row(rows, key)) is not None}
+    kept = {id(row) for key in _EXTREMES if (row := find_most_exposed_row(rows, key)) is not None}
     # One user without smoothed metrics suffices that they are not stated for all.
     kept |= {id(row) for row in [row for row in rows if not row.keys() & _SMOOTHED_KEYS][:1]}
     kept |= {id(row) for row in [row for row in rows if row.get(RESTARTS)][:1]}  # it suffices for the words, too
     return [row for row in rows if id(row) in kept]
 
 
-def find_extreme_row(rows: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, Any] | None:
+def find_most_exposed_row(rows: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, Any] | None:
     """Return the first row in which a metric discloses most. None if no row contains it."""
     with_value = [row for row in rows if (value := row.get(key)) is not None and not isnan(value)]
     return _EXTREMES[key](with_value, key=lambda row: row[key]) if with_value else None
@@ -99,7 +99,7 @@ def summarize_exposure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows
         One row per user, at least one. Smoothed metrics are returned if all rows contain them.
     """
-    extremes = {key: find_extreme_row(rows, key) for key in _EXTREMES if all(key in row for row in rows)}
+    extremes = {key: find_most_exposed_row(rows, key) for key in _EXTREMES if all(key in row for row in rows)}
     exposure = {name_extreme(key): None if row is None else row[key] for key, row in extremes.items()}
     return {"max_epsilon_24h": exposure.pop("max_epsilon_24h"), **exposure}
 
@@ -138,7 +138,7 @@ class InferenceFigure:
         if view != "smoothed" and (view == "filtered") == any(row.get(RESTARTS) for row in rows):
             return None
         key = VIEW_PREFIXES[view] + statistic
-        row = find_extreme_row(rows, key)
+        row = find_most_exposed_row(rows, key)
         if row is None or any(key not in other for other in rows):
             return None
         return cls(statistic, view, float(row[key]), row.get("user"))

@@ -25,7 +25,7 @@ from dphmm.formatting import (
 )
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
-from dphmm.jobs.release.exposure import InferenceFigure, find_extreme_row, summarize_exposure
+from dphmm.jobs.release.exposure import InferenceFigure, find_most_exposed_row, summarize_exposure
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.mechanisms.base import MECHANISMS
 from dphmm.policy.expression import describe_policy, find_max_radius, format_policy_label
@@ -69,7 +69,7 @@ def collect_warnings(
     if not rows:
         return []
     warnings = []
-    row = find_extreme_row(rows, "max_epsilon_24h")
+    row = find_most_exposed_row(rows, "max_epsilon_24h")
     if row is not None and row["max_epsilon_24h"] > MAX_DAY_EPSILON:
         level = row["max_epsilon_24h"]
         warnings.append(
@@ -86,7 +86,7 @@ def collect_warnings(
             "reduce epsilon ('dphmm calibrate --max-posterior') or add edges"
         )
     radius = None if policy.startswith(GRAPH_POLICY_PREFIX) else find_max_radius(policy)
-    row = find_extreme_row(rows, "median_estimate_error_m")
+    row = find_most_exposed_row(rows, "median_estimate_error_m")
     if radius is not None and row is not None and (error := row["median_estimate_error_m"]) < 1000.0 * radius:
         warnings.append(
             f"the estimates of {row['user']} have a median expected error of {error:,.0f} m, below the policy's radius "
@@ -126,7 +126,7 @@ def summarize_guarantee(
         The releases that the guarantee covers.
     max_epsilon_total, num_unprotected
         The largest total epsilon of a user, and the number of unprotected timesteps. Default to those of the rows; must
-        be passed if the rows are only those of `select_extreme_rows`.
+        be passed if the rows are only those of `select_exposure_rows`.
     """
     if max_epsilon_total is None:
         totals = [row["epsilon_total"] for row in rows if not isnan(row.get("epsilon_total", nan))]

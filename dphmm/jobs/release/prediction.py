@@ -67,7 +67,7 @@ class PredictionCheck:
         points = engine.measurements.points
         # The probability that each state is released, as itself or as the surrogate of another.
         states = np.flatnonzero(plan.prior.support)
-        released = engine.planner.map_to_released(states, plan.constraint)
+        released = engine.planner.map_to_surrogates(states, plan.constraint)
         probabilities = np.bincount(released, plan.prior.probabilities[states], len(points)).astype(np.float64)
         mean = probabilities @ points
         noise = plan.noise.mean_squared_error(probabilities) * plan.noise.query.unit**2

@@ -656,5 +656,5 @@ def _release_tracks(
 def _convert_to_metres(hindsight: Sequence[tuple[FloatArray, FloatArray]]) -> Hindsight | None:
     if not hindsight:
         return None
-    error, certainty = np.concatenate(hindsight, axis=1)
-    return Hindsight(1000.0 * error, certainty)
+    error, max_posterior = np.concatenate(hindsight, axis=1)
+    return Hindsight(1000.0 * error, max_posterior)

@@ -130,7 +130,7 @@ def summarize_sampling(table: ReleaseTable, settings: Settings) -> SamplingSumma
         return None
     withheld = table["withheld"]
     protected = ~withheld & ~table["unprotected"]
-    per_window = count_busiest_window(table, schedule.window_seconds)
+    per_window = find_max_rows_per_window(table, schedule.window_seconds)
     even_epsilon = round_down(epsilon_per_release(schedule.window_epsilon, per_window), 3)
     # The accuracy of an exact location does not depend on its budget.
     median_epsilon = _compute_finite_median(table["epsilon"][protected if protected.any() else ~withheld])
@@ -206,7 +206,7 @@ def _count_withheld(summary: SamplingSummary) -> int:
     return summary.num_timesteps - summary.num_released
 
 
-def count_busiest_window(table: ReleaseTable, window_seconds: float) -> int:
+def find_max_rows_per_window(table: ReleaseTable, window_seconds: float) -> int:
     """Return the largest number of rows of one user within one window."""
     window = np.timedelta64(round(window_seconds * 1e6), "us")
     users = table["user"].astype(str)

@@ -779,11 +779,11 @@ def compute_hindsight(table: ReleaseTable, engine: Releaser) -> Hindsight:
     for user in np.unique(users).tolist():
         is_user = users == user
         rows = table.select(is_user)
-        error, certainty = compute_smoothed_inference(
+        error, max_posterior = compute_smoothed_inference(
             engine.spawn(), _build_sequence_from_rows(rows, compute_slots(rows, engine.model))
         )
         hindsight.error_m[is_user] = 1000.0 * error
-        hindsight.certainty[is_user] = certainty
+        hindsight.max_posterior[is_user] = max_posterior
     return hindsight
 
 
@@ -818,10 +818,10 @@ def compute_session_hindsight(
     with suppress(DphmmError):
         for result in _from_store(path, engine.model, engine.settings, names, max_releases):
             is_user = users == result.sequence.user
-            error, certainty = compute_smoothed_inference(result.engine.spawn(), result.sequence)
+            error, max_posterior = compute_smoothed_inference(result.engine.spawn(), result.sequence)
             at = np.searchsorted(result.slots, compute_slots(table.select(is_user), engine.model))
             hindsight.error_m[is_user] = 1000.0 * error[at]
-            hindsight.certainty[is_user] = certainty[at]
+            hindsight.max_posterior[is_user] = max_posterior[at]
         return hindsight
     return None
 

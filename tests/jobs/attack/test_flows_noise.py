@@ -13,7 +13,7 @@ from dphmm.cli import main
 from dphmm.errors import ConfigurationError
 from dphmm.flows import Areas
 from dphmm.jobs import attack_tables
-from dphmm.readers.synthetic_city import sample_trajectories
+from dphmm.readers.synthetic_city import sample_synthetic_trajectories
 
 TOWN = "data/districts.geojson"
 NAMES = ["exact counts", "weekly mean", "counts below 5 suppressed", "counts below 10 suppressed"]
@@ -22,7 +22,7 @@ NAMES += ["epsilon 1", "no table"]
 
 @pytest.mark.slow
 def test_raw_tables_leak_more_than_tables_with_noise():
-    tracks = sample_trajectories(30, 5, 30.0, rng=2)
+    tracks = sample_synthetic_trajectories(30, 5, 30.0, rng=2)
     columns = {
         name: np.concatenate([getattr(trajectory, name) for trajectory in tracks])
         for name in ("times", "latitude", "longitude")

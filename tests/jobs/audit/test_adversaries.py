@@ -152,8 +152,8 @@ def test_private_summary_states_knowledge_of_each_adversary(town):
             [audit for audit in audits if audit.auxiliary_knowledge == knows],
             f"knowing_{knows.replace(' ', '_')}",
         )
-        certainty = max(float(audit.smoothed_metrics.top_1_probability.max()) for audit in user_audits)
-        assert private[f"smoothed_max_posterior_{end}"] == pytest.approx(certainty)
+        max_posterior = max(float(audit.smoothed_metrics.top_1_probability.max()) for audit in user_audits)
+        assert private[f"smoothed_max_posterior_{end}"] == pytest.approx(max_posterior)
         error = min(1000 * float(np.median(audit.smoothed_metrics.error)) for audit in user_audits)
         assert private[f"smoothed_min_user_median_adversary_error_m_{end}"] == pytest.approx(error, rel=0.03)
     assert not [name for name in release(Data(("later.csv",)), model, SETTINGS).to_private_dict() if "habits" in name]

@@ -10,16 +10,16 @@ import pytest
 from scipy import stats
 
 from dphmm.errors import DataFileError
-from dphmm.jobs.batch.run_folder import KEY, derive_random_source, load_or_create_key
+from dphmm.jobs.batch.run_folder import KEY, build_keyed_stream, load_or_create_key
 
 KEY_A = bytes(range(32))
 KEY_B = bytes(32)
 
 
 def test_bytes_do_not_depend_on_request_sizes():
-    whole = derive_random_source(KEY_A, b"anna").bytes(1000)
+    whole = build_keyed_stream(KEY_A, b"anna").bytes(1000)
     rng = np.random.default_rng(0)
-    source, parts = derive_random_source(KEY_A, b"anna"), b""
+    source, parts = build_keyed_stream(KEY_A, b"anna"), b""
     while len(parts) < 1000:
         parts += source.bytes(int(rng.integers(0, 150)))
     assert parts[:1000] == whole
@@ -28,7 +28,7 @@ def test_bytes_do_not_depend_on_request_sizes():
 def test_different_key_or_label_gives_different_bytes():
     """Label parts are separated: ("ab", "c") differs from ("a", "bc")."""
     labels = ((b"ab", b"c"), (b"a", b"bc"), (b"abc",), (b"abc", b""))
-    streams = {derive_random_source(key, *label).bytes(64) for key, label in product((KEY_A, KEY_B), labels)}
+    streams = {build_keyed_stream(key, *label).bytes(64) for key, label in product((KEY_A, KEY_B), labels)}
     assert len(streams) == 8
 
 
@@ -37,7 +37,7 @@ def test_bytes_are_uniform_and_streams_unrelated():
 
     The keys are fixed. A stream with a biased bit in each byte fails.
     """
-    stream, other = (np.frombuffer(derive_random_source(KEY_A, name).bytes(1 << 16), np.uint8) for name in (b"a", b"b"))
+    stream, other = (np.frombuffer(build_keyed_stream(KEY_A, name).bytes(1 << 16), np.uint8) for name in (b"a", b"b"))
 
     def compute_p_value(values):
         return stats.chisquare(np.bincount(values, minlength=256)).pvalue

@@ -634,18 +634,18 @@ def test_event_cap_of_command_is_not_above_limit():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("certainty", "odds"), [(0.5, 30.0), (0.9, 3.0)])
-def test_both_event_limits_hold_for_one_release(certainty, odds):
+@pytest.mark.parametrize(("max_posterior", "odds"), [(0.5, 30.0), (0.9, 3.0)])
+def test_both_event_limits_hold_for_one_release(max_posterior, odds):
     """Either limit may be the stricter one: the smaller epsilon is used."""
     event = "at:3 between 0 and 1"
     alone = [
         calibrate(build_model(), SETTINGS, CalibrationTargets(event=event, **limit), num_users=0).settings.epsilon
-        for limit in ({"max_posterior": certainty}, {"max_odds_ratio": odds})
+        for limit in ({"max_posterior": max_posterior}, {"max_odds_ratio": odds})
     ]
     both = calibrate(
         build_model(),
         SETTINGS,
-        CalibrationTargets(event=event, max_posterior=certainty, max_odds_ratio=odds),
+        CalibrationTargets(event=event, max_posterior=max_posterior, max_odds_ratio=odds),
         num_users=0,
     )
     assert alone[0] != alone[1]

@@ -12,11 +12,11 @@ from dphmm.errors import ConfigurationError
 from dphmm.jobs import learn
 from dphmm.jobs.model import region as choices
 from dphmm.jobs.model.region import MAX_STATES, choose_city, choose_privately
-from dphmm.readers.synthetic_city import sample_trajectories
+from dphmm.readers.synthetic_city import sample_synthetic_trajectories
 from dphmm.space import Trajectory
 from tests.sizes import choose_count
 
-TOWN = sample_trajectories(users=8, days=1)
+TOWN = sample_synthetic_trajectories(users=8, days=1)
 
 
 def _make_trajectory(user, latitude, longitude, count=50, seconds=60):

@@ -21,7 +21,7 @@ from dphmm.jobs import Data, learn, region
 from dphmm.jobs.batch.workers import DaskCluster, Processes
 from dphmm.model.moves import MoveCounts, extract_moves
 from dphmm.random import as_random_source
-from dphmm.readers.synthetic_city import build_city, sample_trajectories
+from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from tests import command_line
 from tests.sizes import choose_count
 
@@ -52,7 +52,7 @@ def test_classes_of_time_without_gain_are_reported():
 def users_file(tmp_path_factory):
     """Twenty-four users with 96 or more fixes, in the order of time."""
     path = tmp_path_factory.mktemp("users") / "users.parquet"
-    tracks = sample_trajectories(24, 1, 10.0, city=CITY, rng=3)
+    tracks = sample_synthetic_trajectories(24, 1, 10.0, city=CITY, rng=3)
     columns = {
         "user": np.concatenate([np.repeat(f"u{number}", len(track)) for number, track in enumerate(tracks)]),
         **{name: np.concatenate([getattr(track, name) for track in tracks]) for name in ("latitude", "longitude")},

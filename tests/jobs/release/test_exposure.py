@@ -22,7 +22,7 @@ from dphmm.jobs.release.exposure import (
     VIEW_LABELS,
     InferenceFigure,
     name_extreme,
-    select_extreme_rows,
+    select_exposure_rows,
     summarize_exposure,
 )
 from dphmm.jobs.release.guarantees import collect_warnings
@@ -170,7 +170,7 @@ def test_batch_of_excluded_releases_is_filtered():
     assert _infer_smoothed(recorder, engine, model) is None
     few = []
     for row in (make_row("ann", **SMOOTHED), make_row("bob"), make_row("cid", **SMOOTHED)):
-        few = select_extreme_rows([*few, row])
+        few = select_exposure_rows([*few, row])
     assert "bob" in [row["user"] for row in few]
     assert not summarize_exposure(few).keys() & SMOOTHED
     assert WORDS["filtered"] in collect_warnings(few, "utility:1km")[0]

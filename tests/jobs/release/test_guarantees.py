@@ -16,7 +16,7 @@ from dphmm.audit.realized_leakage import compute_realized_leakage
 from dphmm.audit.sequence import ReleasedSequence
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, learn, realized_leakage, release
-from dphmm.jobs.release.exposure import select_extreme_rows, summarize_exposure
+from dphmm.jobs.release.exposure import select_exposure_rows, summarize_exposure
 from dphmm.jobs.release.guarantees import _build_disclosure_rows, collect_warnings
 from dphmm.jobs.release.stored import compute_hindsight
 from dphmm.release.trajectory import release_trajectory
@@ -68,14 +68,14 @@ def minimize_distance(p: np.ndarray, points: np.ndarray) -> float:
 def test_smoothed_figures_match_path_enumeration(seed):
     engine, table = release_walk(seed)
     hindsight, exact = compute_hindsight(table, engine), smooth_by_enumeration(engine, table)
-    np.testing.assert_allclose(hindsight.certainty, exact.max(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(hindsight.max_posterior, exact.max(axis=1), rtol=1e-9)
     minimum = [1000 * minimize_distance(p, engine.measurements.points) for p in exact]
     assert (hindsight.error_m <= np.array(minimum) * (1 + 1e-6)).all()
     assert (hindsight.error_m >= 0.98 * np.array(minimum) - 1e-6).all()
     (row,) = summarise(table, hindsight=hindsight)
-    assert row["smoothed_max_posterior"] == hindsight.certainty.max()
+    assert row["smoothed_max_posterior"] == hindsight.max_posterior.max()
     assert row["smoothed_median_adversary_error_m"] == np.median(hindsight.error_m)
-    assert not np.allclose(hindsight.certainty, table["adversary_max_posterior"]), "filtered values differ"
+    assert not np.allclose(hindsight.max_posterior, table["adversary_max_posterior"]), "filtered values differ"
 
 
 def test_open_timesteps_are_summarised_separately():
@@ -90,7 +90,7 @@ def test_open_timesteps_are_summarised_separately():
     hidden = ~table["unprotected"]
     assert row["max_posterior"] == table["adversary_max_posterior"][hidden].max() < 0.9
     assert row["min_adversary_error_m"] == table["adversary_error_m"][hidden].min() > 50
-    assert row["smoothed_max_posterior"] == hindsight.certainty[hidden].max() < 0.9
+    assert row["smoothed_max_posterior"] == hindsight.max_posterior[hidden].max() < 0.9
     assert row["median_estimate_error_m"] == np.median(table["estimate_error_m"][hidden])
     assert table["adversary_max_posterior"].max() == 1.0, "including open timesteps, the maximum would be 1"
     (opened,) = summarise(table.select(~hidden))
@@ -246,7 +246,7 @@ def test_best_known_users_yield_same_summary_as_all_users(hindsight):
         row["max_epsilon_24h"] = float("nan")  # unknown
     few = []
     for row in rows:
-        few = select_extreme_rows([*few, row])
+        few = select_exposure_rows([*few, row])
     assert len(few) <= 9
     assert summarize_exposure(few) == summarize_exposure(rows)
     assert summarize_exposure(rows)["max_posterior"] == max(row["max_posterior"] for row in rows)

@@ -71,7 +71,7 @@ def test_impossible_states_have_no_guarantee():
     releaser = Releaser(model, where, policy, epsilon=1.0)
     step = releaser.prepare()
     assert (
-        releaser.planner.map_to_released(np.array([1]), step.constraint) == 2
+        releaser.planner.map_to_surrogates(np.array([1]), step.constraint) == 2
     )  # adjacent to the first state by the policy, released as the third
     first, _, third, *_ = releaser.log_likelihood(step, where[2])
     assert third - first == pytest.approx(3)

@@ -14,7 +14,7 @@ from dphmm import ReleaseSettings, Schedule
 from dphmm.events import Cap
 from dphmm.jobs import Data, batch, learn, region, release
 from dphmm.jobs.batch.run_folder import get_user_file_path
-from dphmm.jobs.release.sampling import average_users, count_busiest_window, summarize_sampling
+from dphmm.jobs.release.sampling import average_users, find_max_rows_per_window, summarize_sampling
 from dphmm.model.belief import Belief
 from dphmm.writers import ReleaseTable, read_releases
 from dphmm.writers.summary import summarise
@@ -62,8 +62,8 @@ def test_budgets_of_the_alternatives_add_up_over_a_window(run):
 
 def test_timesteps_are_counted_per_user_and_window(run):
     table = run[1].table
-    assert count_busiest_window(table, 3600.0) == 2
-    assert count_busiest_window(table.select(table["user"] == "000"), 1e9) == (table["user"] == "000").sum()
+    assert find_max_rows_per_window(table, 3600.0) == 2
+    assert find_max_rows_per_window(table.select(table["user"] == "000"), 1e9) == (table["user"] == "000").sum()
 
 
 @pytest.mark.parametrize("schedule", [None, Schedule(target_error=0.5)], ids=["every timestep", "error target"])
