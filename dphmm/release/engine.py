@@ -37,7 +37,7 @@ from dphmm.release.ledger import Account, Ledger
 from dphmm.release.planning import Planner, Reason, StepPlan, as_state, check_steps
 from dphmm.release.query import Query
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
-from dphmm.release.schedule import Scheduler, max_window_steps
+from dphmm.release.scheduler import Scheduler, max_window_steps
 from dphmm.release.settings import (
     DEFAULT_DAILY_EPSILON,
     GRAPH_POLICY_PREFIX,

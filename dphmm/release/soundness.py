@@ -27,8 +27,8 @@ from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mec
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
-from dphmm.release.near_states import NearStates
 from dphmm.release.planning import StepPlan
+from dphmm.release.soundness_neighbours import StateNeighbours
 
 # A difference of two doubles near the largest coordinate has an error of one machine epsilon of that coordinate. The
 # factor 64 allows for coordinates that were projected, subtracted and scaled.
@@ -115,7 +115,7 @@ class SoundnessCheck:
         self._points: FloatArray = (values - values[:1]).astype(np.float64)
         is_integer = values.dtype.kind in "iu"
         self._rounding = 0.0 if is_integer else _RELATIVE_ROUNDING * float(np.abs(values).max())
-        self._near = NearStates(self._points)
+        self._near = StateNeighbours(self._points)
         self._verified_edges: BoundedCache[bytes, _VerifiedEdges] = BoundedCache(_CACHE_SIZE)
         self._last: _Evidence | None = None
 

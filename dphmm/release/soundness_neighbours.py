@@ -21,7 +21,7 @@ _NUM_NEIGHBOURS = 9
 _MAX_CACHED_STATES = 1 << 14
 
 
-class NearStates:
+class StateNeighbours:
     """Nearest neighbours of states, by Euclidean distance and by a gauge.
 
     Parameters

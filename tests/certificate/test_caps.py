@@ -65,7 +65,7 @@ def no_caps(monkeypatch):
     """Disable the caps of the engine, and certify that they were kept."""
     cells = CapTracker.prove_caps
     monkeypatch.setattr(EventCaps, "limit_plan", lambda _, plan, *__: plan)
-    monkeypatch.setattr(CapTracker, "cells", lambda *arguments: [(True, signs) for _, signs in cells(*arguments)])
+    monkeypatch.setattr(CapTracker, "prove_caps", lambda *arguments: [(True, signs) for _, signs in cells(*arguments)])
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
 from dphmm.events import Cap
 from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.model.time_classes import TimeClasses
-from dphmm.release.schedule import Schedule
+from dphmm.release.settings import Schedule
 from dphmm.space import Grid, Places, Streets
 from tests.certificate import capped
 from tests.certificate.capped import add_stays

@@ -14,7 +14,7 @@ from dphmm import Limits, MarkovModel, PolicyGraph, Releaser, ReleaseSettings, S
 from dphmm.errors import BudgetError, ConfigurationError, InvalidInputError, SessionMismatchError
 from dphmm.events.cap_budget import compute_rung_budget
 from dphmm.model.belief import Belief
-from dphmm.release.schedule import (
+from dphmm.release.scheduler import (
     BudgetEffect,
     BudgetEffects,
     ErrorGrowth,

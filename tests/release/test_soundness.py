@@ -18,9 +18,9 @@ from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism
 from dphmm.policy.protection import protect
 from dphmm.random import RandomSource
-from dphmm.release import near_states, soundness
-from dphmm.release.near_states import NearStates
+from dphmm.release import soundness, soundness_neighbours
 from dphmm.release.soundness import SoundnessCheck
+from dphmm.release.soundness_neighbours import StateNeighbours
 from tests.running_example import F, build_graph, mask_states
 
 MECHANISMS = ["lattice", "k-norm", "laplace", "planar-isotropic", "planar-laplace"]
@@ -237,13 +237,13 @@ def test_brute_force_nearest_states_match_tree(monkeypatch):
     """Compare distances, because ties may name either state. Two states share one point."""
     places = np.random.default_rng(5).normal(size=(300, 2))
     places[7] = places[120]
-    monkeypatch.setattr(near_states, "_ROWS_PER_BLOCK", 64)
-    partner, distance = NearStates(places).nearest
-    monkeypatch.setattr(near_states, "_MAX_BRUTE_FORCE_STATES", 0)
-    by_tree = NearStates(places).nearest[1]
+    monkeypatch.setattr(soundness_neighbours, "_ROWS_PER_BLOCK", 64)
+    partner, distance = StateNeighbours(places).nearest
+    monkeypatch.setattr(soundness_neighbours, "_MAX_BRUTE_FORCE_STATES", 0)
+    by_tree = StateNeighbours(places).nearest[1]
     np.testing.assert_allclose(distance, by_tree, rtol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(places[partner] - places, axis=1), distance, rtol=1e-12)
     assert (partner != np.arange(300)).all()
     assert partner[7] == 120
-    lone = NearStates(places[:1]).nearest
+    lone = StateNeighbours(places[:1]).nearest
     assert np.isinf(lone[1]).all()
