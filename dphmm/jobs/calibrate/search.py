@@ -124,7 +124,7 @@ class BudgetSearch:
             priors = list(takewhile(bool, (compute_max_prior(model, None, max_work) for model in watched)))
             if len(priors) == len(models):
                 return max(filter(None, priors))
-            # All first slots would take too long.
+            # All first slots would take too long. `calibrate` reads this afterwards, to state the first slot.
             self.has_any_start = False
         priors = [compute_max_prior(model, self.first) for model in self.watch(self._models, "Computing probabilities")]
         if None in priors:
@@ -343,6 +343,7 @@ class BudgetSearch:
         is_sequential = PathReleaser(self.engine, near, self.steps, self.first).is_sequential
         work = (_ENGINE_WORK_FACTOR if is_sequential else 1) * self.steps * self.engine.model.size
         max_users = int(min(_MAX_SIMULATED_USERS, _MAX_WORK / work))
+        # `calibrate` states this number.
         self.num_users = max(first_users, min(ceil(first_users * (deviation / _MEAN_TOLERANCE) ** 2), max_users))
         return self._search(estimate_metric, length, near, about, fine=True)
 
