@@ -179,6 +179,7 @@ def serve(
         raise ConfigurationError(
             f"workers must be 1 unless the store is a database server ('postgresql://…'), got {workers}"
         )
+    config.check_environment()  # once, and not by every worker
     configure_logging()
     disable_core_dumps()
     again = False

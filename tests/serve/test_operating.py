@@ -338,6 +338,20 @@ def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkey
     assert server._is_servable(path, config, False)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_missing_variable_is_named_before_the_relay_starts(model, tmp_path, request, workers, monkeypatch):
+    store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
+    path, _ = write_relay_file(tmp_path, model, store)
+    monkeypatch.delenv("DPHMM_TEST_KEY", raising=False)
+    headers = {"A": "env:DPHMM_TEST_KEY"}
+    recipient = {"name": "family", "kind": "webhook", "url": "http://127.0.0.1:1/", "headers": headers}
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"recipient": [recipient]}))
+    done = run("serve", path, "--workers", workers)
+    message = "Error: env:DPHMM_TEST_KEY: the environment variable is not set; set it"
+    assert (done.exit_code, done.stderr.splitlines()) == (2, [message])
+    assert [file.name for file in tmp_path.iterdir() if ".db" in file.name] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["file", "postgres"])
 def test_port_in_use_is_refused_with_its_address(model, tmp_path, request, where):
