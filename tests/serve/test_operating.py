@@ -315,6 +315,28 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
     ) in done.stderr
 
 
+@pytest.mark.parametrize("path_kind", ["copy", "link", "absolute path"])
+def test_reload_of_another_file_than_the_relay_reads_is_refused(model, tmp_path, monkeypatch, path_kind):
+    path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    SessionStore(str(tmp_path / "users.db")).close()
+    signals = []
+    monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
+    monkeypatch.chdir(tmp_path)
+    started = path.rename(tmp_path / "zoë.toml").relative_to(tmp_path)
+    other = {"copy": Path("copy.toml"), "link": Path("link.toml"), "absolute path": started.absolute()}[path_kind]
+    if path_kind == "copy":
+        other.write_bytes(started.read_bytes())
+    elif path_kind == "link":
+        other.symlink_to(started)
+    with lock_relay(RelayConfig.read(started), path=started):
+        done = run("serve", "reload", other)
+    if path_kind != "copy":
+        assert (done.exit_code, signals) == (0, [(os.getpid(), signal.SIGHUP)]), done.stderr
+        return
+    assert (done.exit_code, signals, len(done.stderr.splitlines())) == (2, [], 1)
+    assert f"was started with another file, {started.absolute()}, which" in done.stderr
+
+
 def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkeypatch, caplog):
     path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     SessionStore(str(tmp_path / "users.db")).close()
