@@ -31,7 +31,7 @@ def data_command() -> None:
 @click.argument("name", metavar="geolife|gowalla")
 @click.option("-o", "--output", "folder", default="data", show_default=True, type=FOLDER, help="Folder of the data.")
 @click.option("--sha256", metavar="HEX", help="Expected SHA-256 digest of the file.")
-@click.option("--url", metavar="URL", help="Mirror to download from.")
+@click.option("--url", metavar="URL", help="URL of a folder with the file under the publisher's name.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def fetch(name: str, folder: Path, sha256: str | None, url: str | None, as_json: bool) -> None:
     """Download a public data set, unless it exists already, and verify it.

@@ -294,6 +294,7 @@ def recipients(file: Path, as_json: bool) -> None:
 def reload(file: Path, accept_changes: bool) -> None:
     """Make the running relay of FILE read it again. An invalid file changes nothing.
 
+    FILE must be the one with which the relay was started, not a copy.
     If FILE contains env:NAME and the relay lacks this variable, the log of the relay states it, and nothing changes.
     """
     from dphmm.serve.server import reload_relay

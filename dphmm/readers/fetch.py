@@ -111,7 +111,7 @@ def fetch_data(
     folder
         The folder of the file. It is created if necessary.
     base_url
-        URL of another folder to download from, such as a mirror.
+        URL of another folder with the file under the publisher's name, such as a mirror.
     sha256
         The digest that the file must have. Defaults to the one in the folder's ``SHA256SUMS``, if any.
     timeout_seconds
@@ -196,7 +196,9 @@ def _download(url: str, target: Path, expected: str | None, timeout_seconds: flo
         pooch.retrieve(url, expected, fname=target.name, path=target.parent, downloader=downloader)
     except requests.RequestException as problem:
         reason = textwrap.shorten(str(problem), 160, placeholder="...")
-        raise DownloadError(f"{url} could not be fetched ({reason}); check the network and try again") from None
+        # A file with the expected digest is not downloaded again.
+        damage = f"{target} does not have the expected SHA-256, and " if target.exists() else ""
+        raise DownloadError(f"{damage}{url} could not be fetched ({reason}); check the network and try again") from None
     except ValueError:  # raised by pooch if the digest differs
         raise DownloadError(
             f"{url} sent a file with another SHA-256 than {expected}; it is damaged or has changed, and was deleted"

@@ -532,6 +532,9 @@ def get_file_format(path: Path, wait_seconds: float) -> int:
             ((version,),) = connection.execute("PRAGMA user_version")
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         if isinstance(problem, sqlite3.DatabaseError) and _get_error_code(problem) in _WRITE_ERROR_CODES:
+            if os.path.exists(path) and not os.access(path, os.R_OK):  # SQLite does not report it
+                reason = "cannot be read (permission denied); check its owner and permissions"
+                raise DataFileError(path, reason) from None
             raise DataFileError(path, f"cannot be read ({problem}); check the path") from None
         application = version = 0
     if application != APPLICATION:

@@ -60,6 +60,9 @@ _RETRY_MARGIN_S = 0.01  # for a process to be later than the end of a wait in th
 _MAX_DOUBLINGS = 20
 _MAX_WAITING = 500  # true locations in memory
 _LOG = logging.getLogger(__name__)
+# By default aiomqtt warns at each failed attempt to connect, although the first failure is logged here.
+_MQTT_LOG = logging.getLogger(f"{__name__}.mqtt")
+_MQTT_LOG.setLevel(logging.ERROR)
 
 
 # ---- senders ---------------------------------------------------------------------------------------------------------
@@ -203,7 +206,9 @@ class MqttConnection:
             if client is not None and client is self._client:
                 self._client = None
                 self._abandon(client)
-            raise UnreachableError(type(problem).__name__) from None
+            # The texts of these errors are fixed, and contain no message.
+            reason = f" {problem}" if isinstance(problem, self._mqtt.MqttCodeError) else ""
+            raise UnreachableError(f"{type(problem).__name__}{reason}") from None
 
     async def close(self) -> None:
         """Close the connection, but do not wait for a broker that does not answer."""
@@ -223,6 +228,7 @@ class MqttConnection:
             tls_params=self._mqtt.TLSParameters() if tls else None,
             keepalive=_KEEPALIVE_S,
             timeout=_CONNECT_TIMEOUT_S,
+            logger=_MQTT_LOG,
         )
         connecting = asyncio.create_task(client.__aenter__())
         try:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 from dphmm.errors import ConfigurationError, DphmmError, MissingDependencyError, OutputError, PolicyError
 from dphmm.processes import ScriptlessContext
@@ -148,7 +148,7 @@ _GRACE_S = 4
 _SHUTDOWN_TIMEOUT_S = 5.0
 # An unresponsive worker is ended. Starting on a busy processor may take a minute.
 _WORKER_TIMEOUT_S = 120
-_MAX_LOCK_BYTES = 100
+_MAX_LOCK_BYTES = 4200  # with the longest path
 _MAX_FAILED_STARTS = 3  # consecutive workers that end before they have served
 _LOG = logging.getLogger(__name__)
 
@@ -179,12 +179,13 @@ def serve(
         raise ConfigurationError(
             f"workers must be 1 unless the store is a database server ('postgresql://…'), got {workers}"
         )
+    config.check_environment()  # once, and not by every worker
     configure_logging()
     disable_core_dumps()
     again = False
     reload_requested = threading.Event()
     _handle_hangup(reload_requested.set)
-    with lock_relay(config, accept_changes):
+    with lock_relay(config, accept_changes, Path(path)):
         _migrate(config)
         if workers > 1:
             _serve_with_workers(Path(path), config, workers, accept_changes)
@@ -594,20 +595,33 @@ def reload_relay(path: str | Path, accept_changes: bool = False) -> int:
     Raises
     ------
     DphmmError
-        If the file cannot be served, or not without a restart, or no relay of it runs on this machine.
+        If the file cannot be served, or not without a restart, or no relay of it runs on this machine, or this relay
+        was started with another file, such as a copy.
     """
     from dphmm.serve.sessions import check_sessions
 
     config = RelayConfig.read(Path(path))
-    process, settings = find_relay(config)
-    if settings and settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
+    lock = find_relay(config)
+    if lock.file and not _is_same_file(lock.file, path):
+        raise ConfigurationError(
+            f"the relay was started with another file, {lock.file}, which it would read again; restart the relay to "
+            f"use {path}"
+        )
+    if lock.settings and lock.settings not in (_describe_fixed_settings(config, accepts) for accepts in (False, True)):
         raise _build_restart_error()
-    if accept_changes and settings == _describe_fixed_settings(config, False):
+    if accept_changes and lock.settings == _describe_fixed_settings(config, False):
         raise ConfigurationError("--accept-changes requires a relay that was started with it; restart the relay")
     with _name_file(path):
         check_sessions(config, accept_changes)
-    os.kill(process, signal.SIGHUP)
-    return process
+    os.kill(lock.process, signal.SIGHUP)
+    return lock.process
+
+
+def _is_same_file(first: str | Path, second: str | Path) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:  # one is missing
+        return False
 
 
 # ---- lock ------------------------------------------------------------------------------------------------------------
@@ -676,10 +690,10 @@ def _describe_fixed_settings(config: RelayConfig, accept_changes: bool) -> str:
 
 
 @contextmanager
-def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[None]:
+def lock_relay(config: RelayConfig, accept_changes: bool = False, path: Path | None = None) -> Iterator[None]:
     """Hold the lock of a relay.
 
-    The file contains the number of this process and a digest of the settings.
+    The lock file contains the number of this process, a digest of the settings, and the path of the relay's file.
 
     Raises
     ------
@@ -688,22 +702,24 @@ def lock_relay(config: RelayConfig, accept_changes: bool = False) -> Iterator[No
     OutputError
         If the file cannot be written, or is a link.
     """
-    path = get_lock_path(config)
-    with _explain_refusal(path):
-        file = _open_lock(path, os.O_RDWR | os.O_CREAT)
+    lock_path = get_lock_path(config)
+    with _explain_refusal(lock_path):
+        file = _open_lock(lock_path, os.O_RDWR | os.O_CREAT)
     try:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                other, _ = _read_lock(file)
+                other, _, _ = _read_lock(file)
                 raise ConfigurationError(
                     f"{config.store if not is_server(config.store) else config.listen} is served by another relay, "
                     f"process {other}; end that process, or use another store or port"
                 ) from None
-        with _explain_refusal(path):
+        settings = _describe_fixed_settings(config, accept_changes)
+        content = f"{os.getpid()}\n{settings}\n{path.absolute() if path else ''}"
+        with _explain_refusal(lock_path):
             os.truncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n{_describe_fixed_settings(config, accept_changes)}".encode(), 0)
+            os.pwrite(file, os.fsencode(content), 0)
         yield
     finally:
         os.close(file)
@@ -717,19 +733,28 @@ def _explain_refusal(path: Path) -> Iterator[None]:
         raise OutputError(f"{path} cannot be written ({problem.strerror}); check the file and its folder") from None
 
 
-def _read_lock(file: int) -> tuple[str, str]:
-    """Return the process and the digest of settings in a lock file."""
-    process, _, settings = os.read(file, _MAX_LOCK_BYTES).decode("ascii", "replace").partition("\n")
-    return process.strip(), settings.strip()
+def _read_lock(file: int) -> tuple[str, str, str]:
+    """Return the process, the digest of settings and the relay's file in a lock file."""
+    process, _, rest = os.fsdecode(os.read(file, _MAX_LOCK_BYTES)).partition("\n")
+    settings, _, path = rest.partition("\n")
+    return process.strip(), settings.strip(), path
 
 
-def find_relay(config: RelayConfig) -> tuple[int, str]:
-    """Return the number of the process that serves a relay, and the digest of its settings.
+class RelayLock(NamedTuple):
+    """Content of a lock that a relay holds. Locks of earlier versions lack the last fields."""
+
+    process: int
+    settings: str
+    file: str
+
+
+def find_relay(config: RelayConfig) -> RelayLock:
+    """Return the content of the lock that a relay holds.
 
     Raises
     ------
     ConfigurationError
-        If no process does, or the process belongs to another user than the lock file.
+        If no process holds it, or the process belongs to another user than the lock file.
     """
     path = get_lock_path(config)
     with_none = ConfigurationError(
@@ -743,10 +768,10 @@ def find_relay(config: RelayConfig) -> tuple[int, str]:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        process, settings = _read_lock(file)
+        process, settings, started_with = _read_lock(file)
         # The owner of the file wrote the number. It must not make another user, such as root, signal other processes.
-        if process.isdigit() and _get_process_owner(int(process)) in (None, os.fstat(file).st_uid):
-            return int(process), settings
+        if process.isdecimal() and _get_process_owner(int(process)) in (None, os.fstat(file).st_uid):
+            return RelayLock(int(process), settings, started_with)
         raise ConfigurationError(f"{path} must contain a process of its owner, got {process!r}") from None
     finally:
         os.close(file)

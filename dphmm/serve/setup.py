@@ -379,7 +379,7 @@ def add_device(path: str | Path, user: str, url: str | None = None) -> list[str]
         text += _format_entry("page", {"user": user, "token": hash_token(page_token)})
         lines = [_describe_page(user, page_token, address), *lines]
     _rewrite_file(Path(path), text)
-    return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}", "", *lines]
+    return [_describe_change("Added to", path), "", *lines]
 
 
 @check_arguments
@@ -436,7 +436,7 @@ def rotate_token(
         token = generate_token()
         text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
         _rewrite_file(Path(path), text + _format_entry("page", {"user": user, "token": hash_token(token)}))
-        message = f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"
+        message = _describe_change("Added to", path)
         return [message, "", _describe_page(user, token, address), *reach]
     _check_number(number, len(tokens), user, kind, str(path))
     token = generate_token()
@@ -445,7 +445,7 @@ def rotate_token(
     if text.count(old) != 1:
         raise ConfigurationError(f"{path}: the token must occur exactly once in the file; edit the file by hand")
     _rewrite_file(Path(path), text.replace(old, hash_token(token)))
-    message = f"Changed in {path}. To apply it to a running relay: dphmm serve reload {path}"
+    message = _describe_change("Changed in", path)
     settings = [_describe_page(user, token, address)] if page else describe_app_settings(user, token, address)
     return [message, "", *settings, *reach]
 
@@ -493,7 +493,7 @@ def add_recipient(path: str | Path, name: str, kind: str, url: str, keys: Mappin
         return [_IN_DATABASE]
     text = Path(path).read_text(encoding="utf-8").rstrip() + "\n"
     _rewrite_file(Path(path), text + _format_entry("recipient", entry))
-    return [f"Added to {path}. To apply it to a running relay: dphmm serve reload {path}"]
+    return [_describe_change("Added to", path)]
 
 
 @check_arguments
@@ -724,6 +724,12 @@ def _describe_missing_recipients(path: Path) -> Iterator[str]:
         110,
     )
     yield ""
+
+
+def _describe_change(verb: str, path: str | Path) -> str:
+    """Describe a change of a relay's file, and how a running relay applies it."""
+    # Under systemd the relay reads a copy of the file, which is made when it starts.
+    return f"{verb} {path}. To apply it to a running relay: dphmm serve reload {path} (under systemd, restart it)"
 
 
 def _describe_reach(url: str, path: Path) -> Iterator[str]:

@@ -133,6 +133,15 @@ def test_refused_connection_raises_in_one_line(tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_damaged_local_file_is_named_if_no_other_can_be_downloaded(server, tmp_path):
+    path = fetch_data("gowalla", tmp_path, base_url=server.url).path
+    path.write_bytes(GOWALLA[:-9])
+    server.status = 404
+    with pytest.raises(DownloadError, match=f"^{path} does not have the expected SHA-256, and http"):
+        fetch_data("gowalla", tmp_path, base_url=server.url)
+    assert path.read_bytes() == GOWALLA[:-9]
+
+
 def test_missing_page_raises(server, tmp_path):
     server.status = 404
     with pytest.raises(DownloadError, match="404"):

@@ -101,6 +101,21 @@ def test_foreign_or_damaged_file_raises_and_stays_unchanged(path, harm):
     assert read_folder(path) == before
 
 
+@pytest.mark.skipif(not hasattr(os, "setresuid") or os.getuid() != 0, reason="root becomes another user")
+def test_file_of_another_user_raises_permission_error():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        store = Path(folder, "users.db")
+        SessionStore(store).close()
+        store.chmod(0o600)
+        os.chmod(folder, 0o755)
+        os.setresuid(65534, 65534, 0)
+        try:
+            with pytest.raises(DataFileError, match=r"cannot be read \(permission denied\); check its owner"):
+                SessionStore(store)
+        finally:
+            os.setresuid(0, 0, 0)
+
+
 def test_folder_or_missing_file_raises(tmp_path):
     with pytest.raises(DataFileError, match="cannot be read"):
         SessionStore(tmp_path / "none", readonly=True)

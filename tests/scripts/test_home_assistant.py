@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+
+from dphmm.serve.config import check_name
 
 yaml = pytest.importorskip("yaml")
 
@@ -76,6 +79,14 @@ def test_configuration_is_valid_for_supervisor():
 )
 def test_invalid_configuration_is_detected(change):
     assert len(find_flaws(read("config.yaml") | change)) == 1
+
+
+@pytest.mark.parametrize("name", ["ann", "zoë", "a/b", "a+b", "#", "", "a" * 80, "a" * 81])
+def test_schema_accepts_names_that_the_relay_accepts(name):
+    (element,) = read("config.yaml")["schema"]["users"]
+    pattern = element.removeprefix("match(").removesuffix(")")
+    with nullcontext() if re.search(pattern, name) else pytest.raises(ValueError, match="must be a name"):
+        check_name(name)
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

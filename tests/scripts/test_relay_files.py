@@ -33,6 +33,14 @@ def test_unit_prevents_core_dumps_and_swap():
     assert (unit["Service"]["LimitCORE"], unit["Service"]["MemorySwapMax"]) == ("0", "0")
 
 
+def test_denied_system_calls_of_unit_do_not_end_the_relay():
+    """By default systemd ends a process at such a call, and the import of NumPy makes one."""
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read(RELAY / "dphmm-relay.service", encoding="utf-8")
+    assert unit["Service"]["SystemCallFilter"].startswith("~")
+    assert unit["Service"]["SystemCallErrorNumber"] == "EPERM"
+
+
 def test_container_is_read_only_unprivileged_and_local():
     yaml = pytest.importorskip("yaml")
     relay = yaml.safe_load((RELAY / "compose.yaml").read_text(encoding="utf-8"))["services"]["relay"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -551,6 +552,24 @@ def test_recipient_that_was_just_added_is_sent_its_first_message():
 
     asyncio.run(send())
     assert sent == ["first"]
+
+
+@pytest.mark.slow
+def test_refusal_of_a_broker_is_logged_once_with_its_reason(config, caplog, monkeypatch):
+    monkeypatch.setattr(delivery, "_MAX_WAIT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        family = {"name": "family", "kind": "mqtt", "url": f"mqtt://127.0.0.1:{server.getsockname()[1]}"}
+        with serve_relay(config(recipient=[family])) as client:
+            post(client, 0)
+            for _ in range(3):
+                with server.accept()[0] as connection:
+                    connection.recv(1000)
+                    connection.sendall(bytes([0x20, 2, 0, 5]))  # a CONNACK that refuses the account
+                    while connection.recv(1000):
+                        continue
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert messages == ["recipient family was not sent a release: MqttConnectError [code:135] Not authorized"]
 
 
 @pytest.mark.slow

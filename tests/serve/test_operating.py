@@ -315,6 +315,28 @@ def test_reload_that_the_relay_would_refuse_is_refused_before_its_signal(
     ) in done.stderr
 
 
+@pytest.mark.parametrize("path_kind", ["copy", "link", "absolute path"])
+def test_reload_of_another_file_than_the_relay_reads_is_refused(model, tmp_path, monkeypatch, path_kind):
+    path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
+    SessionStore(str(tmp_path / "users.db")).close()
+    signals = []
+    monkeypatch.setattr(server.os, "kill", lambda *arguments: signals.append(arguments))
+    monkeypatch.chdir(tmp_path)
+    started = path.rename(tmp_path / "zoë.toml").relative_to(tmp_path)
+    other = {"copy": Path("copy.toml"), "link": Path("link.toml"), "absolute path": started.absolute()}[path_kind]
+    if path_kind == "copy":
+        other.write_bytes(started.read_bytes())
+    elif path_kind == "link":
+        other.symlink_to(started)
+    with lock_relay(RelayConfig.read(started), path=started):
+        done = run("serve", "reload", other)
+    if path_kind != "copy":
+        assert (done.exit_code, signals) == (0, [(os.getpid(), signal.SIGHUP)]), done.stderr
+        return
+    assert (done.exit_code, signals, len(done.stderr.splitlines())) == (2, [], 1)
+    assert f"was started with another file, {started.absolute()}, which" in done.stderr
+
+
 def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkeypatch, caplog):
     path, _ = write_relay_file(tmp_path, model, str(tmp_path / "users.db"))
     SessionStore(str(tmp_path / "users.db")).close()
@@ -336,6 +358,20 @@ def test_reload_does_not_need_the_variables_of_the_relay(model, tmp_path, monkey
     assert "the relay continues with its previous configuration: env:DPHMM_TEST_KEY: the environment" in caplog.text
     monkeypatch.setenv("DPHMM_TEST_KEY", "secret")
     assert server._is_servable(path, config, False)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_missing_variable_is_named_before_the_relay_starts(model, tmp_path, request, workers, monkeypatch):
+    store = request.getfixturevalue("postgres") if workers > 1 else str(tmp_path / "users.db")
+    path, _ = write_relay_file(tmp_path, model, store)
+    monkeypatch.delenv("DPHMM_TEST_KEY", raising=False)
+    headers = {"A": "env:DPHMM_TEST_KEY"}
+    recipient = {"name": "family", "kind": "webhook", "url": "http://127.0.0.1:1/", "headers": headers}
+    path.write_text(tomli_w.dumps(tomllib.loads(path.read_text()) | {"recipient": [recipient]}))
+    done = run("serve", path, "--workers", workers)
+    message = "Error: env:DPHMM_TEST_KEY: the environment variable is not set; set it"
+    assert (done.exit_code, done.stderr.splitlines()) == (2, [message])
+    assert [file.name for file in tmp_path.iterdir() if ".db" in file.name] == []
 
 
 @pytest.mark.slow
