@@ -61,6 +61,7 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
             np.insert(losses, after_gaps, np.nan),
             RED,
             "loss of all landmarks and this time (right)",
+            is_bound=True,
             linewidth=1.4,
             marker=marker,
             markersize=6 if len(at) == 1 else 3,
@@ -70,12 +71,9 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
         right.set_ylabel("loss", color=RED)
         curves, names = right.get_legend_handles_labels()
         handles, labels = handles + curves, labels + names
-    columns = 2 if canvas.get_width_inches(ax) >= _TWO_COLUMN_INCHES else 1
+    columns = 2 if canvas.get_width_inches(ax) >= canvas.TWO_COLUMN_INCHES else 1
     canvas.place_legend_above(ax, columns, handles=handles, labels=labels)
 
-
-# Minimum width of a figure, in inches, for a legend of two columns.
-_TWO_COLUMN_INCHES = 6.0
 
 # Line width of the edges of bars and areas, in points: the least visible width.
 _MIN_BAR_POINTS = 0.8
