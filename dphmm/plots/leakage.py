@@ -49,8 +49,11 @@ def draw_leakage(ax: Axes, leakage: Leakage) -> None:
         ax.vlines(times[spent], 0, leakage.epsilons[spent], color=GREY, linewidth=0.9, zorder=3)
         ax.plot(times[spent], leakage.epsilons[spent], "o", color=GREY, ms=4, mew=0, zorder=3, label="ε")
     else:
-        draw_steps(ax, times, leakage.epsilons, GREY, "ε", is_bound=True, linestyle="--")
+        # A line through one point is invisible. The markers of the leakage at this point are smaller.
+        marker = {"marker": "_", "markersize": 16} if times.size == 1 else {}
+        draw_steps(ax, times, leakage.epsilons, GREY, "ε", is_bound=True, linestyle="--", **marker)
     _finish_axes(ax, "time", "leakage")
+    _set_integer_ticks(ax, len(times))
 
 
 @check_arguments
@@ -112,6 +115,7 @@ def draw_supremum(
         first, second = bound.rows
         ax.plot([], [], " ", label=f"no supremum (rows {first} and {second})")
     _finish_axes(ax, "time", "leakage")
+    _set_integer_ticks(ax, steps)
 
 
 @check_arguments
@@ -148,6 +152,7 @@ def draw_leakage_budgets(
     draw_steps(ax, times, leakage.temporal, RED, "TPL", is_bound=True, marker=marker, markersize=3)
     ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
     _finish_axes(ax, "time", "budget, leakage")
+    _set_integer_ticks(ax, len(times))
 
 
 def _compute_pair_curves(
@@ -165,6 +170,16 @@ def _compute_pair_curves(
         d_sum = np.cumsum(d[order])
         curves.append(np.log1p((q_sum - d_sum) * e / (1 + d_sum * e)).max(axis=1))
     return curves
+
+
+def _set_integer_ticks(ax: Axes, num_times: int) -> None:
+    """Set the ticks of times, which are numbered from 1."""
+    from matplotlib.ticker import MaxNLocator
+
+    if num_times == 1:  # the locator needs two integers within the axis
+        ax.set_xticks([1])
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _finish_axes(ax: Axes, x: str, y: str) -> None:

@@ -49,6 +49,17 @@ def test_leakage_over_time_plots_largest_leakage_and_sparse_budgets(ax, size):
     assert plotted["ε"].get_marker() == "o"
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_few_times_have_integer_ticks_and_single_budget_has_marker(ax, size):
+    budgets = [0.1] * size
+    plots.draw_leakage_budgets(ax, ABSORBING, ABSORBING, budgets, 1.0)
+    other = ax.figure.add_subplot()
+    plots.draw_leakage(other, compute_leakage(ABSORBING, ABSORBING, budgets))
+    for axes in (ax, other):
+        assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert (lines(other)["ε"].get_marker() == "None") == (size > 1)
+
+
 def test_many_budgets_and_their_leakage_are_plotted_by_maxima(ax):
     budgets = np.tile([0.001, 0.1], 500)
     budgets[500] = 1.0
