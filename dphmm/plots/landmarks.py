@@ -39,12 +39,13 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
         _draw_area(ax, budget)
     else:
         _draw_bars(ax, budget)
-    canvas.label_curves(ax, "time", "budget of the timestamp")
+    is_dated = at.dtype.kind == "M"
+    canvas.label_curves(ax, "time (UTC)" if is_dated else "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
     if len(at) == 1:
-        ax.set_xticks(at, [iso_time(at[0]) if at.dtype.kind == "M" else f"{at[0]:g}"])
-    elif at.dtype.kind == "M":
-        ax.tick_params(axis="x", labelrotation=30)
+        ax.set_xticks(at, [iso_time(at[0]) if is_dated else f"{at[0]:g}"])
+    elif is_dated:
+        canvas.show_dates(ax.xaxis)
     handles, labels = ax.get_legend_handles_labels()
     if losses is not None:
         losses = as_floats(losses, "losses")
