@@ -189,7 +189,7 @@ def _compute_marker_size(count: int) -> float:
     return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
 
-def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
+def draw_hulls(ax: Axes, audit: ConstraintAudit, unit: str = "") -> None:
     """Plot the noise bodies of all audited mechanisms around the origin.
 
     Parameters
@@ -198,9 +198,12 @@ def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
         The axes.
     audit
         The audit under one constraint set.
+    unit
+        The unit of the measurements. Defaults to none.
     """
+    area_unit = f" {unit}²" if unit else ""
     for body, colour in reversed(list(zip(audit.bodies, (HULL_COLOUR, ESTIMATE_COLOUR, RELEASE_COLOUR), strict=False))):
-        draw_body(ax, _build_body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
+        draw_body(ax, _build_body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}{area_unit}")
     ax.plot([0], [0], "+", color=TRUE_COLOUR, ms=6)
     _title_map(ax, "Noise bodies before the repair")
 

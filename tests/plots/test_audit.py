@@ -60,6 +60,9 @@ def test_bodies_and_levels_have_audited_sizes():
     _, ax = create_figure()
     pictures.draw_hulls(ax, audit)
     assert set(labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
+    _, ax = create_figure()
+    pictures.draw_hulls(ax, audit, "km")
+    assert set(labels(ax)) == {"k-norm, area 11 km²", "laplace, area 50 km²"}
     secrets = audit_blowfish(BlowfishPolicy(("a", "b", "c"), [[1, 0], [0, 1], [2, 0]], (("a", "null"),)))
     _, ax = create_figure()
     pictures.draw_levels(ax, secrets)
