@@ -466,8 +466,8 @@ def test_marks_of_picture_do_not_overlap_their_texts(model, browser, language):
         texts = save_picture(page)[1]
         # A text begins where the page has it, right of its mark.
         marks = page.evaluate(
-            """[...document.querySelectorAll('.legend i')].filter((mark) => mark.nextSibling?.data?.trim()).map(
-            (mark) => [mark.nextSibling.data.trim(),
+            """[...document.querySelectorAll('.legend i')].filter(
+            (mark) => mark.offsetWidth && mark.nextSibling?.data?.trim()).map((mark) => [mark.nextSibling.data.trim(),
             mark.getBoundingClientRect().right - mark.closest('.legend').getBoundingClientRect().left])"""
         )
         assert len(marks) == 7
@@ -832,6 +832,17 @@ def test_picture_contains_map_legend_and_figures(model, browser, user, size, lan
         discs, _ = label((pixels == 0x11).all(axis=2))
         assert np.count_nonzero(np.bincount(discs.ravel())[1:] > 100) == 2
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+
+
+def test_edges_that_are_too_many_to_plot_are_stated(model, browser, monkeypatch):
+    with serve(model) as url, open_page(browser, url) as page:
+        box, text = page.locator("[data-layer=edges]"), page.locator("[data-part=edges-omitted]")
+        assert box.is_enabled()
+        assert text.is_hidden()
+        monkeypatch.setattr("dphmm.jobs.explore.explorer._MAX_EDGES", 16)
+        set_field(page, "policy", "utility:750m")
+        wait_for(box.is_disabled)
+        assert EXPLORE_TEXTS["en"]["edges_omitted"] in text.inner_text()
 
 
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):

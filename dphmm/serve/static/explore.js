@@ -229,8 +229,10 @@ function makePanel(index, fields) {
 
   function drawLines() {
     layers.edges.clearLayers();
-    const isShown = root.querySelector('[data-layer="edges"]').checked;
-    if (view.edges && isShown) L.polyline(view.edges.map((edge) => edge.map(place)), { color: EDGE, weight: 1, opacity: 0.35, ...STATIC_LAYER }).addTo(layers.edges);
+    const box = root.querySelector('[data-layer="edges"]');
+    box.disabled = !view.edges;
+    part("edges-omitted").hidden = Boolean(view.edges);
+    if (view.edges && box.checked) L.polyline(view.edges.map((edge) => edge.map(place)), { color: EDGE, weight: 1, opacity: 0.35, ...STATIC_LAYER }).addTo(layers.edges);
     L.polyline(view.repair.added.map(({ edge }) => edge.map(place)), { color: COLOUR.exposed, weight: 3, ...STATIC_LAYER }).addTo(layers.edges);
     layers.hull.clearLayers();
     if (root.querySelector('[data-layer="hull"]').checked) {
