@@ -845,6 +845,22 @@ def test_edges_that_are_too_many_to_plot_are_stated(model, browser, monkeypatch)
         assert EXPLORE_TEXTS["en"]["edges_omitted"] in text.inner_text()
 
 
+def test_unprotected_states_have_an_entry_in_the_legend(model, browser):
+    entry = "[data-part=mark-unprotected]"
+    words = EXPLORE_TEXTS["en"]["mark_unprotected"]
+    with serve(model) as url, open_page(browser, url) as page:
+        assert page.is_hidden(entry)
+        assert words not in [text for text, *_ in save_picture(page)[1]]
+        page.fill("#radius-0", "1200")
+        page.click("[data-part=circle]")
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+        set_field(page, "policy", "zone:zones.geojson")
+        page.wait_for_selector(entry)
+        assert words in [text for text, *_ in save_picture(page)[1]]
+        page.select_option("#colour-0", "public")
+        assert page.is_hidden(entry)
+
+
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         assert page.is_hidden("#optimal_fallback-0")

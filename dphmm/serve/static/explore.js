@@ -222,6 +222,7 @@ function makePanel(index, fields) {
       const icon = L.divIcon({ className: "name", html: makeElement("span", name), iconSize: null, iconAnchor: [-10, 16] });
       L.marker(place(state), { icon, keyboard: false, ...STATIC_LAYER }).addTo(layers.states);
     }
+    part("mark-unprotected").hidden = probability || !open.size;
     part("legend").querySelector("i").classList.toggle("probability", probability);
     part("low").textContent = probability ? formatPercent(0) : formatNumber(MIN_PROTECTED, 0);
     part("high").textContent = probability ? formatPercent(top) : formatNumber(top, 0);
