@@ -861,6 +861,20 @@ def test_unprotected_states_have_an_entry_in_the_legend(model, browser):
         assert page.is_hidden(entry)
 
 
+@pytest.mark.parametrize("radius", ["1e9", "-5", "0", ""])
+def test_radius_of_circle_out_of_range_is_stated(model, browser, radius):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.click("summary:text-is('Zones')")
+        page.fill("#radius-0", radius)
+        page.click("[data-part=circle]")
+        assert page.inner_text("#problem-radius-0") == EXPLORE_TEXTS["en"]["circle_radius_invalid"]
+        assert page.locator("[data-part=zones] input").count() == 0
+        page.fill("#radius-0", "600")
+        assert page.locator(".problem").count() == 0
+        page.click("[data-part=circle]")
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+
+
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         assert page.is_hidden("#optimal_fallback-0")
