@@ -875,6 +875,13 @@ def test_radius_of_circle_out_of_range_is_stated(model, browser, radius):
         wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
 
 
+def test_progress_states_that_noise_tables_are_computed(model):
+    with serve(model) as url, log_in(url) as client:
+        for number, mechanism in enumerate(("optimal", "lattice"), start=1):
+            client.post("/explore/view", json={"fields": {"mechanism": mechanism}, "step": 0, "number": number})
+            assert client.get("/explore/progress").json()["has_table"] == (mechanism == "optimal")
+
+
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):
     with serve(model) as url, open_page(browser, url) as page:
         assert page.is_hidden("#optimal_fallback-0")

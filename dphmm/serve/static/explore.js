@@ -115,12 +115,12 @@ function makePanel(index, fields) {
     const ask = async () => {
       if (signal.aborted) return;
       try {
-        const { done, total } = await (await request("progress", undefined, signal)).json();
+        const { done, total, has_table: hasTable } = await (await request("progress", undefined, signal)).json();
         if (signal.aborted) return;
         bar.hidden = false;
         bar.max = Math.max(1, total);
         bar.value = done;
-        part("status").textContent = translate("computing", { done: formatNumber(done + 1), total: formatNumber(total) });
+        part("status").textContent = translate(hasTable ? "computing_table" : "computing", { done: formatNumber(done + 1), total: formatNumber(total) });
       } catch { return; }
       setTimeout(ask, PROGRESS_DELAY_MS);
     };
