@@ -299,14 +299,27 @@ def select_protection_measure(results: Sequence[ChannelResult]) -> str:
 def build_frontier_lines(results: Sequence[ChannelResult], measure: str) -> dict[str, FloatArray]:
     """Return the filtered error and a measure, ``(k, 2)`` metres, for each family of channels.
 
-    Channels without a family have their own entry. Rows are in increasing order.
+    Channels without a family have their own entry. Rows are in increasing order. The name of a family contains the
+    values of its first and its last row.
     """
-    points: dict[str, list[list[float]]] = {}
+    members: dict[str, list[tuple[list[float], str]]] = {}
     for result in results:
-        points.setdefault(result.family or result.name, []).append(
-            [result.estimate_mean(k).mean for k in ("filtered_error_m", measure)]
-        )
-    return {name: np.array(sorted(points)) for name, points in points.items()}
+        errors = [result.estimate_mean(k).mean for k in ("filtered_error_m", measure)]
+        members.setdefault(result.family or result.name, []).append((errors, result.name))
+    lines = {}
+    for family, rows in members.items():
+        rows.sort()
+        lines[_name_family(family, [name for _, name in rows])] = np.array([errors for errors, _ in rows])
+    return lines
+
+
+def _name_family(family: str, names: Sequence[str]) -> str:
+    """Return the name of a family with the values of its first and its last channel."""
+    before, gap, after = family.partition("…")
+    if not gap:
+        return family
+    first, last = (name.removeprefix(before).removesuffix(after) for name in (names[0], names[-1]))
+    return names[0] if len(names) == 1 else f"{before}{first} … {last}{after}"
 
 
 def find_default_result(results: Sequence[ChannelResult]) -> ChannelResult | None:

@@ -48,6 +48,9 @@ _PROTECTED_COLOUR = "#b7d3e6"
 # Margin of a map around the states, as a share of their span; a noise body may be wider.
 _MAP_MARGIN = 0.35
 _SHARE_LIMITS = (-0.03, 1.03)
+# Number of edges from which on their lines become narrower.
+_MAX_WIDE_EDGES = 300
+_MIN_EDGE_WIDTH = 0.25
 # Maximum number of states with a name in a figure.
 _MAX_NAMED_STATES = 40
 
@@ -81,14 +84,10 @@ def draw_exposure(
     if grid is None and len(possible) < len(points):
         ax.plot(*points[~audit.constraint].T, ".", color=_GREY_COLOUR, ms=3, zorder=0, label="impossible states")
     if len(possible) <= MAX_EDGES:
-        draw_edges(
-            ax,
-            points,
-            as_policy(graph, len(points), names, "graph").restrict(audit.constraint).edge_array(),
-            EDGE_COLOUR,
-            1.0,
-            "policy edges",
-        )
+        edges = as_policy(graph, len(points), names, "graph").restrict(audit.constraint).edge_array()
+        # Thousands of edges of full width would be one area.
+        width = min(1.0, max(_MIN_EDGE_WIDTH, (_MAX_WIDE_EDGES / max(len(edges), 1)) ** 0.5))
+        draw_edges(ax, points, edges, EDGE_COLOUR, width, "policy edges")
     for repair in audit.repairs:
         if repair.mechanism == body.mechanism and repair.method == "exact":
             added = np.array(repair.protection.added)
@@ -107,7 +106,7 @@ def draw_exposure(
     middle = points[possible].mean(axis=0)
     centre = body.exposed[0] if body.exposed else possible[np.linalg.norm(points[possible] - middle, axis=1).argmin()]
     label = f"noise body around {'an exposed' if body.exposed else 'a'} state"
-    draw_body(ax, _build_body_outline(body), HULL_COLOUR, label, points[centre])
+    draw_body(ax, _build_body_outline(body), HULL_COLOUR, label, points[centre], zorder=2.5)  # above edges
     if len(possible) <= _MAX_NAMED_STATES:
         for state in possible.tolist():
             ax.annotate(names[state], points[state], xytext=(4, 4), textcoords="offset points", fontsize=9, zorder=5)
@@ -190,7 +189,7 @@ def _compute_marker_size(count: int) -> float:
     return float(np.clip(260.0 / np.sqrt(max(count, 1)), 1.2, 12.0))
 
 
-def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
+def draw_hulls(ax: Axes, audit: ConstraintAudit, unit: str = "") -> None:
     """Plot the noise bodies of all audited mechanisms around the origin.
 
     Parameters
@@ -199,9 +198,12 @@ def draw_hulls(ax: Axes, audit: ConstraintAudit) -> None:
         The axes.
     audit
         The audit under one constraint set.
+    unit
+        The unit of the measurements. Defaults to none.
     """
+    area_unit = f" {unit}²" if unit else ""
     for body, colour in reversed(list(zip(audit.bodies, (HULL_COLOUR, ESTIMATE_COLOUR, RELEASE_COLOUR), strict=False))):
-        draw_body(ax, _build_body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}")
+        draw_body(ax, _build_body_outline(body), colour, f"{body.mechanism}, area {body.body.volume:.4g}{area_unit}")
     ax.plot([0], [0], "+", color=TRUE_COLOUR, ms=6)
     _title_map(ax, "Noise bodies before the repair")
 

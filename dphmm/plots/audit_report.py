@@ -155,7 +155,7 @@ def _build_constraint_sections(
             title = f"States and noise under {body_audit.mechanism}"
             maps.append(_build_picture(title, pictures.draw_exposure, *what, unit=unit))
         if audit.hull.dimension:
-            bodies.append(_build_picture("Noise bodies", pictures.draw_hulls, audit, unit=unit))
+            bodies.append(_build_picture("Noise bodies", pictures.draw_hulls, audit, unit, unit=unit))
     volume = f"volume ({unit}{'²' if points.shape[1] == 2 else ''})" if unit else "volume"
     error = f"expected error at ε = {epsilon:g}" + (f" ({unit})" if unit else "")
     header = ("mechanism", "graph", "exposed", "added edges", volume, error, "constrained-DP factor")

@@ -14,6 +14,7 @@ from dphmm.validation import check_arguments
 if TYPE_CHECKING:
     from dphmm.jobs.calibrate.results import CalibrationResult
 from dphmm.attack.measures import ADVERSARY_PHRASES, build_frontier_lines, select_protection_measure
+from dphmm.audit.empirical import CONFIDENCE
 from dphmm.plots.attack import draw_frontier
 
 _ERROR_CURVES = {
@@ -65,6 +66,8 @@ def draw_trade_off(ax: Axes, result: CalibrationResult) -> None:
     plotted = np.concatenate([np.asarray(line.get_ydata(), dtype=float) for line in ax.lines[:-1]])
     ax.set_ylim(float(np.nanmin(plotted)) / 3, 1.5 * float(np.nanmax(plotted)))  # an interval may extend to 0
     canvas.set_power_ticks(ax.xaxis, (min(epsilons), max(epsilons)), (1, 3), "{:g}".format)
+    if ax.collections:
+        ax.set_title(f"bands: {CONFIDENCE:.0%} intervals of means", fontsize=9)
     canvas.label_curves(ax, "ε of a release", "error (m)")
     ax.legend(fontsize="small")
 

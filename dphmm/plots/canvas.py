@@ -362,11 +362,17 @@ def build_halo(width: float) -> list[Any]:
     return [Stroke(linewidth=width, foreground="white"), Normal()]
 
 
+# The smallest width of a figure, in inches, for a legend of two columns.
+TWO_COLUMN_INCHES = 6.0
+
 # The largest number of steps of a curve that is plotted as a line. Longer curves are bands.
 MAX_STEPS = 300
 
 # The entry of the legend for bands.
 BANDS = "bands: quartiles, minimum to maximum"
+
+# The entry of the legend for bands of which the lines are maxima.
+BANDS_BELOW_MAXIMA = f"lines: maximum, {BANDS}"
 
 # The largest number of timestamps plotted as bars. More are an area, with landmarks as needles in front of it.
 MAX_BARS = 120
@@ -376,12 +382,21 @@ _NUM_PIECES = 160
 
 
 @check_arguments
-def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: str, label: str, **style: Any) -> None:
+def draw_steps(
+    ax: Axes,
+    times: npt.ArrayLike,
+    values: npt.ArrayLike,
+    colour: str,
+    label: str,
+    is_bound: bool = False,
+    **style: Any,
+) -> None:
     """Plot a value at each step as a line, or as bands for more than `MAX_STEPS` steps.
 
-    For bands the steps are divided into pieces of equal length. Each piece is plotted by its median as a line, its
-    quartiles as a strong band, and its minimum and maximum as a faint band. Neither the line nor the bands cross values
-    that are not finite, and a finite value between two of them is a dot. The legend explains the bands once.
+    For bands the steps are divided into pieces of equal length. Each piece is plotted by its median, or its maximum for
+    a bound, as a line, its quartiles as a strong band, and its minimum and maximum as a faint band. Neither the line
+    nor the bands cross values that are not finite, and a finite value between two of them is a dot. The legend explains
+    the bands once.
 
     Parameters
     ----------
@@ -393,6 +408,8 @@ def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: st
         ``(n,)``; values that are not finite are omitted.
     colour, label
         The colour and label of the line.
+    is_bound
+        Whether the values are bounds, so that the line of bands must not lie below them.
     **style
         The style of the line as in matplotlib, such as ``linewidth``; ``drawstyle="steps-post"`` for values that are
         constant until the next step. Markers apply to short curves only.
@@ -428,10 +445,11 @@ def draw_steps(ax: Axes, times: npt.ArrayLike, values: npt.ArrayLike, colour: st
         rows += [of_pieces[0], *of_pieces[1:-1], of_pieces[-1]]
     at = steps[np.array(index, dtype=np.int64)]
     quantiles = np.array(rows).reshape(-1, len(levels)).T
-    band_label = None if BANDS in ax.get_legend_handles_labels()[1] else BANDS
+    bands = BANDS_BELOW_MAXIMA if is_bound else BANDS
+    band_label = None if bands in ax.get_legend_handles_labels()[1] else bands
     ax.fill_between(at, quantiles[0], quantiles[4], color=colour, alpha=0.15, linewidth=0, label=band_label)
     ax.fill_between(at, quantiles[1], quantiles[3], color=colour, alpha=0.35, linewidth=0)
     line_style = {name: value for name, value in style.items() if name in ("linewidth", "lw", "linestyle", "zorder")}
     if dots:
         line_style |= {"marker": ".", "markersize": 3, "markevery": dots}
-    ax.plot(at, quantiles[2], color=colour, label=label, **line_style)
+    ax.plot(at, quantiles[-1 if is_bound else 2], color=colour, label=label, **line_style)

@@ -155,9 +155,10 @@ class _PlottedFlows:
         """The sum of the pairs of areas without a row. Empty if there are none."""
         if self.rest is None:
             return ""
+        which = "The other" if self.flows else "All"
         if self.rest.low is None:
-            return f"The other pairs of areas (up to {self.rest.num_values:,} a day): together {self.rest} trips."
-        return f"The other {_format_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
+            return f"{which} pairs of areas (up to {self.rest.num_values:,} a day): together {self.rest} trips."
+        return f"{which} {_format_count(self.rest.num_values, 'pair')} of areas: together {self.rest} trips."
 
     @property
     def days_sentence(self) -> str:
@@ -512,7 +513,8 @@ def build_flow_report(rows: FlowRows, title: str = "Flows") -> str:
     counted = _select_values(summary, "max_", "_per_user")
     paid = [f"{part} for {of}" for of, part in summary["spent_on"].items()]
     public = [
-        f"At most {number} {unit} of each user count{scope and f' {scope}'}."
+        f"At most {_format_count(int(number), unit.removesuffix('s'))} of each user "
+        f"{'counts' if number == '1' else 'count'}{scope and f' {scope}'}."
         for unit, maximum in counted.items()
         for number, _, scope in [str(maximum).partition(" ")]
     ]

@@ -109,7 +109,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         image,
         ax=ax,
         shrink=0.75,
-        label=f"posterior probability of a {format_kilometres(zone.grid.cell_km)} cell, %\n({adversary} adversary)",
+        label=f"posterior probability of a cell of {format_kilometres(zone.grid.cell_km)}, %\n({adversary} adversary)",
     )
     wide = 1.35 * zone.half_km
     for gate in find_gates(place.stretches):
@@ -117,7 +117,7 @@ def _draw_place(ax: Axes, result: HideResult, place: HiddenPlace) -> None:
         if np.abs(gate.point).max() <= wide:
             ax.plot(*gate.point, "o", color=canvas.ORANGE, ms=7, mec="white", label="exit or entry", zorder=4)
     ax.set(xlim=(-wide, wide), ylim=(-wide, wide))
-    ax.set_title(f"The adversary's posterior over the {format_kilometres(zone.square.side_km)} core", loc="left")
+    ax.set_title(f"The adversary's posterior over the core of {format_kilometres(zone.square.side_km)}", loc="left")
     # The largest of 1, 2, 5, 10, ... metres up to a third of the panel.
     unit = 10.0 ** np.floor(np.log10(2 / 3 * wide))
     length = max(unit * factor for factor in (1, 2, 5) if unit * factor <= 2 / 3 * wide)

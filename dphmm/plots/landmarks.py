@@ -44,12 +44,13 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
         _draw_area(ax, budget)
     else:
         _draw_bars(ax, budget)
-    canvas.label_curves(ax, "time", "budget of the timestamp")
+    is_dated = at.dtype.kind == "M"
+    canvas.label_curves(ax, "time (UTC)" if is_dated else "time", "budget of the timestamp")
     ax.set_ylim(bottom=0)
     if len(at) == 1:
-        ax.set_xticks(at, [iso_time(at[0]) if at.dtype.kind == "M" else f"{at[0]:g}"])
-    elif at.dtype.kind == "M":
-        ax.tick_params(axis="x", labelrotation=30)
+        ax.set_xticks(at, [iso_time(at[0]) if is_dated else f"{at[0]:g}"])
+    elif is_dated:
+        canvas.show_dates(ax.xaxis)
     handles, labels = ax.get_legend_handles_labels()
     if losses is not None:
         losses = as_floats(losses, "losses")
@@ -66,6 +67,7 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
             np.insert(losses, after_gaps, np.nan),
             RED,
             "loss of all landmarks and this time (right)",
+            is_bound=True,
             linewidth=1.4,
             marker=marker,
             markersize=6 if len(at) == 1 else 3,
@@ -75,12 +77,9 @@ def draw_landmark_budget(ax: Axes, budget: LandmarkBudget, losses: FloatArray | 
         right.set_ylabel("loss", color=RED)
         curves, names = right.get_legend_handles_labels()
         handles, labels = handles + curves, labels + names
-    columns = 2 if canvas.get_width_inches(ax) >= _TWO_COLUMN_INCHES else 1
+    columns = 2 if canvas.get_width_inches(ax) >= canvas.TWO_COLUMN_INCHES else 1
     canvas.place_legend_above(ax, columns, handles=handles, labels=labels)
 
-
-# Minimum width of a figure, in inches, for a legend of two columns.
-_TWO_COLUMN_INCHES = 6.0
 
 # Line width of the edges of bars and areas, in points: the least visible width.
 _MIN_BAR_POINTS = 0.8

@@ -12,7 +12,7 @@ from dphmm.arrays import MIN_SCALE, as_floats
 from dphmm.errors import BudgetError, StochasticError
 from dphmm.leakage import Leakage, LossFunction, backward_leakage, compute_leakage
 from dphmm.plots import canvas
-from dphmm.plots.canvas import BANDS, BLUE, GREEN, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
+from dphmm.plots.canvas import BANDS_BELOW_MAXIMA, BLUE, GREEN, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
 from dphmm.stochastic_matrix import as_stochastic
 from dphmm.validation import Integers, Interval, NoiseEpsilon, check_arguments
 
@@ -30,7 +30,7 @@ _MAX_STEPS = 1_000_000
 def draw_leakage(ax: Axes, leakage: Leakage) -> None:
     """Plot backward, forward and temporal leakage and the budgets by time (Figure 3).
 
-    Thousands of times are plotted as bands.
+    Many times are plotted as bands with their maxima as lines, and a few budgets among many times as needles.
 
     Parameters
     ----------
@@ -41,11 +41,19 @@ def draw_leakage(ax: Axes, leakage: Leakage) -> None:
     """
     times = np.arange(1, leakage.epsilons.size + 1)
     style: dict[str, Any] = {"markersize": 4, "markevery": max(1, times.size // 20)}
-    draw_steps(ax, times, leakage.temporal, RED, "TPL", marker="o", **style)
-    draw_steps(ax, times, leakage.backward, BLUE, "BPL", marker="^", **style)
-    draw_steps(ax, times, leakage.forward, GREEN, "FPL", marker="v", **style)
-    draw_steps(ax, times, leakage.epsilons, GREY, "ε", linestyle="--")
+    draw_steps(ax, times, leakage.temporal, RED, "TPL", is_bound=True, marker="o", **style)
+    draw_steps(ax, times, leakage.backward, BLUE, "BPL", is_bound=True, marker="^", **style)
+    draw_steps(ax, times, leakage.forward, GREEN, "FPL", is_bound=True, marker="v", **style)
+    spent = np.flatnonzero(leakage.epsilons)
+    if 0 < len(spent) <= min(MAX_BARS, times.size / 2):  # a line would lie on 0 almost everywhere
+        ax.vlines(times[spent], 0, leakage.epsilons[spent], color=GREY, linewidth=0.9, zorder=3)
+        ax.plot(times[spent], leakage.epsilons[spent], "o", color=GREY, ms=4, mew=0, zorder=3, label="ε")
+    else:
+        # A line through one point is invisible. The markers of the leakage at this point are smaller.
+        marker = {"marker": "_", "markersize": 16} if times.size == 1 else {}
+        draw_steps(ax, times, leakage.epsilons, GREY, "ε", is_bound=True, linestyle="--", **marker)
     _finish_axes(ax, "time", "leakage")
+    _set_integer_ticks(ax, len(times))
 
 
 @check_arguments
@@ -107,6 +115,7 @@ def draw_supremum(
         first, second = bound.rows
         ax.plot([], [], " ", label=f"no supremum (rows {first} and {second})")
     _finish_axes(ax, "time", "leakage")
+    _set_integer_ticks(ax, steps)
 
 
 @check_arguments
@@ -119,7 +128,7 @@ def draw_leakage_budgets(
 ) -> None:
     """Plot budgets, the temporal leakage that they cause and the bound on it (Figure 8).
 
-    Budgets are plotted as bars, as a line for many times, and as a band for thousands.
+    Budgets are plotted as bars, and as a line for many times. Bands of still more times have their maxima as lines.
 
     Parameters
     ----------
@@ -138,10 +147,12 @@ def draw_leakage_budgets(
     if len(times) <= MAX_BARS:
         ax.bar(times, leakage.epsilons, color=BLUE, alpha=0.7, label="ε")
     else:
-        draw_steps(ax, times, leakage.epsilons, BLUE, "ε", drawstyle="steps-mid")
-    draw_steps(ax, times, leakage.temporal, RED, "TPL", marker="o" if len(times) <= MAX_BARS else "", markersize=3)
+        draw_steps(ax, times, leakage.epsilons, BLUE, "ε", is_bound=True, drawstyle="steps-mid")
+    marker = "o" if len(times) <= MAX_BARS else ""
+    draw_steps(ax, times, leakage.temporal, RED, "TPL", is_bound=True, marker=marker, markersize=3)
     ax.axhline(alpha, color=GREY, linestyle="--", label=f"α = {alpha:g}")
     _finish_axes(ax, "time", "budget, leakage")
+    _set_integer_ticks(ax, len(times))
 
 
 def _compute_pair_curves(
@@ -161,10 +172,20 @@ def _compute_pair_curves(
     return curves
 
 
+def _set_integer_ticks(ax: Axes, num_times: int) -> None:
+    """Set the ticks of times, which are numbered from 1."""
+    from matplotlib.ticker import MaxNLocator
+
+    if num_times == 1:  # the locator needs two integers within the axis
+        ax.set_xticks([1])
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _finish_axes(ax: Axes, x: str, y: str) -> None:
     canvas.label_curves(ax, x, y)
     ax.set_ylim(bottom=0)
-    if BANDS in ax.get_legend_handles_labels()[1]:  # bands leave no space for the legend inside
-        canvas.place_legend_above(ax, 2)
+    if BANDS_BELOW_MAXIMA in ax.get_legend_handles_labels()[1]:  # bands leave no space for the legend inside
+        canvas.place_legend_above(ax, 2 if canvas.get_width_inches(ax) >= canvas.TWO_COLUMN_INCHES else 1)
     else:
         ax.legend(fontsize="small")

@@ -2,6 +2,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
 const FEW_DOTS = 30, MAX_DOTS = 1500, MAX_CIRCLES = 12, MAX_AREA_CIRCLES = 2000, MAX_LINE_POINTS = 4000; // few dots are large; too many points are thinned or become hexagons
+const HULL = "#cc79a7", RELEASE = "#d55e00", EDGE = "#7fb8a4";
 const HEX = 7, BANDS = 24, DAY = 86400, EARTH_METRES = 40075016.7;
 
 // ---- columns -------------------------------------------------------------------------------------------------------
@@ -88,8 +89,7 @@ function spansOf(layer, until = selected.until) {
   return ranges.map(([from, to]) => [bound(layer.times, from, to, first), bound(layer.times, from, to, Math.min(last, until + 1))])
     .filter(([from, to]) => to > from);
 }
-const countOf = layer => layer.kind === "outlines" || layer.kind === "strokes" ? layer.ends.length
-  : total(spansOf(layer).map(([from, to]) => to - from));
+const countOf = layer => total(spansOf(layer).map(([from, to]) => to - from));
 
 function daysOf() {
   const days = new Map();
@@ -208,7 +208,7 @@ function drawPolicy() {
   if (policy.edges > 5000) return;
   pen.beginPath();
   for (let i = 0; i < policy.edges; i++) { const a = policy.from[i], b = policy.to[i]; pen.moveTo(px(policy.x[a]), py(policy.y[a])); pen.lineTo(px(policy.x[b]), py(policy.y[b])); }
-  pen.strokeStyle = "#7fb8a4"; pen.lineWidth = .7; pen.stroke();
+  pen.strokeStyle = EDGE; pen.lineWidth = .7; pen.stroke();
 }
 
 function hexagons(layer, spans) {
@@ -369,8 +369,8 @@ function drawNoise() {
   pen.beginPath(); pen.rect(x - wide / 2, y - box, wide, 2 * box + 20); pen.fill(); pen.stroke();
   pen.beginPath();
   policy.hull.forEach(([east, north], k) => pen[k ? "lineTo" : "moveTo"](x + east * scale, y - north * scale));
-  pen.closePath(); pen.fillStyle = "#cc79a766"; pen.strokeStyle = "#cc79a7"; pen.lineWidth = 1.5; pen.fill(); pen.stroke();
-  if (policy.error) { pen.setLineDash([4, 3]); pen.strokeStyle = "#d55e00"; pen.beginPath(); pen.arc(x, y, policy.error / 1000 * scale, 0, 7); pen.stroke(); pen.setLineDash([]); }
+  pen.closePath(); pen.fillStyle = HULL + "66"; pen.strokeStyle = HULL; pen.lineWidth = 1.5; pen.fill(); pen.stroke();
+  if (policy.error) { pen.setLineDash([4, 3]); pen.strokeStyle = RELEASE; pen.beginPath(); pen.arc(x, y, policy.error / 1000 * scale, 0, 7); pen.stroke(); pen.setLineDash([]); }
   pen.fillStyle = "#444"; pen.textAlign = "center"; pen.textBaseline = "middle"; pen.fillText(text, x, y + box + 9);
 }
 
@@ -457,8 +457,13 @@ function fit() {
 
 const boxes = [];
 function legend() {
-  const entries = [...layers].reverse().map(layer => ({ layer, name: layer.name, kind: layer.kind, colour: layer.colour, count: () => layer.kind === "strokes" ? "" : countOf(layer) }));
-  if (policy) entries.push({ layer: policy, name: policy.edges > 5000 ? "policy: edges at the pointer" : policy.edges ? "policy: edges" : "noise", kind: "strokes", colour: "#7fb8a4", count: () => policy.edges || "" });
+  const entries = [...layers].reverse().map(layer => ({ layer, name: layer.name, kind: layer.kind, colour: layer.colour, count: () => layer.ends ? "" : countOf(layer) })); // an area can have several outlines
+  const noise = [];
+  if (policy?.hull.length) noise.push({ name: "sensitivity hull", kind: "hull", colour: HULL });
+  if (policy?.error) noise.push({ name: "RMS noise of a release", kind: "ring", colour: RELEASE });
+  // The box of the edges, or of the first shape without edges, is that of all of them.
+  if (policy?.edges) entries.push({ layer: policy, name: policy.edges > 5000 ? "policy: edges at the pointer" : "policy: edges", kind: "strokes", colour: EDGE, count: () => policy.edges });
+  else if (noise.length) entries.push({ layer: policy, ...noise.shift(), count: () => "" });
   for (const { layer, name, kind, colour, count } of entries) {
     const row = document.createElement("label"), box = document.createElement("input"), mark = document.createElement("i"), number = document.createElement("span");
     box.type = "checkbox"; box.checked = layer.visible; box.onchange = () => { layer.visible = box.checked; redraw(); };
@@ -467,6 +472,11 @@ function legend() {
     if (layer.opacity) mark.style.opacity = layer.opacity;
     row.append(box, mark, name, number); by("layers").append(row);
     boxes.push(() => { number.textContent = count().toLocaleString("en"); });
+  }
+  for (const { name, kind, colour } of noise) {
+    const row = document.createElement("div"), mark = document.createElement("i");
+    mark.className = kind; mark.style.background = mark.style.borderColor = colour;
+    row.append(mark, name); by("layers").append(row);
   }
   // Circles belong to the layers of estimates; their entry says what a radius is.
   for (const name of new Set(layers.filter(layer => layer.radii && layer.times).map(layer => layer.radius_name))) {

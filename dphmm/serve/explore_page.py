@@ -128,6 +128,8 @@ class _ExplorePage:
         # Page and panel → number of the latest request, most recent last.
         self._latest: dict[tuple[int, int], int] = {}
         self._progress = (0, 0)
+        # Whether the present computation is that of noise tables, which is not interrupted within a timestep.
+        self._has_table = False
         self._uses_lock = asyncio.Lock()
         self._uses_progress = (0, 0)
 
@@ -171,9 +173,10 @@ class _ExplorePage:
         return self._examples[name].explorer
 
     async def progress(self, _: Request) -> Response:
-        """Answer how many timesteps of the present computation are done."""
+        """Answer the progress of the present computation, and if it is of noise tables."""
         names = ("done", "total", "uses_done", "uses_total")
-        return JSONResponse(dict(zip(names, (*self._progress, *self._uses_progress), strict=True)))
+        progress = dict(zip(names, (*self._progress, *self._uses_progress), strict=True))
+        return JSONResponse({**progress, "has_table": self._has_table})
 
     async def view(self, request: Request) -> Response:
         """Answer the view of settings at a timestep.
@@ -208,6 +211,7 @@ class _ExplorePage:
 
             try:
                 async with self._take_turn():
+                    self._has_table = fields.get("mechanism") == "optimal"
                     view = await asyncio.to_thread(explorer.build_view, fields, step, seed, report, before)
             except _Paused:
                 if await request.is_disconnected():  # the page was closed or loaded again

@@ -131,6 +131,16 @@ def test_advice_without_habits_uses_smoothed_error_and_without_default_is_empty(
     assert len(recommend_channel(homeless)) == 1
 
 
+def test_families_are_named_by_their_first_and_last_values():
+    results = [
+        make_result("snapped to 4 km", 900, 800, family="snapped to …"),
+        make_result("every 1 h", 5, 6, family="every … h"),
+        make_result("snapped to 2 km", 500, 300, family="snapped to …"),
+        make_result("snapped to 500 m", 100, 90, family="snapped to …"),
+    ]
+    assert set(build_frontier_lines(results, "smoothed_error_m")) == {"snapped to 500 m … 4 km", "every 1 h"}
+
+
 def test_frontier_lines_connect_families_and_keep_others_as_points():
     lines = build_frontier_lines(
         [

@@ -12,7 +12,7 @@ import pytest
 
 from dphmm.errors import DataFileError
 from dphmm.writers import FlowRows
-from dphmm.writers.flows import _build_line, is_flow_file
+from dphmm.writers.flows import FlowNumber, _build_line, is_flow_file
 from tests import command_line
 
 TOWN = ("--areas", "data/districts.geojson", "--user-epsilon", "500", "--workers", "1", "--seed", "1")
@@ -280,6 +280,10 @@ def test_omitted_flows_and_missing_tables_are_stated(tmp_path, monkeypatch):
     assert pictures._describe_half_widths(rows) == [("flows (trips)", "area ± 2 (1 number)")]
     rows.columns["is_significant"][:] = False
     assert pictures._PlottedFlows(rows).flows_sentence == "No flow between areas has an interval above zero."
+    monkeypatch.setattr(FlowRows, "rest", lambda *_: FlowNumber(7, 0, 9, False, 256))
+    assert pictures._PlottedFlows(rows).rest_sentence.startswith("All 256 pairs of areas: together 7 ")
+    rows.columns["is_significant"][:] = True
+    assert pictures._PlottedFlows(rows).rest_sentence.startswith("The other 256 pairs of areas")
     rows.columns["table"][:] = "visits"
     assert pictures._PlottedFlows(rows).flows_sentence == ""
 

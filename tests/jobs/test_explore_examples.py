@@ -195,9 +195,18 @@ def test_alternative_repair_is_that_of_its_setting(examples, mechanism):
     fields = {**example.settings[0], "noise_scope": "component", "mechanism": mechanism}
     greedy, exact = (example.explorer.build_view({**fields, "repair": repair}, 0) for repair in ("greedy", "exact"))
     for view, other, method in [(greedy, exact, "exact"), (exact, greedy, "greedy")]:
-        added = [entry["edge"] for entry in other["repair"]["added"]]
+        chosen, added = ([entry["edge"] for entry in each["repair"]["added"]] for each in (view, other))
         expected = {"method": method, "added": added, "error_m": other["expected_error_m"]}
-        assert view["repair"]["alternative"] == expected
+        assert view["repair"]["alternative"] == (None if chosen == added else expected)
+        assert (chosen == added) == (mechanism != "lattice")
+
+
+def test_alternative_repair_with_equal_edges_is_none(examples):
+    example = examples["delta"]
+    view = example.explorer.build_view(example.settings[1], 0)
+    assert [entry["edge"] for entry in view["repair"]["added"]] == [[1, 4]]
+    assert view["repair"]["alternative"] is None
+    assert view["hulls"]["alternative"] is None
 
 
 @pytest.mark.parametrize(

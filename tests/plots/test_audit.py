@@ -34,11 +34,25 @@ def test_exposed_states_repair_and_body_are_plotted():
     assert sorted(points_of_label["possible states"].tolist()) == sorted(POINTS[[2, 3, 4, 5]].tolist())
     added = next(lines for lines in ax.collections if lines.get_label() == "added by the exact repair")
     assert [segment.tolist() for segment in added.get_segments()] == [[[3.0, 0.0], [4.0, 2.0]]]
-    assert "noise body around an exposed state" in get_labels(ax)
+    (body,) = (patch for patch in ax.patches if patch.get_label() == "noise body around an exposed state")
+    assert body.get_zorder() > max(edges.get_zorder() for edges in ax.collections)
     assert {text.get_text() for text in ax.texts} == {"s3", "s4", "s5", "s6"}
     _, plain = create_figure()
     pictures.draw_exposure(plain, POINTS, build_graph(), audit, audit.bodies[1], NAMES)
     assert "exposed states" not in get_labels(plain)
+
+
+def test_edges_are_narrower_if_there_are_many():
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    widths = []
+    for size in (10, 60):
+        complete = PolicyGraph.complete(size)
+        audit = audit_constraint(complete, points[:size])
+        _, ax = create_figure()
+        names = [str(state) for state in range(size)]
+        pictures.draw_exposure(ax, points[:size], complete, audit, audit.bodies[0], names)
+        widths.append(next(lines for lines in ax.collections if lines.get_label() == "policy edges").get_linewidth()[0])
+    assert widths[1] < widths[0] == 1.0
 
 
 def test_bodies_and_levels_have_audited_sizes():
@@ -46,6 +60,9 @@ def test_bodies_and_levels_have_audited_sizes():
     _, ax = create_figure()
     pictures.draw_hulls(ax, audit)
     assert set(get_labels(ax)) == {"k-norm, area 11", "laplace, area 50"}
+    _, ax = create_figure()
+    pictures.draw_hulls(ax, audit, "km")
+    assert set(get_labels(ax)) == {"k-norm, area 11 km²", "laplace, area 50 km²"}
     secrets = audit_blowfish(BlowfishPolicy(("a", "b", "c"), [[1, 0], [0, 1], [2, 0]], (("a", "null"),)))
     _, ax = create_figure()
     pictures.draw_levels(ax, secrets)

@@ -8,7 +8,7 @@ import pytest
 from dphmm.errors import InvalidInputError
 from dphmm.leakage import compute_leakage
 from dphmm.plots import draw_leakage, draw_leakage_budgets, draw_steps
-from dphmm.plots.canvas import BANDS, BLUE, MAX_STEPS, create_figure, save
+from dphmm.plots.canvas import BANDS, BANDS_BELOW_MAXIMA, BLUE, MAX_STEPS, create_figure, save
 from tests.sizes import mark_slow
 
 
@@ -45,6 +45,13 @@ def test_many_steps_are_median_quartiles_and_extremes(ax):
         plotted = band.get_paths()[0].vertices[:, 1]
         assert set(np.round(low, 12)) | set(np.round(high, 12)) <= set(np.round(plotted, 12))
     assert outer.get_alpha() < inner.get_alpha()
+
+
+def test_line_of_many_bounds_is_their_maximum(ax):
+    values = np.random.default_rng(0).exponential(size=160 * 40)
+    draw_steps(ax, np.arange(len(values)), values, BLUE, "loss", is_bound=True)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), values.reshape(160, 40).max(axis=1))
+    assert sorted(ax.get_legend_handles_labels()[1]) == sorted(["loss", BANDS_BELOW_MAXIMA])
 
 
 def test_band_accepts_times_and_gaps(ax):

@@ -56,6 +56,14 @@ def test_instants_are_plotted_and_unbounded_losses_omitted(ax, size):
     assert np.isnan(right.get_lines()[0].get_ydata()).all()
 
 
+def test_dates_contain_year_and_time_zone(ax):
+    times = np.datetime64("2024-03-06T20:00", "us") + np.arange(100) * np.timedelta64(5, "m")
+    plots.draw_landmark_budget(ax, uniform_scheme(times, [times[3]], 1.0))
+    ax.figure.draw_without_rendering()
+    assert ax.get_xlabel() == "time (UTC)"
+    assert ax.xaxis.get_offset_text().get_text().startswith("2024-Mar")
+
+
 @pytest.mark.parametrize("count", [60, 400])
 def test_many_landmarks_are_needles_and_losses_a_band(ax, count):
     times = np.datetime64("2024-03-07T00:00", "us") + np.arange(8 * count) * np.timedelta64(5, "m")

@@ -36,6 +36,39 @@ def test_leakage_over_time_plots_three_leakages(ax):
     np.testing.assert_array_equal(plotted["BPL"].get_xdata(), np.arange(1, 11))
 
 
+@pytest.mark.parametrize("size", [100, 840])
+def test_leakage_over_time_plots_largest_leakage_and_sparse_budgets(ax, size):
+    budgets = np.zeros(size)
+    budgets[[20, 50, size - 10]] = 1.0, 2.0, 3.0
+    leakage = compute_leakage(ABSORBING, ABSORBING, budgets)
+    plots.draw_leakage(ax, leakage)
+    plotted = get_lines(ax)
+    for label, values in (("TPL", leakage.temporal), ("BPL", leakage.backward), ("FPL", leakage.forward)):
+        assert plotted[label].get_ydata().max() == values.max()
+    np.testing.assert_array_equal(plotted["ε"].get_xydata(), [[21, 1.0], [51, 2.0], [size - 9, 3.0]])
+    assert plotted["ε"].get_marker() == "o"
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_few_times_have_integer_ticks_and_single_budget_has_marker(ax, size):
+    budgets = [0.1] * size
+    plots.draw_leakage_budgets(ax, ABSORBING, ABSORBING, budgets, 1.0)
+    other = ax.figure.add_subplot()
+    plots.draw_leakage(other, compute_leakage(ABSORBING, ABSORBING, budgets))
+    for axes in (ax, other):
+        assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert (get_lines(other)["ε"].get_marker() == "None") == (size > 1)
+
+
+def test_many_budgets_and_their_leakage_are_plotted_by_maxima(ax):
+    budgets = np.tile([0.001, 0.1], 500)
+    budgets[500] = 1.0
+    plots.draw_leakage_budgets(ax, ABSORBING, ABSORBING, budgets, 5.0)
+    plotted = get_lines(ax)
+    assert plotted["ε"].get_ydata().max() == 1.0
+    assert plotted["TPL"].get_ydata().max() == temporal_leakage(ABSORBING, ABSORBING, budgets).max()
+
+
 def test_loss_pieces_plot_envelope_of_all_pairs(ax):
     plots.draw_loss_function(ax, FIGURE_4, limit=4.0)
     plotted = ax.get_lines()

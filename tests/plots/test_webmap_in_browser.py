@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import shapely
 
 from dphmm.plots import ReleaseMap
 from dphmm.policy import PolicyGraph
@@ -34,9 +35,12 @@ def render_page(release_map: ReleaseMap, **options) -> str:
 def pages() -> dict[str, str]:
     policy = PolicyGraph.utility(walks.GRID.measurements(), 2.0, walks.GRID.cell_km)
     options = {"policy": policy, "policy_text": "utility:2km"}
+    parts = shapely.MultiPolygon([shapely.box(-118.3, 34.0, -118.2, 34.1), shapely.box(-118.1, 34.0, -118.0, 34.1)])
     return {
         "one": render_page(ReleaseMap(walks.release_walk(1), walks.GRID, **options)),
-        "few": render_page(ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)], **options)),
+        "few": render_page(
+            ReleaseMap(walks.release_walk(20), walks.GRID, [walks.walk(60, reach=0.3)], [("a", parts)], **options)
+        ),
         "two": render_page(ReleaseMap(walks.sample_table(6_000, 2))),
         "many": render_page(ReleaseMap(walks.sample_table(100_000, 50), walks.GRID, **options)),
     }
@@ -120,9 +124,23 @@ def test_page_starts_with_one_users_day_and_counts_follow_selection(open_page):
     assert read_counts(page)["estimate at a sample"] == "3,000"
     page.select_option("#user", "")
     page.select_option("#day", "")
-    assert read_counts(page) == {"estimate at a sample": "6,000", "sampled location": "6,000", "noise": ""}
+    assert read_counts(page) == {
+        "estimate at a sample": "6,000",
+        "sampled location": "6,000",
+        "RMS noise of a release": "",
+    }
     page.locator("#time").fill("0")
     assert read_counts(page)["sampled location"] == "2"
+
+
+def test_legend_shows_noise_as_it_is_plotted_and_counts_no_outlines(open_page):
+    page = open_page("few")
+    ring = page.locator("#layers :has-text('RMS noise of a release') > i")
+    style = ring.evaluate("node => [getComputedStyle(node).borderTopStyle, getComputedStyle(node).borderTopColor]")
+    assert style == ["dashed", "rgb(213, 94, 0)"]
+    hull = page.locator("#layers :has-text('sensitivity hull') > i")
+    assert hull.evaluate("node => getComputedStyle(node).backgroundColor") == "rgb(204, 121, 167)"
+    assert read_counts(page)["areas"] == ""
 
 
 def test_days_can_be_stepped_and_time_plays(open_page):

@@ -114,6 +114,7 @@ def test_trade_off_shows_error_without_releases(calibration):
     low, high = ax.get_ylim()
     assert all(low < value < high for line in ax.lines[:-1] for value in np.asarray(line.get_ydata(), dtype=float))
     assert high > 50_000
+    assert ax.get_title() == "bands: 99% intervals of means"
 
 
 @pytest.mark.parametrize("ends", [(23.2, 45.8), (1.1, 1.15), (95.0, 105.0), (10.0, 1000.0), (0.0123, 0.0125)])

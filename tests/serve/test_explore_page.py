@@ -466,8 +466,8 @@ def test_marks_of_picture_do_not_overlap_their_texts(model, browser, language):
         texts = save_picture(page)[1]
         # A text begins where the page has it, right of its mark.
         marks = page.evaluate(
-            """[...document.querySelectorAll('.legend i')].filter((mark) => mark.nextSibling?.data?.trim()).map(
-            (mark) => [mark.nextSibling.data.trim(),
+            """[...document.querySelectorAll('.legend i')].filter(
+            (mark) => mark.offsetWidth && mark.nextSibling?.data?.trim()).map((mark) => [mark.nextSibling.data.trim(),
             mark.getBoundingClientRect().right - mark.closest('.legend').getBoundingClientRect().left])"""
         )
         assert len(marks) == 7
@@ -832,6 +832,54 @@ def test_picture_contains_map_legend_and_figures(model, browser, user, size, lan
         discs, _ = label((pixels == 0x11).all(axis=2))
         assert np.count_nonzero(np.bincount(discs.ravel())[1:] > 100) == 2
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
+
+
+def test_edges_that_are_too_many_to_plot_are_stated(model, browser, monkeypatch):
+    with serve(model) as url, open_page(browser, url) as page:
+        box, text = page.locator("[data-layer=edges]"), page.locator("[data-part=edges-omitted]")
+        assert box.is_enabled()
+        assert text.is_hidden()
+        monkeypatch.setattr("dphmm.jobs.explore.explorer._MAX_EDGES", 16)
+        set_field(page, "policy", "utility:750m")
+        wait_for(box.is_disabled)
+        assert EXPLORE_TEXTS["en"]["edges_omitted"] in text.inner_text()
+
+
+def test_unprotected_states_have_an_entry_in_the_legend(model, browser):
+    entry = "[data-part=mark-unprotected]"
+    words = EXPLORE_TEXTS["en"]["mark_unprotected"]
+    with serve(model) as url, open_page(browser, url) as page:
+        assert page.is_hidden(entry)
+        assert words not in [text for text, *_ in save_picture(page)[1]]
+        page.fill("#radius-0", "1200")
+        page.click("[data-part=circle]")
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+        set_field(page, "policy", "zone:zones.geojson")
+        page.wait_for_selector(entry)
+        assert words in [text for text, *_ in save_picture(page)[1]]
+        page.select_option("#colour-0", "public")
+        assert page.is_hidden(entry)
+
+
+@pytest.mark.parametrize("radius", ["1e9", "-5", "0", ""])
+def test_radius_of_circle_out_of_range_is_stated(model, browser, radius):
+    with serve(model) as url, open_page(browser, url) as page:
+        page.click("summary:text-is('Zones')")
+        page.fill("#radius-0", radius)
+        page.click("[data-part=circle]")
+        assert page.inner_text("#problem-radius-0") == EXPLORE_TEXTS["en"]["circle_radius_invalid"]
+        assert page.locator("[data-part=zones] input").count() == 0
+        page.fill("#radius-0", "600")
+        assert page.locator(".problem").count() == 0
+        page.click("[data-part=circle]")
+        wait_for(lambda: page.locator("[data-part=zones] input").count() == 1)
+
+
+def test_progress_states_that_noise_tables_are_computed(model):
+    with serve(model) as url, log_in(url) as client:
+        for number, mechanism in enumerate(("optimal", "lattice"), start=1):
+            client.post("/explore/view", json={"fields": {"mechanism": mechanism}, "step": 0, "number": number})
+            assert client.get("/explore/progress").json()["has_table"] == (mechanism == "optimal")
 
 
 def test_fallback_is_shown_with_optimal_mechanism(model, browser):

@@ -146,16 +146,17 @@ class Run:
         return "exact" if self.engine.settings.repair == "greedy" else "greedy"
 
     def plan_alternative(self, plan: StepPlan) -> StepPlan | None:
-        """Plan a timestep with the alternative repair. None without one."""
+        """Plan a timestep with the alternative repair. None if it adds no other edges."""
         settings = self.engine.settings
         # If one cross-polytope or disc serves all states, every method adds the same edges.
         methods_agree = settings.noise_scope == "graph" and get_noise_body(settings.mechanism) != "hull"
         # A second table would take as long as the first, and its error does not follow from a hull.
         if methods_agree or plan.noise.is_tabular or not plan.protection.added:
             return None
-        return self._alternatives.get_or_make(
+        alternative = self._alternatives.get_or_make(
             plan, lambda: self._alternative_engine.build_plan(plan.prior, plan.epsilon, plan.steps)
         )
+        return None if set(alternative.protection.added) == set(plan.protection.added) else alternative
 
     @cached_property
     def _alternative_engine(self) -> Releaser:

@@ -115,12 +115,12 @@ function makePanel(index, fields) {
     const ask = async () => {
       if (signal.aborted) return;
       try {
-        const { done, total } = await (await request("progress", undefined, signal)).json();
+        const { done, total, has_table: hasTable } = await (await request("progress", undefined, signal)).json();
         if (signal.aborted) return;
         bar.hidden = false;
         bar.max = Math.max(1, total);
         bar.value = done;
-        part("status").textContent = translate("computing", { done: formatNumber(done + 1), total: formatNumber(total) });
+        part("status").textContent = translate(hasTable ? "computing_table" : "computing", { done: formatNumber(done + 1), total: formatNumber(total) });
       } catch { return; }
       setTimeout(ask, PROGRESS_DELAY_MS);
     };
@@ -222,6 +222,7 @@ function makePanel(index, fields) {
       const icon = L.divIcon({ className: "name", html: makeElement("span", name), iconSize: null, iconAnchor: [-10, 16] });
       L.marker(place(state), { icon, keyboard: false, ...STATIC_LAYER }).addTo(layers.states);
     }
+    part("mark-unprotected").hidden = probability || !open.size;
     part("legend").querySelector("i").classList.toggle("probability", probability);
     part("low").textContent = probability ? formatPercent(0) : formatNumber(MIN_PROTECTED, 0);
     part("high").textContent = probability ? formatPercent(top) : formatNumber(top, 0);
@@ -229,8 +230,10 @@ function makePanel(index, fields) {
 
   function drawLines() {
     layers.edges.clearLayers();
-    const isShown = root.querySelector('[data-layer="edges"]').checked;
-    if (view.edges && isShown) L.polyline(view.edges.map((edge) => edge.map(place)), { color: EDGE, weight: 1, opacity: 0.35, ...STATIC_LAYER }).addTo(layers.edges);
+    const box = root.querySelector('[data-layer="edges"]');
+    box.disabled = !view.edges;
+    part("edges-omitted").hidden = Boolean(view.edges);
+    if (view.edges && box.checked) L.polyline(view.edges.map((edge) => edge.map(place)), { color: EDGE, weight: 1, opacity: 0.35, ...STATIC_LAYER }).addTo(layers.edges);
     L.polyline(view.repair.added.map(({ edge }) => edge.map(place)), { color: COLOUR.exposed, weight: 3, ...STATIC_LAYER }).addTo(layers.edges);
     layers.hull.clearLayers();
     if (root.querySelector('[data-layer="hull"]').checked) {

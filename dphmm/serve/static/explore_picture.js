@@ -53,6 +53,7 @@ function drawLegend(context, legend, ramp) {
   const outer = legend.getBoundingClientRect();
   for (const node of legend.querySelectorAll("i")) {
     const style = getComputedStyle(node), box = node.getBoundingClientRect(), place = [box.left - outer.left, box.top - outer.top, box.width, box.height];
+    if (!box.width) continue; // a hidden entry
     context.fillStyle = style.backgroundColor;
     if (node.classList.contains("ramp")) {
       context.fillStyle = context.createLinearGradient(place[0], 0, place[0] + box.width, 0);
@@ -77,7 +78,7 @@ function drawLegend(context, legend, ramp) {
     range.setStart(texts.currentNode, data.length - data.trimStart().length);
     range.setEnd(texts.currentNode, data.length);
     const [box] = range.getClientRects();
-    if (text) wrap(context, text, outer.right - box.left).forEach((line, k) => context.fillText(line, box.left - outer.left, box.top - outer.top + LINE * k + SIZE));
+    if (text && box) wrap(context, text, outer.right - box.left).forEach((line, k) => context.fillText(line, box.left - outer.left, box.top - outer.top + LINE * k + SIZE));
   }
   return outer.height;
 }

@@ -1,7 +1,9 @@
 // Zones that are drawn on the map and used by the policy as a layer.
 import { makeDrawing, outlineCircle } from "./drawing.js";
 import { STATIC_LAYER } from "./plots/basemap.js";
+import { translate } from "./words.js";
 
+const MIN_RADIUS_M = 1, MAX_RADIUS_M = 100000;
 const LAYER = "zones.geojson", TERM = " | zone:" + LAYER;
 
 export function makeZoneEditor({ map, meridian, part, input, labels, makeButton, apply }) {
@@ -41,9 +43,22 @@ export function makeZoneEditor({ map, meridian, part, input, labels, makeButton,
     drawing.drawn.bringToFront();
   }
 
+  function showRadiusProblem(text) {
+    const field = part("radius"), id = `problem-${field.id}`;
+    for (const old of field.parentElement.querySelectorAll(".problem")) old.remove();
+    field.toggleAttribute("aria-invalid", false);
+    field.removeAttribute("aria-describedby");
+    if (!text) return;
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", id);
+    field.after(Object.assign(document.createElement("span"), { textContent: text, className: "problem", id }));
+  }
+
+  part("radius").addEventListener("input", () => showRadiusProblem(""));
   part("circle").addEventListener("click", () => {
-    const radius = part("radius").valueAsNumber;
-    if (!(radius > 0)) { part("radius").focus(); return; }
+    const radius = part("radius").valueAsNumber, isValid = radius >= MIN_RADIUS_M && radius <= MAX_RADIUS_M;
+    showRadiusProblem(isValid ? "" : translate("circle_radius_invalid"));
+    if (!isValid) { part("radius").focus(); return; }
     drawing.addZone(L.polygon(outlineCircle(map.getCenter(), radius)));
     changed();
   });
