@@ -12,11 +12,12 @@ from dphmm.hide.points import TRIP_GAP, Points, distance_km
 from dphmm.hide.receiver_errors import FIX_ERROR_KM, can_reach
 from dphmm.hide.square import distance_outside
 from dphmm.hide.zone import HiddenZone
+from dphmm.space.trajectory import Segment
 
 # A receiver does not repeat an old location for longer than this.
 _LONG_PART = np.timedelta64(10, "m")
 # The true start is farther from the zone of an old location than this multiple of the 90 % quantile of published steps.
-_FAR_RATIO = 3
+FAR_RATIO = 3
 # A receiver does not repeat more old locations than this, each below the speed limit from the next.
 _MAX_OLD_LOCATIONS = 2
 
@@ -141,26 +142,34 @@ def find_far_ends(
         ways = rests
     # From the last round back: what decides on a round must not depend on points that it or an earlier one hides.
     for count in range(len(rounds), 0, -1):
-        usual = _find_usual_km(points, ~rounds[count - 1][0])
+        is_kept = ~rounds[count - 1][0]
+        usual = find_usual_km(points.values, is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0))
         if usual is None:
             # Few points would remain. In the first round, that is the safe side.
             usual = 0.0 if count == 1 else np.inf
-        limit = max(FIX_ERROR_KM, _FAR_RATIO * usual)
+        limit = max(FIX_ERROR_KM, FAR_RATIO * usual)
         far = [[row for row, hop in hops_km.items() if hop > limit] for _, hops_km in rounds[:count]]
         if far[-1]:
             return [row for rows in far for row in rows]
     return []
 
 
-def _find_usual_km(points: Points, is_kept: BoolArray) -> float | None:
-    """Return the 90 % quantile of the steps between kept points, kilometres.
+def find_usual_km(points: Segment, is_step: BoolArray) -> float | None:
+    """Return the 90 % quantile of steps between consecutive points, kilometres.
 
-    None if no kept points are consecutive.
+    None without a step.
+
+    Parameters
+    ----------
+    points
+        The points in order of time.
+    is_step
+        ``(n - 1,)``: mask of the steps that count.
     """
-    rows = np.flatnonzero(is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0))
+    rows = np.flatnonzero(is_step)
     if not len(rows):
         return None
-    latitude, longitude = points.values.latitude, points.values.longitude
+    latitude, longitude = points.latitude, points.longitude
     lengths = distance_km(latitude[rows], longitude[rows], latitude[rows + 1], longitude[rows + 1])
     # A median would be that of a receiver at rest.
     return float(np.quantile(lengths, 0.9, method="lower"))

@@ -429,6 +429,25 @@ def test_equal_files_have_equal_descriptions(tmp_path):
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("distance_km", [0.6, 3])
+def test_description_does_not_depend_on_times_of_points_at_rest(tmp_path, distance_km):
+    """The ride is at home for 95 minutes, and continues near the zone or elsewhere.
+
+    The receiver writes a point per minute, or only after the arrival, or only before the start.
+    """
+    there, back = track([(-3, 0), (-0.6, 0)]), track([(distance_km, 0), (distance_km + 3, 0)])
+    back[:, 2] += there[-1, 2] + 5800
+    descriptions = set()
+    for seconds in (range(100, 5700, 60), range(100, 280, 60), range(5580, 5760, 60)):
+        inside = np.concatenate([fix(HOME, there[-1, 2] + second) for second in seconds])
+        path = write(tmp_path / "ride.gpx", np.concatenate([there, inside, back]), segment_of_track=True)
+        result = hide(path, [HOME], WITHIN, tmp_path / "public.gpx", overwrite=True)
+        descriptions.add((result.sentences, (tmp_path / "public.gpx").read_bytes()))
+    assert len(descriptions) == 1
+    expected = "crossed it, perhaps with a stop" if distance_km == 0.6 else "when and where you entered it"
+    assert expected in result.sentences[0]
+
+
 def test_recording_inside_a_zone_of_a_session_raises_with_a_remedy_that_works(tmp_path):
     session = tmp_path / "home.json"
     hide(write(tmp_path / "ride.gpx", RIDE), [HOME], WITHIN, session=session)
