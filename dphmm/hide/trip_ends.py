@@ -143,10 +143,8 @@ def find_far_ends(
     # From the last round back: what decides on a round must not depend on points that it or an earlier one hides.
     for count in range(len(rounds), 0, -1):
         is_kept = ~rounds[count - 1][0]
-        usual = find_usual_km(points.values, is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0))
-        if usual is None:
-            # Few points would remain. In the first round, that is the safe side.
-            usual = 0.0 if count == 1 else np.inf
+        # Without a step, few points would remain, and 0 is the safe side.
+        usual = find_usual_km(points.values, is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0)) or 0.0
         limit = max(FIX_ERROR_KM, FAR_RATIO * usual)
         far = [[row for row, hop in hops_km.items() if hop > limit] for _, hops_km in rounds[:count]]
         if far[-1]:

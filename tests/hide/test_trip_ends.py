@@ -83,3 +83,9 @@ def test_start_is_far_only_beyond_three_times_the_step_that_nine_tenths_do_not_e
     steps = np.where(np.arange(200) % round(1 / share) == 0, 0.2, 0.01)
     rows = [(1.0, -120)] + [(-north, 10 * number) for number, north in enumerate(np.cumsum(steps))]
     assert find_rows(rows) == far
+
+
+def test_starts_after_two_old_locations_are_far_if_their_zones_contain_all_points():
+    """No step would remain. The ride is 400 m long."""
+    rows = [(10.0, -2500), (5.0, -1200)] + [(-0.1 * number, 10 * number) for number in range(8)]
+    assert find_rows(rows) == [1, 2]
