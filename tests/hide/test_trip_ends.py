@@ -65,6 +65,8 @@ def find_rows(rows):
         ([(2.0, -5000 + 600 * k) for k in range(8)], [8]),  # for over an hour
         ([(2.0 + 0.05 * k, -140 + 10 * k) for k in range(4)], [4]),  # the user moves
         ([(5.0, -1500), (2.0, -1200)], [1, 2]),
+        ([(5.0, -1500), *((5.5, -1200 + second) for second in range(40))], [41]),  # the zones adjoin
+        ([(5.0, -1500), (5.45, -1200), (5.9, -900)], [3]),
         ([(1.0 + 0.15 * (-1) ** k, -1300 + 20 * k) for k in range(60)], [60]),  # hidden steps of 300 m do not count
         ([(0.3, -60)], []),  # in the zone, or next to it
     ],
