@@ -311,7 +311,7 @@ def hide(
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
         remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
-        zones, parts = _find_zones(data, track, assignments, history, movement, remove, ways)
+        zones, parts, assignments = _assign_zones(data, track, assignments, history, movement, remove, ways)
         _check_distances(assignments, parts.public, rule, session)
         used = [zone for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
         used_squares = [zone.square for zone in used]
@@ -398,51 +398,53 @@ class _Track:
         return cls(points, order, errors, points.take(order[~errors[order]]))
 
 
-def _find_zones(
+def _assign_zones(
     data: str | Path,
     track: _Track,
-    assignments: list[Assignment],
+    assignments: Sequence[Assignment],
     history: ZoneHistory,
     movement: str,
     remove: Callable[[Sequence[HiddenZone]], _Parts],
     ways: list[IntArray] | None,
-) -> tuple[list[HiddenZone], _Parts]:
-    """Return the zones of assigned locations and of the session, and the parts.
+) -> tuple[list[HiddenZone], _Parts, list[Assignment]]:
+    """Assign further locations, and return the zones, the parts and all assignments.
 
-    A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
-    points are also returned: whether lines are broken in them must not depend on the removed points. With the ways of
-    `find_ends`, published points that the removed ones expose as errors are assigned as well, and further ends.
+    The zones are those of assigned locations and of the session. A recording may pass a location of the session at
+    which it neither starts nor ends. Zones of the session without points are also returned: whether lines are broken in
+    them must not depend on the removed points. With the ways of `find_ends`, published points that the removed ones
+    expose as errors are assigned as well, and further ends: the history then contains their squares.
     """
     rule, trips = history.rule, track.trips
+    assigned = list(assignments)
 
     def make_zone(row: int) -> HiddenZone:
         location = trips.get_location(row)
-        squares = [place.square for place in assignments if place.location == location]
+        squares = [place.square for place in assigned if place.location == location]
         square = squares[0] if squares else rule.find_square(location)
         return HiddenZone(square, rule.get_within_km(square))
 
     while True:
         zones = [
             HiddenZone(square, rule.get_within_km(square), movement, history.list_preceding_squares(square))
-            for square in dict.fromkeys([*(place.square for place in assignments), *history.recordings])
+            for square in dict.fromkeys([*(place.square for place in assigned), *history.recordings])
         ]
         parts = remove(zones)
         if not parts.removed.any():
-            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
+            raise ConfigurationError(f"{data}: {_describe_distance(assigned, trips, rule)}")
         if not len(parts.public):
             # All zones of a session have one distance.
             remedy = "a smaller --within" if history.kind is None else "another --session with a smaller --within"
             raise ConfigurationError(f"{data}: every point lies inside a hidden zone: omit this file, or use {remedy}")
         if ways is None:
-            return zones, parts
+            return zones, parts, assigned
         # An old location at the start may be a location of the user: it is hidden like an end.
         further = [track.points.get_location(row) for row in parts.wrong]
         if not further:
             far = find_far_ends(trips, ways, zones, make_zone)
             further, ways = [trips.get_location(row) for row in far], []
         if not further:
-            return zones, parts
-        assignments += [history.assign(location, is_typed=False) for location in further]
+            return zones, parts, assigned
+        assigned += [history.assign(location, is_typed=False) for location in further]
 
 
 @dataclass(frozen=True)
