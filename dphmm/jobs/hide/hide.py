@@ -432,8 +432,10 @@ def _assign_zones(
         if not parts.removed.any():
             raise ConfigurationError(f"{data}: {_describe_distance(assigned, trips, rule)}")
         if not len(parts.public):
-            # All zones of a session have one distance.
-            remedy = "a smaller --within" if history.kind is None else "another --session with a smaller --within"
+            names = [] if rule.among is None else ["--among"]
+            names += [] if names and rule.distance_km is None else ["--within"]
+            # The zones of a session are chosen by one rule.
+            remedy = f"{'' if history.kind is None else 'another --session with '}a smaller {' or '.join(names)}"
             raise ConfigurationError(f"{data}: every point lies inside a hidden zone: omit this file, or use {remedy}")
         if ways is None:
             return zones, parts, assigned
