@@ -25,7 +25,7 @@ from dphmm.arrays import BoolArray, IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
 from dphmm.hide.points import Points, describe_point, distance_km
-from dphmm.hide.publication import publish
+from dphmm.hide.publication import build_public_recording
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
@@ -74,7 +74,7 @@ class HideResult(Result):
         The published recording.
     places
         The protected locations that the recording passes or ends at.
-    points, hidden
+    num_points, num_hidden
         The number of points of the recording, and of removed points. Private.
     within_km
         The distance, the smallest one of the zones.
@@ -94,8 +94,8 @@ class HideResult(Result):
 
     public: Recording
     places: tuple[HiddenPlace, ...]
-    points: int
-    hidden: int
+    num_points: int
+    num_hidden: int
     within_km: float
     removed: tuple[str, ...]
     has_session: bool
@@ -152,7 +152,7 @@ class HideResult(Result):
         return {
             "num_points_kept": len(self.public),
             "num_points_without_time": self.num_untimed,
-            "private_num_points_removed": self.hidden,
+            "private_num_points_removed": self.num_hidden,
             "private_receiver_errors": list(self.errors),
             "private_jumps": list(self.jumps),
             "private_unused_locations": list(self.unused),
@@ -263,7 +263,7 @@ def hide(
     Examples
     --------
     >>> result = hide("data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
-    >>> result.places[0].zone.square.side_km, len(result.public) < result.points
+    >>> result.places[0].zone.square.side_km, len(result.public) < result.num_points
     (0.8, True)
     """
     if output is not None:
@@ -482,7 +482,7 @@ def _remove_points(
     masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones]
     removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
     kept = np.flatnonzero(~removed)
-    public, is_dropped = publish(points.take(kept), list(zones), sensors, times, kind)
+    public, is_dropped = build_public_recording(points.take(kept), list(zones), sensors, times, kind)
     dropped = kept[is_dropped]
     # Only the removed points show that these are errors. Therefore they are not dropped. A recording with many of them
     # has another activity, and its location may be the one that is out of reach.
