@@ -135,7 +135,7 @@ def hide_command(data: Path, output: Path, picture: Path | None, basemap: Path |
         print_paragraph(f"{label}:".ljust(10), text)
     echo()
     removed = f"; removed {result.removed_in_words}" if result.removed else ""
-    echo(f"Wrote {escape_cell(str(output))}: kept {len(result.public):,} of {result.points:,} points{removed}.")
+    echo(f"Wrote {escape_cell(str(output))}: kept {len(result.public):,} of {result.num_points:,} points{removed}.")
     for names, noun, text in (
         (
             result.errors,

@@ -1,8 +1,8 @@
 """The public recording: the points outside the zones, without errors of the receiver.
 
-`publish` is a function of the kept points, each with its time, elevation, sensors and activity, and of the zones. The
-tracks and segments of the file are not used: an end of a segment next to a zone can depend on the removed points. Lines
-are instead broken where they would cross a zone, and where the kept points pause.
+`build_public_recording` is a function of the kept points, each with its time, elevation, sensors and activity, and of
+the zones. The tracks and segments of the file are not used: an end of a segment next to a zone can depend on the
+removed points. Lines are instead broken where they would cross a zone, and where the kept points pause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIN_PAUSE_SECONDS = 60
 _MIN_PAUSE_KM = 0.2
 
 
-def publish(
+def build_public_recording(
     kept: Points, zones: Sequence[HiddenZone], sensors: Collection[str], times: bool, kind: str | None
 ) -> tuple[Recording, BoolArray]:
     """Return the public recording, a function of the kept points and the zones.

@@ -12,11 +12,12 @@ from dphmm.hide.points import TRIP_GAP, Points, distance_km
 from dphmm.hide.receiver_errors import FIX_ERROR_KM, can_reach
 from dphmm.hide.square import distance_outside
 from dphmm.hide.zone import HiddenZone
+from dphmm.space.trajectory import Segment
 
 # A receiver does not repeat an old location for longer than this.
 _LONG_PART = np.timedelta64(10, "m")
-# The true start is farther from the zone of an old location than this multiple of the 90 % quantile of published steps.
-_FAR_RATIO = 3
+# The true start is farther from the zone of an old location than this multiple of the 90 % quantile of steps outside.
+FAR_RATIO = 3
 # A receiver does not repeat more old locations than this, each below the speed limit from the next.
 _MAX_OLD_LOCATIONS = 2
 
@@ -93,8 +94,9 @@ def find_far_ends(
     The start of a trip can be an old location that the receiver repeats. The first point outside its zone is therefore
     also returned if the core of this point is far from the zone: by more than 100 m, and by more than three times the
     usual length of a step. So is then the first point outside the zone of this point, up to `_MAX_OLD_LOCATIONS`
-    points. Zones that adjoin count as one. The result does not depend on where in their cores the points lie. The usual
-    length is that of the steps that remain outside all zones.
+    points. Zones that adjoin count as one. A further old location near them, at which the receiver rests, does not
+    count as the first point outside. The result does not depend on where in their cores the points lie. The usual
+    length is that of the steps that remain outside all zones, also outside those of points that are not returned then.
 
     Parameters
     ----------
@@ -125,15 +127,26 @@ def find_far_ends(
             hops = _find_hops_km(gaps, [zone.square for zone in zones].index(make_zone(int(way[0])).square))
             near = [mask[way] for mask, hop in zip(masks, hops, strict=True) if hop <= FIX_ERROR_KM]
             rest = way[~np.logical_or.reduce(near)]
-            if not len(rest):
-                continue
-            zone = make_zone(int(rest[0]))
-            to_core = distance_outside(zone.square, *centres) - half_km
-            hop = float(np.maximum(hops, to_core).min())
-            if hop > FIX_ERROR_KM:
-                far_rows[int(rest[0])] = hop
-                rests.append(way[way.tolist().index(rest[0]) :])
-                added.append(zone)
+            repeated = list[HiddenZone]()
+            while len(rest):
+                zone = make_zone(int(rest[0]))
+                to_core = distance_outside(zone.square, *centres) - half_km
+                to_repeated = (_find_core_distance_km(other, zone) for other in repeated)
+                hop = min([float(np.maximum(hops, to_core).min()), *to_repeated])
+                if hop > FIX_ERROR_KM:
+                    far_rows[int(rest[0])] = hop
+                    rests.append(way[way.tolist().index(rest[0]) :])
+                    added.append(zone)
+                    break
+                # Near the zone of the old location. It is a further old location if the points rest until the way is
+                # outside its zone: a user who starts here would move. Only published points may decide.
+                is_inside = zone.contains(latitude[rest], longitude[rest])
+                count = len(rest) if is_inside.all() else int(is_inside.argmin())
+                kept = rest[:count][~is_hidden[rest[:count]]]
+                if _are_apart(points, kept):
+                    break
+                repeated.append(zone)
+                rest = rest[count:]
         zones += added
         masks += [zone.contains(latitude, longitude) for zone in added]
         is_hidden = np.logical_or.reduce([is_hidden, *masks])
@@ -141,29 +154,46 @@ def find_far_ends(
         ways = rests
     # From the last round back: what decides on a round must not depend on points that it or an earlier one hides.
     for count in range(len(rounds), 0, -1):
-        usual = _find_usual_km(points, ~rounds[count - 1][0])
-        if usual is None:
-            # Few points would remain. In the first round, that is the safe side.
-            usual = 0.0 if count == 1 else np.inf
-        limit = max(FIX_ERROR_KM, _FAR_RATIO * usual)
+        is_kept = ~rounds[count - 1][0]
+        # Without a step, few points would remain, and 0 is the safe side.
+        usual = find_usual_km(points.values, is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0)) or 0.0
+        limit = max(FIX_ERROR_KM, FAR_RATIO * usual)
         far = [[row for row, hop in hops_km.items() if hop > limit] for _, hops_km in rounds[:count]]
         if far[-1]:
             return [row for rows in far for row in rows]
     return []
 
 
-def _find_usual_km(points: Points, is_kept: BoolArray) -> float | None:
-    """Return the 90 % quantile of the steps between kept points, kilometres.
+def find_usual_km(points: Segment, is_step: BoolArray) -> float | None:
+    """Return the 90 % quantile of steps between consecutive points, kilometres.
 
-    None if no kept points are consecutive.
+    None without a step.
+
+    Parameters
+    ----------
+    points
+        The points in order of time.
+    is_step
+        ``(n - 1,)``: mask of the steps that count.
     """
-    rows = np.flatnonzero(is_kept[1:] & is_kept[:-1] & (np.diff(points.track) == 0))
+    rows = np.flatnonzero(is_step)
     if not len(rows):
         return None
-    latitude, longitude = points.values.latitude, points.values.longitude
+    latitude, longitude = points.latitude, points.longitude
     lengths = distance_km(latitude[rows], longitude[rows], latitude[rows + 1], longitude[rows + 1])
     # A median would be that of a receiver at rest.
     return float(np.quantile(lengths, 0.9, method="lower"))
+
+
+def _find_core_distance_km(zone: HiddenZone, other: HiddenZone) -> float:
+    """Return the distance of a zone from the core of another, in the direction of the sides."""
+    return float(distance_outside(other.square, *zone.square.centre)[0]) - zone.half_km
+
+
+def _are_apart(points: Points, rows: IntArray) -> bool:
+    """Return whether points are at several locations, up to the error of a fix."""
+    latitude, longitude = points.values.latitude[rows], points.values.longitude[rows]
+    return bool((distance_km(latitude, longitude, latitude[:1], longitude[:1]) > FIX_ERROR_KM).any())
 
 
 def _find_gaps_km(zones: Sequence[HiddenZone]) -> FloatArray:

@@ -231,7 +231,7 @@ def warn_of_unit(fixes: Fixes, options: ReadOptions) -> None:
 
 _FIRST, _LAST = (int(instant.astype(np.int64)) for instant in (EARLIEST, LATEST))
 # Below 2**63 by a factor of two: converted times stay in the range of int64.
-_MAX_MICROSECONDS = 1 << 62
+MAX_MICROSECONDS = 1 << 62
 
 
 def build_fixes(cells: Mapping[str, Any], source: str, options: ReadOptions, rows: IntArray | None = None) -> Fixes:
@@ -293,7 +293,7 @@ def _build_from_arrays(cells: Mapping[str, Any], source: str, options: ReadOptio
         if unit is None or not pa.types.is_integer(cells["time"].type) or pa.types.is_uint64(cells["time"].type):
             return None
         counted = _convert_to_array(cells["time"].cast(pa.int64()))
-        if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > _MAX_MICROSECONDS // UNITS[unit]:
+        if counted.size and max(abs(int(counted.min())), abs(int(counted.max()))) > MAX_MICROSECONDS // UNITS[unit]:
             return None
         times = counted // 1000 if unit == "ns" else counted * UNITS[unit]
     else:

@@ -11,9 +11,9 @@ import numpy as np
 import shapely
 
 from dphmm.errors import DataFileError, EmptyDataError, InvalidInputError, import_library
-from dphmm.readers.columns import build_fixes, resolve, warn_of_trips, warn_of_unit
+from dphmm.readers.columns import MAX_MICROSECONDS, build_fixes, resolve, warn_of_trips, warn_of_unit
 from dphmm.readers.fixes import Fixes, ReadOptions, ReadResult, build_trajectories
-from dphmm.readers.instants import Instants
+from dphmm.readers.instants import UNITS, Instants
 from dphmm.readers.table import extract_arrow_cells
 from dphmm.space.fix_quality import Region
 from dphmm.space.trajectory import Trajectory
@@ -274,10 +274,14 @@ def _convert_times(column: Any) -> tuple[str, Any]:
     """Return the key of `Rows` for a column of times, and its truncated microseconds."""
     zone = getattr(column.dt, "tz", None)
     plain = column if zone is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
-    try:
-        numbers = plain.dt.as_unit("us").to_numpy().astype(np.int64)
-    except ValueError:  # NumPy's cast would wrap around
-        raise DataFileError(SOURCE, f"has times in {column.name!r} outside the years 1 to 9999") from None
+    stamps = plain.to_numpy()
+    unit = np.datetime_data(stamps.dtype)[0]
+    if unit == "ns":
+        numbers = stamps.astype("datetime64[us]").astype(np.int64)
+    else:
+        # A time that would overflow is replaced by one far outside the years 1 to 9999: only its row is refused.
+        limit = MAX_MICROSECONDS // UNITS[unit]
+        numbers = np.clip(stamps.astype(np.int64), -limit, limit) * UNITS[unit]
     return "clock" if zone is None else "microseconds", numbers
 
 

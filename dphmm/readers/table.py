@@ -42,9 +42,20 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, EmptyDataError, StateError, import_library
-from dphmm.readers.columns import Rows, UserIndex, build_fixes, collect, is_plain, resolve, warn_of_times, warn_of_unit
+from dphmm.readers.columns import (
+    MAX_MICROSECONDS,
+    Rows,
+    UserIndex,
+    build_fixes,
+    collect,
+    is_plain,
+    resolve,
+    warn_of_times,
+    warn_of_unit,
+)
 from dphmm.readers.fixes import FixCollector, Fixes, ReadOptions
 from dphmm.readers.fixes_on_disk import FixesOnDisk
+from dphmm.readers.instants import UNITS
 from dphmm.readers.layouts import (
     FOURSQUARE,
     Layout,
@@ -233,14 +244,9 @@ def extract_arrow_cells(table: Any, names: Mapping[str, str], system: Any, sourc
         stamps = held.pop("time")
         try:
             kind = "clock" if stamps.type.tz is None else "microseconds"
-            # An unsafe cast truncates nanoseconds, and wraps around where seconds and milliseconds overflow.
-            is_exact = stamps.type.unit in ("s", "ms")
-            held[kind] = stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=is_exact).cast(pa.int64())
-        except (pa.ArrowInvalid, UnicodeDecodeError) as problem:
-            what = (
-                "outside the years 1 to 9999" if isinstance(problem, pa.ArrowInvalid) else "with an invalid zone name"
-            )
-            raise DataFileError(source, f"has times in {names['time']!r} {what}") from None
+        except UnicodeDecodeError:
+            raise DataFileError(source, f"has times in {names['time']!r} with an invalid zone name") from None
+        held[kind] = _convert_to_microseconds(stamps)
     if "geometry" in held:
         shapes = held.pop("geometry")
         if is_point_type(shapes.type):
@@ -255,6 +261,22 @@ def extract_arrow_cells(table: Any, names: Mapping[str, str], system: Any, sourc
     for what, column in held.items():
         _check_plain(what, column, names, source)
     return held
+
+
+def _convert_to_microseconds(stamps: Any) -> Any:
+    """Return timestamps as integers, truncated to microseconds.
+
+    Seconds and milliseconds that would overflow are replaced by a time far outside the years 1 to 9999, so that their
+    rows are refused, and not all of them.
+    """
+    pa = import_library("pyarrow", "files")
+    compute = import_library("pyarrow.compute", "files")
+    factor = UNITS[stamps.type.unit]
+    if factor == 1:
+        return stamps.cast(pa.timestamp("us", tz=stamps.type.tz), safe=False).cast(pa.int64())
+    limit = MAX_MICROSECONDS // factor
+    counts = compute.max_element_wise(stamps.cast(pa.int64()), -limit, skip_nulls=False)
+    return compute.multiply(compute.min_element_wise(counts, limit, skip_nulls=False), factor)
 
 
 def _check_plain(what: str, column: Any, names: Mapping[str, str], source: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dphmm.hide.publication import publish
+from dphmm.hide.publication import build_public_recording
 from tests.hide.test_points import make_points
 from tests.hide.test_zone import ZONE
 
@@ -18,10 +18,10 @@ def test_lines_are_broken_at_zones_and_pauses_only():
     latitude, longitude = ZONE.square.centre
     points.values.latitude[:] += latitude - 45
     points.values.longitude[:] = longitude
-    public, errors = publish(points, [ZONE], (), True, None)
+    public, errors = build_public_recording(points, [ZONE], (), True, None)
     assert not errors.any()
     assert [len(segment) for segment in public.segments] == [40, 40, 40, 40]
-    untimed, _ = publish(points, [ZONE], (), False, None)
+    untimed, _ = build_public_recording(points, [ZONE], (), False, None)
     assert [len(segment) for segment in untimed.segments] == [80, 80]
-    whole, _ = publish(points, [], (), False, None)
+    whole, _ = build_public_recording(points, [], (), False, None)
     assert [len(segment) for segment in whole.segments] == [80, 80], "the jump of 5 km is a pause"

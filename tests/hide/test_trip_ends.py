@@ -65,6 +65,8 @@ def find_rows(rows):
         ([(2.0, -5000 + 600 * k) for k in range(8)], [8]),  # for over an hour
         ([(2.0 + 0.05 * k, -140 + 10 * k) for k in range(4)], [4]),  # the user moves
         ([(5.0, -1500), (2.0, -1200)], [1, 2]),
+        ([(5.0, -1500), *((5.5, -1200 + second) for second in range(40))], [41]),  # the zones adjoin
+        ([(5.0, -1500), (5.45, -1200), (5.9, -900)], [3]),
         ([(1.0 + 0.15 * (-1) ** k, -1300 + 20 * k) for k in range(60)], [60]),  # hidden steps of 300 m do not count
         ([(0.3, -60)], []),  # in the zone, or next to it
     ],
@@ -83,3 +85,9 @@ def test_start_is_far_only_beyond_three_times_the_step_that_nine_tenths_do_not_e
     steps = np.where(np.arange(200) % round(1 / share) == 0, 0.2, 0.01)
     rows = [(1.0, -120)] + [(-north, 10 * number) for number, north in enumerate(np.cumsum(steps))]
     assert find_rows(rows) == far
+
+
+def test_starts_after_two_old_locations_are_far_if_their_zones_contain_all_points():
+    """No step would remain. The ride is 400 m long."""
+    rows = [(10.0, -2500), (5.0, -1200)] + [(-0.1 * number, 10 * number) for number in range(8)]
+    assert find_rows(rows) == [1, 2]

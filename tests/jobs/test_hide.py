@@ -95,7 +95,7 @@ def test_output_is_exact_outside_and_omits_points_near_place(tmp_path, ride):
     away = ZONE.projection.to_plane(np.concatenate([part.latitude for part in parts]),
                                     np.concatenate([part.longitude for part in parts]))  # fmt: skip
     assert np.hypot(*(away - ZONE.projection.to_plane(*HOME)).T).min() > WITHIN
-    assert (len(done.public), done.hidden, done.points) == (outside.sum(), (~outside).sum(), len(segment))
+    assert (len(done.public), done.num_hidden, done.num_points) == (outside.sum(), (~outside).sum(), len(segment))
 
 
 @pytest.mark.slow

@@ -208,11 +208,13 @@ def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
             assert f"or up to {1000 * tolerance:.3g} m outside it," in result.sentences[1]
 
 
-@pytest.mark.parametrize("start", [[], [(-4.0, 1.0)]], ids=["plain", "old location"])
+@pytest.mark.parametrize(
+    "start", [[], [(-4.0, 1.0)], [(-4.0, 1.0), (-4.4, 1.0)]], ids=["plain", "old location", "two near each other"]
+)
 def test_file_does_not_depend_on_where_in_its_core_an_end_lies(tmp_path, start):
     """The ends are single fixes. Of the steps, only those to hidden points differ."""
     ride = make_track([(0, 0), (6, 0)], seconds=1000, step=20)
-    old = [make_fix(PLANE.to_latlon(np.array(place))[0], 0) for place in start]
+    old = [make_fix(PLANE.to_latlon(np.array(place))[0], 100 * number) for number, place in enumerate(start)]
     last = Square.around(*ride[-1, :2], 1.5 * WITHIN)
     outside = ~HiddenZone(SQUARE, WITHIN).contains(*ride[:, :2].T) & ~HiddenZone(last, WITHIN).contains(*ride[:, :2].T)
     files = set()
@@ -224,7 +226,7 @@ def test_file_does_not_depend_on_where_in_its_core_an_end_lies(tmp_path, start):
         path = write(tmp_path / "ride.gpx", np.concatenate([*old, ends[0], ride[outside], ends[1]]))
         result = hide(path, (), WITHIN, tmp_path / "public.gpx", hide_endpoints=True, overwrite=True)
         assert {SQUARE, last} <= {place.zone.square for place in result.places}
-        assert (len(result.places), result.jumps, result.errors) == (2 + len(start), (), ())
+        assert (len(result.places), result.jumps, result.errors) == (2 + bool(start), (), ())
         files.add((tmp_path / "public.gpx").read_bytes())
     assert len(files) == 1
 
@@ -437,6 +439,25 @@ def test_equal_files_have_equal_descriptions(tmp_path):
         results.append(hide(path, [HOME], WITHIN, tmp_path / "public.gpx", overwrite=True))
         results[-1] = results[-1].sentences, (tmp_path / "public.gpx").read_bytes()
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("distance_km", [0.6, 3])
+def test_description_does_not_depend_on_times_of_points_at_rest(tmp_path, distance_km):
+    """The ride is at home for 95 minutes, and continues near the zone or elsewhere.
+
+    The receiver writes a point per minute, or only after the arrival, or only before the start.
+    """
+    there, back = make_track([(-3, 0), (-0.6, 0)]), make_track([(distance_km, 0), (distance_km + 3, 0)])
+    back[:, 2] += there[-1, 2] + 5800
+    descriptions = set()
+    for seconds in (range(100, 5700, 60), range(100, 280, 60), range(5580, 5760, 60)):
+        inside = np.concatenate([make_fix(HOME, there[-1, 2] + second) for second in seconds])
+        path = write(tmp_path / "ride.gpx", np.concatenate([there, inside, back]), segment_of_track=True)
+        result = hide(path, [HOME], WITHIN, tmp_path / "public.gpx", overwrite=True)
+        descriptions.add((result.sentences, (tmp_path / "public.gpx").read_bytes()))
+    assert len(descriptions) == 1
+    expected = "crossed it, perhaps with a stop" if distance_km == 0.6 else "when and where you entered it"
+    assert expected in result.sentences[0]
 
 
 def test_recording_inside_a_zone_of_a_session_raises_with_a_remedy_that_works(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.publication import publish
+from dphmm.hide.publication import build_public_recording
 from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.square import Square
 from dphmm.hide.zone import CELLS, HiddenZone
@@ -187,17 +187,17 @@ def test_files_do_not_depend_on_one_property_of_points_inside(tmp_path, name):
     assert not differs(tmp_path, (outside, ways, ""))
 
 
-def keep_empty_columns(publish, kept, zones, sensors, *rest):
+def keep_empty_columns(build, kept, zones, sensors, *rest):
     """Publish the columns of sensors that were recorded inside only."""
-    public, errors = publish(kept, zones, sensors, *rest)
+    public, errors = build(kept, zones, sensors, *rest)
     missing = {name: np.nan for name in kept.values.sensors if name in sensors}
     columns = lambda part: {name: np.full(len(part), value) for name, value in missing.items()} | part.sensors  # noqa: E731
     return replace(public, segments=tuple(replace(part, sensors=columns(part)) for part in public.segments)), errors
 
 
-def keep_segments(publish, kept, *rest):
+def keep_segments(build, kept, *rest):
     """Split the public segments at the segments of the file."""
-    public, errors = publish(kept, *rest)
+    public, errors = build(kept, *rest)
     if errors.any() or not np.array_equal(kept.order_by_time(), np.arange(len(kept))):
         return public, errors
     last = np.flatnonzero(np.diff(kept.segment)) + 1
@@ -212,6 +212,7 @@ def keep_segments(publish, kept, *rest):
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", [keep_empty_columns, keep_segments])
 def test_broken_variants_are_detected(tmp_path, monkeypatch, broken):
-    monkeypatch.setattr(sys.modules[hide.__module__], "publish", partial(broken, publish))
+    module, name = sys.modules[hide.__module__], build_public_recording.__name__
+    monkeypatch.setattr(module, name, partial(broken, build_public_recording))
     searched = settings(max_examples=300, phases=[Phase.generate], derandomize=True, database=None)
     find(pairs(), lambda case: differs(tmp_path, case), settings=searched)

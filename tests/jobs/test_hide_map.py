@@ -124,6 +124,16 @@ def test_map_covers_zones_of_a_session_that_are_far_from_near(tmp_path, among):
         assert place.strongest.max_candidate_posterior == pytest.approx(expected.strongest.max_candidate_posterior)
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [({"among": 5}, "a smaller --among"), ({"among": 5, "within_km": WITHIN}, "a smaller --among or --within")],
+)
+def test_recording_inside_a_zone_chosen_by_the_map_raises_with_among_as_remedy(tmp_path, options, remedy):
+    ride = write_ride(tmp_path / "ride.gpx", HOME[1] + 1e-5 * np.arange(2))
+    with pytest.raises(ConfigurationError, match=f"omit this file, or use {remedy}$"):
+        hide(ride, [HOME], map_file=STREETS, **options)
+
+
 @pytest.mark.slow
 def test_among_enlarges_the_square_to_the_number_and_within_wins_if_larger(tmp_path):
     chosen = hide(RIDE, [HOME], among=20, map_file=STREETS)

@@ -109,15 +109,21 @@ def test_frame_matches_file_written_from_it(tmp_path):
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
 @pytest.mark.parametrize("seconds", [1_709_800_000 * 10**9, 2**62])
-def test_times_that_overflow_microseconds_raise(seconds, zone):
+def test_time_that_overflows_microseconds_refuses_its_row(seconds, zone):
     """Nanoseconds typed as seconds, and a number of seconds that wraps around to 1970."""
     pyarrow = pytest.importorskip("pyarrow")
-    stamps = pyarrow.array([seconds] * 4, pyarrow.timestamp("s", zone))
-    columns = {"user": USERS, "lat": NORTH, "lon": EAST}
-    series = pd.Series(np.array([seconds] * 4).astype("datetime64[s]")).dt.tz_localize(zone)
+    values = [seconds, 0, None, 60]
+    stamps = pyarrow.array(values, pyarrow.timestamp("s", zone))
+    columns = {"user": ["ann", "ann", "bob", "bob"], "lat": NORTH, "lon": EAST}
+    times = np.array(["NaT" if value is None else value for value in values], dtype="datetime64[s]")
+    series = pd.Series(times).dt.tz_localize(zone)
     for frame in (pyarrow.table({**columns, "time": stamps}), pd.DataFrame({**columns, "time": series})):
-        with pytest.raises(DataFileError, match="'time' outside the years 1 to 9999"):
+        with pytest.raises(DataFileError, match="row 1: time must be in the years 1 to 9999"):
             read_frame(frame)
+        result = read_frame(frame, skip_bad=True)
+        assert sum(result.skipped.values()) == 2
+        times = [trajectory.times.astype("datetime64[s]").astype(int).tolist() for trajectory in result.trajectories]
+        assert times == [[0], [60]]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from dphmm.arrays import BoolArray, IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
 from dphmm.hide.points import Points, describe_point, distance_km
-from dphmm.hide.publication import publish
+from dphmm.hide.publication import build_public_recording
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
@@ -74,7 +74,7 @@ class HideResult(Result):
         The published recording.
     places
         The protected locations that the recording passes or ends at.
-    points, hidden
+    num_points, num_hidden
         The number of points of the recording, and of removed points. Private.
     within_km
         The distance, the smallest one of the zones.
@@ -94,8 +94,8 @@ class HideResult(Result):
 
     public: Recording
     places: tuple[HiddenPlace, ...]
-    points: int
-    hidden: int
+    num_points: int
+    num_hidden: int
     within_km: float
     removed: tuple[str, ...]
     has_session: bool
@@ -152,7 +152,7 @@ class HideResult(Result):
         return {
             "num_points_kept": len(self.public),
             "num_points_without_time": self.num_untimed,
-            "private_num_points_removed": self.hidden,
+            "private_num_points_removed": self.num_hidden,
             "private_receiver_errors": list(self.errors),
             "private_jumps": list(self.jumps),
             "private_unused_locations": list(self.unused),
@@ -263,7 +263,7 @@ def hide(
     Examples
     --------
     >>> result = hide("data/sample/ride.gpx", near=[(45.01, -30.01)], within_km=0.5)
-    >>> result.places[0].zone.square.side_km, len(result.public) < result.points
+    >>> result.places[0].zone.square.side_km, len(result.public) < result.num_points
     (0.8, True)
     """
     if output is not None:
@@ -301,7 +301,7 @@ def hide(
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
         remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
-        zones, parts = _find_zones(data, track, assignments, history, movement, remove, ways)
+        zones, parts, assignments = _assign_zones(data, track, assignments, history, movement, remove, ways)
         _check_distances(assignments, parts.public, rule, session)
         used = [zone for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
         used_squares = [zone.square for zone in used]
@@ -405,51 +405,55 @@ class _Track:
         return cls(points, order, errors, points.take(order[~errors[order]]))
 
 
-def _find_zones(
+def _assign_zones(
     data: str | Path,
     track: _Track,
-    assignments: list[Assignment],
+    assignments: Sequence[Assignment],
     history: ZoneHistory,
     movement: str,
     remove: Callable[[Sequence[HiddenZone]], _Parts],
     ways: list[IntArray] | None,
-) -> tuple[list[HiddenZone], _Parts]:
-    """Return the zones of assigned locations and of the session, and the parts.
+) -> tuple[list[HiddenZone], _Parts, list[Assignment]]:
+    """Assign further locations, and return the zones, the parts and all assignments.
 
-    A recording may pass a location of the session at which it neither starts nor ends. Zones of the session without
-    points are also returned: whether lines are broken in them must not depend on the removed points. With the ways of
-    `find_ends`, published points that the removed ones expose as errors are assigned as well, and further ends.
+    The zones are those of assigned locations and of the session. A recording may pass a location of the session at
+    which it neither starts nor ends. Zones of the session without points are also returned: whether lines are broken in
+    them must not depend on the removed points. With the ways of `find_ends`, published points that the removed ones
+    expose as errors are assigned as well, and further ends: the history then contains their squares.
     """
     rule, trips = history.rule, track.trips
+    assigned = list(assignments)
 
     def make_zone(row: int) -> HiddenZone:
         location = trips.get_location(row)
-        squares = [place.square for place in assignments if place.location == location]
+        squares = [place.square for place in assigned if place.location == location]
         square = squares[0] if squares else rule.find_square(location)
         return HiddenZone(square, rule.get_within_km(square))
 
     while True:
         zones = [
             HiddenZone(square, rule.get_within_km(square), movement, history.list_preceding_squares(square))
-            for square in dict.fromkeys([*(place.square for place in assignments), *history.recordings])
+            for square in dict.fromkeys([*(place.square for place in assigned), *history.recordings])
         ]
         parts = remove(zones)
         if not parts.removed.any():
-            raise ConfigurationError(f"{data}: {_describe_distance(assignments, trips, rule)}")
+            raise ConfigurationError(f"{data}: {_describe_distance(assigned, trips, rule)}")
         if not len(parts.public):
-            # All zones of a session have one distance.
-            remedy = "a smaller --within" if history.kind is None else "another --session with a smaller --within"
+            names = [] if rule.among is None else ["--among"]
+            names += [] if names and rule.distance_km is None else ["--within"]
+            # The zones of a session are chosen by one rule.
+            remedy = f"{'' if history.kind is None else 'another --session with '}a smaller {' or '.join(names)}"
             raise ConfigurationError(f"{data}: every point lies inside a hidden zone: omit this file, or use {remedy}")
         if ways is None:
-            return zones, parts
+            return zones, parts, assigned
         # An old location at the start may be a location of the user: it is hidden like an end.
         further = [track.points.get_location(row) for row in parts.wrong]
         if not further:
             far = find_far_ends(trips, ways, zones, make_zone)
             further, ways = [trips.get_location(row) for row in far], []
         if not further:
-            return zones, parts
-        assignments += [history.assign(location, is_typed=False) for location in further]
+            return zones, parts, assigned
+        assigned += [history.assign(location, is_typed=False) for location in further]
 
 
 @dataclass(frozen=True)
@@ -485,7 +489,7 @@ def _remove_points(
     masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones]
     removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
     kept = np.flatnonzero(~removed)
-    public, is_dropped = publish(points.take(kept), list(zones), sensors, times, kind)
+    public, is_dropped = build_public_recording(points.take(kept), list(zones), sensors, times, kind)
     dropped = kept[is_dropped]
     # Only the removed points show that these are errors. Therefore they are not dropped. A recording with many of them
     # has another activity, and its location may be the one that is out of reach.

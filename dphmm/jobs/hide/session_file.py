@@ -160,11 +160,11 @@ class ZoneHistory:
         return cls(dict(zip(squares, recordings, strict=True)), num_apart, stored, rule)
 
     def assign(self, location: Place, is_typed: bool) -> Assignment:
-        """Return the square of a location. A new one has the least precedence.
+        """Assign a location to a square, which is added if it is new.
 
         It is the first square in which the location lies, or that it lies outside of by at most `tolerance_km`. A typed
         location also belongs to the nearest square of the session within the distance. An end of a recording does not:
-        it may be another location, and points near it must not be kept.
+        it may be another location, and points near it must not be kept. A new square has the least precedence.
         """
         location = float(location[0]), float(location[1])
         new_square = self.rule.find_square(location)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
+
 import numpy as np
 
 from dphmm.arrays import BoolArray, IntArray, find_runs
 from dphmm.hide.street_inference import AHEAD_KM
-from dphmm.hide.trip_ends import find_gaps
+from dphmm.hide.trip_ends import FAR_RATIO, find_gaps, find_usual_km
 from dphmm.hide.zone import Gate, HiddenZone, Stretch
 from dphmm.space.trajectory import Segment
 
@@ -31,29 +34,63 @@ def find_stretches(
     times
         Whether times are published.
     """
-    trip = np.concatenate([[0], np.cumsum(find_gaps(points.times))])
+    trip = _find_trips(points, removed)
+    # All steps of a long recording are measured, once, and only if a point may be elsewhere.
+    find_step_km = cache(partial(_find_step_km, points, trip))
     ends = find_runs(removed)
     stretches = []
     for first, last in zip(ends[::2], ends[1::2], strict=True):
-        inside = first + np.flatnonzero(mask[first : last + 1])
-        if not len(inside):
+        if not mask[first : last + 1].any():
             continue
+        before, after = first - 1, last + 1
+        is_passage = before >= 0 and after < len(points) and trip[before] == trip[after]
         entered = left = None
-        if first > 0 and trip[first - 1] == trip[inside[0]]:
-            entered = _build_gate(zone, points, removed, trip, range(first - 1, -1, -1))
-        if last + 1 < len(points) and trip[last + 1] == trip[inside[-1]]:
-            left = _build_gate(zone, points, removed, trip, range(last + 1, len(points)))
+        if before >= 0 and (is_passage or not _is_elsewhere(zone, points, before, find_step_km)):
+            entered = _build_gate(zone, points, trip, range(before, -1, -1))
+        if after < len(points) and (is_passage or not _is_elsewhere(zone, points, after, find_step_km)):
+            left = _build_gate(zone, points, trip, range(after, len(points)))
         seconds = None
         if entered is not None and left is not None:
-            taken = (points.times[last + 1] - points.times[first - 1]) / np.timedelta64(1, "s")
+            taken = (points.times[after] - points.times[before]) / np.timedelta64(1, "s")
             seconds = None if np.isnan(taken) else float(taken)
-        # The times that are published or would be, not the removed points: equal files have equal descriptions.
+        # The times that are published or would be, not those of removed points: equal files with removed stretches
+        # between the same points have equal descriptions. Two facts depend on the removed points, and are assumed to be
+        # known to adversaries: in which of overlapping zones a stretch lies, and that a kept point is an error.
         has_stop = zone.is_stop(Stretch(entered, left, seconds))
         stretches.append(Stretch(entered, left, seconds if times else None, has_stop))
     return tuple(stretches)
 
 
-def _build_gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: IntArray, along: range) -> Gate:
+def _find_trips(points: Segment, removed: BoolArray) -> IntArray:
+    """Return the index of the trip of each kept point, ``(n,)``. -1 for the removed points.
+
+    The times of the removed points are not used. An adversary does not know when they end or begin a trip.
+    """
+    kept = np.flatnonzero(~removed)
+    trip = np.full(len(points), -1)
+    trip[kept[1:]] = np.cumsum(find_gaps(points.times[kept]))
+    trip[kept[:1]] = 0
+    return trip
+
+
+def _find_step_km(points: Segment, trip: IntArray) -> float:
+    """Return the length of a long step between kept points, kilometres."""
+    usual = find_usual_km(points, (trip[1:] == trip[:-1]) & (trip[1:] >= 0))
+    # Without steps to compare with, the adversary assumes that every point can be the last one before a zone.
+    return np.inf if usual is None else FAR_RATIO * usual
+
+
+def _is_elsewhere(zone: HiddenZone, points: Segment, row: int, find_step_km: Callable[[], float]) -> bool:
+    """Return whether a kept point is too far from a zone for a trip that starts or ends there.
+
+    It is farther than the zone is wide, and than a long step. The recording may have a gap of any time there.
+    """
+    plane = zone.projection.to_plane(points.latitude[[row]], points.longitude[[row]])
+    outside_km = float(np.abs(plane).max()) - zone.half_km
+    return outside_km > 2 * zone.half_km and outside_km > find_step_km()
+
+
+def _build_gate(zone: HiddenZone, points: Segment, trip: IntArray, along: range) -> Gate:
     """Return the gate at the first of several points.
 
     Its direction is that to the first point at least 100 m away, and the location ahead is `AHEAD_KM` farther along the
@@ -62,7 +99,7 @@ def _build_gate(zone: HiddenZone, points: Segment, removed: BoolArray, trip: Int
     count = _NUM_FIRST_POINTS
     while True:
         rows = np.array(along[:count])
-        is_over = removed[rows] | (trip[rows] != trip[rows[0]])
+        is_over = trip[rows] != trip[rows[0]]
         rows = rows[: is_over.argmax()] if is_over.any() else rows
         plane = zone.projection.to_plane(points.latitude[rows], points.longitude[rows])
         gone = np.cumsum(np.hypot(*np.diff(plane, axis=0).T))
