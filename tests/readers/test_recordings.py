@@ -74,7 +74,7 @@ def test_track_is_equal_in_every_format(tmp_path, name):
 @pytest.mark.parametrize("name", recordings.FILES)
 def test_hide_reads_every_format(tmp_path, name):
     result = hide(write_file(tmp_path, name), near=[HOME], within_km=0.1, output=tmp_path / "public.gpx")
-    assert 0 < len(result.public) < result.points
+    assert 0 < len(result.public) < result.num_points
     kept = Segment.concatenate(result.public.segments)
     assert not np.isnat(kept.times).any()
 
@@ -359,7 +359,7 @@ def test_route_is_hidden_but_not_a_trajectory(tmp_path):
     with pytest.raises(EmptyDataError, match="1 waypoints and 1 routes"):
         read(path)
     result = hide(path, near=[HOME], within_km=0.1)
-    assert result.points == 30
+    assert result.num_points == 30
     assert "waypoints" in result.removed
 
 
