@@ -29,7 +29,7 @@ from dphmm.model import (
     smooth_releases,
 )
 from dphmm.model.forward_backward import Beliefs, smooth_in_blocks
-from dphmm.model.gaps import Gap
+from dphmm.model.multi_step import Gap
 from dphmm.model.row_file import RowFile
 from dphmm.policy.protection import exposed_states
 from dphmm.release.engine import Releaser

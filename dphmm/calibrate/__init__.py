@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from dphmm.calibrate.budgets import (
+from dphmm.calibrate.epsilon_search import (
     SearchResult,
     epsilon_for_error,
     epsilon_for_event,

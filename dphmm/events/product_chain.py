@@ -26,8 +26,8 @@ from dphmm.errors import EventError, InvalidInputError, StochasticError
 from dphmm.events.automaton import Automaton
 from dphmm.events.event import Event
 from dphmm.model.forward_backward import run_backward_pass
-from dphmm.model.gaps import Gap, build_homogeneous_gap
 from dphmm.model.model import MarkovModel
+from dphmm.model.multi_step import Gap, build_homogeneous_gap
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.transition_operator import IDENTITY, LOG_RANGE, Operator, TransitionOperator, log_sum
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic

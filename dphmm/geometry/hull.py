@@ -32,7 +32,7 @@ from dphmm.arrays import (
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.convex_combination import is_in_convex_hull
-from dphmm.geometry.facets import (
+from dphmm.geometry.hull_facets import (
     Boundary,
     IntegerHalfSpaces,
     build_symmetric_boundary,
@@ -208,9 +208,9 @@ class SensitivityHull:
     -----
     The body may have fewer dimensions than its space: no edge yields ``{0}``, one edge a segment. Then the norm of a
     vector off the body's linear span is infinite. Vertices and facets are computed on first access. In three and more
-    dimensions they come from one call of Qhull (`dphmm.geometry.facets`); for integer input the facets' coefficients
-    are recomputed as exact integers and checked against every vertex. A hull of more than about two million facets
-    raises `InvalidInputError` before it is computed.
+    dimensions they come from one call of Qhull (`dphmm.geometry.hull_facets`); for integer input the facets'
+    coefficients are recomputed as exact integers and checked against every vertex. A hull of more than about two
+    million facets raises `InvalidInputError` before it is computed.
 
     Examples
     --------
@@ -294,7 +294,7 @@ class SensitivityHull:
 
     @staticmethod
     def from_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
-        """Build the hull of differences that `dphmm.geometry.facets.select_outer_points` returned.
+        """Build the hull of differences that `dphmm.geometry.hull_facets.select_outer_points` returned.
 
         Parameters
         ----------

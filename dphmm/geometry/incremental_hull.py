@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, copy_read_only
 from dphmm.geometry import planar
-from dphmm.geometry.facets import select_outer_points
 from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.hull_facets import select_outer_points
 from dphmm.geometry.least_error import (
     compute_error_floor,
     compute_open_bounds,
@@ -44,7 +44,7 @@ class GrowingBody:
     points
         ``(k, d)``: points that span the body with their negatives; integers or floats.
     is_sifted
-        Whether points that certainly lie inside were removed (see `dphmm.geometry.facets.select_outer_points`).
+        Whether points that certainly lie inside were removed (see `dphmm.geometry.hull_facets.select_outer_points`).
     """
 
     def __init__(self, points: npt.NDArray[Any], is_sifted: bool = False) -> None:

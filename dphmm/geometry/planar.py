@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import RELATIVE_TOLERANCE, read_only
 from dphmm.compilation import compile_if_hot
-from dphmm.geometry.facets import estimate_facets
+from dphmm.geometry.hull_facets import estimate_facets
 
 # Largest absolute integer coordinate for which 64-bit cross products are exact.
 #

@@ -33,8 +33,8 @@ from dphmm.errors import (
     StochasticError,
 )
 from dphmm.model.calibrated_radii import CalibratedRadii
-from dphmm.model.gaps import Gap, LimitDistributions, Powers, build_homogeneous_gap
 from dphmm.model.moves import MoveCounts, StateSequence, check_states, count_pairs, extract_moves
+from dphmm.model.multi_step import Gap, LimitDistributions, Powers, build_homogeneous_gap
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator

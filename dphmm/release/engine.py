@@ -29,7 +29,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
 from dphmm.policy.graph import PolicyGraph, PolicyLike, as_policy, get_state_names
 from dphmm.random import Rng, as_random_source
-from dphmm.release.cap_trackers import EventCaps
+from dphmm.release.caps import EventCaps
 from dphmm.release.checkpoint import EngineState
 from dphmm.release.filter_state import FilterState, Spending
 from dphmm.release.joint_queries import compute_shared_edges, split_epsilon

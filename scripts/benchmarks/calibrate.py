@@ -11,7 +11,7 @@ from statistics import mean
 import numpy as np
 
 from dphmm import KNormMechanism, LaplaceMechanism, LatticeKNormMechanism, SensitivityHull
-from dphmm.calibrate.budgets import search_largest
+from dphmm.calibrate.epsilon_search import search_largest
 from dphmm.mechanisms.base import Mechanism
 from scripts.benchmarks.report import Report
 

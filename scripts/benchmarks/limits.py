@@ -35,7 +35,7 @@ from dphmm.model import (
     learn_from_releases,
     smooth_releases,
 )
-from dphmm.model.gaps import build_homogeneous_gap
+from dphmm.model.multi_step import build_homogeneous_gap
 from dphmm.model.time_classes import ClassScheme
 from dphmm.space import Streets
 from scripts.benchmarks.lattice import HULLS

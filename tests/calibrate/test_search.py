@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import KNormMechanism, LaplaceMechanism, LatticeKNormMechanism, SensitivityHull
 from dphmm.calibrate import MeanEstimate, largest_epsilon
-from dphmm.calibrate.budgets import round_down, search_largest
+from dphmm.calibrate.epsilon_search import round_down, search_largest
 from tests.running_example import F, build_graph
 
 # Decreasing functions of the budget with a zero in [1e-3, 1e2].

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.hide.publication import build_public_recording
+from dphmm.hide.public_recording import build_public_recording
 from dphmm.hide.recording_formats import write_recording
 from dphmm.hide.square import Square
 from dphmm.hide.zone import CELLS, HiddenZone

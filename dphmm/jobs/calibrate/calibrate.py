@@ -11,7 +11,7 @@ import numpy as np
 from dphmm.arrays import as_floats, check_budget
 from dphmm.attack import Channel
 from dphmm.audit.sequence import PUBLIC
-from dphmm.calibrate.budgets import round_down
+from dphmm.calibrate.epsilon_search import round_down
 from dphmm.calibrate.simulation import count_period_steps
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.events import Clock, EventText

@@ -24,7 +24,7 @@ from dphmm.calibrate import (
     largest_epsilon,
     simulate,
 )
-from dphmm.calibrate.budgets import EventLimit, epsilon_for_factor, round_down, search_largest
+from dphmm.calibrate.epsilon_search import EventLimit, epsilon_for_factor, round_down, search_largest
 from dphmm.calibrate.simulation import (
     MAX_WORK,
     PathReleaser,

@@ -25,7 +25,7 @@ from dphmm.arrays import BoolArray, IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
 from dphmm.hide.points import Points, describe_point, distance_km
-from dphmm.hide.publication import build_public_recording
+from dphmm.hide.public_recording import build_public_recording
 from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square

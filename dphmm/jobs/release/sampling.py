@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.calibrate.budgets import epsilon_per_release, round_down
+from dphmm.calibrate.epsilon_search import epsilon_per_release, round_down
 from dphmm.formatting import Result, exported, format_duration, format_kilometres, format_upper_bound
 from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.release.settings import Settings

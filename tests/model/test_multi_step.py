@@ -11,7 +11,7 @@ from dphmm.model import (
     Observations,
     TimeClasses,
     filter_releases,
-    gaps,
+    multi_step,
     smooth_releases,
 )
 from dphmm.model.outside_states import OutsideStates
@@ -34,13 +34,13 @@ def _build_outside_model(seed, varies):
 @pytest.fixture
 def walked_steps(monkeypatch):
     """Record the number of steps that are computed one at a time."""
-    step_counts, real = [], gaps.walk
+    step_counts, real = [], multi_step.walk
 
     def note_steps(logs, sides):
         step_counts.append(sum(count for _, count in sides))
         return real(logs, sides)
 
-    monkeypatch.setattr(gaps, "walk", note_steps)
+    monkeypatch.setattr(multi_step, "walk", note_steps)
     return step_counts
 
 
@@ -70,7 +70,7 @@ def test_long_gap_matches_single_steps(walked_steps, by, steps):
 
 @pytest.mark.parametrize("varies", [False, True])
 def test_long_gap_with_outside_states_matches_single_steps(varies, monkeypatch):
-    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 0)
+    monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", 0)
     model = _build_outside_model(3, varies)
     steps = 8 * 1024 + 11
     far = Belief.initial(model, FIRST).predict(model, steps, FIRST)
@@ -185,7 +185,7 @@ def test_slowly_mixing_chain_matches_single_steps(by, days):
 @pytest.mark.parametrize("steps", [5 * 16 + 3, 16 * 40, 5000, 10**6, 2**62])
 @pytest.mark.parametrize("powers", [0, 1024])
 def test_constant_matrix_gap_matches_matrix_power(monkeypatch, walked_steps, steps, powers):
-    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", powers)
+    monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", powers)
     by_hours = build_time_dependent_model(2, size=60, stay=0.9, near=60)
     moves = by_hours.transitions[3].toarray()
     moves[:, 0] = 0.0  # state 0 is unreachable
@@ -207,8 +207,8 @@ def test_constant_matrix_gap_matches_matrix_power(monkeypatch, walked_steps, ste
 @pytest.mark.parametrize("stay", [1, 40])
 def test_strides_match_matrix_power(monkeypatch, walked_steps, steps, inflow, stay):
     """Both directions, from masses of which some underflow. A steady gap takes few products."""
-    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
-    monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
+    monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", 4)
+    monkeypatch.setattr(multi_step, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
     rng = np.random.default_rng(6)
     moves = rng.dirichlet(np.full(30, 0.3), 30) + stay * np.eye(30)
     moves[:, 0] *= inflow
@@ -231,8 +231,8 @@ def test_strides_match_matrix_power(monkeypatch, walked_steps, steps, inflow, st
 @pytest.mark.parametrize("exponent", [200, 290])
 def test_strides_keep_small_masses_of_closed_classes(monkeypatch, walked_steps, exponent):
     """Plain floats are accurate for the larger mass. The smaller one is stepped through."""
-    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
-    monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
+    monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", 4)
+    monkeypatch.setattr(multi_step, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
     block = np.random.default_rng(2).dirichlet(np.ones(5), 5)
     model = MarkovModel(np.kron(np.eye(2), block), np.full(10, 0.1))
     low = 10.0**-exponent
@@ -247,9 +247,9 @@ def test_strides_keep_small_masses_of_closed_classes(monkeypatch, walked_steps, 
 @pytest.mark.parametrize("steps", [127, 2004, 2032, 5001])
 def test_strides_keep_cycles(monkeypatch, period, steps):
     """All masses are positive, so only their order in the cycle shows an omitted step."""
-    monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 4)
-    monkeypatch.setattr(gaps, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
-    monkeypatch.setattr(gaps, "_STRIDE_MIN_FILL", 0.0)
+    monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", 4)
+    monkeypatch.setattr(multi_step, "_MIN_STEPPING_SHARE_OF_STRIDES", 0.0)
+    monkeypatch.setattr(multi_step, "_STRIDE_MIN_FILL", 0.0)
     size = 40 + period
     moves = np.zeros((size, size))
     moves[:40, :40] = 1 / 40
@@ -298,7 +298,7 @@ def test_stationary_distribution_is_computed_once_for_all_starts(walked_steps, z
 
 
 def test_stationary_distribution_cache_is_bounded(monkeypatch):
-    monkeypatch.setattr(gaps, "_CACHE_SIZE", 2)
+    monkeypatch.setattr(multi_step, "_CACHE_SIZE", 2)
     model = build_time_dependent_model(4, "UTC", size=10, stay=0.4, near=10)
     for hour in (0, 1, 2, 3, 0):
         far = Belief.from_probabilities(np.eye(10)[2]).predict(model, 24 * 100, FIRST + hour)

@@ -10,7 +10,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.calibrate import epsilon_for_event, epsilon_for_odds, simulate
-from dphmm.calibrate.budgets import EventLimit
+from dphmm.calibrate.epsilon_search import EventLimit
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Pattern, Presence
 from tests.events.oracles import enumerate_paths, happens
@@ -138,7 +138,7 @@ def test_share_above_has_exact_interval():
 
 
 @pytest.mark.slow
-def test_cap_trackers_are_respected_in_simulation():
+def test_event_caps_are_respected_in_simulation():
     from dphmm.events import Cap
 
     num_users = choose_count(20, 8)

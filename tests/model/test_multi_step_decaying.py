@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dphmm.model import gaps
+from dphmm.model import multi_step
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import LogProduct, Operator, TransitionOperator
 from tests.sizes import mark_rest_slow
@@ -56,7 +56,7 @@ def are_equal(logs: np.ndarray, wanted: np.ndarray) -> bool:
 @pytest.fixture(params=["by powers", "walked"])
 def way(request, monkeypatch):
     if request.param == "walked":
-        monkeypatch.setattr(gaps, "POWERS_MAX_STATES", 0)
+        monkeypatch.setattr(multi_step, "POWERS_MAX_STATES", 0)
 
 
 @pytest.mark.slow
@@ -116,16 +116,16 @@ def test_slower_decaying_source_is_not_extrapolated_too_early(monkeypatch):
 
     The broken variant extrapolates the halving forever.
     """
-    monkeypatch.setattr(gaps, "_PERIOD_STEPS", 16)
-    monkeypatch.setattr(gaps, "_LONG_PERIOD_STEPS", 16)
+    monkeypatch.setattr(multi_step, "_PERIOD_STEPS", 16)
+    monkeypatch.setattr(multi_step, "_LONG_PERIOD_STEPS", 16)
     operator = TransitionOperator(np.array([[0.9, 0.1], [0.0, 0.5]]))
     logs = np.array([-700.0, 0.0])
     wanted = step_repeatedly(operator, logs, 3000)
     assert wanted[0] - wanted[1] == pytest.approx(np.log(4))
-    assert are_equal(gaps.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
-    real = gaps._is_steady
-    monkeypatch.setattr(gaps, "_is_steady", lambda growth, before, later, _: real(growth, before, later, []))
-    assert not are_equal(gaps.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
+    assert are_equal(multi_step.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
+    real = multi_step._is_steady
+    monkeypatch.setattr(multi_step, "_is_steady", lambda growth, before, later, _: real(growth, before, later, []))
+    assert not are_equal(multi_step.build_homogeneous_gap(operator, 3000, None).propagate_forward(logs), wanted)
 
 
 @pytest.mark.slow
@@ -152,4 +152,4 @@ def test_empty_distribution_stays_empty():
     model = MarkovModel([[0.5, 0.5], [0.0, 1.0]], [1, 0])
     assert (model.operator(100).propagate_forward(np.full(2, -np.inf)) == -np.inf).all()
     operator = TransitionOperator(np.diag([1.0], 1))
-    assert (gaps.build_homogeneous_gap(operator, 100, None).propagate_forward(np.zeros(2)) == -np.inf).all()
+    assert (multi_step.build_homogeneous_gap(operator, 100, None).propagate_forward(np.zeros(2)) == -np.inf).all()

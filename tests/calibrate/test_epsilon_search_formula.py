@@ -17,7 +17,7 @@ from dphmm import (
     SensitivityHull,
 )
 from dphmm.calibrate import epsilon_for_error, epsilon_for_odds, epsilon_per_release
-from dphmm.calibrate.budgets import epsilon_for_factor, round_down
+from dphmm.calibrate.epsilon_search import epsilon_for_factor, round_down
 from dphmm.errors import DphmmError, InvalidInputError
 from tests.running_example import F, build_graph
 
