@@ -126,7 +126,8 @@ def find_far_ends(
         for way in ways:
             hops = _find_hops_km(gaps, [zone.square for zone in zones].index(make_zone(int(way[0])).square))
             near = [mask[way] for mask, hop in zip(masks, hops, strict=True) if hop <= FIX_ERROR_KM]
-            rest = way[~np.logical_or.reduce(near)]
+            # Only published points may decide: the others depend on where in its core a location lies.
+            rest = way[~np.logical_or.reduce([*near, is_hidden[way]])]
             repeated = list[HiddenZone]()
             while len(rest):
                 zone = make_zone(int(rest[0]))
@@ -139,13 +140,14 @@ def find_far_ends(
                     added.append(zone)
                     break
                 # Near the zone of the old location. It is a further old location if the points rest until the way is
-                # outside its zone: a user who starts here would move. Only published points may decide.
+                # outside its zone: a user who starts here would move.
                 is_inside = zone.contains(latitude[rest], longitude[rest])
                 count = len(rest) if is_inside.all() else int(is_inside.argmin())
-                kept = rest[:count][~is_hidden[rest[:count]]]
-                if _are_apart(points, kept):
+                if _are_apart(points, rest[:count]):
                     break
-                repeated.append(zone)
+                # A receiver that alternates between two locations returns to the same zones.
+                if all(zone.square != other.square for other in repeated):
+                    repeated.append(zone)
                 rest = rest[count:]
         zones += added
         masks += [zone.contains(latitude, longitude) for zone in added]

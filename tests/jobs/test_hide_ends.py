@@ -208,6 +208,23 @@ def test_statement_about_two_neighbouring_cores_is_exact(tmp_path):
             assert f"or up to {1000 * tolerance:.3g} m outside it," in result.sentences[1]
 
 
+def test_file_does_not_depend_on_where_in_its_core_a_home_lies_that_the_ride_passes_too(tmp_path):
+    """The ride passes near an end, between two stops, before it returns."""
+    plane = HiddenZone(Square.around(45.01, 10.01, 0.42), 0.28).projection
+    ride = [(0.8, 4 + 0.05 * number) for number in range(80)]
+    seconds = [0, 300, 600, 900, *(2400 + 15 * number for number in range(80)), 5500, 7500, 7900]
+    files, squares = set(), set()
+    for east in (1.3, 1.45, 1.6, 1.9):
+        home = (east, 0)
+        places = np.array([(0, 0), (0.8, 0), home, (0.8, 0.3), *ride, (1.6, 4), (1.6, 0.9), home], float)
+        rows = np.column_stack([plane.to_latlon(places), seconds])
+        squares.add(Square.around(*rows[-1, :2], 0.42))
+        path = tmp_path / "public.gpx"
+        hide(write(tmp_path / "ride.gpx", rows), (), 0.28, path, hide_endpoints=True, overwrite=True)
+        files.add(path.read_bytes())
+    assert (len(squares), len(files)) == (1, 1)
+
+
 @pytest.mark.parametrize(
     "start", [[], [(-4.0, 1.0)], [(-4.0, 1.0), (-4.4, 1.0)]], ids=["plain", "old location", "two near each other"]
 )
