@@ -294,7 +294,7 @@ class SensitivityHull:
 
     @staticmethod
     def from_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
-        """Build the hull of differences that `dphmm.geometry.hull_facets.select_outer_points` returned.
+        """Build the hull of differences that `hull_facets.select_outer_points` returned.
 
         Parameters
         ----------

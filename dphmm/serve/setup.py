@@ -594,7 +594,8 @@ def _open_access(path: str | Path, name: str) -> Iterator[AccessTable]:
     config = RelayConfig.read(Path(path))
     if name in [recipient.name for recipient in config.recipients] or not is_server(config.store):
         raise ConfigurationError(
-            f"the recipient must be in the database, got {name!r}: change {path}, then run dphmm serve reload {path}"
+            f"the recipient must be in the database, got {name!r}: change {path}, then run dphmm serve "
+            f"reload {path} (under systemd, restart it)"
         )
     with _open_existing_store(config) as store:
         yield AccessTable(store)

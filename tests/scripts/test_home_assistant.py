@@ -81,7 +81,7 @@ def test_invalid_configuration_is_detected(change):
     assert len(find_flaws(read("config.yaml") | change)) == 1
 
 
-@pytest.mark.parametrize("name", ["ann", "zoë", "a/b", "a+b", "#", "", "a" * 80, "a" * 81])
+@pytest.mark.parametrize("name", ["ann", "zoë", "a/b", "a+b", "#", "", "a\x01", "\x7f", "a" * 80, "a" * 81])
 def test_schema_accepts_names_that_the_relay_accepts(name):
     (element,) = read("config.yaml")["schema"]["users"]
     pattern = element.removeprefix("match(").removesuffix(")")

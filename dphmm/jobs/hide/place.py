@@ -15,9 +15,9 @@ from dphmm.hide.zone_inference import ZoneInference
 class HiddenPlace:
     """A protected location and the inference of adversaries.
 
-    The published recording shows it, except for the facts that there was a location to protect, in which of
-    overlapping zones a removed stretch lies, and whether the user may have stopped in the zone, if the recording has no
-    times.
+    The published recording shows it, except for four facts: that there was a location to protect, in which of
+    overlapping zones a removed stretch lies, which kept points are errors of the receiver, and whether the user may
+    have stopped in the zone, if the recording has no times.
 
     Parameters
     ----------
