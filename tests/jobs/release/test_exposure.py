@@ -153,7 +153,9 @@ def test_session_figures_use_releases_of_earlier_runs(world, tmp_path):
     count = len(done.table)
     assert 0 < count < len(audit.steps)
     np.testing.assert_allclose(done.hindsight.error_m, 1000 * audit.smoothed_metrics.error[-count:], rtol=1e-9)
-    np.testing.assert_allclose(done.hindsight.certainty, audit.smoothed_metrics.top_1_probability[-count:], rtol=1e-9)
+    np.testing.assert_allclose(
+        done.hindsight.max_posterior, audit.smoothed_metrics.top_1_probability[-count:], rtol=1e-9
+    )
     engine = SCHEDULED.engine(load_model(model))
     assert compute_session_hindsight(tmp_path / "s.db", done.table, engine, len(audit.steps) - 1) is None
     assert compute_session_hindsight(tmp_path / "s.db", done.table, engine, len(audit.steps)) is not None
