@@ -62,6 +62,7 @@ NO_FILES |= {
     "readers/frames.py:read_frame",
     "policy/graph_text.py:read_listed",
     "space/towns.py:load_gazetteer",
+    "space/world_map.py:load_outlines",
     "space/world_map.py:load_towns",
     "jobs/batch/run_folder.py:load_or_create_key",
     "jobs/leakage.py:load_user_matrices",
