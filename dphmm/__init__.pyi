@@ -26,8 +26,8 @@ from . import (
     writers,
 )
 from .errors import DphmmError, SingletonConstraintError
-from .geometry.hull import SensitivityHull
 from .geometry.measurements import Measurements
+from .geometry.sensitivity_hull import SensitivityHull
 from .mechanisms.lattice import LatticeKNormMechanism
 from .mechanisms.norm_noise import KNormMechanism, LaplaceMechanism, PlanarIsotropicMechanism, PlanarLaplaceMechanism
 from .model.belief import Belief
@@ -37,7 +37,8 @@ from .policy.graph import PolicyGraph
 from .policy.protection import Protection, degree_of_protection, exposed_states, protect
 from .readers import read
 from .release.engine import Releaser, ReleaseSettings
-from .release.ledger import Ledger, Limits
+from .release.ledger import Ledger
+from .release.limits import Limits
 from .release.record import PrivateDiagnostics, ReleaseRecord
 from .release.session import Session
 from .release.settings import Schedule

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arrays import NORMALISATION_TOLERANCE, PROBABILITY_TOLERANCE, as_floats
+from dphmm.arrays import as_floats
 from dphmm.errors import InvalidInputError, StochasticError
+from dphmm.tolerances import NORMALISATION_TOLERANCE, PROBABILITY_TOLERANCE
 
 # The smallest positive probability that is accepted where products of two probabilities must not underflow.
 MIN_PROBABILITY = 1e-200
@@ -39,7 +40,7 @@ def as_stochastic(
     -------
     array or scipy CSR array
         Dense for a dense matrix unless `compressed`; otherwise CSR with sorted indices and without stored zeros. Rows
-        with a sum of 1 within `dphmm.arrays.NORMALISATION_TOLERANCE` keep their entries to the last bit.
+        with a sum of 1 within `dphmm.tolerances.NORMALISATION_TOLERANCE` keep their entries to the last bit.
 
     Raises
     ------

@@ -377,7 +377,7 @@ _REQUIREMENTS |= {
 # ---- common declarations -------------------------------------------------------------------------------------------
 
 Epsilon = Annotated[float, Interval(0, inf, "neither", error=BudgetError)]
-# A budget of noise, within the bounds of `dphmm.arrays.MIN_SCALE` and `dphmm.arrays.MAX_SCALE`.
+# A budget of noise, within the bounds of `dphmm.tolerances.MIN_SCALE` and `dphmm.tolerances.MAX_SCALE`.
 NoiseEpsilon = Annotated[float, Interval(1e-30, 1e30, error=BudgetError)]
 Delta = Annotated[float, Interval(0, 1, "left")]
 Probability = Annotated[float, Interval(0, 1)]

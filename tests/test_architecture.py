@@ -26,6 +26,7 @@ BASE = {
     "errors",
     "validation",
     "arrays",
+    "tolerances",
     "random",
     "stochastic_matrix",
     "tables",
@@ -42,10 +43,11 @@ JOINED |= {"writers", "hide", "certificate"}
 # Stage → the other stages it may import, as in `docs/explanation/architecture.md`.
 MAY_IMPORT = {
     "errors": set(),
-    "validation": {"errors"},
-    "arrays": {"errors"},
+    "validation": {"errors", "tolerances"},
+    "tolerances": set(),
+    "arrays": {"errors", "tolerances"},
     "random": {"errors", "arrays"},
-    "stochastic_matrix": {"errors", "arrays"},
+    "stochastic_matrix": {"errors", "arrays", "tolerances"},
     "threads": set(),
     "processes": set(),
     "formatting": set(),

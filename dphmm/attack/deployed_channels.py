@@ -13,15 +13,13 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
-from dphmm.attack.mesh import (
+from dphmm.attack.cell_integrals import (
     DegreeRectangles,
-    Mesh,
-    MeshMovement,
     compute_disc_shares,
     gaussian_log_densities,
     laplace_log_densities,
-    log_or_neg_inf,
 )
+from dphmm.attack.mesh import Mesh, MeshMovement, log_or_neg_inf
 from dphmm.attack.noise_channel import Channel, ObfuscatedTrack, ReleaseChannel, format_length, repeats_previous
 from dphmm.attack.posterior import (
     Posterior,
@@ -77,7 +75,7 @@ class Snapping(DeployedChannel):
     """A channel that releases one location for all locations of a rectangle in degrees.
 
     It is an exact partition. ``k(z | s)`` is the share of a cell, or of a part of a cell, in the rectangle (see
-    `dphmm.attack.mesh.DegreeRectangles` for the approximation of cells by rectangles).
+    `dphmm.attack.cell_integrals.DegreeRectangles` for the approximation of cells by rectangles).
     """
 
     is_random = False

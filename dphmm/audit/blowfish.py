@@ -16,7 +16,7 @@ from dphmm.audit.policy import AuditedMechanism
 from dphmm.audit.tables import describe_hull
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.formatting import Result, export_fields, exported
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.validation import Epsilon, check_arguments
 
 # Node that represents the absence of a secret. An edge to it requires presence and absence to be indistinguishable.

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dphmm import arrays
-from dphmm.arrays import FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers, as_points
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError, StateError
 from dphmm.formatting import Result, exported, name_states
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.graph import PolicyLike, convert_policy_and_measurements
 from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.tolerances import RELATIVE_TOLERANCE
 from dphmm.validation import Integers, Interval, NonNegativeInt, OpenProbability, check_arguments
 
 # Confidence of the intervals that have no parameter for it.
@@ -83,7 +83,7 @@ class PairAudit(Result):
     @property
     def is_violated(self) -> bool:
         """Whether the lower bound exceeds the claim. Error probability: 1 - confidence."""
-        return self.lower > self.claimed * (1 + arrays.RELATIVE_TOLERANCE)
+        return self.lower > self.claimed * (1 + RELATIVE_TOLERANCE)
 
     def _derive_fields(self, names: Sequence[str]) -> dict[str, Any]:
         return {"states": name_states([self.first, self.second], names), "violated": self.is_violated}
@@ -144,12 +144,12 @@ def audit_pair(
     BudgetError
         If the claim is negative or NaN.
     """
-    value_a, other = (arrays.as_floats(value, "values", CoordinateError) for value in (first, second))
+    value_a, other = (as_floats(value, "values", CoordinateError) for value in (first, second))
     if value_a.ndim != 1 or value_a.shape != other.shape:
         raise InvalidInputError(
             f"first and second must be points of equal length, got shapes {value_a.shape} and {other.shape}"
         )
-    pair = arrays.as_points(np.stack([value_a, other]), "values")
+    pair = as_points(np.stack([value_a, other]), "values")
     source = as_random_source(rng)
     training = int(samples * _TRAINING_SHARE)
     counted = samples - training
@@ -209,13 +209,13 @@ def audit_pairs(
         See `audit_pair`.
     """
     points = Measurements.from_values(f).points
-    ends = arrays.as_integers(pairs, "pairs", StateError)
+    ends = as_integers(pairs, "pairs", StateError)
     if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
         raise StateError(f"pairs must have shape (m, 2), got {ends.shape}")
     ends = ends.reshape(-1, 2)
     if ((ends < 0) | (ends >= len(points))).any():
         raise StateError(f"pairs must contain states from 0 to {len(points) - 1}, got a state that does not exist")
-    claims = arrays.as_floats(claimed, "claimed log ratios", BudgetError)
+    claims = as_floats(claimed, "claimed log ratios", BudgetError)
     if claims.shape not in ((), (len(ends),)):
         raise BudgetError(
             f"claimed must be one number or one for each of {len(ends)} pairs, got an array of shape {claims.shape}"

@@ -16,9 +16,9 @@ from scipy.special import entr
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_distribution, as_integers, as_points
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.formatting import Result, exported
-from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.geometry.sensitivity_hull import Body, Disc, SensitivityHull
 from dphmm.model.belief import Belief
 from dphmm.model.forward_backward import Beliefs, run_forward_pass
 from dphmm.model.model import MarkovModel

@@ -19,9 +19,9 @@ from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_re
 from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
-from dphmm.geometry.hull import Body, Disc, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody
+from dphmm.geometry.sensitivity_hull import Body, Disc, SensitivityHull
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import (

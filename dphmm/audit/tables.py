@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import DataFileError, PolicyError, StateError
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.policy.graph import PolicyGraph
 from dphmm.tables import Table
 from dphmm.tables.values import parse_fraction, shorten

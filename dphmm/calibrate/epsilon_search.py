@@ -12,7 +12,6 @@ from typing import Annotated
 import numpy as np
 from scipy.special import expit
 
-from dphmm.arrays import MAX_SCALE, MIN_SCALE
 from dphmm.calibrate.simulation import MeanEstimate, iterate_beliefs
 from dphmm.errors import BudgetError, EventError, InvalidInputError
 from dphmm.events import Event, EventOdds, Split
@@ -20,6 +19,7 @@ from dphmm.events.chain_start import make_chain
 from dphmm.events.outputs import OddsBounds
 from dphmm.mechanisms.base import Mechanism
 from dphmm.release import Releaser, StepPlan
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 from dphmm.validation import Epsilon, Interval, OpenProbability, PositiveInt, PositiveNumber, check_arguments
 
 # Decimal digits of the formulas, so that conversion to a double rounds epsilon down, never up.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from dphmm.arrays import MAX_SCALE, MIN_SCALE, BoolArray, FloatArray, IntArray, as_numbers
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_numbers
 from dphmm.errors import BudgetError, CountError, StateError, StochasticError
 from dphmm.mechanisms.exact import parse_rational
 from dphmm.mechanisms.integer_noise import MAX_NOISE_SCALE
@@ -22,6 +22,7 @@ from dphmm.mechanisms.norm_noise import sample_laplace
 from dphmm.random import Rng, as_random_source
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic
 from dphmm.tables.values import shorten_repr
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 from dphmm.validation import Integers, check_arguments
 
 

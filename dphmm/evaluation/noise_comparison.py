@@ -22,7 +22,7 @@ from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError
 from dphmm.evaluation.config import EvaluationConfig, load_config
 from dphmm.evaluation.run import Evaluation
 from dphmm.evaluation.split import Split, get_model_path
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.mechanisms.base import MechanismName

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import import_library
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Number of weights in a program: fewer spend the time in Python, more exceed the processor's cache.
 _MAX_VARIABLES = 20_000
@@ -69,7 +70,7 @@ def is_in_convex_hull(vertices: FloatArray, vectors: FloatArray) -> BoolArray:
     Returns
     -------
     ndarray of bool, shape (n,)
-        Vectors on the boundary are inside. The tolerance is `dphmm.arrays.RELATIVE_TOLERANCE` times the largest
+        Vectors on the boundary are inside. The tolerance is `dphmm.tolerances.RELATIVE_TOLERANCE` times the largest
         coordinate of the vector or a vertex, as a Euclidean distance from the hull.
     """
     result: BoolArray = np.zeros(len(vectors), dtype=np.bool_)

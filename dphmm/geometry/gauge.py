@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, read_only
+from dphmm.arrays import FloatArray, read_only
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError, InvalidInputError
 from dphmm.geometry import check_loops
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Lower bound on divisors, so that a body without extent has a huge gauge, and the zero vector none.
 _MIN_LENGTH = 1e-200

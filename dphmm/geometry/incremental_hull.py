@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, copy_read_only
+from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only
 from dphmm.geometry import planar
-from dphmm.geometry.hull import SensitivityHull
-from dphmm.geometry.hull_facets import select_outer_points
+from dphmm.geometry.convex_hull import select_outer_points
 from dphmm.geometry.least_error import (
     compute_error_floor,
     compute_open_bounds,
@@ -24,7 +23,9 @@ from dphmm.geometry.least_error import (
     compute_reach_bounds,
     integrate_ball,
 )
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.geometry.span import find_nonzero_rows
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Number of vectors in a block of pairwise comparisons, in arrays of this size squared.
 _PAIR_BLOCK = 256
@@ -44,7 +45,7 @@ class GrowingBody:
     points
         ``(k, d)``: points that span the body with their negatives; integers or floats.
     is_sifted
-        Whether points that certainly lie inside were removed (see `dphmm.geometry.hull_facets.select_outer_points`).
+        Whether points that certainly lie inside were removed (see `dphmm.geometry.convex_hull.select_outer_points`).
     """
 
     def __init__(self, points: npt.NDArray[Any], is_sifted: bool = False) -> None:

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray
+from dphmm.arrays import FloatArray, IntArray
 from dphmm.geometry import planar
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Directions of a half turn, 1.4 degrees apart. The first and the last 64 are pairwise orthogonal and form 64
 # orthonormal frames.

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.compilation import compile_if_hot
-from dphmm.geometry.hull import Disc, ExactInequalities, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements, Raster
+from dphmm.geometry.sensitivity_hull import Disc, ExactInequalities, Membership, SensitivityHull
 from dphmm.geometry.span import exact_product
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Bodies of at most this number of lattice rows are counted row by row; taller ones by a Fourier transform, the time of
 # which does not depend on the height.

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, read_only
+from dphmm.arrays import read_only
 from dphmm.compilation import compile_if_hot
-from dphmm.geometry.hull_facets import estimate_facets
+from dphmm.geometry.convex_hull import estimate_facets
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Largest absolute integer coordinate for which 64-bit cross products are exact.
 #

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Products that stay below this are computed in 64 bits, larger ones with Python's integers.
 _INT64_LIMIT = 2**62

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dphmm.arrays import MAX_SCALE, FloatArray, IntArray, as_floats, check_epsilon, copy_read_only
+from dphmm.arrays import FloatArray, IntArray, as_floats, check_epsilon, copy_read_only
 from dphmm.errors import BudgetError, DataFileError, InvalidInputError, StochasticError
 from dphmm.leakage.envelope import compute_loss, compute_slack, find_hull_vertices, find_largest_loss, solve_supremum
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
@@ -28,6 +28,7 @@ from dphmm.tables.binary_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
 from dphmm.tables.table import content_lines, join_names
 from dphmm.tables.values import parse_fraction, parse_number, shorten_message
+from dphmm.tolerances import MAX_SCALE
 from dphmm.validation import Epsilon, Interval, check_arguments
 
 # Share of positive entries below which the sparse form is faster.
@@ -37,7 +38,7 @@ SPARSE_MAX_FILL = 0.05
 def as_transition(matrix: MatrixLike, name: str = "transition matrix") -> Any:
     """Validate a transition matrix and convert it to the faster of dense and sparse form.
 
-    Rows are renormalised within `dphmm.arrays.PROBABILITY_TOLERANCE`. The dense form is chosen only if at least
+    Rows are renormalised within `dphmm.tolerances.PROBABILITY_TOLERANCE`. The dense form is chosen only if at least
     `SPARSE_MAX_FILL` of the remaining entries are positive. Therefore a sparse mobility matrix stays sparse.
 
     Parameters

@@ -18,7 +18,7 @@ from dphmm.compilation import compile_if_hot
 from dphmm.errors import ConfigurationError, GuaranteeError
 from dphmm.extensions import Registry
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import Body, SensitivityHull
+from dphmm.geometry.sensitivity_hull import Body, SensitivityHull
 from dphmm.random import RandomSource, Rng
 from dphmm.validation import Choice, Integers
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import MAX_SCALE, MIN_SCALE
 from dphmm.errors import BudgetError
 from dphmm.random import RandomSource
 from dphmm.tables.values import parse_fraction, shorten_repr
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 
 
 def make_decimal_context(digits: int) -> Context:

@@ -11,17 +11,18 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.geometry.span import compute_max_abs, exact_product
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
 from dphmm.mechanisms.exact import Rational, compute_exp_of_negative, make_decimal_context, parse_rational
 from dphmm.mechanisms.lattice_noise import LatticeNoise
 from dphmm.mechanisms.lattice_sum import LatticeSum, Sublattice, list_half_sail_edges
 from dphmm.random import RandomSource, Rng, as_random_source
+from dphmm.tolerances import RELATIVE_TOLERANCE
 from dphmm.validation import Integers, check_arguments
 
 # Maximum distance of points from the origin in steps: beyond it doubles do not distinguish all neighbours.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray, as_floats, check_budget
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import Disc, SensitivityHull
+from dphmm.geometry.sensitivity_hull import Disc, SensitivityHull
 from dphmm.mechanisms.base import Mechanism, PlanarLaw, SampleSize
 from dphmm.random import RandomSource, Rng, as_random_source
 from dphmm.validation import NoiseEpsilon, PositiveInt, PositiveNumber, check_arguments

@@ -7,13 +7,14 @@ from math import log
 
 import numpy as np
 
-from dphmm.arrays import NORMALISATION_TOLERANCE, BoolArray, FloatArray, as_floats, make_read_only
+from dphmm.arrays import BoolArray, FloatArray, as_floats, make_read_only
 from dphmm.errors import CoordinateError, InvalidInputError, StochasticError
 from dphmm.model.model import MarkovModel
 from dphmm.model.outside_states import OutsideBelief, OutsideStates
 from dphmm.model.point_estimate import Inference
 from dphmm.model.transition_operator import exponentiate_logs, normalize_logs
 from dphmm.tables.values import shorten
+from dphmm.tolerances import NORMALISATION_TOLERANCE
 from dphmm.validation import Delta, check_arguments
 
 # The first number of `Belief.to_bytes`; bytes that begin with another one are refused.

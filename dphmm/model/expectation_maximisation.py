@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from scipy.sparse import csr_array
 
-from dphmm.arrays import MAX_SCALE, FloatArray
+from dphmm.arrays import FloatArray
 from dphmm.errors import InvalidInputError
 from dphmm.model.forward_backward import (
     Observations,
@@ -20,6 +20,7 @@ from dphmm.model.forward_backward import (
 )
 from dphmm.model.model import MarkovModel
 from dphmm.model.transition_operator import normalize_logs
+from dphmm.tolerances import MAX_SCALE
 from dphmm.validation import Interval, PositiveInt, check_arguments
 
 # Floor of the probabilities of possible transitions: a transition that underflows to zero could never recover.

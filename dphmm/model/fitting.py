@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import MAX_SCALE, MIN_SCALE, FloatArray, IntArray, as_floats, as_integers
+from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
@@ -44,6 +44,7 @@ from dphmm.model.outside_states import OutsideStates, shrink_shares
 from dphmm.model.speed_limit import MAX_SPEED_KMH, Speed, SpeedLimit
 from dphmm.model.time_classes import TimeClasses
 from dphmm.space.states import StateSpace
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 from dphmm.validation import Interval, PositiveInt, Seconds, check_arguments
 
 # The share of the attraction, and of the initial distribution, that is uniform over all states.

@@ -14,16 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import (
-    MAX_SCALE,
-    FloatArray,
-    IntArray,
-    as_distribution,
-    as_floats,
-    as_integers,
-    hash_content,
-    make_read_only,
-)
+from dphmm.arrays import FloatArray, IntArray, as_distribution, as_floats, as_integers, hash_content, make_read_only
 from dphmm.errors import (
     ConfigurationError,
     DataFileError,
@@ -45,6 +36,7 @@ from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
 from dphmm.tables.output import create_file
 from dphmm.tables.values import as_number, shorten, shorten_message
+from dphmm.tolerances import MAX_SCALE
 from dphmm.validation import Integers, Interval, Seconds, check_arguments
 
 # The format of model files. Files with another format are rejected.

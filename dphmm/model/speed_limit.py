@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, as_integers, make_read_only
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_integers, make_read_only
 from dphmm.errors import ConfigurationError, StateError
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.streets import Streets
 from dphmm.space.trajectory import round_to_microseconds
+from dphmm.tolerances import RELATIVE_TOLERANCE
 from dphmm.validation import Interval, Seconds, check_arguments
 
 # The default speed limit. It exceeds the speed of travel in and around a city, trains included.

@@ -13,7 +13,7 @@ from dphmm.audit.empirical import PairAudit
 from dphmm.audit.policy import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.realized_leakage import EventAudit
 from dphmm.audit.sequence import SequenceAudit
-from dphmm.geometry.hull import Disc
+from dphmm.geometry.sensitivity_hull import Disc
 from dphmm.jobs.audit.identity import LINKAGE_LENGTHS, IdentityAudit
 from dphmm.jobs.audit.membership import MembershipAudit
 from dphmm.plots import canvas

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import MIN_SCALE, as_floats
+from dphmm.arrays import as_floats
 from dphmm.errors import BudgetError, StochasticError
 from dphmm.leakage import Leakage, LossFunction, backward_leakage, compute_leakage
 from dphmm.plots import canvas
 from dphmm.plots.canvas import BANDS_BELOW_MAXIMA, BLUE, GREEN, GREY, MAX_BARS, ORANGE, RED, Axes, draw_steps
 from dphmm.stochastic_matrix import as_stochastic
+from dphmm.tolerances import MIN_SCALE
 from dphmm.validation import Integers, Interval, NoiseEpsilon, check_arguments
 
 # Up to this number of states, the curve of every pair of rows is plotted alongside the loss function.

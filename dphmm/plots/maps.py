@@ -15,7 +15,7 @@ import shapely
 
 from dphmm.arrays import FloatArray, IntArray, as_integers, as_points
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.plots import canvas
 from dphmm.plots.canvas import ESTIMATE_COLOUR, EXPOSED_COLOUR, HULL_COLOUR, RELEASE_COLOUR, TRUE_COLOUR, Axes
 from dphmm.space.grid import Grid

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats
 from dphmm.errors import StochasticError
-from dphmm.geometry.hull import Body, CrossPolytope, Disc, Membership, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.geometry.sensitivity_hull import Body, CrossPolytope, Disc, Membership, SensitivityHull
 from dphmm.policy.graph import PolicyGraph
 
 # The scope of a noise body: the constrained graph, or each connected component.

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from dphmm.arrays import BoolArray, FloatArray, IntArray, copy_read_only, find_runs, hash_content
 from dphmm.errors import PolicyError
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 
 # Size of the first block of a sorted list of edges: small enough for one hull, and often sufficient for the full one.
 _FIRST_BLOCK_EDGES = 1 << 12

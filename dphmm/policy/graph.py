@@ -12,21 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import (
-    MAX_SCALE,
-    MIN_SCALE,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    as_constraint,
-    as_integers,
-    hash_content,
-    make_read_only,
-)
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, as_integers, hash_content, make_read_only
 from dphmm.errors import DataFileError, PolicyError, StochasticError
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.policy.cliques import CliqueEdges
 from dphmm.policy.edges import EdgeSet, IntersectionEdges, ListedEdges, UnionEdges
 from dphmm.policy.radius import RadiusEdges
@@ -36,6 +26,7 @@ from dphmm.stochastic_matrix import as_csr
 from dphmm.tables import read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten, shorten_message, shorten_repr
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 from dphmm.validation import PositiveInt, check_arguments
 
 if TYPE_CHECKING:

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, IntArray
+from dphmm.arrays import BoolArray, IntArray
 from dphmm.geometry import planar
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody
 from dphmm.geometry.least_error import find_min_error_polygon
 from dphmm.geometry.measurements import Measurements
 from dphmm.policy.branch_and_bound import Edge, Repair, RepairProblem, RepairSearch, Work, make_edge
 from dphmm.policy.repair_objective import HullVolume, NoiseCost, find_minimum, list_orders_by_cost
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Pairs of an exposed state and a partner: differences of 10^7 pairs in the plane take 160 MB.
 _MAX_CANDIDATES = 10_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-from dphmm.arrays import RELATIVE_TOLERANCE
 from dphmm.errors import PolicyError
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 _LENGTH = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(km|m)")
 _KM_PER_UNIT = {"km": 1.0, "m": 0.001}

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_read_only, make_read_only
 from dphmm.errors import PolicyError, SingletonConstraintError
-from dphmm.geometry.hull import Body, Disc, Membership, SensitivityHull
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.geometry.sensitivity_hull import Body, Disc, Membership, SensitivityHull
 from dphmm.policy.branch_and_bound import UNITS_PER_MAX_WORK, Repair
 from dphmm.policy.component_bodies import (
     NoiseBodies,

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, hash_content
+from dphmm.arrays import BoolArray, FloatArray, IntArray, hash_content
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import Disc, SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, build_origin
 from dphmm.geometry.measurements import Measurements, Raster
 from dphmm.geometry.neighbours import CoordinateBody, count_within, iterate_near_pairs
+from dphmm.geometry.sensitivity_hull import Disc, SensitivityHull
 from dphmm.policy.edges import EdgeSet, merge_components, restrict_term
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Number of cells compared at a time. The search for a pair of cells ends with the first block that contains one.
 _CHUNK_CELLS = 1 << 16

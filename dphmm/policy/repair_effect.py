@@ -13,8 +13,8 @@ from math import inf, sqrt
 import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.geometry.hull import Body, SensitivityHull
 from dphmm.geometry.measurements import Measurements
+from dphmm.geometry.sensitivity_hull import Body, SensitivityHull
 from dphmm.policy.component_bodies import NoiseBodies, NoiseBody
 from dphmm.policy.graph import PolicyGraph
 

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
-from dphmm.geometry.hull import Body, CrossPolytope, Disc, SensitivityHull
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.geometry.incremental_hull import GrowingBody
 from dphmm.geometry.least_error import compute_reach_bounds
+from dphmm.geometry.sensitivity_hull import Body, CrossPolytope, Disc, SensitivityHull
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # The objective of a repair: volume of the hull, or expected squared error.
 Objective = Literal["volume", "error"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import DataFileError, PolicyError
 from dphmm.policy.graph import PolicyGraph
 from dphmm.space.grid import KM_PER_DEGREE
@@ -34,6 +34,7 @@ from dphmm.tables.vector_files import (
     read_layers,
     to_degrees,
 )
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -10,7 +10,7 @@ import numpy as np
 from dphmm.arrays import FloatArray, IntArray, copy_read_only, hash_content
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
 from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, translate_mechanism_errors
 from dphmm.mechanisms.lattice import LatticeKNormMechanism

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, as_floats
+from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.span import exact_span
@@ -19,6 +19,7 @@ from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattic
 from dphmm.mechanisms.lattice import Spacing
 from dphmm.policy.protection import Protection
 from dphmm.release.settings import Settings
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # A table releases the location of a state, but a file may contain only the first digits of its coordinates. The
 # location is recognised if it is a hundred times nearer than any other one.

@@ -28,7 +28,8 @@ from dphmm.errors import (
 from dphmm.events.cap_budget import CapTracker
 from dphmm.model.belief import Belief
 from dphmm.release.engine import Releaser, share_filter_state
-from dphmm.release.ledger import Account, Ledger, Limits
+from dphmm.release.ledger import Account, Ledger
+from dphmm.release.limits import Limits
 from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_store import Progress, Pruned, SampledRelease, SessionStore, StoredRelease

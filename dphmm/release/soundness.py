@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray, make_read_only
+from dphmm.arrays import BoolArray, FloatArray, IntArray, make_read_only
 from dphmm.caching import BoundedCache
 from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
@@ -29,6 +29,7 @@ from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.planning import StepPlan
 from dphmm.release.soundness_neighbours import StateNeighbours
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # A difference of two doubles near the largest coordinate has an error of one machine epsilon of that coordinate. The
 # factor 64 allows for coordinates that were projected, subtracted and scaled.

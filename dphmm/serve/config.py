@@ -25,7 +25,7 @@ from dphmm.plots.webmap import parse_tile_host
 from dphmm.policy.lengths import parse_length
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release.limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import find_first_flaw, read_keys

@@ -1,4 +1,4 @@
-"""HTTP endpoints of the relay: authentication, answers, metrics, OpenAPI description.
+"""HTTP endpoints of the relay: messages of apps, health, metrics, OpenAPI description.
 
 Locations are never logged or returned. Metrics depend on true locations only through their releases.
 """
@@ -26,15 +26,20 @@ import dphmm
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionMismatchError
 from dphmm.serve import incoming, page
 from dphmm.serve.access import Source
+from dphmm.serve.authentication import (
+    find_basic_device,
+    find_bearer_device,
+    find_gpslogger_device,
+    find_osmand_device,
+    find_webhook_device,
+)
 from dphmm.serve.broker import Listener, SharedListener, Shares
-from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig, find_entry
+from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig
 from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
     get_status,
-    parse_basic_credentials,
-    parse_bearer_token,
     read_body,
     read_fields,
     read_json_or_fields,
@@ -50,43 +55,6 @@ def load_openapi() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(Path(__file__).with_name("openapi.json").read_text(encoding="utf-8"))
     document["info"]["version"] = dphmm.__version__
     return document
-
-
-# ---- messages from phones --------------------------------------------------------------------------------------------
-
-
-async def _find_basic_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    credentials = parse_basic_credentials(request)
-    claimed = request.headers.get("x-limit-u") or request.query_params.get("u")
-    device = find_entry(devices, credentials[1])
-    if device is None:  # the name contains a colon
-        name, _, password = ":".join(credentials).rpartition(":")
-        credentials, device = (name, password), find_entry(devices, password)
-    return device if device is not None and (claimed or credentials[0]) == device.user else None
-
-
-async def _find_bearer_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    return find_entry(devices, parse_bearer_token(request))
-
-
-async def _find_osmand_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    content = await read_json_or_fields(request)
-    if isinstance(content, bytes):
-        return await _find_traccar_device(devices, request)
-    return find_entry(devices, content.get("id") or content.get("deviceid"))
-
-
-async def _find_traccar_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    device = incoming.parse_object(await read_body(request)).get("device_id")
-    return find_entry(devices, device) if isinstance(device, str) else None
-
-
-async def _find_gpslogger_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    return find_entry(devices, parse_bearer_token(request) or parse_basic_credentials(request)[1])
-
-
-async def _find_webhook_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    return find_entry(devices, request.path_params["token"])
 
 
 Refusal = tuple[int, str] | tuple[int, str, Mapping[str, str]]
@@ -115,11 +83,11 @@ class _App:
 _GET_AND_POST = ("GET", "POST")
 _APPS = (
     # OwnTracks expects a list of messages for the app.
-    _App("/owntracks", _find_basic_device, read_body, incoming.read_owntracks, "[]"),
-    _App("/overland", _find_bearer_device, read_body, incoming.read_overland, '{"result":"ok"}'),
+    _App("/owntracks", find_basic_device, read_body, incoming.read_owntracks, "[]"),
+    _App("/overland", find_bearer_device, read_body, incoming.read_overland, '{"result":"ok"}'),
     _App(
         "/osmand",
-        _find_osmand_device,
+        find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
@@ -128,18 +96,18 @@ _APPS = (
     ),
     _App(
         "/traccar",
-        _find_osmand_device,
+        find_osmand_device,
         read_json_or_fields,
         incoming.read_osmand,
         "",
         (404, _UNKNOWN_DEVICE),
         _GET_AND_POST,
     ),
-    _App("/gpslogger", _find_gpslogger_device, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
+    _App("/gpslogger", find_gpslogger_device, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
     _App(
-        "/home-assistant/{token}", _find_webhook_device, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
+        "/home-assistant/{token}", find_webhook_device, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
     ),
-    _App("/fix", _find_bearer_device, read_body, incoming.read_plain, '{"result":"ok"}'),
+    _App("/fix", find_bearer_device, read_body, incoming.read_plain, '{"result":"ok"}'),
 )
 
 

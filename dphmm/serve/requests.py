@@ -1,9 +1,8 @@
-"""Requests to the relay: reading bodies and credentials, and the answers to errors."""
+"""Requests to the relay: reading bodies, and the answers to errors."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -88,27 +87,6 @@ async def read_json_or_fields(request: Request) -> bytes | Mapping[str, str]:
     """Return the body if it is a JSON object, otherwise the fields of query and form."""
     body = await read_body(request) if request.method == "POST" else b""
     return body if body.lstrip().startswith(b"{") else await read_fields(request)
-
-
-def parse_basic_credentials(request: Request) -> tuple[str, str]:
-    """Return name and password of basic authentication, or empty strings."""
-    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return "", ""
-    try:
-        name, _, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
-    except ValueError:  # also for characters beyond ASCII
-        return "", ""
-    return name, password
-
-
-def parse_bearer_token(request: Request) -> str | None:
-    """Return the bearer token of a request's header.
-
-    A token in a query is not accepted, because servers and browsers store addresses.
-    """
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" else None
 
 
 # ---- answers to errors -----------------------------------------------------------------------------------------------

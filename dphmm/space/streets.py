@@ -14,7 +14,7 @@ import numpy.typing as npt
 import shapely
 from shapely.affinity import translate
 
-from dphmm.arrays import RELATIVE_TOLERANCE, FloatArray, IntArray, as_integers, copy_read_only, make_read_only
+from dphmm.arrays import FloatArray, IntArray, as_integers, copy_read_only, make_read_only
 from dphmm.errors import ConfigurationError, CoordinateError, StateError
 from dphmm.space.grid import Box, check_box
 from dphmm.space.projection import LocalProjection, build_centred_projection, unwrap_longitudes
@@ -22,6 +22,7 @@ from dphmm.space.states import OUTSIDE, REACH_KM, StateSpace, check_size
 from dphmm.space.trajectory import check_places
 from dphmm.tables.street_map import STREET_CLASSES, StreetMap
 from dphmm.tables.values import is_text, shorten
+from dphmm.tolerances import RELATIVE_TOLERANCE
 from dphmm.validation import Interval, check_arguments
 
 # The default of the largest length of a segment, kilometres.

@@ -13,7 +13,7 @@ import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings, Schedule
 from dphmm.certificate import CertificateWriter
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.model.belief import Belief
 from dphmm.release.soundness import SoundnessCheck

@@ -26,7 +26,7 @@ from dphmm.cli.console import (
 )
 from dphmm.jobs.input_data import Dropped
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.ledger import Limits
+from dphmm.release.limits import Limits
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import Terms
 

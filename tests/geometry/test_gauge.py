@@ -8,7 +8,7 @@ import pytest
 from dphmm import SensitivityHull
 from dphmm.errors import GuaranteeError
 from dphmm.geometry.gauge import Gauge
-from dphmm.geometry.hull import Disc
+from dphmm.geometry.sensitivity_hull import Disc
 
 RNG = np.random.default_rng(0)
 HULLS = {

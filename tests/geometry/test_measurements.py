@@ -16,10 +16,10 @@ from dphmm.arrays import copy_read_only
 from dphmm.compilation import compile_at_first_call
 from dphmm.errors import CoordinateError
 from dphmm.geometry import neighbours, planar
-from dphmm.geometry.hull import CrossPolytope, Disc
 from dphmm.geometry.incremental_hull import build_growing_body, build_origin
 from dphmm.geometry.measurements import _POLYGON_CACHE_SIZE, _build_polygon_forms
 from dphmm.geometry.neighbours import CoordinateBody, count_within
+from dphmm.geometry.sensitivity_hull import CrossPolytope, Disc
 
 
 @pytest.mark.parametrize("cell", [0.34, 0.89, 1e-3, 7.0, 1 / 3])

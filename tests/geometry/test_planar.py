@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from dphmm.arrays import read_only
 from dphmm.geometry import planar
-from dphmm.geometry.hull import SensitivityHull
 from dphmm.geometry.incremental_hull import GrowingBody, PlanarBody, build_origin
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from tests.forms import list_forms
 
 points = hnp.arrays(np.int64, st.tuples(st.integers(1, 14), st.just(2)), elements=st.integers(-9, 9))

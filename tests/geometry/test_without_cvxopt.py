@@ -43,6 +43,6 @@ def test_missing_cvxopt_raises_only_if_needed():
 
 @pytest.mark.slow
 def test_importing_the_package_does_not_import_cvxopt():
-    code = "import sys, dphmm.counts, dphmm.mechanisms, dphmm.geometry.hull; print('cvxopt' in sys.modules)"
+    code = "import sys, dphmm.counts, dphmm.mechanisms, dphmm.geometry.sensitivity_hull; print('cvxopt' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

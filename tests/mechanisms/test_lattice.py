@@ -17,7 +17,7 @@ from scipy import stats
 
 from dphmm import compilation
 from dphmm.errors import BudgetError, CoordinateError, InvalidInputError
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import lattice, lattice_noise
 from dphmm.mechanisms.exact import RandomBits
 from dphmm.mechanisms.inversion_sampling import Thresholds

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import lattice_sum as lattice_sum
 from dphmm.mechanisms.exact import compute_exp_of_negative
 from dphmm.mechanisms.lattice_sum import LatticeSum, SailEdge, cross, iterate_sail_edges, list_half_sail_edges

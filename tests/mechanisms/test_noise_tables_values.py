@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare
 
 from dphmm.errors import CoordinateError, GuaranteeError, InvalidInputError, PolicyError
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import KNormMechanism, TableMechanism
 from dphmm.mechanisms.noise_tables import (
     ROW_WEIGHT,

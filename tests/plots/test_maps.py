@@ -10,7 +10,7 @@ import shapely
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patches import Circle, PathPatch, Polygon
 
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.plots import canvas, maps
 from dphmm.plots.basemap import Basemap, PlaceName
 from dphmm.plots.model import draw_values

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 
 from dphmm import PolicyGraph, SensitivityHull
-from dphmm.geometry.hull import Disc
+from dphmm.geometry.sensitivity_hull import Disc
 
 
 def build_small_instance(seed: int):

@@ -7,7 +7,7 @@ import pytest
 import scipy.spatial
 
 from dphmm import Measurements, PolicyGraph, SensitivityHull, degree_of_protection, protect
-from dphmm.geometry.hull import CrossPolytope
+from dphmm.geometry.sensitivity_hull import CrossPolytope
 
 KINDS = ("complete", "categorical", "utility", "listed", "union", "intersection", "transition")
 

@@ -22,9 +22,9 @@ from dphmm.errors import (
     TimeOrderError,
 )
 from dphmm.events import Cap, Presence
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.random import as_random_source
-from dphmm.release.ledger import Limits
+from dphmm.release.limits import Limits
 from dphmm.release.session import Session
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_terms import MAIN_QUERY

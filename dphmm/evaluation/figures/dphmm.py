@@ -25,7 +25,7 @@ from dphmm.evaluation.panels import (
 )
 from dphmm.evaluation.report import check_claims
 from dphmm.evaluation.run import StepTable, evaluate
-from dphmm.geometry.hull import SensitivityHull
+from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms.norm_noise import KNormMechanism, LaplaceMechanism
 from dphmm.policy.graph import PolicyGraph
 from dphmm.policy.protection import degree_of_protection, exposed_states, protect

@@ -19,7 +19,7 @@ from dphmm.arrays import BoolArray, FloatArray
 from dphmm.audit.policy import BodyAudit, ConstraintAudit
 from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, DphmmError, InvalidInputError, PolicyError, SingletonConstraintError
-from dphmm.geometry.hull import Disc, SensitivityHull
+from dphmm.geometry.sensitivity_hull import Disc, SensitivityHull
 from dphmm.jobs.audit.adversaries import build_habit_model
 from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.audit.uses import compare_uses, sample_users

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import BoolArray, IntArray, as_floats, hash_content
+from dphmm.arrays import IntArray, as_floats, hash_content
 from dphmm.errors import ConfigurationError, CoordinateError, DataFileError, OutputError
 from dphmm.formatting import Result, format_kilometres
 from dphmm.hide.points import Points, describe_point, distance_km
-from dphmm.hide.public_recording import build_public_recording
-from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, are_many, check_errors, find_errors, find_jumps
+from dphmm.hide.receiver_errors import MOVEMENT_OF_ACTIVITY, check_errors, find_jumps
 from dphmm.hide.recording_formats import check_recording, find_losses, write_recording
 from dphmm.hide.square import Square
 from dphmm.hide.square_size import MAX_CORE_KM, MAX_WITHIN_KM, Place, SquareRule, find_map_bounds, get_min_side_km
@@ -35,6 +34,7 @@ from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import Gate, HiddenZone, Stretch, find_gates
 from dphmm.hide.zone_inference import ZoneInference, compute_log_likelihoods, infer_location
 from dphmm.jobs.hide.place import HiddenPlace
+from dphmm.jobs.hide.removal import RecordedTrack, RecordingParts, remove_points
 from dphmm.jobs.hide.sentences import describe_place, format_odds
 from dphmm.jobs.hide.session_file import (
     GATES,
@@ -291,7 +291,7 @@ def hide(
         history = ZoneHistory.read(session, rule, kind)
         assignments = [history.assign(location, is_typed=True) for location in locations]
         recording = read_recording(data, input_format, columns=columns, time_zone=time_zone, time_format=time_format)
-        track = _Track.from_recording(recording, kind)
+        track = RecordedTrack.from_recording(recording, kind)
         points, trips = track.points, track.trips
         ways = None
         if hide_endpoints:
@@ -300,7 +300,7 @@ def hide(
             assignments += [history.assign(trips.get_location(row), is_typed=False) for row in ends]
         movement = kind or history.kind or MOVEMENT_OF_ACTIVITY.get(str(recording.activity).lower(), "cycling")
         sensors = (*STEADY_SENSORS, *keep)
-        remove = partial(_remove_points, track, sensors=sensors, times=times, kind=kind)
+        remove = partial(remove_points, track, sensors=sensors, times=times, kind=kind)
         zones, parts, assignments = _assign_zones(data, track, assignments, history, movement, remove, ways)
         _check_distances(assignments, parts.public, rule, session)
         used = [zone for zone, mask in zip(zones, parts.masks, strict=True) if mask.any()]
@@ -375,45 +375,15 @@ def _find_square(location: Place, side_km: float) -> Square:
         raise CoordinateError(f"--near: {problem}") from None
 
 
-@dataclass(frozen=True)
-class _Track:
-    """The points of a recording, and the errors of the receiver.
-
-    Parameters
-    ----------
-    points
-        The points.
-    order
-        ``(n,)``: the rows in order of time.
-    errors
-        ``(n,)``: mask of the errors.
-    trips
-        The other points, in order of time.
-    """
-
-    points: Points
-    order: IntArray
-    errors: BoolArray
-    trips: Points
-
-    @classmethod
-    def from_recording(cls, recording: Recording, kind: str | None) -> _Track:
-        points = Points.from_recording(recording)
-        order = points.order_by_time()
-        errors = np.zeros(len(points), dtype=np.bool_)
-        errors[order] = find_errors(points.take(order), kind)
-        return cls(points, order, errors, points.take(order[~errors[order]]))
-
-
 def _assign_zones(
     data: str | Path,
-    track: _Track,
+    track: RecordedTrack,
     assignments: Sequence[Assignment],
     history: ZoneHistory,
     movement: str,
-    remove: Callable[[Sequence[HiddenZone]], _Parts],
+    remove: Callable[[Sequence[HiddenZone]], RecordingParts],
     ways: list[IntArray] | None,
-) -> tuple[list[HiddenZone], _Parts, list[Assignment]]:
+) -> tuple[list[HiddenZone], RecordingParts, list[Assignment]]:
     """Assign further locations, and return the zones, the parts and all assignments.
 
     The zones are those of assigned locations and of the session. A recording may pass a location of the session at
@@ -456,51 +426,10 @@ def _assign_zones(
         assigned += [history.assign(location, is_typed=False) for location in further]
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """The published and the removed points of a recording.
-
-    Parameters
-    ----------
-    public
-        The published recording.
-    masks
-        ``(n,)`` each: the points in each zone.
-    removed
-        ``(n,)``: the points in any zone.
-    dropped
-        The rows of points outside the zones that are not published, because they are errors of the receiver.
-    wrong
-        The rows of published points that are errors if the removed points are taken into account.
-    """
-
-    public: Recording
-    masks: list[BoolArray]
-    removed: BoolArray
-    dropped: IntArray
-    wrong: IntArray
-
-
-def _remove_points(
-    track: _Track, zones: Sequence[HiddenZone], sensors: tuple[str, ...], times: bool, kind: str | None
-) -> _Parts:
-    """Remove the points in any of the zones."""
-    points, errors = track.points, track.errors
-    masks = [zone.contains(points.values.latitude, points.values.longitude) for zone in zones]
-    removed = np.logical_or.reduce(masks) if masks else np.zeros(len(points), dtype=np.bool_)
-    kept = np.flatnonzero(~removed)
-    public, is_dropped = build_public_recording(points.take(kept), list(zones), sensors, times, kind)
-    dropped = kept[is_dropped]
-    # Only the removed points show that these are errors. Therefore they are not dropped. A recording with many of them
-    # has another activity, and its location may be the one that is out of reach.
-    wrong = np.setdiff1d(np.flatnonzero(errors & ~removed & (not are_many(errors))), dropped)
-    return _Parts(public, masks, removed, dropped, wrong)
-
-
 def _infer_places(
     zones: Sequence[HiddenZone],
-    parts: _Parts,
-    track: _Track,
+    parts: RecordingParts,
+    track: RecordedTrack,
     times: bool,
     street_map: StreetMap | None,
     history: ZoneHistory,

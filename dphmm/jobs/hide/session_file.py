@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dphmm.arrays import MAX_SCALE, FloatArray
+from dphmm.arrays import FloatArray
 from dphmm.errors import ConfigurationError, DataFileError
 from dphmm.hide.square import Square, distance_outside, is_certainly_far
 from dphmm.hide.square_size import DEFAULT_WITHIN_KM, Place, SquareRule
@@ -19,6 +19,7 @@ from dphmm.hide.zone_inference import ADVERSARIES
 from dphmm.tables import check_output, read_document, write_text
 from dphmm.tables.json_toml import read_json
 from dphmm.tables.values import shorten
+from dphmm.tolerances import MAX_SCALE
 
 _FORMAT = "dphmm-hidden-places-1"
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from dphmm.arrays import MAX_SCALE, BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import as_plain, export_fields
 from dphmm.jobs.batch.workers import Engine, Processes
@@ -37,6 +37,7 @@ from dphmm.model.speed_limit import MAX_SPEED_KMH
 from dphmm.model.time_classes import ClassScheme, TimeClasses
 from dphmm.space import StateSpace, Trajectory
 from dphmm.tables import check_output, create_file
+from dphmm.tolerances import MAX_SCALE
 from dphmm.validation import Interval, PositiveInt, PositiveNumber, Seconds, check_arguments
 
 _CLASSES_WITHOUT_GAIN = (

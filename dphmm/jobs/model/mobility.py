@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.sparse as sp
 
-from dphmm.arrays import MAX_SCALE, BoolArray, FloatArray
+from dphmm.arrays import BoolArray, FloatArray
 from dphmm.counts.stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs.model.loading import Model
@@ -20,6 +20,7 @@ from dphmm.leakage import LossFunction, exact_budgets, smooth
 from dphmm.leakage.loss_function import read_budgets, read_matrix
 from dphmm.model import MarkovModel, compute_stationary_distribution, reverse, reverse_by_step
 from dphmm.stochastic_matrix import MatrixLike
+from dphmm.tolerances import MAX_SCALE
 from dphmm.validation import Interval, check_arguments
 
 # A matrix, or a CSV, NPY or NPZ file that contains one.

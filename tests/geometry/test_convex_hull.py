@@ -15,8 +15,8 @@ from scipy.spatial import ConvexHull
 
 from dphmm import SensitivityHull
 from dphmm.errors import InvalidInputError
-from dphmm.geometry import hull_facets
-from dphmm.geometry.hull_facets import build_symmetric_boundary, check_size, estimate_facets, select_outer_points
+from dphmm.geometry import convex_hull
+from dphmm.geometry.convex_hull import build_symmetric_boundary, check_size, estimate_facets, select_outer_points
 
 space_ints = hnp.arrays(np.int64, st.tuples(st.integers(3, 12), st.integers(3, 4)), elements=st.integers(-4, 4))
 
@@ -178,7 +178,7 @@ def test_too_large_hull_raises_before_computation(monkeypatch):
 
 def test_facet_limit_applies_to_estimate(monkeypatch):
     check_size(1000, 6)
-    monkeypatch.setattr(hull_facets, "MAX_FACETS", estimate_facets(1000, 6) - 1)
+    monkeypatch.setattr(convex_hull, "MAX_FACETS", estimate_facets(1000, 6) - 1)
     with pytest.raises(InvalidInputError, match=r"1,000 .*6 dimensions"):
         check_size(1000, 6)
 

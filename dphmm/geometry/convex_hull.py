@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import RELATIVE_TOLERANCE, BoolArray, FloatArray, IntArray
+from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError
 from dphmm.geometry.span import (
     EXACT_FLOATS,
@@ -24,6 +24,7 @@ from dphmm.geometry.span import (
     index_rows,
     select_distinct_rows,
 )
+from dphmm.tolerances import RELATIVE_TOLERANCE
 
 # Hulls with a larger estimate are refused.
 #

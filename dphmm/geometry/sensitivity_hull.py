@@ -17,22 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from dphmm.arrays import (
-    MAX_SCALE,
-    MIN_SCALE,
-    RELATIVE_TOLERANCE,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    as_floats,
-    as_points,
-    copy_read_only,
-    make_read_only,
-)
+from dphmm.arrays import BoolArray, FloatArray, IntArray, as_floats, as_points, copy_read_only, make_read_only
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry import planar
 from dphmm.geometry.convex_combination import is_in_convex_hull
-from dphmm.geometry.hull_facets import (
+from dphmm.geometry.convex_hull import (
     Boundary,
     IntegerHalfSpaces,
     build_symmetric_boundary,
@@ -50,6 +39,7 @@ from dphmm.geometry.span import (
     to_common_denominator,
 )
 from dphmm.tables.values import shorten
+from dphmm.tolerances import MAX_SCALE, MIN_SCALE, RELATIVE_TOLERANCE
 from dphmm.validation import Interval, PositiveInt, check_arguments
 
 if TYPE_CHECKING:
@@ -197,7 +187,7 @@ class SensitivityHull:
     differences
         ``(k, d)`` measurement differences; both signs are implied. Zero rows and repetitions are allowed. Integers
         (also as floats) and `fractions.Fraction` entries make membership exact; otherwise the tolerance
-        `dphmm.arrays.RELATIVE_TOLERANCE` applies. No rows yield the body ``{0}``.
+        `dphmm.tolerances.RELATIVE_TOLERANCE` applies. No rows yield the body ``{0}``.
 
     Raises
     ------
@@ -208,7 +198,7 @@ class SensitivityHull:
     -----
     The body may have fewer dimensions than its space: no edge yields ``{0}``, one edge a segment. Then the norm of a
     vector off the body's linear span is infinite. Vertices and facets are computed on first access. In three and more
-    dimensions they come from one call of Qhull (`dphmm.geometry.hull_facets`); for integer input the facets'
+    dimensions they come from one call of Qhull (`dphmm.geometry.convex_hull`); for integer input the facets'
     coefficients are recomputed as exact integers and checked against every vertex. A hull of more than about two
     million facets raises `InvalidInputError` before it is computed.
 
@@ -294,7 +284,7 @@ class SensitivityHull:
 
     @staticmethod
     def from_outer_points(differences: npt.NDArray[Any]) -> SensitivityHull:
-        """Build the hull of differences that `hull_facets.select_outer_points` returned.
+        """Build the hull of differences that `convex_hull.select_outer_points` returned.
 
         Parameters
         ----------

@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import SensitivityHull
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.hull import CrossPolytope
+from dphmm.geometry.sensitivity_hull import CrossPolytope
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5])

@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import quad
 
 from dphmm.errors import InvalidInputError
-from dphmm.geometry.hull import Disc
+from dphmm.geometry.sensitivity_hull import Disc
 
 
 @pytest.mark.parametrize("radius", [1.0, 0.3, 2.5])
