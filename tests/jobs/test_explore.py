@@ -646,4 +646,4 @@ def test_page_of_documentation_states_what_page_shows():
         errors = view["repair"]["error_without_m"], view["repair"]["error_m"]
         shown = [str(len(view["constraint"])), str(len(view["exposed"])), *(f"{error:,.0f}" for error in errors)]
         assert shown == figures
-    assert max(view["degrees"]) == 5  # "a state has a degree of protection of at most 5"
+    assert max(view["degrees"]) == 5  # "degrees of protection are at most 5"
