@@ -97,7 +97,7 @@ def gaussian_log_densities(mesh: Mesh, released: FloatArray, sigma: float) -> Fl
     ``sigma`` is the standard deviation along each axis, in kilometres as the points. The closed form is evaluated in
     logarithms, so that no cell becomes impossible.
     """
-    polygons = []
+    axis_logs = []
     for axis, lines in enumerate([mesh.compute_grid_lines(0), mesh.compute_grid_lines(1)]):
         low, high = ((line - released[:, axis, None]) / sigma for line in (lines[:-1], lines[1:]))
         # Use the lower tail on both sides: log_ndtr keeps its precision there.
@@ -105,8 +105,8 @@ def gaussian_log_densities(mesh: Mesh, released: FloatArray, sigma: float) -> Fl
         low, high = np.where(flip, -high, low), np.where(flip, -low, high)
         top = log_ndtr(high)
         bottom = log_ndtr(low)
-        polygons.append(np.asarray(top + np.log1p(-np.exp(bottom - top))))
-    return np.asarray(mesh.flatten(polygons[0][:, :, None] + polygons[1][:, None, :]) - 2 * np.log(mesh.cell_km))
+        axis_logs.append(np.asarray(top + np.log1p(-np.exp(bottom - top))))
+    return np.asarray(mesh.flatten(axis_logs[0][:, :, None] + axis_logs[1][:, None, :]) - 2 * np.log(mesh.cell_km))
 
 
 def compute_disc_shares(mesh: Mesh, middles: FloatArray, radius: float) -> FloatArray:
@@ -152,7 +152,10 @@ def _compute_laplace_block(mesh: Mesh, released: FloatArray, scale: float) -> Fl
     side = mesh.cell_km / scale
     away = (mesh.points - released[:, None, :]) / scale
     logs = np.empty(away.shape[:2])
+    # The density's tip lies in the cell or less than a side away: nodes of a product rule would miss it.
     near = np.abs(away).max(axis=2) < 1.5 * side
+    # Compared with 60 nodes, the relative error is at most 5e-6 for sides below half the scale, 3e-6 up to 8 and 9e-4
+    # at 16 times the scale.
     nodes, weights = np.polynomial.legendre.leggauss(3 if side < 0.5 else 6)
     nodes = nodes * side / 2
     far = away[~near]
@@ -183,6 +186,7 @@ def _integrate_corner(x: FloatArray, y: FloatArray) -> FloatArray:
     for first, other in ((x, y), (y, x)):
         far = np.hypot(first[:, None], q * other[:, None])
         small = np.maximum(far, 1e-4)
+        # The closed form of (1 - (1 + r) exp(-r)) / r² loses its digits near zero: its Taylor polynomial is used there.
         value = np.where(far < 1e-4, 0.5 - far / 3, (1 - (1 + small) * np.exp(-small)) / small**2)
         integral += first * other * (value @ weights)
     return integral
