@@ -36,9 +36,9 @@ from .policy.expression import parse_policy
 from .policy.graph import PolicyGraph
 from .policy.protection import Protection, degree_of_protection, exposed_states, protect
 from .readers import read
+from .release.budget_limits import Limits
 from .release.engine import Releaser, ReleaseSettings
 from .release.ledger import Ledger
-from .release.limits import Limits
 from .release.record import PrivateDiagnostics, ReleaseRecord
 from .release.session import Session
 from .release.settings import Schedule

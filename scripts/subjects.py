@@ -43,7 +43,7 @@ SHARED = {
     "jobs": {"input_data", "progress", "region_map", "states"},
     "plots": {"basemap", "canvas", "maps", "webmap"},
     "cli": {"commands", "exit_codes", "console", "demo", "keys", "session", "shared_options"},
-    "writers": {"formats", "geopackage", "paths", "summary", "release_table"},
+    "writers": {"formats", "geopackage", "release_table", "summary", "synthetic_paths"},
     "evaluation/figures": {"base", "dphmm"},
 }
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from dphmm import MarkovModel
 from dphmm.arrays import make_read_only
-from dphmm.counts.stream import as_transition as counts_transition
+from dphmm.counts.noisy_stream import as_transition as counts_transition
 from dphmm.errors import PolicyError, StochasticError
 from dphmm.leakage import LossFunction
 from dphmm.model import compute_stationary_distribution, reverse

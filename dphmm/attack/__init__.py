@@ -5,9 +5,9 @@
 """
 
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
-from dphmm.attack.measures import AttackOutcome, ChannelResult, attack_tracks
 from dphmm.attack.mesh import MeshMovement
 from dphmm.attack.noise_channel import Channel, ObfuscatedTrack, SampledChannel, TableChannel
+from dphmm.attack.outcomes import AttackOutcome, ChannelResult, attack_tracks
 from dphmm.attack.posterior import Posterior, Track
 
 __all__ = [

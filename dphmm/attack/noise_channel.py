@@ -19,7 +19,7 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import format_policy_label
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.space.trajectory import Trajectory
-from dphmm.tables.binary_files import read_npz
+from dphmm.tables.numpy_files import read_npz
 from dphmm.tables.table import Table
 from dphmm.validation import PositiveInt, check_arguments
 

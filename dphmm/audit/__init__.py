@@ -1,8 +1,8 @@
 """Audits of policies, mechanisms and released sequences."""
 
 from dphmm.audit.blowfish import BlowfishPolicy, SecretsAudit, audit_blowfish
-from dphmm.audit.empirical import PairAudit, audit_pair, audit_pairs, select_hardest_edges
-from dphmm.audit.inference import (
+from dphmm.audit.empirical_epsilon import PairAudit, audit_pair, audit_pairs, select_hardest_edges
+from dphmm.audit.inference_metrics import (
     Accuracy,
     AdversaryAudit,
     InferenceMetrics,

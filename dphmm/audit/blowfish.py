@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, as_points
+from dphmm.audit.input_tables import describe_hull
 from dphmm.audit.policy import AuditedMechanism
-from dphmm.audit.tables import describe_hull
 from dphmm.errors import InvalidInputError, PolicyError
 from dphmm.formatting import Result, export_fields, exported
 from dphmm.geometry.sensitivity_hull import SensitivityHull

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_constraint, copy_read_only
-from dphmm.audit.tables import MAX_LISTED_STATES, describe_hull
+from dphmm.audit.input_tables import MAX_LISTED_STATES, describe_hull
 from dphmm.errors import ConfigurationError, InvalidInputError
 from dphmm.formatting import Result, export_fields, exported, name_states
 from dphmm.geometry.measurements import Measurements

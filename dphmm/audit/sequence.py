@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_distribution, as_points, check_epsilon
-from dphmm.audit import inference
-from dphmm.audit.inference import DEFAULT_TOP_K, Accuracy, AdversaryAudit, InferenceMetrics, compute_inference_metrics
+from dphmm.audit import inference_metrics
+from dphmm.audit.inference_metrics import (
+    DEFAULT_TOP_K,
+    Accuracy,
+    AdversaryAudit,
+    InferenceMetrics,
+    compute_inference_metrics,
+)
 from dphmm.errors import ConfigurationError, InvalidInputError, SingletonConstraintError, StochasticError
 from dphmm.formatting import Result, exported, format_kilometres, format_odds, name_states
 from dphmm.model import (
@@ -525,15 +531,15 @@ def _audit_adversary(
     wait_for_path = run_in_background(compute_path_and_filtered_metrics)
     smoothed = smooth_releases(model, observed, filtering)
     smoothed_metrics = compute_inference_metrics(smoothed, points, k, cell)
-    uninformed = inference.predict_without_releases(model, sequence.steps, start, sequence.first_slot)
+    uninformed = inference_metrics.predict_without_releases(model, sequence.steps, start, sequence.first_slot)
     predictions: Iterable[Belief | None] = repeat(None) if is_public else filtering.predicted
     steps = tuple(_audit_step(replay, belief) for replay, belief in zip(replays, predictions, strict=False))
     path, filtered_metrics = wait_for_path()
     accuracies = None
     if truth is not None:
-        exact = inference.condition_on_measurements(points, truth, uninformed)
+        exact = inference_metrics.condition_on_measurements(points, truth, uninformed)
         compared = (uninformed, filtered, smoothed, exact)
-        accuracies = tuple(inference.compute_accuracy(beliefs, points, truth, k) for beliefs in compared)
+        accuracies = tuple(inference_metrics.compute_accuracy(beliefs, points, truth, k) for beliefs in compared)
     factors = [step.constrained_dp_factor for step in steps]
     costs = map(constrained_cost, sequence.epsilons.tolist(), factors)
     return SequenceAudit(
@@ -568,7 +574,7 @@ def _audit_step(replay: Replay, belief: Belief | None) -> StepAudit:
     measurements = releaser.measurements
     to_protect = 0
     if protection.added:
-        body = inference.get_body_type(protection)
+        body = inference_metrics.get_body_type(protection)
         noise_scope = releaser.settings.noise_scope
         exposed = exposed_states(releaser.policy, measurements, plan.constraint, body, noise_scope=noise_scope)
         to_protect = len(exposed)
@@ -580,7 +586,7 @@ def _audit_step(replay: Replay, belief: Belief | None) -> StepAudit:
         num_exposed_before_repair=to_protect,
         hull_volume=protection.body.volume,
         constrained_dp_factor=protection.diameter,
-        adversary=None if belief is None else inference.audit_support(protection, measurements, belief.support),
+        adversary=None if belief is None else inference_metrics.audit_support(protection, measurements, belief.support),
         num_components=likeliest_component.num_components,
         is_unprotected=likeliest_component.is_unprotected,
         all_unprotected=not (plan.constraint & ~protection.open).any(),

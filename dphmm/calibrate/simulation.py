@@ -14,22 +14,22 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import betaincinv, expit, stdtrit
 
 from dphmm.arrays import FloatArray, IntArray, as_floats
-from dphmm.audit.empirical import CONFIDENCE
-from dphmm.audit.inference import compute_inference_metrics, predict_without_releases
+from dphmm.audit.empirical_epsilon import CONFIDENCE
+from dphmm.audit.inference_metrics import compute_inference_metrics, predict_without_releases
 from dphmm.errors import EventError, InvalidInputError
 from dphmm.events import Event, EventOdds
 from dphmm.events.automaton import Automaton
 from dphmm.events.chain_start import make_chain
 from dphmm.formatting import exported
-from dphmm.mechanisms.base import TABLE_MECHANISMS
+from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel, Observations, filter_releases, sample_paths, smooth_releases
 from dphmm.model.forward_backward import Filtering
 from dphmm.model.point_estimate import Inference, expected_distance
-from dphmm.model.reversal import compute_stationary_distribution
+from dphmm.model.stationary_distribution import compute_stationary_distribution
 from dphmm.model.time_classes import HOURS_PER_WEEK
 from dphmm.random import derive_seed
 from dphmm.release import Releaser, StepPlan
-from dphmm.release.noise import StepNoise
+from dphmm.release.step_noise import StepNoise
 from dphmm.space.trajectory import round_to_microseconds
 from dphmm.validation import Integers, NoiseEpsilon, PositiveInt, SeedOrGenerator, check_arguments
 

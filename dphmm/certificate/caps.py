@@ -13,7 +13,7 @@ from dphmm.certificate.canonical_forms import Lines, Plain, expand_initial
 from dphmm.errors import InvalidInputError
 from dphmm.events.automaton import Automaton, Layer
 from dphmm.events.chain_start import make_chain
-from dphmm.mechanisms.base import TABLE_MECHANISMS
+from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.release.caps import EventCaps
 from dphmm.release.engine import Releaser

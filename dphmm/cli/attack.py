@@ -14,7 +14,7 @@ from dphmm.cli.shared_options import READING, build_data, input_options, own_mod
 from dphmm.errors import ConfigurationError, import_library
 
 if TYPE_CHECKING:
-    from dphmm.attack.measures import ChannelResult
+    from dphmm.attack.outcomes import ChannelResult
     from dphmm.jobs.attack.tracks import AttackResult
 
 _PAGES = (".html", ".htm")

@@ -368,7 +368,7 @@ def synthesize_command(model: Path, output: Path | None, compare: tuple[str, ...
     from dphmm.jobs.model.loading import load_model
     from dphmm.jobs.model.synthesis import compare_users, find_slots, synthesize
     from dphmm.writers.formats import check_format
-    from dphmm.writers.paths import PATH_FORMATS
+    from dphmm.writers.synthetic_paths import PATH_FORMATS
 
     picture = options["picture"]
     seed = options["seed"]

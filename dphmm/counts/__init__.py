@@ -8,8 +8,8 @@ coupled estimators; they begin at a `Start`.
 """
 
 from dphmm.counts.chain_estimate import ChainFilter, Start, smooth_counts
+from dphmm.counts.noisy_stream import count_states, release
 from dphmm.counts.post_processing import ESTIMATORS, compare, estimate, least_squares, maximum_likelihood, post_process
-from dphmm.counts.stream import count_states, release
 
 __all__ = [
     "ESTIMATORS",

@@ -31,7 +31,7 @@ from scipy.linalg.lapack import dpotrf
 from scipy.special import erfcx
 
 from dphmm.arrays import BoolArray, FloatArray, as_distribution, as_numbers, check_budget
-from dphmm.counts.stream import as_noisy, as_scales, as_transition, as_whole
+from dphmm.counts.noisy_stream import as_noisy, as_scales, as_transition, as_whole
 from dphmm.errors import ConfigurationError, CountError, StochasticError
 from dphmm.stochastic_matrix import MatrixLike
 from dphmm.threads import limit_to_one_thread

@@ -22,7 +22,7 @@ from dphmm.counts.map_estimate import (
     solve_real_map,
     solve_real_map_by_cvxopt,
 )
-from dphmm.counts.stream import (
+from dphmm.counts.noisy_stream import (
     SENSITIVITY,
     Budget,
     CountMechanism,

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.jobs.input_data import Data
-from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, resolve_mechanism
+from dphmm.mechanisms.registry import MECHANISMS, TABLE_MECHANISMS, resolve_mechanism
 from dphmm.model.time_classes import ClassScheme
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.policy.expression import canonicalize_policy

@@ -25,7 +25,7 @@ from dphmm.evaluation.split import Split, get_model_path
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.jobs.batch.workers import Engine, Processes
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.registry import MechanismName
 from dphmm.model.forward_backward import smooth
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope

@@ -38,7 +38,7 @@ from dphmm.release.engine import Releaser
 from dphmm.release.ledger import constrained_cost
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import create_file, read_document
-from dphmm.tables.binary_files import read_parquet, write_parquet
+from dphmm.tables.parquet_files import read_parquet, write_parquet
 from dphmm.validation import check_arguments
 
 # Column → its type. The table contains true locations and is private.

@@ -17,17 +17,17 @@ from dphmm.evaluation.config import EvaluationConfig, Setting
 from dphmm.jobs.model.loading import load_model
 from dphmm.jobs.model.region import region
 from dphmm.jobs.model.training_users import find_training_users
-from dphmm.model.fitting import extend, fit_shrunk
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import state_sequence
+from dphmm.model.observed_moves import state_sequence
+from dphmm.model.shrinkage import extend, fit_shrunk
 from dphmm.model.time_classes import TimeClasses
 from dphmm.policy.expression import parse_policy
 from dphmm.space.grid import Grid
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import Trajectory
 from dphmm.tables import create_file, read_document, write_text
-from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import find_first_flaw, read_json
+from dphmm.tables.numpy_files import read_npz
 
 _STATES_FILE = "PRIVATE-sequences.npz"
 _NAMES_FILE = "PRIVATE-split.json"

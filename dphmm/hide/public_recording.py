@@ -14,8 +14,8 @@ import numpy as np
 import shapely
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.hide.points import Points, distance_km
 from dphmm.hide.receiver_errors import check_errors, find_errors
+from dphmm.hide.recording_points import Points, distance_km
 from dphmm.hide.zone import HiddenZone
 from dphmm.space.trajectory import Recording
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import ConfigurationError
-from dphmm.hide.points import TRIP_GAP, Points, describe_point, distance_km
+from dphmm.hide.recording_points import TRIP_GAP, Points, describe_point, distance_km
 from dphmm.model.blank_model import KINDS
 
 # The activity in a file → the type of movement, with its usual speed and its speed limit.

@@ -18,7 +18,7 @@ import numpy as np
 
 from dphmm.arrays import BoolArray, FloatArray
 from dphmm.errors import ConfigurationError, import_library
-from dphmm.hide.points import distance_km
+from dphmm.hide.recording_points import distance_km
 from dphmm.space.trajectory import SENSORS, Recording, Segment
 from dphmm.tables import Feature, create_file, iso_time, write_csv, write_features
 from dphmm.validation import check_arguments

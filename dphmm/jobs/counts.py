@@ -17,8 +17,8 @@ from dphmm.certificate.streams import open_stream_certificate
 from dphmm.counts import ESTIMATORS, compare, count_states, estimate
 from dphmm.counts import release as add_noise
 from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
+from dphmm.counts.noisy_stream import SENSITIVITY, CountMechanism, NumUsers, as_counts, as_scales, as_transition
 from dphmm.counts.post_processing import RAW
-from dphmm.counts.stream import SENSITIVITY, CountMechanism, NumUsers, as_counts, as_scales, as_transition
 from dphmm.errors import ConfigurationError, CountError, DataFileError
 from dphmm.formatting import Result, describe_ratio_bound, void_guarantees_if_seeded
 from dphmm.jobs.input_data import DataLike, Dropped

@@ -46,8 +46,8 @@ from dphmm.landmarks import (
     stay_points,
     uniform_scheme,
 )
-from dphmm.landmarks.schemes import Change, Rate
-from dphmm.landmarks.series import DEFAULT_SPACING_KM
+from dphmm.landmarks.budget_schemes import Change, Rate
+from dphmm.landmarks.noisy_series import DEFAULT_SPACING_KM
 from dphmm.landmarks.stays import StayMinutes, StayRadius, UtcOffset
 from dphmm.leakage.loss_function import read_numbers
 from dphmm.leakage.over_time import sum_budgets_upwards
@@ -464,7 +464,7 @@ def release_track_with_planar_noise(
         ``"lattice"`` for exact noise on a lattice to which locations are rounded (`dphmm.landmarks.planar_lattice`), or
         ``"planar-laplace"`` for noise in double precision, as in the papers.
     spacing
-        The step of the lattice, kilometres. Defaults to `dphmm.landmarks.series.DEFAULT_SPACING_KM`.
+        The step of the lattice, kilometres. Defaults to `dphmm.landmarks.noisy_series.DEFAULT_SPACING_KM`.
     bbox
         South, west, north and east, degrees, chosen independently of the user. A value outside is moved to the border,
         which is post-processing. Defaults to the Earth; values beyond the image of the plane then have no degrees.

@@ -13,7 +13,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.model.loading import Model
-from dphmm.mechanisms.base import MechanismLike
+from dphmm.mechanisms.registry import MechanismLike
 from dphmm.model.model import MarkovModel
 from dphmm.policy.graph import PolicyLike, as_policy
 from dphmm.random import Rng, as_random_source

@@ -6,8 +6,16 @@ noise (exact with `lattice_noise` or `planar_lattice`, or Laplace as in the pape
 correlation.
 """
 
-from dphmm.landmarks.schemes import Adaptive, LandmarkBudget, Release, Timeline, skip_scheme, timeline, uniform_scheme
-from dphmm.landmarks.series import (
+from dphmm.landmarks.budget_schemes import (
+    Adaptive,
+    LandmarkBudget,
+    Release,
+    Timeline,
+    skip_scheme,
+    timeline,
+    uniform_scheme,
+)
+from dphmm.landmarks.noisy_series import (
     Noise,
     ReleasedSeries,
     laplace_noise,

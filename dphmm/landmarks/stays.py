@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray, as_instants, as_points
 from dphmm.errors import BudgetError, ConfigurationError, CoordinateError, TimeOrderError
-from dphmm.landmarks.schemes import as_times, check_increasing
+from dphmm.landmarks.budget_schemes import as_times, check_increasing
 from dphmm.tolerances import MAX_SCALE, MIN_SCALE
 from dphmm.validation import Interval, check_arguments
 

@@ -32,7 +32,7 @@ from scipy import sparse
 
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.errors import InvalidInputError, StochasticError
-from dphmm.landmarks.schemes import timeline, validate_budgets
+from dphmm.landmarks.budget_schemes import timeline, validate_budgets
 from dphmm.leakage import backward_leakage as backward_leakage
 from dphmm.leakage import compute_leakage
 from dphmm.leakage import forward_leakage as forward_leakage

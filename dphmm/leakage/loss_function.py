@@ -24,7 +24,7 @@ from dphmm.errors import BudgetError, DataFileError, InvalidInputError, Stochast
 from dphmm.leakage.envelope import compute_loss, compute_slack, find_hull_vertices, find_largest_loss, solve_supremum
 from dphmm.leakage.row_pairs import NO_LOSS, Excess
 from dphmm.stochastic_matrix import MIN_PROBABILITY, MatrixLike, as_stochastic, build_csr
-from dphmm.tables.binary_files import read_npy, read_npz
+from dphmm.tables.numpy_files import read_npy, read_npz
 from dphmm.tables.source import Allowance
 from dphmm.tables.table import content_lines, join_names
 from dphmm.tables.values import parse_fraction, parse_number, shorten_message

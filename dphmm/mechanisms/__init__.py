@@ -1,15 +1,6 @@
 """Noise mechanisms."""
 
-from dphmm.mechanisms.base import (
-    BODY_BY_MECHANISM,
-    EXACT_COLUMN,
-    MECHANISMS,
-    PLANAR_MECHANISMS,
-    TABLE_MECHANISMS,
-    Mechanism,
-    MechanismName,
-    register_mechanism,
-)
+from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.conformance import check_mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.noise_tables import TableMechanism
@@ -19,6 +10,15 @@ from dphmm.mechanisms.norm_noise import (
     NormMechanism,
     PlanarIsotropicMechanism,
     PlanarLaplaceMechanism,
+)
+from dphmm.mechanisms.registry import (
+    BODY_BY_MECHANISM,
+    EXACT_COLUMN,
+    MECHANISMS,
+    PLANAR_MECHANISMS,
+    TABLE_MECHANISMS,
+    MechanismName,
+    register_mechanism,
 )
 
 __all__ = [

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from dphmm.arrays import FloatArray
 from dphmm.errors import GuaranteeError, InvalidInputError
 from dphmm.mechanisms import noise_tables, norm_noise
-from dphmm.mechanisms.base import MECHANISM_REGISTRY, MECHANISMS, Mechanism, SampleSize
+from dphmm.mechanisms.base import Mechanism, SampleSize
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
+from dphmm.mechanisms.registry import MECHANISM_REGISTRY, MECHANISMS
 from dphmm.random import as_random_source
 from dphmm.validation import check_arguments
 

@@ -14,7 +14,7 @@ from dphmm.arrays import FloatArray, IntArray, as_integers
 from dphmm.errors import InvalidInputError, StateError
 from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import MoveTable, extract_moves, find_best_weight, sum_others
+from dphmm.model.observed_moves import MoveTable, extract_moves, find_best_weight, sum_others
 from dphmm.validation import check_arguments
 
 # The candidate weights of the model of all users, in moves and timesteps.

@@ -24,16 +24,16 @@ from dphmm.errors import (
     StochasticError,
 )
 from dphmm.model.calibrated_radii import CalibratedRadii
-from dphmm.model.moves import MoveCounts, StateSequence, check_states, count_pairs, extract_moves
 from dphmm.model.multi_step import Gap, LimitDistributions, Powers, build_homogeneous_gap
+from dphmm.model.observed_moves import MoveCounts, StateSequence, check_states, count_pairs, extract_moves
 from dphmm.model.outside_states import OutsideStates
 from dphmm.model.time_classes import TimeClasses
 from dphmm.model.transition_operator import IDENTITY, Operator, TransitionOperator
 from dphmm.space.states import StateSpace
 from dphmm.space.trajectory import round_to_microseconds
 from dphmm.stochastic_matrix import MatrixLike, as_stochastic, build_csr
-from dphmm.tables.binary_files import read_npz
 from dphmm.tables.json_toml import parse_json
+from dphmm.tables.numpy_files import read_npz
 from dphmm.tables.output import create_file
 from dphmm.tables.values import as_number, shorten, shorten_message
 from dphmm.tolerances import MAX_SCALE

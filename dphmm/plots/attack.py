@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.attack.measures import ADVERSARY_PHRASES, ChannelResult, build_frontier_lines, find_default_result
 from dphmm.attack.noise_channel import format_length
+from dphmm.attack.outcomes import ChannelResult
+from dphmm.attack.recommendation import ADVERSARY_PHRASES, build_frontier_lines, find_default_result
 from dphmm.html_report import Cell, Picture, Section
 from dphmm.jobs.attack.tracks import MIN_HABIT_DAYS, AttackResult
 from dphmm.plots import canvas
@@ -92,7 +93,7 @@ def draw_frontier(
     ax
         The axes.
     lines
-        Family → ``(k, 2)`` metres, from `dphmm.attack.measures.build_frontier_lines`. Those of dphmm are blue.
+        Family → ``(k, 2)`` metres, from `dphmm.attack.outcomes.build_frontier_lines`. Those of dphmm are blue.
     adversary
         The adversary, for the axis label.
     marked, label

@@ -9,7 +9,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import SecretsAudit
-from dphmm.audit.empirical import PairAudit
+from dphmm.audit.empirical_epsilon import PairAudit
 from dphmm.audit.policy import BodyAudit, ConstraintAudit, EntryAudit
 from dphmm.audit.realized_leakage import EventAudit
 from dphmm.audit.sequence import SequenceAudit

@@ -13,8 +13,8 @@ from dphmm.validation import check_arguments
 
 if TYPE_CHECKING:
     from dphmm.jobs.calibrate.results import CalibrationResult
-from dphmm.attack.measures import ADVERSARY_PHRASES, build_frontier_lines, select_protection_measure
-from dphmm.audit.empirical import CONFIDENCE
+from dphmm.attack.recommendation import ADVERSARY_PHRASES, build_frontier_lines, select_protection_measure
+from dphmm.audit.empirical_epsilon import CONFIDENCE
 from dphmm.plots.attack import draw_frontier
 
 _ERROR_CURVES = {

@@ -11,7 +11,7 @@ from dphmm.arrays import FloatArray, IntArray
 from dphmm.jobs.model.synthesis import Comparison
 from dphmm.model.mobility_statistics import BUCKETS
 from dphmm.model.model import MarkovModel
-from dphmm.model.reversal import compute_stationary_distribution
+from dphmm.model.stationary_distribution import compute_stationary_distribution
 from dphmm.plots.canvas import ORANGE, Axes, create_panels, label_curves, label_map, set_limits
 from dphmm.plots.maps import draw_cells, draw_scale, draw_segments, draw_space, extent
 from dphmm.plots.release import draw_ground

@@ -3,10 +3,10 @@
 A step predicts the belief, restricts and repairs the policy graph, samples a release and updates the belief.
 """
 
+from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.filter_state import FilterState
 from dphmm.release.ledger import Ledger
-from dphmm.release.limits import Limits
 from dphmm.release.planning import StepPlan
 from dphmm.release.record import PrivateDiagnostics, ReleaseRecord
 from dphmm.release.session import Session

@@ -21,8 +21,8 @@ from time import monotonic
 from typing import Any
 
 from dphmm.errors import DataFileError, InvalidInputError, OutputError, SessionBusyError, import_library
-from dphmm.tables.binary_files import connect
 from dphmm.tables.output import OWNER_ONLY, create_file, sync_folder
+from dphmm.tables.sqlite_files import connect
 from dphmm.tables.values import is_text
 
 # The application id in the file's header: ``dphm``.
@@ -97,7 +97,7 @@ class Migration:
 def _add_leases_and_access(execute: Execute) -> None:
     """Let several processes send messages, and the store contain devices.
 
-    See `dphmm.serve.recipient_tables.RecipientTables` and `dphmm.serve.access.AccessTable`.
+    See `dphmm.serve.recipient_tables.RecipientTables` and `dphmm.serve.devices_and_recipients.AccessTable`.
     """
     for column in ("leased_until", "waiting_since", "failures", "errors"):
         execute(f"ALTER TABLE delivery ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
@@ -107,7 +107,7 @@ def _add_leases_and_access(execute: Execute) -> None:
 
 
 def _add_recipients(execute: Execute) -> None:
-    """Let the store contain recipients. See `dphmm.serve.access.AccessTable`."""
+    """Let the store contain recipients. See `dphmm.serve.devices_and_recipients.AccessTable`."""
     execute("CREATE TABLE recipient (name TEXT PRIMARY KEY, body TEXT NOT NULL)")
 
 

@@ -23,7 +23,7 @@ from dphmm.arrays import BoolArray, FloatArray, as_floats, check_budget, hash_co
 from dphmm.errors import GuaranteeError, InvalidInputError, StateError
 from dphmm.events.cap_budget import CapTracker
 from dphmm.geometry.measurements import Measurements
-from dphmm.mechanisms.base import MECHANISMS, MechanismLike, translate_mechanism_errors
+from dphmm.mechanisms.registry import MECHANISMS, MechanismLike, translate_mechanism_errors
 from dphmm.model.belief import Belief
 from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import Inference
@@ -841,7 +841,7 @@ class Releaser:
     def log_likelihood(self, plan: StepPlan, released: npt.ArrayLike | None) -> FloatArray:
         """Compute the adversary's ``log p(z | s)`` of a release ``z`` for every state.
 
-        Each component has its own normaliser and support; see `dphmm.release.noise.StepNoise.log_density`. A state
+        Each component has its own normaliser and support; see `dphmm.release.step_noise.StepNoise.log_density`. A state
         outside the constraint set has the density of its surrogate, the nearest possible state.
 
         Parameters

@@ -12,7 +12,7 @@ from dphmm.caching import BoundedCache
 from dphmm.errors import ConfigurationError, PolicyError
 from dphmm.geometry.sensitivity_hull import SensitivityHull
 from dphmm.mechanisms import norm_noise
-from dphmm.mechanisms.base import MECHANISMS, TABLE_MECHANISMS, Mechanism, find_mechanism, translate_mechanism_errors
+from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from dphmm.mechanisms.noise_tables import (
     MAX_PROGRAM_LOCATIONS,
@@ -21,12 +21,13 @@ from dphmm.mechanisms.noise_tables import (
     count_hops,
     is_clique,
 )
+from dphmm.mechanisms.registry import MECHANISMS, TABLE_MECHANISMS, find_mechanism, translate_mechanism_errors
 from dphmm.model.belief import Belief
 from dphmm.policy.component_bodies import NoiseBody
 from dphmm.policy.protection import Protection
-from dphmm.release.noise import StepNoise, spread_over_quantiles
 from dphmm.release.query import Query
 from dphmm.release.settings import Settings
+from dphmm.release.step_noise import StepNoise, spread_over_quantiles
 
 # Steps repeat a few bodies and budgets: those of the previous steps, and the budgets that a schedule tries.
 _MECHANISM_CACHE_SIZE = 64

@@ -15,8 +15,8 @@ from dphmm.arrays import FloatArray, as_floats
 from dphmm.errors import CoordinateError, InvalidInputError
 from dphmm.geometry.measurements import Measurements
 from dphmm.geometry.span import exact_span
-from dphmm.mechanisms.base import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.mechanisms.lattice import Spacing
+from dphmm.mechanisms.registry import PLANAR_MECHANISMS, TABLE_MECHANISMS, is_lattice_mechanism
 from dphmm.policy.protection import Protection
 from dphmm.release.settings import Settings
 from dphmm.tolerances import RELATIVE_TOLERANCE

@@ -20,9 +20,9 @@ from dphmm.model.model import MarkovModel
 from dphmm.model.point_estimate import cell_rms_distance, expected_distance
 from dphmm.release.filter_state import FilterState
 from dphmm.release.ledger import DAY_SECONDS, Account, to_fraction
-from dphmm.release.noise import StepNoise, compute_table_posterior_error, spread_over_quantiles
 from dphmm.release.planning import Planner, StepPlan
 from dphmm.release.settings import Schedule
+from dphmm.release.step_noise import StepNoise, compute_table_posterior_error, spread_over_quantiles
 
 # The error of a prediction is followed from this number of states, which are spread over the long-run distribution.
 # Each costs one prediction for every step of the curve.

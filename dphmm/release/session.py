@@ -27,9 +27,9 @@ from dphmm.errors import (
 )
 from dphmm.events.cap_budget import CapTracker
 from dphmm.model.belief import Belief
+from dphmm.release.budget_limits import Limits
 from dphmm.release.engine import Releaser, share_filter_state
 from dphmm.release.ledger import Account, Ledger
-from dphmm.release.limits import Limits
 from dphmm.release.planning import StepPlan, as_state
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_store import Progress, Pruned, SampledRelease, SessionStore, StoredRelease

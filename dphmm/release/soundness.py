@@ -22,9 +22,10 @@ from dphmm.compilation import compile_if_hot
 from dphmm.errors import GuaranteeError
 from dphmm.geometry import check_loops
 from dphmm.geometry.gauge import Gauge
-from dphmm.mechanisms.base import MECHANISMS, Mechanism, Table, translate_mechanism_errors
+from dphmm.mechanisms.base import Mechanism, Table
 from dphmm.mechanisms.conformance import NUM_LATER_DRAWS, NUM_SAMPLES, check_mechanism, check_origin
 from dphmm.mechanisms.noise_tables import ROW_WEIGHT
+from dphmm.mechanisms.registry import MECHANISMS, translate_mechanism_errors
 from dphmm.model.belief import Belief
 from dphmm.policy.graph import PolicyGraph
 from dphmm.release.planning import StepPlan

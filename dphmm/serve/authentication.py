@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from starlette.requests import Request
 
-from dphmm.serve import incoming
-from dphmm.serve.access import Source
+from dphmm.serve import incoming_messages
 from dphmm.serve.config import find_entry
+from dphmm.serve.devices_and_recipients import Source
 from dphmm.serve.requests import read_body, read_json_or_fields
 
 
@@ -62,7 +62,7 @@ async def find_osmand_device(devices: Mapping[str, Source], request: Request) ->
 
 
 async def _find_traccar_device(devices: Mapping[str, Source], request: Request) -> Source | None:
-    device = incoming.parse_object(await read_body(request)).get("device_id")
+    device = incoming_messages.parse_object(await read_body(request)).get("device_id")
     return find_entry(devices, device) if isinstance(device, str) else None
 
 

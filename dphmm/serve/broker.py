@@ -15,11 +15,11 @@ from typing import Any
 
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionBusyError, SessionMismatchError, import_library
 from dphmm.release.database_backends import Database, PostgresDatabase
-from dphmm.serve.access import Source
 from dphmm.serve.config import Broker, get_mqtt_name, make_user_topic
 from dphmm.serve.delivery import MAX_RECONNECT_WAIT_S, POLL_INTERVAL_S, Backoff, describe_error, parse_broker_address
-from dphmm.serve.incoming import Received, read_owntracks
-from dphmm.serve.outgoing import is_relay_topic
+from dphmm.serve.devices_and_recipients import Source
+from dphmm.serve.incoming_messages import Received, read_owntracks
+from dphmm.serve.outgoing_messages import is_relay_topic
 
 _LOG = logging.getLogger(__name__)
 # Errors of the store. Messages wait at the broker until the store works again, however long it takes.

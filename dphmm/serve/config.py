@@ -23,9 +23,9 @@ from dphmm.errors import ConfigurationError, DphmmError, PolicyError
 from dphmm.jobs.region_map import COAST
 from dphmm.plots.webmap import parse_tile_host
 from dphmm.policy.lengths import parse_length
+from dphmm.release.budget_limits import Limits
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import ReleaseSettings
-from dphmm.release.limits import Limits
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.space.fix_quality import MAX_ACCURACY_M
 from dphmm.tables.json_toml import find_first_flaw, read_keys
@@ -429,7 +429,7 @@ class RelayConfig(_StrictModel):
         Budget limits of each user; the keys of `dphmm.Limits`.
     device, page, recipient : sequence
         Devices that post, access to the pages of users, and recipients: one table of the file for each. With PostgreSQL
-        the database contains further ones; see `dphmm.serve.access`.
+        the database contains further ones; see `dphmm.serve.devices_and_recipients`.
     mqtt : Broker, optional
         Broker at which phones post.
     basemap : str, optional

@@ -30,9 +30,9 @@ import httpx
 from dphmm.errors import DphmmError, import_library
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient
-from dphmm.serve.incoming import Fix, to_seconds
+from dphmm.serve.incoming_messages import Fix, to_seconds
 from dphmm.serve.metrics import DELIVERED, FAILED, SET_ASIDE, Metrics
-from dphmm.serve.outgoing import (
+from dphmm.serve.outgoing_messages import (
     Message,
     build_http_content,
     build_owntracks_message,

@@ -47,7 +47,7 @@ class DeviceTables:
         Parameters
         ----------
         user, device : str
-            The user, and the name of the device, see `dphmm.serve.access.Source`.
+            The user, and the name of the device, see `dphmm.serve.devices_and_recipients.Source`.
         preferred : collection of str
             Names of the preferred device.
         silence_s : float

@@ -24,8 +24,7 @@ from starlette.routing import Route
 
 import dphmm
 from dphmm.errors import DataFileError, DphmmError, OutputError, SessionMismatchError
-from dphmm.serve import incoming, page
-from dphmm.serve.access import Source
+from dphmm.serve import incoming_messages, page
 from dphmm.serve.authentication import (
     find_basic_device,
     find_bearer_device,
@@ -36,6 +35,7 @@ from dphmm.serve.authentication import (
 from dphmm.serve.broker import Listener, SharedListener, Shares
 from dphmm.serve.config import HEADER_VALUE_RULE, Recipient, RelayConfig
 from dphmm.serve.delivery import POLL_INTERVAL_S, Outbox, Senders, TrueLocationForwarder, cancel_tasks, open_senders
+from dphmm.serve.devices_and_recipients import Source
 from dphmm.serve.metrics import Metrics
 from dphmm.serve.requests import (
     EXCEPTION_HANDLERS,
@@ -70,7 +70,7 @@ class _App:
     path: str
     find_device: Callable[[Mapping[str, Source], Request], Awaitable[Source | None]]
     read_content: Callable[[Request], Awaitable[Any]]
-    parse: Callable[[Any], incoming.Received]
+    parse: Callable[[Any], incoming_messages.Received]
     answer: str
     refusal: Refusal = _UNKNOWN_TOKEN
     methods: tuple[str, ...] = ("POST",)
@@ -83,13 +83,13 @@ class _App:
 _GET_AND_POST = ("GET", "POST")
 _APPS = (
     # OwnTracks expects a list of messages for the app.
-    _App("/owntracks", find_basic_device, read_body, incoming.read_owntracks, "[]"),
-    _App("/overland", find_bearer_device, read_body, incoming.read_overland, '{"result":"ok"}'),
+    _App("/owntracks", find_basic_device, read_body, incoming_messages.read_owntracks, "[]"),
+    _App("/overland", find_bearer_device, read_body, incoming_messages.read_overland, '{"result":"ok"}'),
     _App(
         "/osmand",
         find_osmand_device,
         read_json_or_fields,
-        incoming.read_osmand,
+        incoming_messages.read_osmand,
         "",
         (400, _UNKNOWN_DEVICE),
         _GET_AND_POST,
@@ -98,16 +98,21 @@ _APPS = (
         "/traccar",
         find_osmand_device,
         read_json_or_fields,
-        incoming.read_osmand,
+        incoming_messages.read_osmand,
         "",
         (404, _UNKNOWN_DEVICE),
         _GET_AND_POST,
     ),
-    _App("/gpslogger", find_gpslogger_device, read_fields, incoming.read_gpslogger, "", methods=_GET_AND_POST),
+    _App("/gpslogger", find_gpslogger_device, read_fields, incoming_messages.read_gpslogger, "", methods=_GET_AND_POST),
     _App(
-        "/home-assistant/{token}", find_webhook_device, read_body, incoming.read_home_assistant, "{}", _UNKNOWN_WEBHOOK
+        "/home-assistant/{token}",
+        find_webhook_device,
+        read_body,
+        incoming_messages.read_home_assistant,
+        "{}",
+        _UNKNOWN_WEBHOOK,
     ),
-    _App("/fix", find_bearer_device, read_body, incoming.read_plain, '{"result":"ok"}'),
+    _App("/fix", find_bearer_device, read_body, incoming_messages.read_plain, '{"result":"ok"}'),
 )
 
 
@@ -130,7 +135,7 @@ class Relay:
         self.listener: Listener | SharedListener | None = None
         self.forwarders: list[TrueLocationForwarder] = []
 
-    async def take(self, source: Source, received: incoming.Received) -> None:
+    async def take(self, source: Source, received: incoming_messages.Received) -> None:
         """Release the locations of a message, and wake the senders of its recipients."""
         user = source.user
         outcome = await self.sessions.take(user, received, source.device)

@@ -34,7 +34,7 @@ from dphmm.release.session import Session
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
-from dphmm.serve.outgoing import Message
+from dphmm.serve.outgoing_messages import Message
 from dphmm.serve.recipient_tables import FOREVER, RecipientState
 from dphmm.serve.sessions import Sessions
 from dphmm.space.projection import wrap_longitude

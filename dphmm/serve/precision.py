@@ -15,7 +15,7 @@ from math import ceil, sqrt
 import numpy as np
 
 from dphmm.errors import CoordinateError
-from dphmm.serve.outgoing import LatLon, Message
+from dphmm.serve.outgoing_messages import LatLon, Message
 from dphmm.space import LocalProjection
 
 # Centres are sent with six decimals (0.06 m per axis), radii are read from rows with one decimal of a metre.

@@ -33,14 +33,14 @@ from dphmm.release.session import get_slot
 from dphmm.release.session_store import SessionStore, StoredRelease
 from dphmm.release.session_terms import MAIN_QUERY, StoredSession
 from dphmm.release.trajectory import FixFilter, RecordedReleaseStream, locate_release, to_degrees
-from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import Recipient, RelayConfig
 from dphmm.serve.device_tables import DeviceTables
-from dphmm.serve.incoming import Fix, Received, to_seconds
+from dphmm.serve.devices_and_recipients import Access, AccessTable
+from dphmm.serve.incoming_messages import Fix, Received, to_seconds
 from dphmm.serve.login_table import LoginTable
 from dphmm.serve.map_adversary import build_map_model
-from dphmm.serve.outgoing import Message
+from dphmm.serve.outgoing_messages import Message
 from dphmm.serve.precision import PrecisionGrid
 from dphmm.serve.recipient_tables import FOREVER, Lease, RecipientState, RecipientTables
 from dphmm.space.fix_quality import INACCURATE, REASONS, find_refused, select_most_accurate
@@ -179,7 +179,7 @@ def check_sessions(config: RelayConfig, accept_changes: bool = False) -> None:
 # reasons are not counted separately. Fixes of an ``other_device`` are dropped, because the preferred device of the user
 # is not silent. Fixes too far ``ahead`` in the future are dropped, and so are fixes beyond the last time kept while the
 # relay's ``clock`` is doubtful. Fixes are ``refused`` if the model was trained on the user. The other outcomes concern
-# entries that are not locations: see `dphmm.serve.incoming.RejectReason`.
+# entries that are not locations: see `dphmm.serve.incoming_messages.RejectReason`.
 OUTCOMES = (
     "released",
     "unreleased",
@@ -292,7 +292,7 @@ class Sessions:
         received : Received
             Content of the message.
         device : str
-            Name of the device that posts, see `dphmm.serve.access.Source`.
+            Name of the device that posts, see `dphmm.serve.devices_and_recipients.Source`.
 
         Returns
         -------

@@ -39,9 +39,9 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.release.ledger import DAY_SECONDS
 from dphmm.release.session_store import SessionStore
 from dphmm.release.settings import DEFAULT_DAILY_EPSILON, Schedule
-from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.clock import get_current_second
 from dphmm.serve.config import GUIDE, RelayConfig, StoredRecipient, check_name, generate_token, hash_token
+from dphmm.serve.devices_and_recipients import Access, AccessTable
 from dphmm.tables import check_output, create_file, iso_time, write_text
 from dphmm.tables.json_toml import read_keys
 from dphmm.validation import Interval, NoiseEpsilon, NonNegativeInt, NonNegativeNumber, PositiveInt, check_arguments

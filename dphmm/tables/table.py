@@ -22,8 +22,8 @@ from dphmm.errors import (
     TimeOrderError,
     import_library,
 )
-from dphmm.tables.binary_files import PARQUET_SUFFIXES, read_parquet, write_parquet
 from dphmm.tables.output import create_file
+from dphmm.tables.parquet_files import PARQUET_SUFFIXES, read_parquet, write_parquet
 from dphmm.tables.source import Document, get_suffix, read_document
 from dphmm.tables.values import Times, format_cell, format_time, parse_number, parse_time, parse_times, shorten_message
 from dphmm.validation import check_arguments

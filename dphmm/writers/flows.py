@@ -18,7 +18,8 @@ from dphmm.errors import DataFileError, import_library
 from dphmm.flows.areas import Areas
 from dphmm.flows.noisy_tables import KEY_COLUMNS, NUMERIC_COLUMNS, REST, format_interval
 from dphmm.tables import check_output, create_file, read_document, write_csv
-from dphmm.tables.binary_files import OpenParquet, connect, write_parquet
+from dphmm.tables.parquet_files import OpenParquet, write_parquet
+from dphmm.tables.sqlite_files import connect
 from dphmm.validation import check_arguments
 from dphmm.writers.formats import check_format
 from dphmm.writers.geopackage import write_layers

@@ -20,7 +20,7 @@ from dphmm.formatting import format_ratio_bound, format_upper_bound
 from dphmm.release.ledger import sum_budgets
 from dphmm.tables import read_document
 from dphmm.tables.arrow_columns import build_binary_column
-from dphmm.tables.binary_files import read_parquet, write_parquet
+from dphmm.tables.parquet_files import read_parquet, write_parquet
 from dphmm.tables.values import shorten_message
 from dphmm.tables.vector_files import read_layers
 from dphmm.validation import check_arguments

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from dphmm import KNormMechanism, LaplaceMechanism, MarkovModel, PolicyGraph, SensitivityHull
-from dphmm.audit.empirical import audit_pair
+from dphmm.audit.empirical_epsilon import audit_pair
 from dphmm.audit.policy import audit_constraints
 from dphmm.model import Observations, filter_releases, find_release_path, smooth_releases
 from scripts.benchmarks.report import Report, time_once

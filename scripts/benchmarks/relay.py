@@ -27,8 +27,8 @@ import tomli_w
 from dphmm import MarkovModel
 from dphmm.release.database_backends import is_server
 from dphmm.release.session_store import SessionStore
-from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
+from dphmm.serve.devices_and_recipients import AccessTable
 from dphmm.space import Grid
 from scripts.benchmarks.report import Report
 from scripts.benchmarks.town import walk

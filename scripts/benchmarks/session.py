@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from dphmm.release.limits import Limits
+from dphmm.release.budget_limits import Limits
 from dphmm.release.session import Session
 from scripts.benchmarks.report import Report, time_once
 from scripts.benchmarks.town import make_releaser

@@ -17,7 +17,7 @@ import numpy as np
 from dphmm import MarkovModel, Releaser, ReleaseSettings, Schedule
 from dphmm.arrays import IntArray
 from dphmm.cli.demo import CELL_KM, NUM_DAYS, NUM_USERS, RELEASED_USERS, STEP_SECONDS
-from dphmm.model.moves import state_sequences
+from dphmm.model.observed_moves import state_sequences
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from dphmm.space.grid import Grid
 from scripts.drawings.sheet import create_panels, finish, save, write

@@ -18,7 +18,7 @@ import numpy as np
 
 from dphmm import Measurements, PolicyGraph, ReleaseSettings, read
 from dphmm.attack import TableChannel
-from dphmm.audit.tables import build_policy_graph, read_edges, read_prior, read_secrets, read_states
+from dphmm.audit.input_tables import build_policy_graph, read_edges, read_prior, read_secrets, read_states
 from dphmm.cli.model import show as show_model
 from dphmm.cli.release import answer_lines, release_command
 from dphmm.cli.shared_options import build_caps, build_settings
@@ -54,7 +54,7 @@ from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes
 from dphmm.release.record import ReleaseRecord
 from dphmm.release.session_terms import Terms
-from dphmm.serve import incoming
+from dphmm.serve import incoming_messages
 from dphmm.serve.config import RelayConfig
 from dphmm.space.projection import LocalProjection
 from dphmm.tables import Table, TimedTable
@@ -224,7 +224,7 @@ def _use_lines(path: Path) -> None:
 def _use_phone(path: Path) -> None:
     """Read the message of an app: JSON, or fields of a form."""
     name = path.name.removesuffix("_fields")
-    getattr(incoming, f"read_{name}")(path.read_bytes() if name == path.name else dict(parse_qsl(_read(path))))
+    getattr(incoming_messages, f"read_{name}")(path.read_bytes() if name == path.name else dict(parse_qsl(_read(path))))
 
 
 def _use_checkpoint(path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import Belief
-from dphmm.audit.inference import (
+from dphmm.audit.inference_metrics import (
     compute_accuracy,
     compute_inference_metrics,
     condition_on_measurements,

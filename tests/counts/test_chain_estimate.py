@@ -17,7 +17,7 @@ from dphmm.counts.chain_estimate import (
     filter_counts,
     smooth_counts,
 )
-from dphmm.counts.stream import as_transition
+from dphmm.counts.noisy_stream import as_transition
 from tests.counts.oracles import (
     compute_count_transition,
     compute_log_multinomial,

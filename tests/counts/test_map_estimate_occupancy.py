@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy
-from dphmm.counts.stream import as_transition
+from dphmm.counts.noisy_stream import as_transition
 
 
 @pytest.mark.parametrize("size", [3, 300])

@@ -22,13 +22,14 @@ from dphmm.geometry.gauge import Gauge
 from dphmm.jobs import audit_session, build_blank_model, region, release
 from dphmm.jobs.release.guarantees import summarize_guarantee
 from dphmm.mechanisms import check_mechanism, register_mechanism
-from dphmm.mechanisms.base import MECHANISM_REGISTRY, Mechanism
+from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.conformance import is_shipped
+from dphmm.mechanisms.registry import MECHANISM_REGISTRY
 from dphmm.release import Session, SessionStore
 from dphmm.release.record import ReleaseRecord
 from tests.command_line import run
 from tests.extensions.pages import forget, install, read_file
-from tests.mechanisms.test_base_catalogue import EPSILON, EVERY, HULL
+from tests.mechanisms.test_registry import EPSILON, EVERY, HULL
 from tests.running_example import F, build_graph
 
 CODE = read_file("own_mechanism.md", "elliptic_noise.py")

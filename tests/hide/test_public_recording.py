@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dphmm.hide.public_recording import build_public_recording
-from tests.hide.test_points import make_points
+from tests.hide.test_recording_points import make_points
 from tests.hide.test_zone import ZONE
 
 

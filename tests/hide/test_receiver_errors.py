@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
 from dphmm.hide.receiver_errors import check_errors, find_errors, find_jumps, get_max_speeds
-from tests.hide.test_points import make_points
+from tests.hide.test_recording_points import make_points
 
 HOUR = 3600
 

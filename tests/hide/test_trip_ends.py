@@ -9,7 +9,7 @@ from dphmm.hide.receiver_errors import find_errors
 from dphmm.hide.square import Square
 from dphmm.hide.trip_ends import find_ends, find_far_ends
 from dphmm.hide.zone import HiddenZone
-from tests.hide.test_points import make_points
+from tests.hide.test_recording_points import make_points
 
 HOUR = 3600
 

@@ -12,7 +12,7 @@ from dphmm.errors import InvalidInputError
 from dphmm.jobs import Data, release_live
 from dphmm.readers import read_frame
 from dphmm.readers.reading import read_recording
-from dphmm.serve import incoming
+from dphmm.serve import incoming_messages
 from dphmm.space.fix_quality import REASONS
 from tests import command_line
 
@@ -259,20 +259,24 @@ def test_batch_noise_differs_if_only_the_accuracy_differs(town):
 @pytest.mark.parametrize(
     "received",
     [
-        incoming.read_osmand({"timestamp": "1709802000", "lat": "45", "lon": "7", "valid": "false"}),
-        incoming.read_osmand({"timestamp": "1709802000", "lat": "45", "lon": "7", "accuracy": "-1"}),
-        incoming.read_owntracks(b'{"_type": "location", "tst": 1709802000, "lat": 45, "lon": 7, "acc": -1}'),
-        incoming.read_overland(
+        incoming_messages.read_osmand({"timestamp": "1709802000", "lat": "45", "lon": "7", "valid": "false"}),
+        incoming_messages.read_osmand({"timestamp": "1709802000", "lat": "45", "lon": "7", "accuracy": "-1"}),
+        incoming_messages.read_owntracks(b'{"_type": "location", "tst": 1709802000, "lat": 45, "lon": 7, "acc": -1}'),
+        incoming_messages.read_overland(
             b'{"locations": [{"geometry": {"type": "Point", "coordinates": [7, 45]}, '
             b'"properties": {"timestamp": "2024-03-07T09:00:00Z", "horizontal_accuracy": -1}}]}'
         ),
-        incoming.read_traccar(
+        incoming_messages.read_traccar(
             b'{"location": {"timestamp": "2024-03-07T09:00:00Z", '
             b'"coords": {"latitude": 45, "longitude": 7, "accuracy": -1}}}'
         ),
-        incoming.read_home_assistant(b'{"type": "update_location", "data": {"gps": [45, 7], "gps_accuracy": -1}}'),
-        incoming.read_gpslogger({"lat": "45", "lon": "7", "acc": "-1"}),
-        incoming.read_plain(b'[{"time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": 7, "valid": false}]'),
+        incoming_messages.read_home_assistant(
+            b'{"type": "update_location", "data": {"gps": [45, 7], "gps_accuracy": -1}}'
+        ),
+        incoming_messages.read_gpslogger({"lat": "45", "lon": "7", "acc": "-1"}),
+        incoming_messages.read_plain(
+            b'[{"time": "2024-03-07T09:00:00Z", "latitude": 45, "longitude": 7, "valid": false}]'
+        ),
     ],
 )
 def test_messages_of_apps_contain_invalid_fixes_as_such(received):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dphmm import MarkovModel, PolicyGraph, Releaser, ReleaseSettings
-from dphmm.audit.inference import compute_inference_metrics
+from dphmm.audit.inference_metrics import compute_inference_metrics
 from dphmm.errors import ConfigurationError, StateError, StochasticError
 from dphmm.events import Presence
 from dphmm.events.chain_start import make_chain
@@ -17,10 +17,10 @@ from dphmm.jobs import learn
 from dphmm.jobs.input_data import Data
 from dphmm.model import Observations, filter_releases, find_release_path, sample_paths, smooth_releases
 from dphmm.model.belief import Belief
-from dphmm.model.fitting import fit_shrunk
-from dphmm.model.moves import state_sequence
+from dphmm.model.observed_moves import state_sequence
 from dphmm.model.outside_states import OutsideStates, find_border_states, learn_outside_states
 from dphmm.model.point_estimate import Inference, expected_distance
+from dphmm.model.shrinkage import fit_shrunk
 from dphmm.space import Grid, Trajectory
 from tests.sizes import mark_rest_slow
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dphmm.attack import AttackOutcome, ChannelResult
-from dphmm.attack.measures import ADVERSARY_PHRASES
+from dphmm.attack.recommendation import ADVERSARY_PHRASES
 from dphmm.html_report import html_page
 from dphmm.jobs import AttackResult
 from dphmm.plots import build_attack_sections, draw_attack_figure, summarize_attack

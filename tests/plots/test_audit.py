@@ -7,7 +7,7 @@ import pytest
 
 from dphmm import Grid, LaplaceMechanism, MarkovModel, PolicyGraph, Releaser
 from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
-from dphmm.audit.empirical import audit_pairs
+from dphmm.audit.empirical_epsilon import audit_pairs
 from dphmm.audit.policy import audit_constraint
 from dphmm.audit.sequence import ReleasedSequence, audit_sequence
 from dphmm.plots import audit as pictures

@@ -21,7 +21,7 @@ from dphmm.readers import table as parquet
 from dphmm.readers.fixes import ReadOptions
 from dphmm.readers.reading import read_recording
 from dphmm.readers.table import ParquetFixes, count_parquet_rows
-from dphmm.tables import binary_files
+from dphmm.tables import parquet_files
 from tests.sizes import choose_count
 
 pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -85,9 +85,9 @@ def test_every_row_is_read_once_in_any_order(tmp_path, monkeypatch, order):
         rows_table = rows_table.sort_by("user_id")
     pq.write_table(rows_table, tmp_path / "all.parquet", row_group_size=100)
     monkeypatch.setattr(parquet, "PART_ROWS", 250)
-    num_read, decode = [], binary_files._decode_dictionaries
+    num_read, decode = [], parquet_files._decode_dictionaries
     monkeypatch.setattr(
-        binary_files,
+        parquet_files,
         "_decode_dictionaries",
         lambda batch, *more: num_read.append(batch.num_rows) or decode(batch, *more),
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.release.noise import StepNoise
+from dphmm.release.step_noise import StepNoise
 from tests.running_example import F, build_graph
 
 STICKY = np.full((6, 6), 0.04) + 0.76 * np.eye(6)

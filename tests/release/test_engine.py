@@ -33,7 +33,7 @@ from dphmm.errors import (
     StateError,
 )
 from dphmm.geometry.measurements import _build_polygon_forms
-from dphmm.release.noise import StepNoise
+from dphmm.release.step_noise import StepNoise
 from tests.running_example import F, build_graph
 from tests.sizes import choose_count, mark_slow
 

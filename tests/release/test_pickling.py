@@ -17,7 +17,7 @@ from dphmm import MarkovModel, PolicyGraph, Releaser
 from dphmm.errors import DataFileError, InvalidInputError
 from dphmm.random import as_random_source
 from dphmm.release import Limits, Session
-from dphmm.release.noise import StepNoise
+from dphmm.release.step_noise import StepNoise
 from tests.release.travelling import ENGINES, FIRST, release
 
 COPIES = {"pickle": lambda engine: pickle.loads(pickle.dumps(engine)), "deepcopy": copy.deepcopy}

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from dphmm import MarkovModel, PolicyGraph, Releaser
-from dphmm.mechanisms.base import MechanismName
+from dphmm.mechanisms.registry import MechanismName
 from dphmm.model import TimeClasses
 from dphmm.model.outside_states import OutsideStates
 from dphmm.release import ReleaseSettings, Schedule

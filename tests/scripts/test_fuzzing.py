@@ -45,7 +45,7 @@ READING = ("read", "load", "from_json", "from_toml", "from_bytes", "find_categor
 # Functions that call a tested reader or read no untrusted file: the relay's own store, own temporary files, maps of the
 # package, noise, options, frames or policy strings.
 NO_FILES = {
-    "serve/outgoing.py:from_json",
+    "serve/outgoing_messages.py:from_json",
     "jobs/batch/run_folder.py:read",
     "jobs/model/training_users.py:read_unseen_users",
     "jobs/release/stored.py:read",

@@ -14,7 +14,7 @@ import httpx
 
 from dphmm.serve.config import Recipient
 from dphmm.serve.delivery import HttpSender
-from dphmm.serve.outgoing import Message
+from dphmm.serve.outgoing_messages import Message
 
 ROW = {"released": True, "time": "2024-03-07T09:00:00Z"}
 

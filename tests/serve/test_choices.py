@@ -13,7 +13,7 @@ from dphmm.jobs.model.loading import load_model
 from dphmm.model.calibrated_radii import CalibratedRadii
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import delivery
-from dphmm.serve.outgoing import Message
+from dphmm.serve.outgoing_messages import Message
 from tests.serve.conftest import START, TOKEN, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP, describe_recipient, log_in, post, read_messages
 from tests.serve.test_endpoints import ANN, read_releases

@@ -27,11 +27,11 @@ from dphmm.errors import DataFileError, OutputError, SessionMismatchError
 from dphmm.model.model import MarkovModel
 from dphmm.model.time_classes import TimeClasses
 from dphmm.random import as_random_source
-from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
+from dphmm.release.step_noise import StepNoise
 from dphmm.serve import sessions
 from tests.serve.conftest import START, TOKEN, get_page_token, make_location, read_metrics, serve_relay, wait_for
-from tests.serve.test_incoming import OSMAND, OVERLAND, TRACCAR
+from tests.serve.test_incoming_messages import OSMAND, OVERLAND, TRACCAR
 
 ANN = ("ann", TOKEN["ann"])
 BEARER = {"Authorization": f"Bearer {TOKEN['ann']}"}

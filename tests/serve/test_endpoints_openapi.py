@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dphmm.serve.endpoints import load_openapi, make_app
-from dphmm.serve.incoming import _parse_plain_fix
+from dphmm.serve.incoming_messages import _parse_plain_fix
 from dphmm.space.fix_quality import _NEGATIONS
 from tests.serve.conftest import TOKEN, get_page_token, serve_app, serve_relay
 from tests.serve.test_endpoints import read_releases

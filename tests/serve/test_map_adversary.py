@@ -21,8 +21,8 @@ from dphmm.jobs.audit.session import audit_session
 from dphmm.jobs.model.loading import load_model
 from dphmm.model import MarkovModel
 from dphmm.random import as_random_source
-from dphmm.release.noise import StepNoise
 from dphmm.release.session_store import SessionStore
+from dphmm.release.step_noise import StepNoise
 from dphmm.serve import map_adversary
 from dphmm.serve.config import RelayConfig
 from dphmm.serve.map_adversary import MapAdversary, build_map_model

@@ -21,7 +21,7 @@ from dphmm.release.record import ReleaseRecord
 from dphmm.release.trajectory import TimedRelease
 from dphmm.serve import delivery
 from dphmm.serve.config import Recipient
-from dphmm.serve.outgoing import FORMATS, Message
+from dphmm.serve.outgoing_messages import FORMATS, Message
 from dphmm.serve.page_content import PageContent, _describe_message
 from dphmm.serve.precision import PrecisionGrid
 from dphmm.serve.recipient_tables import FOREVER, RecipientState

@@ -11,14 +11,14 @@ import tomli_w
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import RelayConfig, add_device, prefer_device, rotate_token
-from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
 from dphmm.serve.device_tables import DeviceTables
+from dphmm.serve.devices_and_recipients import AccessTable
 from dphmm.serve.endpoints import make_app
 from tests.serve.conftest import START, make_location, read_metrics, serve_app, serve_relay, wait_for
-from tests.serve.test_access import get_tokens
 from tests.serve.test_broker import Mosquitto
 from tests.serve.test_delivery import STEP
+from tests.serve.test_devices_and_recipients import get_tokens
 from tests.serve.test_endpoints import read_releases
 
 PHONE = "a" * 40

@@ -14,8 +14,8 @@ from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from dphmm.release.session_transfer import export_store, import_store
 from dphmm.serve import RelayConfig, add_device, add_recipient, list_recipients, pause_recipient, remove_recipient
-from dphmm.serve.access import Access, AccessTable
 from dphmm.serve.config import StoredRecipient
+from dphmm.serve.devices_and_recipients import Access, AccessTable
 from dphmm.serve.recipient_tables import RecipientTables
 from tests.serve.conftest import START, TOKEN, get_page_token, make_location, read_metrics, serve_relay, wait_for
 from tests.serve.test_delivery import STEP

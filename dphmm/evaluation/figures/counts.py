@@ -23,8 +23,8 @@ from scipy.special import stdtrit
 from dphmm import counts, leakage
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.counts.map_estimate import build_first_distribution, compute_occupancy, solve_integer_map, solve_real_map
+from dphmm.counts.noisy_stream import SENSITIVITY, as_transition
 from dphmm.counts.post_processing import RAW, round_to_integers
-from dphmm.counts.stream import SENSITIVITY, as_transition
 from dphmm.errors import InvalidInputError
 from dphmm.evaluation.figures.base import Claim, FigureBuilder, FigureOptions, Panel, PaperFigure, Series, Verdict
 from dphmm.jobs.counts import DayAlignment, Population, build_daily_population

@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.audit.empirical import clopper_pearson_interval
+from dphmm.audit.empirical_epsilon import clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.flows.areas import Areas
 from dphmm.flows.tables import DAY

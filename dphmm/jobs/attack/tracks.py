@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dphmm.attack.deployed_channels import DEFAULT_CHANNELS, parse_channel
-from dphmm.attack.measures import MEASURES, ChannelResult, attack_tracks, recommend_channel
 from dphmm.attack.mesh import MeshMovement
 from dphmm.attack.noise_channel import Channel, SampledChannel, TableChannel
+from dphmm.attack.outcomes import MEASURES, ChannelResult, attack_tracks
 from dphmm.attack.posterior import Track
+from dphmm.attack.recommendation import recommend_channel
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory, extract_history

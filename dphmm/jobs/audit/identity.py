@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import softmax
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
+from dphmm.audit.empirical_epsilon import CONFIDENCE, clopper_pearson_interval
 from dphmm.audit.sequence import replay_sequence
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.formatting import Result, exported, format_power_of_e

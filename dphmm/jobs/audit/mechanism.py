@@ -11,13 +11,13 @@ from scipy.sparse import csr_array, eye_array
 
 from dphmm.arrays import BoolArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.empirical import PairAudit, audit_pairs, select_hardest_edges
+from dphmm.audit.empirical_epsilon import PairAudit, audit_pairs, select_hardest_edges
 from dphmm.errors import ConfigurationError, SingletonConstraintError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
-from dphmm.mechanisms.base import MechanismLike
 from dphmm.mechanisms.exact import Rational
+from dphmm.mechanisms.registry import MechanismLike
 from dphmm.model.model import MarkovModel
 from dphmm.policy.component_bodies import NoiseScope
 from dphmm.random import Rng, as_random_source
@@ -119,7 +119,7 @@ def audit_mechanism(
     InvalidInputError
         If the confidence is not in (0, 1), or `pairs` is not positive.
     DphmmError
-        See `dphmm.Releaser` and `dphmm.audit.empirical.audit_pair`.
+        See `dphmm.Releaser` and `dphmm.audit.empirical_epsilon.audit_pair`.
 
     Examples
     --------

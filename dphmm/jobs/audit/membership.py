@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from dphmm.arrays import FloatArray
-from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
+from dphmm.audit.empirical_epsilon import CONFIDENCE, clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, exported
 from dphmm.jobs.input_data import Data, DataLike

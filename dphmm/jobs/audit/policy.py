@@ -11,7 +11,8 @@ import numpy as np
 
 from dphmm.audit.blowfish import BlowfishPolicy, audit_blowfish
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.inference import AdversaryAudit, audit_support
+from dphmm.audit.inference_metrics import AdversaryAudit, audit_support
+from dphmm.audit.input_tables import read_edges, read_secrets
 from dphmm.audit.policy import (
     AuditedMechanism,
     ConstraintAudit,
@@ -20,7 +21,6 @@ from dphmm.audit.policy import (
     audit_constraints,
     audit_entries,
 )
-from dphmm.audit.tables import read_edges, read_secrets
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result, as_plain, exported
 from dphmm.jobs.audit.target import AuditTarget, Constraint, Prior, check_prior

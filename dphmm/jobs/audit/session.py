@@ -13,7 +13,7 @@ import numpy as np
 
 from dphmm.arrays import FloatArray, IntArray
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
-from dphmm.audit.inference import DEFAULT_TOP_K
+from dphmm.audit.inference_metrics import DEFAULT_TOP_K
 from dphmm.audit.sequence import (
     PUBLIC,
     ReleasedSequence,
@@ -32,7 +32,7 @@ from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.progress import ProgressCallback, suppress_progress
 from dphmm.jobs.release.stored import ReplayResult, SettingsLike, replay_all
-from dphmm.mechanisms.base import MECHANISMS
+from dphmm.mechanisms.registry import MECHANISMS
 from dphmm.model.model import MarkovModel
 from dphmm.release.engine import Releaser
 from dphmm.release.trajectory import locate_states

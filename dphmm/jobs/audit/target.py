@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from dphmm.arrays import BoolArray, FloatArray, as_distribution
 from dphmm.audit.blowfish import SecretsAudit as SecretsAudit
+from dphmm.audit.input_tables import build_policy_graph, parse_constraint, read_edges, read_prior, read_states
 from dphmm.audit.policy import (
     support_sequence,
 )
-from dphmm.audit.tables import build_policy_graph, parse_constraint, read_edges, read_prior, read_states
 from dphmm.errors import ConfigurationError, DataFileError, StochasticError
 from dphmm.geometry.measurements import Measurements
 from dphmm.jobs.model.loading import Model, load_model

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from dphmm.arrays import FloatArray, IntArray
-from dphmm.audit.empirical import CONFIDENCE, clopper_pearson_interval
+from dphmm.audit.empirical_epsilon import CONFIDENCE, clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.formatting import Result
 from dphmm.jobs.audit.uses import ReleasedUses, UsesSettings, align_users, measure_uses

@@ -9,8 +9,8 @@ from math import inf
 from typing import Annotated, Any
 
 from dphmm.attack import ChannelResult
-from dphmm.attack.measures import recommend_channel
-from dphmm.audit.empirical import CONFIDENCE
+from dphmm.attack.recommendation import recommend_channel
+from dphmm.audit.empirical_epsilon import CONFIDENCE
 from dphmm.audit.sequence import PUBLIC
 from dphmm.calibrate import (
     Simulation,

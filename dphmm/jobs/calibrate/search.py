@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from dphmm.attack import Channel, ChannelResult, MeshMovement, Track, attack_tracks, parse_channel
 from dphmm.attack.noise_channel import ReleaseChannel
-from dphmm.audit.empirical import CONFIDENCE
+from dphmm.audit.empirical_epsilon import CONFIDENCE
 from dphmm.calibrate import (
     MeanEstimate,
     Simulation,
@@ -41,8 +41,8 @@ from dphmm.jobs.attack.tracks import split_track
 from dphmm.jobs.audit.adversaries import HabitModels, LocationHistory
 from dphmm.jobs.calibrate.results import BudgetOutcome, CalibrationTargets, EventLimitResult
 from dphmm.jobs.progress import ProgressCallback
-from dphmm.mechanisms.base import TABLE_MECHANISMS
 from dphmm.mechanisms.exact import parse_rational
+from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.model import Belief, MarkovModel
 from dphmm.release import Releaser, StepPlan
 from dphmm.release.ledger import DAY_SECONDS, steps_per_day

@@ -13,7 +13,7 @@ from dphmm.audit.policy import AuditedMechanism, ConstraintAudit, audit_constrai
 from dphmm.caching import BoundedCache
 from dphmm.errors import SingletonConstraintError
 from dphmm.jobs.explore.users import ExploredUser
-from dphmm.mechanisms.base import get_noise_body
+from dphmm.mechanisms.registry import get_noise_body
 from dphmm.model import Belief, MarkovModel
 from dphmm.policy.protection import Method
 from dphmm.release.engine import Releaser

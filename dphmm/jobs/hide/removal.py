@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dphmm.arrays import BoolArray, IntArray
-from dphmm.hide.points import Points
 from dphmm.hide.public_recording import build_public_recording
 from dphmm.hide.receiver_errors import are_many, find_errors
+from dphmm.hide.recording_points import Points
 from dphmm.hide.zone import HiddenZone
 from dphmm.space.trajectory import Recording
 

@@ -16,7 +16,7 @@ from dphmm.jobs.input_data import Data, DataLike
 from dphmm.jobs.model.loading import Model, load_model
 from dphmm.jobs.model.training_users import find_training_users
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import Moves, concatenate_moves, extract_moves, state_sequences
+from dphmm.model.observed_moves import Moves, concatenate_moves, extract_moves, state_sequences
 from dphmm.validation import check_arguments
 
 # The probability levels of the prediction regions that are checked.

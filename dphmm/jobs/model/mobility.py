@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dphmm.arrays import BoolArray, FloatArray
-from dphmm.counts.stream import Budget, as_budgets
+from dphmm.counts.noisy_stream import Budget, as_budgets
 from dphmm.errors import ConfigurationError, StochasticError
 from dphmm.jobs.model.loading import Model
 from dphmm.leakage import LossFunction, exact_budgets, smooth

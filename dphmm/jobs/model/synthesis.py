@@ -25,7 +25,7 @@ from dphmm.space.trajectory import EARLIEST, LATEST, parse_time_zone, round_to_m
 from dphmm.tables import check_output, create_file
 from dphmm.validation import Integers, Interval, Seconds, check_arguments
 from dphmm.writers.formats import check_format
-from dphmm.writers.paths import PATH_FORMATS, open_paths
+from dphmm.writers.synthetic_paths import PATH_FORMATS, open_paths
 
 # The default first day of synthetic users, a Monday.
 START = "2024-01-01"

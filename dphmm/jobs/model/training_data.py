@@ -18,7 +18,7 @@ import numpy as np
 from dphmm.arrays import BoolArray, FloatArray, IntArray
 from dphmm.jobs.input_data import RegionLoss, UserBlock
 from dphmm.jobs.model.private import thin_evenly
-from dphmm.model.moves import MoveCounts, Moves, extract_moves, fill_gaps
+from dphmm.model.observed_moves import MoveCounts, Moves, extract_moves, fill_gaps
 from dphmm.model.outside_states import BorderTimesteps, OutsideStates
 from dphmm.space.states import OUTSIDE, StateSpace
 from dphmm.space.trajectory import Trajectory

@@ -27,7 +27,7 @@ from dphmm.jobs.audit.target import get_state_names
 from dphmm.jobs.release.costly_repair import CostlyRepair, find_costly_repair
 from dphmm.jobs.release.exposure import InferenceFigure, find_most_exposed_row, summarize_exposure
 from dphmm.jobs.release.stored import compute_hindsight
-from dphmm.mechanisms.base import MECHANISMS
+from dphmm.mechanisms.registry import MECHANISMS
 from dphmm.policy.expression import describe_policy, find_max_radius, format_policy_label
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.settings import GRAPH_POLICY_PREFIX

@@ -44,10 +44,10 @@ from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import describe_policy
 from dphmm.policy.isolation_checks import describe_isolated_states
 from dphmm.random import Rng
+from dphmm.release.budget_limits import Limits
 from dphmm.release.database_backends import is_server
 from dphmm.release.engine import Releaser, ReleaseSettings
 from dphmm.release.ledger import Account
-from dphmm.release.limits import Limits
 from dphmm.release.record import NO_GAIN
 from dphmm.release.session_terms import MAIN_QUERY
 from dphmm.release.trajectory import (

@@ -13,7 +13,7 @@ import numpy as np
 from dphmm.arrays import FloatArray
 from dphmm.calibrate.epsilon_search import epsilon_per_release, round_down
 from dphmm.formatting import Result, exported, format_duration, format_kilometres, format_upper_bound
-from dphmm.mechanisms.base import TABLE_MECHANISMS
+from dphmm.mechanisms.registry import TABLE_MECHANISMS
 from dphmm.release.settings import Settings
 from dphmm.writers.release_table import ReleaseTable
 

@@ -21,7 +21,7 @@ from dphmm.errors import ConfigurationError, DataFileError, DphmmError, SessionM
 from dphmm.formatting import Result, export_likelihood_ratios
 from dphmm.jobs.batch.run_folder import JOURNAL, Checkpoint, get_user_file_path, hash_contents, read_journal
 from dphmm.jobs.model.loading import Model, load_model
-from dphmm.mechanisms.base import BODY_BY_MECHANISM
+from dphmm.mechanisms.registry import BODY_BY_MECHANISM
 from dphmm.model.model import MarkovModel
 from dphmm.policy.expression import restore_policy
 from dphmm.policy.graph import PolicyLike

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import Data, audit_membership, learn, synthesize
 from dphmm.jobs.audit.membership import MembershipAudit, _compute_mean_log_probabilities
-from dphmm.model.moves import state_sequences
+from dphmm.model.observed_moves import state_sequences
 from dphmm.space import Grid
 from tests import command_line
 

@@ -11,7 +11,7 @@ import pytest
 from pyproj import Geod
 
 from dphmm import MarkovModel, ReleaseSettings
-from dphmm.audit.empirical import clopper_pearson_interval
+from dphmm.audit.empirical_epsilon import clopper_pearson_interval
 from dphmm.errors import ConfigurationError
 from dphmm.jobs import UsesSettings, audit_utility, release
 from dphmm.model.calibrated_radii import CalibratedRadii

@@ -16,7 +16,7 @@ from dphmm.jobs import fit_private
 from dphmm.jobs.model.private import BoundedCounts, count_leaving
 from dphmm.mechanisms import integer_noise
 from dphmm.model import SpeedLimit, fit_shrunk
-from dphmm.model.moves import Moves, extract_moves
+from dphmm.model.observed_moves import Moves, extract_moves
 from dphmm.model.outside_states import create_outside_states
 from dphmm.space import LocalProjection
 from tests.sizes import choose_count

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from dphmm.jobs import Data, learn, region
 from dphmm.jobs.batch.workers import DaskCluster, Processes
-from dphmm.model.moves import MoveCounts, extract_moves
+from dphmm.model.observed_moves import MoveCounts, extract_moves
 from dphmm.random import as_random_source
 from dphmm.readers.synthetic_city import build_city, sample_synthetic_trajectories
 from tests import command_line

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.attack import AttackOutcome, ChannelResult, TableChannel, attack_tracks
-from dphmm.attack.measures import build_frontier_lines, recommend_channel, select_protection_measure
+from dphmm.attack.recommendation import build_frontier_lines, recommend_channel, select_protection_measure
 from dphmm.errors import InvalidInputError
 from dphmm.model import MarkovModel
 from dphmm.release import ReleaseSettings

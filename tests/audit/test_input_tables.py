@@ -7,7 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dphmm.audit.tables import build_policy_graph, parse_constraint, read_edges, read_prior, read_secrets, read_states
+from dphmm.audit.input_tables import (
+    build_policy_graph,
+    parse_constraint,
+    read_edges,
+    read_prior,
+    read_secrets,
+    read_states,
+)
 from dphmm.errors import DataFileError, PolicyError, StateError
 
 STATES = "state,east,north,kind\na,0.1,1,x\nb,1/3,-2,x\nc,3e2,0,\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dphmm.errors import DataFileError
-from dphmm.tables.binary_files import read_npy, read_npz
+from dphmm.tables.numpy_files import read_npy, read_npz
 
 ARRAYS = {
     "scalar": np.array(2.5),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import ConfigurationError
-from dphmm.model.moves import state_sequence
+from dphmm.model.observed_moves import state_sequence
 from dphmm.space import Places, Trajectory
 
 SPACE = Places(["a", "b", "c"], [45.0, 45.01, 45.02], [7.0, 7.0, 7.0], within_km=0.1)

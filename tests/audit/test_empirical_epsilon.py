@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dphmm import KNormMechanism, LaplaceMechanism, PlanarLaplaceMechanism, PolicyGraph, SensitivityHull, protect
-from dphmm.audit.empirical import audit_pair, audit_pairs, bound_log_ratio, select_hardest_edges
+from dphmm.audit.empirical_epsilon import audit_pair, audit_pairs, bound_log_ratio, select_hardest_edges
 from dphmm.errors import BudgetError, InvalidInputError, StateError
 from dphmm.mechanisms.lattice import LatticeKNormMechanism
 from tests.running_example import F, build_graph, mask_states

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dphmm.release.trajectory import TimedRelease
-from dphmm.serve.incoming import Fix, to_seconds
+from dphmm.serve.incoming_messages import Fix, to_seconds
 from dphmm.tables import iso_time
 from dphmm.tables.json_toml import parse_json
 from dphmm.writers.release_table import DECIMALS, build_release_object, to_digits

@@ -15,15 +15,9 @@ from dphmm import (
     PlanarLaplaceMechanism,
     SensitivityHull,
 )
-from dphmm.mechanisms.base import (
-    BODY_BY_MECHANISM,
-    EXACT_COLUMN,
-    MECHANISMS,
-    PLANAR_MECHANISMS,
-    TABLE_MECHANISMS,
-    Mechanism,
-)
+from dphmm.mechanisms.base import Mechanism
 from dphmm.mechanisms.noise_tables import TableMechanism, compute_min_error_table
+from dphmm.mechanisms.registry import BODY_BY_MECHANISM, EXACT_COLUMN, MECHANISMS, PLANAR_MECHANISMS, TABLE_MECHANISMS
 
 EPSILON = 0.8
 # Differences across the edges of a graph. The body of every mechanism contains them.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dphmm import PolicyGraph, protect
-from dphmm.audit.inference import audit_support
+from dphmm.audit.inference_metrics import audit_support
 from dphmm.errors import ConstraintError, SingletonConstraintError
 from tests.running_example import F, build_graph, mask_states
 from tests.sizes import mark_rest_slow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dphmm.hide.points import Points, distance_km
+from dphmm.hide.recording_points import Points, distance_km
 from dphmm.space.trajectory import Recording, Segment
 
 

@@ -11,8 +11,8 @@ import tomli_w
 from dphmm.errors import ConfigurationError
 from dphmm.release.session_store import SessionStore
 from dphmm.serve import RelayConfig, add_device, rotate_token
-from dphmm.serve.access import AccessTable
 from dphmm.serve.config import hash_token
+from dphmm.serve.devices_and_recipients import AccessTable
 from tests.serve.conftest import START, TOKEN, make_location, serve_relay, wait_for
 from tests.serve.test_delivery import STEP
 from tests.serve.test_endpoints import read_releases

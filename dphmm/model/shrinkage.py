@@ -29,7 +29,7 @@ from dphmm.arrays import FloatArray, IntArray, as_floats, as_integers
 from dphmm.errors import ConfigurationError, InvalidInputError, StateError
 from dphmm.formatting import exported
 from dphmm.model.model import MarkovModel
-from dphmm.model.moves import (
+from dphmm.model.observed_moves import (
     MoveCounts,
     Moves,
     MoveTable,

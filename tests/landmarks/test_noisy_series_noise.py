@@ -23,8 +23,8 @@ from dphmm.landmarks import (
     skip_scheme,
     uniform_scheme,
 )
-from dphmm.landmarks import series as module
-from dphmm.landmarks.series import _build_polygon, round_to_steps
+from dphmm.landmarks import noisy_series as module
+from dphmm.landmarks.noisy_series import _build_polygon, round_to_steps
 from dphmm.mechanisms import LatticeKNormMechanism
 from dphmm.mechanisms.lattice import Spacing
 from tests.sizes import choose_count

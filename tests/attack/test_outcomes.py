@@ -10,8 +10,8 @@ import pytest
 
 from dphmm.attack import AttackOutcome, MeshMovement, Posterior, Track, attack_tracks
 from dphmm.attack.deployed_channels import AndroidCoarse, Exact
-from dphmm.attack.measures import ChannelResult
 from dphmm.attack.noise_channel import ObfuscatedTrack
+from dphmm.attack.outcomes import ChannelResult
 from dphmm.errors import StochasticError
 from dphmm.space import Trajectory
 from tests.attack.scene import build_moves, build_track, walk

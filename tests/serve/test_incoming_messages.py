@@ -11,7 +11,7 @@ import pytest
 
 import dphmm
 from dphmm.errors import InvalidInputError
-from dphmm.serve.incoming import (
+from dphmm.serve.incoming_messages import (
     Fix,
     Received,
     parse_fix,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dphmm.errors import BudgetError, BudgetExceededError, InvalidInputError
+from dphmm.release.budget_limits import Limits
 from dphmm.release.ledger import Account, constrained_cost
-from dphmm.release.limits import Limits
 from dphmm.release.session import Session
 from tests.release.engines import make_engine
 

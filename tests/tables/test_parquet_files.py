@@ -19,7 +19,7 @@ import sys
 from pathlib import PurePosixPath
 from dphmm.errors import DataFileError
 from dphmm.tables import Document
-from dphmm.tables.binary_files import read_parquet
+from dphmm.tables.parquet_files import read_parquet
 
 data = open("a.parquet", "rb").read()
 start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
