@@ -22,7 +22,7 @@ from dphmm.release.engine import ReleaseSettings
 from dphmm.validation import PositiveNumber, SeedOrGenerator, check_arguments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttackOutcome:
     """Disclosure and utility of the releases of one user. Private: it uses the true locations.
 
@@ -91,17 +91,21 @@ class AttackOutcome:
         published = ~np.isnan(obfuscated.points[:, 0])
         true, released = (_compute_path_length(places[published]) for places in (track.points, obfuscated.points))
         return cls(
-            track.user,
-            len(track),
-            _compute_mean_distance_m(posterior.filtered_means, track.points),
-            _compute_mean_distance_m(posterior.smoothed_means, track.points),
-            float(posterior.smoothed.max(axis=1).mean()),
-            float((posterior.smoothed.argmax(axis=1) == track.states).mean()),
-            _compute_home_error_m(track, posterior),
-            _compute_mean_distance_m(obfuscated.points[published], track.points[published]) if published.any() else nan,
-            released / true if true > 0 else nan,
-            float(1 - published.mean()),
-            nan if informed is None else _compute_mean_distance_m(informed.smoothed_means, track.points),
+            user=track.user,
+            num_fixes=len(track),
+            filtered_error_m=_compute_mean_distance_m(posterior.filtered_means, track.points),
+            smoothed_error_m=_compute_mean_distance_m(posterior.smoothed_means, track.points),
+            max_posterior=float(posterior.smoothed.max(axis=1).mean()),
+            top_1_accuracy=float((posterior.smoothed.argmax(axis=1) == track.states).mean()),
+            home_error_m=_compute_home_error_m(track, posterior),
+            released_error_m=_compute_mean_distance_m(obfuscated.points[published], track.points[published])
+            if published.any()
+            else nan,
+            length_ratio=released / true if true > 0 else nan,
+            withheld_share=float(1 - published.mean()),
+            informed_error_m=nan
+            if informed is None
+            else _compute_mean_distance_m(informed.smoothed_means, track.points),
         )
 
 

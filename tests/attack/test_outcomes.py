@@ -110,7 +110,18 @@ def test_user_without_nights_has_usual_place_but_no_home():
 
 
 def test_homes_and_means_ignore_missing_values():
-    first = AttackOutcome("a", 3, 100.0, 50.0, 0.5, 0.5, 150.0, 10.0, 1.0, 0.0)
+    first = AttackOutcome(
+        user="a",
+        num_fixes=3,
+        filtered_error_m=100.0,
+        smoothed_error_m=50.0,
+        max_posterior=0.5,
+        top_1_accuracy=0.5,
+        home_error_m=150.0,
+        released_error_m=10.0,
+        length_ratio=1.0,
+        withheld_share=0.0,
+    )
     second = replace(first, user="b", smoothed_error_m=150.0, home_error_m=250.0, released_error_m=float("nan"))
     result = ChannelResult("a", "b", (first, second), 200.0)
     assert result.homes == (1, 2)

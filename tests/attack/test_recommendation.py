@@ -27,7 +27,19 @@ def make_result(name, near, hindsight, habits=nan, homes=0, settings=None, famil
 
     The second has no known habits.
     """
-    ann = AttackOutcome("ann", 9, near - 10, hindsight - 10, 0.5, 0.5, 100.0 if homes else 900.0, 1.0, 1.0, 0.0, habits)
+    ann = AttackOutcome(
+        user="ann",
+        num_fixes=9,
+        filtered_error_m=near - 10,
+        smoothed_error_m=hindsight - 10,
+        max_posterior=0.5,
+        top_1_accuracy=0.5,
+        home_error_m=100.0 if homes else 900.0,
+        released_error_m=1.0,
+        length_ratio=1.0,
+        withheld_share=0.0,
+        informed_error_m=habits,
+    )
     bob = replace(ann, user="bob", filtered_error_m=near + 10, smoothed_error_m=hindsight + 10, informed_error_m=nan)
     bob = replace(bob, home_error_m=100.0 if homes > 1 else 900.0)
     return ChannelResult(name, "a test", (ann, bob), 200.0, family, settings)

@@ -19,7 +19,19 @@ from dphmm.plots.canvas import create_panels
 from dphmm.release import ReleaseSettings
 from tests.plots.test_widths import find_flaws
 
-OUTCOME = AttackOutcome("a", 10, 120.0, 80.0, 0.7, 0.6, 150.0, 300.0, 7.5, 0.0, 70.0)
+OUTCOME = AttackOutcome(
+    user="a",
+    num_fixes=10,
+    filtered_error_m=120.0,
+    smoothed_error_m=80.0,
+    max_posterior=0.7,
+    top_1_accuracy=0.6,
+    home_error_m=150.0,
+    released_error_m=300.0,
+    length_ratio=7.5,
+    withheld_share=0.0,
+    informed_error_m=70.0,
+)
 
 
 def make_result(channels: int = 3, num_users: int = 2) -> AttackResult:
